@@ -1,14 +1,14 @@
-"""Trouble for minutes, then the verdict: python tests/chaos.py [--minutes 20] [--seed N] [--slurm 26.05] (root).
+"""Faults of all kinds for minutes, then the verdict: python tests/chaos.py [--minutes 20] [--seed N] [--slurm 26.05]
+(root).
 
-On a cluster of its own two users submit, cancel, requeue and overrun shared and ordinary jobs, while tasks, MPS
-daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. What happens when is decided by
-the seed alone, and printed. Nothing befalls the last third of the nodes. Ends with 0 if no job was lost or ran twice by
-slurm-share, no node was drained by it, and nothing is left on any node: on one where no hook was killed at once, on
-the others after the next shared job.
+On its own cluster two users submit, cancel, requeue and overrun shared and ordinary jobs, while tasks, MPS daemons,
+hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. A seed alone decides the events; it is
+printed. The last third of the nodes has no faults. Ends with 0 if slurm-share lost no job, started none twice and
+drained no node, and if nothing is left: on a node where no hook was killed at once, on the others after the next shared
+job.
 
-A job that did not complete is lost unless one of those actions can have ended it so, there and then, and slurmctld's
-log or the job's output tells of it (tests/chaos_runs/causes.py); how many jobs each of them explains is among the
-figures.
+A job that did not complete is lost unless an action can have ended it so, at that place and time, and slurmctld's log
+or the job's output reports it (tests/chaos_runs/causes.py). The figures say how many jobs each action explains.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ LABELS = {
 
 
 def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
-    """The figures."""
+    """Return the rows of the result file."""
     hit = [one for one in chaos.done if one.event.actor not in plan.USERS and one.said != "there was none"]
     counts = found.counts
     hit_nodes = plan.hit_nodes(chaos.cluster.compute_nodes)
     shown = [
-        Row("trouble", minutes, "min"),
+        Row("duration of the faults", minutes, "min"),
         Row("nodes", len(chaos.cluster.compute_nodes), ""),
         Row("nodes that nothing befell", len(chaos.cluster.compute_nodes) - len(hit_nodes), ""),
         Row("jobs and array elements", counts.pop("jobs"), ""),
@@ -76,7 +76,7 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
 
 
 def main() -> int:
-    """The command."""
+    """Run chaos with the options of the command line, print the verdict and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -104,7 +104,7 @@ def main() -> int:
     holds = report(
         "chaos", chaos.cluster.slurm_version, [Row("seed", args.seed, ""), *rows(chaos, found, args.minutes)]
     )
-    (RESULTS / "chaos_events.json").write_text(json.dumps({"seed": args.seed, **chaos.papers()}) + "\n")
+    (RESULTS / "chaos_events.json").write_text(json.dumps({"seed": args.seed, **chaos.recorded()}) + "\n")
     return 0 if holds and not found.wrong else 1
 
 

@@ -1,4 +1,4 @@
-"""For all tests, wherever they are."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What pytest-textual-snapshot writes is kept with all else that is made, wherever pytest was started from."""
+    """Keep what pytest-textual-snapshot writes in the build folder, wherever pytest was started."""
     if getattr(config.option, "snapshot_report", "") == "snapshot_report.html":  # its default; nobody asked for another
         config.option.snapshot_report = str(config.rootpath / REPORT)
     # A shell without job control has what it starts with & ignore Ctrl-C, and so would every program of a test.
@@ -42,8 +42,8 @@ def signals_of_tasks_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A program of tests/plugins, built with sanitizers. In one folder for all test processes of a run: the parts of
-    the plugin that all of them consist of are compiled once."""
+    """Build a program of tests/plugins with sanitizers. All test processes of a run share one folder, so that common
+    parts are compiled once."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
 

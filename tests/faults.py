@@ -1,8 +1,8 @@
-"""Would a test notice? Plants the faults of tests/faults.toml in a copy of the tree, one at a time: tests/faults.sh.
+"""Plants the faults of tests/faults.toml in a copy of the tree, one at a time, and runs the tests: tests/faults.sh.
 
-A fault is one piece of text of the product, there exactly once, and what is put in its place. It is caught when every
-test that it names fails; before any fault is planted, all those tests have to pass. Text that is not in the product any
-more is an error: the check it stood for has moved, and the table has to follow.
+A fault is a piece of text that occurs exactly once in the product, and its replacement. It is caught if every test that
+it names fails; before any fault is planted, all those tests must pass. Text that is no longer in the product is an
+error: the check has moved, and the table must follow.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests/faults.toml"
 PYTEST_S = 600.0
-"""For the tests of one fault; of all of them, without a fault, twice as long."""
+"""Time limit for the tests of one fault; for all tests without a fault it is twice as long."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One line of the table."""
+    """A fault: one line of tests/faults.toml."""
 
     what: str
     file: str
@@ -38,7 +38,7 @@ class Fault:
 
     @property
     def needs_root(self) -> bool:
-        """Whether one of its tests brings up a cluster."""
+        """Return whether one of its tests brings up a cluster."""
         return any(test.startswith("tests/cluster/") for test in self.tests)
 
 
@@ -150,12 +150,12 @@ def verdict(fault: Fault, code: int, passed: dict[str, bool], text: str) -> str:
 
 
 def covers(test: str, name: str) -> bool:
-    """Whether a test of the table means this one: with its parameters, or all of them."""
+    """Return whether a test name of the table means this test: with its parameters, or all of them."""
     return name == test or name.startswith((f"{test}[", f"{test}::"))
 
 
 def main() -> int:
-    """The command."""
+    """Plant the faults that the options choose; return 1 if a test does not notice one."""
     parser = argparse.ArgumentParser(prog="tests/faults.sh", description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="TEXT", default="", help="faults with this in their name or file")
     parser.add_argument("--check", action="store_true", help="only see whether the table fits the product")

@@ -1,4 +1,4 @@
-"""Whether ordinary jobs can tell that slurm-share is there: see tests/ordinary.sh."""
+"""Comparison of ordinary jobs with and without slurm-share: see tests/ordinary.sh."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from localcluster.records import CURRENT
 PLAIN, OBSERVES, SHARES = "without", "observe", "on"
 KINDS = (PLAIN, OBSERVES, SHARES)
 REPEATS = 3
-"""A difference counts where it is there in the first run and in each of so many more."""
+"""A difference counts if it occurs in the first run and in each of so many further runs."""
 CASE_S = 200.0
-"""One case waits for a time limit: a minute, and as long again until slurmctld looks."""
+"""One case waits for a time limit: a minute, and another until slurmctld looks."""
 HAS_NO_END = f"it did not end in {CASE_S:g} s"
 
 CASES = Path(__file__).with_name("ordinary.cases")
@@ -51,18 +51,18 @@ NORMALISED: tuple[tuple[str, str, str], ...] = (
     (r"\[\d{3,}\]", "[N]", "numbers of the kernel's pipes and sockets"),
     (r"\b(CPU_IDs|IDX)[=:]", r"\1=", "kept: it is the same where the nodes were empty"),
 )
-"""What differs between two runs of the same command on the same cluster, its replacement, and why."""
+"""Text that differs between two runs of one command on one cluster, its replacement, and the reason."""
 
 
 BEFORE_A_JOB = (
     *("^job ", "job allocation ", "batch job ", r"\bJobId=", r"\bJOBID=", r"\bJOB_ID=", r"\bArrayJobId=", "StepId="),
     *("^Job ", "for job ", "slurm-", r"JobID.*\n"),
 )
-"""What stands before a job's number wherever Slurm writes it first."""
+"""Text before a job's number wherever Slurm writes it first."""
 
 
 def read_cases() -> tuple[str, dict[str, str], dict[str, str]]:
-    """The prelude, the cases that are run as a test, and all."""
+    """Return the prelude, the cases that run as a test, and all cases."""
     groups: dict[str, dict[str, str]] = {}
     for part in re.split(r"(?m)^##### ", CASES.read_text()):
         name, _, text = part.partition("\n")
@@ -73,7 +73,7 @@ def read_cases() -> tuple[str, dict[str, str], dict[str, str]]:
 
 
 def normalise(text: str, folder: str) -> str:
-    """The text of one run of a case with its variable parts named: job numbers in the order in which they appear."""
+    """Return the text of one run with variable parts numbered: job numbers in order of appearance."""
     text = text.replace("\r\n", "\n").replace(folder, "FOLDER")
     for pattern, replacement, _ in NORMALISED:
         text = re.sub(pattern, replacement, text)
@@ -93,7 +93,7 @@ class Site:
         self._prelude = read_cases()[0]
 
     def run(self, script: str) -> str:
-        """A case in an empty folder: what it said, its code, what it left in the folder."""
+        """Run a case in an empty folder; return its output, exit code and the files it left."""
         self._runs += 1
         folder = f"/home/alice/case.{self._runs}"
         whole = f"mkdir {folder}; cd {folder}; {self._prelude}\n{script}"
@@ -118,7 +118,7 @@ class Site:
 
 @contextlib.contextmanager
 def sites(name: str, release: str, *, accounting: bool) -> Iterator[Sequence[Site]]:
-    """The three clusters, alike but for slurm-share."""
+    """Yield the three clusters, alike except for slurm-share."""
     with contextlib.ExitStack() as stack:
         found = []
         for kind in KINDS:
@@ -141,13 +141,13 @@ def sites(name: str, release: str, *, accounting: bool) -> Iterator[Sequence[Sit
 
 
 def at_once(sites: Sequence[Site], work: Callable[[Site], str]) -> dict[str, str]:
-    """What `work` says of each, all at the same time."""
+    """Return the result of `work` for each cluster, all run at the same time."""
     with ThreadPoolExecutor(len(sites)) as pool:
         return {site.kind: said for site, said in zip(sites, pool.map(work, sites), strict=True)}
 
 
 def differing(sites: Sequence[Site], work: Callable[[Site], str]) -> dict[str, str]:
-    """Kind -> the difference to the cluster without slurm-share, where it was there every time."""
+    """Return the difference to the cluster without slurm-share, by kind, if it was there every time."""
     found = at_once(sites, work)
     if HAS_NO_END in found[PLAIN]:  # then it compares nothing
         return {PLAIN: f"    {HAS_NO_END}"}
@@ -166,7 +166,7 @@ def _difference(plain: str, other: str, kind: str) -> str:
 
 
 def compare(sites: Sequence[Site], cases: Mapping[str, str], say: Callable[[str], None] = print) -> list[str]:
-    """The cases that differ, each said with its difference."""
+    """Return the cases that differ; print each difference."""
     bad = []
     for what, script in cases.items():
         begin = time.monotonic()
@@ -179,13 +179,13 @@ def compare(sites: Sequence[Site], cases: Mapping[str, str], say: Callable[[str]
 
 
 def chosen(cases: Mapping[str, str], words: Iterable[str]) -> dict[str, str]:
-    """The cases that have any of these words in their names; all without words."""
+    """Return the cases with one of these words in their names; all if there is no word."""
     words = tuple(words)
     return {what: script for what, script in cases.items() if not words or any(word in what for word in words)}
 
 
 def main() -> int:
-    """0: nothing differs. 1: something does. 2: it could not be tried."""
+    """Return 0 if nothing differs, 1 if something does, 2 if nothing could be compared."""
     parser = argparse.ArgumentParser(prog="tests/ordinary.sh", description=__doc__)
     parser.add_argument(
         "path", nargs="?", type=Path, help="Slurm's own testsuite folder: then its files are run instead"

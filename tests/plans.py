@@ -1,4 +1,4 @@
-"""Plans for tests: decided as hooks and launchers decide them, or written down whole."""
+"""Plans for tests: decided as hooks and launchers decide them, or written out."""
 
 from __future__ import annotations
 
@@ -35,11 +35,9 @@ def decided(
     failures: Mapping[str, str] | None = None,
     on_gpu: int | None = None,
 ) -> Plan | Refusal | None:
-    """The decision about a job that comes to a node, or about so many processes of a launcher.
-
-    mps: how MPS is on the node, as testing.offers_of takes it. directories, failures: what became of each GPU's daemon;
-    None: no daemon was started.
-    """
+    """Return the decision about a job that comes to a node, or about so many processes of a launcher. mps: the node's
+    MPS, as testing.offers_of takes it. directories, failures: the result of starting each GPU's daemon; None: no daemon
+    was started."""
     offers = offers_of(job.share, settings, **(mps or {}))
     if processes is None:
         grant = allocation.admit(job, gpus, offers, settings)
@@ -57,7 +55,7 @@ def decided(
 def plain_plan(
     job_id: int = 4711, uid: int = 2001, node: str = "n1", slots: int | tuple[Slot, ...] = 1, **changes: object
 ) -> Plan:
-    """A plan on one GPU, without MPS."""
+    """Return a plan on one GPU, without MPS."""
     gpu = Gpu("GPU-0", 0, 0, "H100", 81920)
     if isinstance(slots, int):
         slots = tuple(Slot(number, gpu, number) for number in range(slots))

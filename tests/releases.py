@@ -65,7 +65,7 @@ refuses: there the packages are installed and removed, and nothing of them runs 
 
 
 def outcomes(results: list[Path]) -> dict[str, str]:
-    """`file::name` of each test -> passed, failed or skipped."""
+    """Return passed, failed or skipped for each test, by `file::name`."""
     found = {}
     for case in (case for file in results for case in ElementTree.parse(file).iter("testcase")):
         word = "passed"
@@ -78,14 +78,14 @@ def outcomes(results: list[Path]) -> dict[str, str]:
 
 
 def cell(found: dict[str, str], check: str, profile: str) -> str:
-    """The releases, each with its mark."""
+    """Return the releases, each with its mark."""
     marks = {"passed": "", "failed": "!", "skipped": "?", None: "?"}
     words = (f"{release}{marks[found.get(_name(check, release, profile))]}" for release in RELEASES)
     return " ".join(words)
 
 
 def unknown(found: dict[str, str]) -> list[str]:
-    """Tests of the matrix that would be in no cell."""
+    """Return tests of the matrix that would be in no cell."""
     known = {_name(check, release, profile) for check in CHECKS for release in RELEASES for profile in PROFILES}
     return [name for name in found if name.startswith("test_matrix::") and name not in known]
 
@@ -95,7 +95,7 @@ def _name(check: str, release: str, profile: str) -> str:
 
 
 def page(found: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [f"| profile | {' | '.join(CHECKS.values())} |", "|---" * (len(CHECKS) + 1) + "|"]
     for name, text in PROFILES.items():
         lines.append(f"| {text} | {' | '.join(cell(found, check, name) for check in CHECKS)} |")

@@ -1,7 +1,7 @@
 """Slurm's own tests (testsuite/expect of its sources, to 25.05) on the three clusters of tests/ordinary.py.
 
-They are under the GPL and are never copied into this repository: they are taken from a folder that somebody names, into
-the clusters' homes. Compared are verdicts. A test that needs what these clusters lack fails or skips on all three.
+They are under the GPL and never copied into this repository: they are copied from a given folder into the clusters'
+homes. Only verdicts are compared. A test that needs what these clusters lack fails or skips on all three.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SERIES = {
     1: "srun", 2: "scontrol", 4: "sinfo", 5: "squeue", 6: "scancel", 14: "sbcast", 15: "salloc", 16: "sattach",
     17: "sbatch", 28: "arrays", 38: "heterogeneous jobs", 39: "GPUs",
 }  # fmt: skip
-"""Of its folders of tests, those that need no right beyond a user's."""
+"""Its folders of tests that need no right beyond a user's."""
 PACKAGES = ("expect", "tcl-expect", "libtcl8.6")
 FOLDER, EXPECT = "expect", ".expect"
 SAID = {"SUCCESS": "passes", "FAILURE": "fails", "SKIPPED": "is skipped"}
-"""expect ends with 0 after an error in a script, so a verdict is what the test itself says last."""
+"""The test's own verdict: expect ends with 0 after an error in a script."""
 RUN = """\
 cd ~/{folder} || exit 2
 export SLURM_LOCAL_GLOBALS_FILE=$PWD/globals.local TCL_LIBRARY=$HOME/{expect}/usr/share/tcltk/tcl8.6
@@ -44,7 +44,7 @@ set testsuite_cleanup_on_failure true
 
 
 def tests_in(path: Path, only: Sequence[str]) -> tuple[str, ...]:
-    """The files of the series, in the order of their numbers; with `only`, those of these names or beginnings."""
+    """Return the files of the series in order of their numbers; `only`: names or beginnings of names."""
     found = []
     for file in path.glob("test*.*"):
         match = re.fullmatch(r"test(\d+)\.(\d+)", file.name)
@@ -62,7 +62,7 @@ def compare(
     most_s: float,
     say: Callable[[str], None] = print,
 ) -> list[str]:
-    """The files whose verdicts are not the same, after each difference was there every time."""
+    """Return the files whose verdicts differ every time."""
     from ordinary import PLAIN, at_once
 
     folder = path / "expect" if (path / "expect").is_dir() else path
@@ -116,7 +116,7 @@ def _install(site: Site, folder: Path, made: Path) -> None:
 
 
 def _verdict(site: Site, test: str, limit_s: float) -> str:
-    """What the test ends with; the cluster is empty before and after."""
+    """Return the test's result; the cluster is emptied before and after."""
     script = RUN.format(folder=FOLDER, expect=EXPECT, test=test, limit=limit_s)
     code = site.cluster.as_user("alice", script, timeout=limit_s + 30).returncode
     text = (site.cluster.home / f"alice/{test}.log").read_text(errors="replace")

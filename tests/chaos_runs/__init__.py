@@ -1,7 +1,6 @@
-"""The parts of tests/chaos.py: trouble on a local cluster, and what must be true afterwards.
+"""The parts of tests/chaos.py: faults on a local cluster, and what must be true afterwards.
 
-`plan` says what happens when (from a seed alone), `jobs` what the users submit, `hosts` how a host is troubled, `watch`
-looks on and puts drained nodes back as an operator would, `records` is what everybody wrote, `evidence` what
-slurmctld and the jobs said, `causes` says what each trouble can do to a job, `verdict` judges, `papers` has it judged
-again, and `run` puts them together.
+`plan` decides the events from a seed, `jobs` has the users' jobs, `hosts` plants the faults, `operator` resumes drained
+nodes, `records` and `evidence` hold what was written and logged, `causes` says what each action can do to a job,
+`verdict` judges, `replay` judges a recorded run, and `run` combines them.
 """

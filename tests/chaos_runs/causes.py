@@ -1,9 +1,8 @@
-"""What each action can do to a job: to which state it may bring it, with which exit codes, what is then said, and
-when.
+"""The effects of each action on a job: end states, exit codes, log lines and times.
 
-A job that did not complete is explained by an action only if the action can end a job so, befell a node of the job's
-while the job was there, and is what slurmctld's log or the job's output tells of. How long an action goes on is said
-by the log, too, and not by the clock: a busy machine takes its time. What no action explains is lost.
+An action explains a job that did not complete only if it can end a job so, if it hit a node of the job's while the job
+was there, and if slurmctld's log or the job's output reports it. The log also says how long an action lasts: on a busy
+machine the clock does not. A job that no action explains is lost.
 """
 
 from __future__ import annotations
@@ -16,36 +15,36 @@ from .evidence import Evidence
 from .plan import Event
 
 UNREGISTERED_S = 60.0
-"""For how long a node, or the controller, is away after an action where the log does not say when it was back."""
+"""How long a node or the controller is away after an action if the log does not show when it was back."""
 BROKEN = r"(?!69:)\d+:\d+"
-"""Whatever ends a job that its node does not carry on with, but not slurm-share's own refusal."""
+"""The end of a job that its node no longer runs, without slurm-share's own refusal."""
 REFUSED = r"69:0"
 GIVES_UP = {"NODE_FAIL": BROKEN, "FAILED": BROKEN}
-"""What Slurm makes of a job that it cannot carry on with. CANCELLED is what its user makes of it."""
+"""The states of a job that Slurm can no longer run. Its user's command makes it CANCELLED."""
 CUDA = r"CUDA_ERROR_\w+|the MPS daemon of \S+ is gone|cannot lease a slot"
-"""What a task says whose MPS has gone, or the plugin, which does not start one."""
+"""The output of a task if its MPS is gone, or the plugin, which does not start one."""
 AWAY = (
     r"due to failure of node|[Nn]ode failure|NODE FAILURE|missing from (batch )?node|non-startable|[Ll]aunch .*fail|"
     r"nodes not responding|on failed node|"
     r"[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
     r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted"
 )
-"""What slurmctld, or srun, says when a node or the controller does not answer, or knows a job no more."""
+"""The messages of slurmctld or srun if a node or the controller does not answer, or no longer knows a job."""
 STALE = r"Orphan|cancelled by interactive user|Registered PENDING|on wrong node|invalid JobId|could not find JobId"
-"""What slurmctld says when it goes on from a state that is older than what has happened."""
+"""The log line of slurmctld when it continues from an outdated state."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
-"""What the plugin says to a task, and to an srun inside an allocation."""
+"""The plugin's messages to a task, and to an srun inside an allocation."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
-"""Actions after which Slurm gives a job's place to another while the job may be there still."""
+"""Actions after which Slurm gives a job's nodes to another job while the first may still be there."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """An event, when it really was, and what it did."""
+    """An event with its actual time and result."""
 
     event: Event
     began: float
@@ -55,7 +54,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Case:
-    """A job that did not complete, and what is said of it. start, end: of its last run."""
+    """A job that did not complete, and what is logged about it. start, end: of its last run."""
 
     tag: str
     job: int
@@ -67,30 +66,30 @@ class Case:
     start: float
     end: float
     is_told: bool = True
-    """False: as if all that any action makes a job say had been said, for the question how sharp the verdict is
-    then."""
+    """False: assume that everything which any action makes a job print was printed. This measures how sharp the verdict
+    is."""
     tasks: Mapping[int, str] = field(default_factory=dict)
-    """The pids of its tasks, and the nodes they were on."""
+    """The PIDs of its tasks, and their nodes."""
     taken: float = 0.0
-    """When it was submitted."""
+    """When the job was submitted."""
     array: int = 0
-    """The number of the array that it is an element of."""
+    """The number of the job's array."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an action can do to jobs."""
+    """The effects of an action on jobs."""
 
     ends: Mapping[str, str]
-    """The states that it may bring a job to, with a pattern for `code:signal`."""
+    """The states in which a job may end, with a pattern for `code:signal`."""
     says: str = ""
-    """What is then said of the job."""
+    """The pattern of what is then logged or printed about the job."""
     lasts: bool = False
-    """Whether a job is touched, too, that starts after it, until the node has registered again."""
+    """Whether it also hits a job that starts later, until the node has registered again."""
     after_s: float = 0.0
-    """How long after its end it may still befall a job that starts."""
+    """How long after its end it may still hit a job that starts."""
     hits_user: bool = False
-    """Only jobs of the user whose process it killed."""
+    """Only jobs of the user whose process was killed."""
 
 
 EFFECTS: dict[str, tuple[Effect, ...]] = {
@@ -121,15 +120,14 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
         Effect({"CANCELLED": BROKEN}, r"Requeue of JobId=\S+ returned an error", after_s=5.0),
     ),
 }
-"""By action, all of hosts.py. It counts what an action is known to be able to do; what turns up beyond it is to be
-understood before it is entered here."""
+"""The known effects by action, for every action of hosts.py. Add an effect only when it is understood."""
 ROUND_S = 1.0
-"""Slurm's records have whole seconds."""
+"""The resolution of times in Slurm's records."""
 _KILLED = re.compile(r"killed \S+ (\d+) of ([\w-]+)(?:, job (\d+))?")
 
 
 def explains(done: Done, case: Case, evidence: Evidence) -> bool:
-    """Whether this action can have brought the job to its end."""
+    """Return whether this action can have brought the job to its end."""
     if done.said == "there was none" or (done.event.actor != "ctl" and done.event.actor not in case.nodes):
         return False
     action = done.event.action
@@ -158,7 +156,7 @@ def _fits(effect: Effect, done: Done, case: Case, evidence: Evidence) -> bool:
 
 
 def _over(done: Done, case: Case, evidence: Evidence) -> float:
-    """When the last of those concerned, the node or, of the controller, the job's nodes, had registered again."""
+    """Return when the last node concerned had registered again. For the controller these are the job's nodes."""
     nodes = case.nodes if done.event.actor == "ctl" else {done.event.actor}
     away = done.began + done.event.lasts_s
     back = [evidence.registered(node, away) or done.ended + UNREGISTERED_S for node in nodes]
@@ -166,8 +164,8 @@ def _over(done: Done, case: Case, evidence: Evidence) -> float:
 
 
 def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
-    """Whether its user's command brought slurmctld to cancel it, or its array; whatever the command itself said, which
-    may have lost its connection."""
+    """Return whether the user's command made slurmctld cancel the job or its array. What the command printed does not
+    count: it may have lost its connection."""
     if done.event.action != "cancel" or done.event.actor != case.user or case.state != "CANCELLED":
         return False
     begin, end = done.began - ROUND_S, done.ended + ROUND_S
@@ -176,7 +174,8 @@ def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
 
 
 def _is_own_task(done: Done, case: Case) -> bool:
-    """srun ends with 128 + 9, llsub with 1, since a task has failed; the task was the job's own."""
+    """Return whether the killed task was the job's own. srun then ends with 128 + 9, llsub with 1, because a task has
+    failed."""
     killed = _KILLED.match(done.said)
     if killed is None or case.state != "FAILED" or not re.fullmatch(r"(137|1):0", case.code):
         return False
@@ -184,8 +183,8 @@ def _is_own_task(done: Done, case: Case) -> bool:
 
 
 def _is_own_hook(done: Done, case: Case, evidence: Evidence) -> bool:
-    """The Prolog of this job. Where Slurm does not requeue it, it ends as one whose node failed; one that must not be
-    requeued slurmctld cancels in root's name."""
+    """Return whether the killed Prolog was this job's. Where Slurm does not requeue the job, it ends as if its node had
+    failed; if it must not be requeued, slurmctld cancels it in root's name."""
     killed = _KILLED.match(done.said)
     if killed is None or killed[3] is None or int(killed[3]) != case.job:
         return False
@@ -196,7 +195,7 @@ def _is_own_hook(done: Done, case: Case, evidence: Evidence) -> bool:
 
 
 def job_of_hook(done: Done) -> int:
-    """The job whose Prolog or Epilog it killed; 0: of none."""
+    """Return the job whose Prolog or Epilog the action killed; 0: none."""
     killed = _KILLED.match(done.said) if done.event.action == "kill_hook" else None
     return int(killed[3] or 0) if killed is not None else 0
 
@@ -206,8 +205,8 @@ def _is_within(done: Done, case: Case) -> bool:
 
 
 def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
-    """Whether slurmctld, started anew, went on with this job from a state that was older than what had happened: it
-    says so when the job's node, or its end, tells it something else. It may end the job, or run it once more."""
+    """Return whether a restarted slurmctld continued this job from an outdated state. It logs that when the job's node,
+    or its end, reports something else. It may end the job or run it once more."""
     if not case.is_told or case.state not in STALE_ENDS or re.fullmatch(REFUSED, case.code):
         return False
     if not case.taken <= done.ended <= case.end + ROUND_S:
@@ -216,8 +215,8 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
 
 
 def _gave_up_the_neighbour(done: Done, case: Case, evidence: Evidence) -> bool:
-    """Whether the job was refused since another's was on the node still, which slurmctld had given up, or forgotten,
-    after this action and before the job came."""
+    """Return whether the job was refused because another job was still on the node, which slurmctld had given up or
+    forgotten after this action and before the job came."""
     if case.state != "FAILED" or not re.fullmatch(REFUSED, case.code) or not case.is_told:
         return False
     there = re.search(NEIGHBOUR, evidence.outputs.get((case.tag, case.job), ""))

@@ -1,4 +1,4 @@
-"""What Slurm's own log and a job's output say of the job: by that, and not by the clock alone, its end is explained."""
+"""Reports of Slurm's logs and a job's output about the job's end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STARTED = re.compile(r"slurmctld version \S+ started")
 _RECOVERED = re.compile(r"Recovered JobId=\S+ Assoc=")
 _REGISTERED = re.compile(r"_slurm_rpc_node_registration complete for (\S+)")
 _NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
-"""What slurmd says of a job whose Prolog it was never told to start."""
+"""The log line of slurmd about a job whose Prolog it was never told to start."""
 _NO_ROOM = "; make room there"
-"""What our own hooks say of a full disk."""
+"""The hooks' log lines about a full disk."""
 _STATE_UNWRITABLE = "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)"
-"""What our Prolog says when it drains a node whose state it cannot write (share/rules/drain.py)."""
+"""The Prolog's log line when it drains a node whose state it cannot write (share/rules/drain.py)."""
 _OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{re.escape(_STATE_UNWRITABLE)}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
@@ -30,51 +30,50 @@ _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 _PROLOG_FAILED = "Prolog or job env setup failure on node"
 _GIVEN_UP = re.compile(r"^Requeuing |_slurm_rpc_requeue: |_job_complete: ")
 GIVEN_UP_S = 2.0
-"""Between the line of the node and that of the job."""
+"""The longest time between the node's line and the job's line."""
 OUTPUT_MOST = 2000
-"""Of a job's output the end."""
+"""How much of the end of a job's output is kept."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """A line of slurmctld's log, SlurmctldDebug=debug2."""
+class LogLine:
+    """A line of slurmctld's log with SlurmctldDebug=debug2."""
 
     at: float
-    """Seconds of the wall clock."""
+    """Seconds since the epoch."""
     text: str
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All of it."""
+    """The logs and outputs of a run."""
 
-    log: Sequence[Said] = ()
-    """In the order of time."""
+    log: Sequence[LogLine] = ()
+    """Lines in order of time."""
     outputs: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """What the jobs said, by tag and number: a number that slurmctld forgot is given again."""
+    """The jobs' output by tag and number: slurmctld gives a number that it forgot again."""
 
     def about(self, job: int, since: float, until: float = math.inf) -> list[str]:
-        """What slurmctld said of a job between these moments."""
+        """Return what slurmctld logged about a job between two moments."""
         return [line.text for line in self._by_job.get(job, ()) if since <= line.at <= until]
 
     def of(self, tag: str, job: int, since: float) -> str:
-        """What slurmctld says of a job since then, and the job's output."""
+        """Return what slurmctld logged about a job since a moment, and the job's output."""
         return "\n".join([*self.about(job, since), self.outputs.get((tag, job), "")])
 
     def registered(self, node: str, after: float) -> float | None:
-        """When the node registered for the first time after that moment; None: it did not."""
+        """Return when the node first registered after that moment; None: it did not."""
         times = self._registrations.get(node, [])
         place = bisect.bisect_right(times, after)
         return times[place] if place < len(times) else None
 
     def allotted(self, job: int, begin: float, end: float) -> bool:
-        """Whether slurmctld gave the job nodes between these moments."""
+        """Return whether slurmctld gave the job nodes between two moments."""
         return any(_ALLOTTED.search(text) for text in self.about(job, begin, end))
 
     def hook_failed(self, job: int, node: str, since: float) -> bool:
-        """Whether slurmctld says since then that the job's Prolog failed, or its Epilog on that node.
-
-        Of a Prolog that runs with the first step it names the node alone, as that registers again; the job is given up
+        """Return whether slurmctld has logged since then that the job's Prolog failed, or its Epilog on that node. For
+        a Prolog that runs with the first step, it names only the node, when that registers again; it gives up the job
         at the same moment."""
         if any("Prolog launch failure" in one or f"epilog error on {node}," in one for one in self.about(job, since)):
             return True
@@ -84,7 +83,7 @@ class Evidence:
         )
 
     def has_lost_run(self, job: int, begin: float, end: float) -> bool:
-        """Whether a slurmctld that was started between these moments read of the job, and not that it ran."""
+        """Return whether a slurmctld started between two moments knew the job, but not that it ran."""
         for start in (one for one in self._starts if begin < one <= end):
             known = [text for text in self.about(job, start, end) if "Recovered " in text]
             if any(_RECOVERED.search(text) for text in known) and not any("StepId=batch" in text for text in known):
@@ -92,15 +91,15 @@ class Evidence:
         return False
 
     def never_asked(self, node: str) -> list[float]:
-        """When a node's slurmd gave up a job, since nobody had told it to run its Prolog."""
+        """Return when a node's slurmd gave up a job because it was never told to run the Prolog."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _NEVER_ASKED in line.text]
 
     def unwritable(self, node: str) -> list[float]:
-        """When a node's Prolog drained it, since three jobs had found its state unwritable."""
+        """Return when a node's Prolog drained it because three jobs had found its state folder unwritable."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _STATE_UNWRITABLE in line.text]
 
     def lost_runs(self, job: int, at: float) -> bool:
-        """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""
+        """Return whether the next slurmctld did not find the job, taken at that moment, in its saved state."""
         start = next((one for one in self._starts if one > at), None)
         if start is None or not any(_TAKEN.search(text) for text in self.about(job, at, start)):
             return False
@@ -108,8 +107,8 @@ class Evidence:
         return not any(_RECOVERED.search(text) for text in self.about(job, start, end))
 
     @functools.cached_property
-    def _by_job(self) -> Mapping[int, Sequence[Said]]:
-        found: dict[int, list[Said]] = defaultdict(list)
+    def _by_job(self) -> Mapping[int, Sequence[LogLine]]:
+        found: dict[int, list[LogLine]] = defaultdict(list)
         for line in self.log:
             for job in set(numbers(line.text)):
                 found[job].append(line)
@@ -129,19 +128,20 @@ class Evidence:
 
 
 def numbers(text: str) -> list[int]:
-    """The jobs that a line is about."""
+    """Return the jobs that a line is about."""
     return [int(one or other) for one, other in _JOB.findall(text)]
 
 
-def parse_log(text: str) -> tuple[Said, ...]:
-    """slurmctld's log. A line that a kill tore is no line; of what it says for debugging, registrations count."""
+def parse_log(text: str) -> tuple[LogLine, ...]:
+    """Parse slurmctld's log. A line that a kill cut off is skipped; of the debug lines only registrations are kept."""
     found = (_LINE.match(line) for line in text.splitlines())
     wanted = (one for one in found if one and (not one[2].startswith("debug") or _REGISTERED.search(one[2])))
-    return tuple(Said(datetime.fromisoformat(one[1]).replace(tzinfo=UTC).timestamp(), one[2]) for one in wanted)
+    return tuple(LogLine(datetime.fromisoformat(one[1]).replace(tzinfo=UTC).timestamp(), one[2]) for one in wanted)
 
 
-def parse_node(node: str, slurmd: str, ours: str) -> tuple[Said, ...]:
-    """Of the logs of a node what says that a Prolog was never asked for, or why a hook called the node unwell."""
+def parse_node(node: str, slurmd: str, ours: str) -> tuple[LogLine, ...]:
+    """Return the lines of a node's logs that report a Prolog that was never requested, or why a hook drained the
+    node."""
     rows = [
         (one[1], one[2])
         for text, form in ((slurmd, _LINE), (ours, _OURS))
@@ -149,17 +149,17 @@ def parse_node(node: str, slurmd: str, ours: str) -> tuple[Said, ...]:
         if one
     ]
     return tuple(
-        Said(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp(), f"{node}: {said}")
+        LogLine(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp(), f"{node}: {said}")
         for at, said in rows
         if _OF_A_NODE.search(said)
     )
 
 
 def what_matters(evidence: Evidence, jobs: Iterable[int]) -> Evidence:
-    """What has to be kept: when slurmctld and the nodes were there again, and all that is said of these jobs."""
+    """Return the evidence to keep: when slurmctld and the nodes were back, and everything about these jobs."""
     wanted = set(jobs)
 
-    def matters(line: Said) -> bool:
+    def matters(line: LogLine) -> bool:
         is_of_all = _STARTED.search(line.text) or _REGISTERED.search(line.text) or _OF_A_NODE.search(line.text)
         is_of_all = is_of_all or _PROLOG_FAILED in line.text
         return bool(is_of_all) or not wanted.isdisjoint(numbers(line.text))

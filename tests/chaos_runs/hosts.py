@@ -1,4 +1,4 @@
-"""Faults of a host, and how each of them ends. Every action returns what it did, as text."""
+"""Faults of a host, and how each ends. Every action returns what it did, as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from localcluster import Cluster, ClusterError
 
 SPOOL = "/tmp/slurmd"
-"""SlurmdSpoolDir of this cluster: on a file system of its own, which can be full without the machine's being so."""
+"""SlurmdSpoolDir of this cluster, on its own file system, so that it can be full while the machine is not."""
 _FIND_HOOK_S = 12.0
 _STEP_S = 0.02
 _TRIES = 5
@@ -25,7 +25,7 @@ done"""
 _FULL = (
     "{mount} && used=$(df --output=used -k {path} | tail -n1) && mount -o remount,size=$((used < 4 ? 4 : used))k {path}"
 )
-"""No room left on a tmpfs, and nothing written: its size is what is in it."""
+"""A script that leaves no room on a tmpfs without writing: it sets the size to what is in use."""
 
 
 def _kill(cluster: Cluster, host: str, those: str, argument: str = "", seconds: float = 0.0) -> str:
@@ -36,32 +36,33 @@ def _kill(cluster: Cluster, host: str, those: str, argument: str = "", seconds: 
 
 
 def kill_task(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """A program on a GPU."""
+    """Kill a program on a GPU."""
     return _kill(cluster, host, "pgrep -x simgpu-task")
 
 
 def kill_daemon(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """An MPS control daemon."""
+    """Kill an MPS control daemon."""
     return _kill(cluster, host, "pgrep -x nvidia-cuda-mps", "mps-control")
 
 
 def kill_server(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """An MPS server."""
+    """Kill an MPS server."""
     return _kill(cluster, host, "pgrep -x nvidia-cuda-mps", "mps-server")
 
 
 def kill_hook(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """The first Prolog or Epilog that is seen at work in the next seconds."""
+    """Kill the first Prolog or Epilog that runs within the next seconds."""
     return _kill(cluster, host, "pgrep -x 'slurm-share-(pro|epi)'", seconds=_FIND_HOOK_S)
 
 
 def kill_helper(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """The hooks' helper, and with it what it runs."""
+    """Kill the hooks' helper and what it runs."""
     return _kill(cluster, host, "pgrep -x slurm-share-hoo")
 
 
 def kill_slurmd(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """slurmd, and no child of it that is about to become a Prolog; started anew a moment later, as systemd does."""
+    """Kill slurmd, but no child of it that is about to become a Prolog; start it again a moment later, as systemd
+    does."""
     did = _kill(cluster, host, "pgrep -F /run/slurmd.pid 'slurmd(-wlm)?'")
     time.sleep(lasts_s)
     start_slurmd(cluster, host)
@@ -69,7 +70,7 @@ def kill_slurmd(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 def kill_slurmctld(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """slurmctld; started anew a moment later. What it had not saved is forgotten."""
+    """Kill slurmctld and start it again a moment later. It forgets what it had not saved."""
     did = _kill(cluster, host, "pgrep -F /run/slurm/slurmctld.pid 'slurmctld(-wlm)?'")
     time.sleep(lasts_s)
     start_slurmctld(cluster)
@@ -77,17 +78,17 @@ def kill_slurmctld(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 def start_slurmd(cluster: Cluster, host: str) -> None:
-    """Where it does not run."""
+    """Start slurmd if it does not run."""
     cluster.exec(host, ["bash", "-c", "pgrep -x 'slurmd(-wlm)?' >/dev/null || slurmd"], timeout=60)
 
 
 def start_slurmctld(cluster: Cluster) -> None:
-    """Where it does not run."""
+    """Start slurmctld if it does not run."""
     cluster.exec("ctl", ["bash", "-c", "pgrep -x 'slurmctld(-wlm)?' >/dev/null || slurmctld"], timeout=60)
 
 
 def cut_network(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Its cable is pulled, and plugged in again; the route goes with the link."""
+    """Take the host's link down, and up again later; the route goes with the link."""
     cluster.exec(host, ["ip", "link", "set", "eth0", "down"], check=True)
     time.sleep(lasts_s)
     plug_in(cluster, host)
@@ -95,7 +96,7 @@ def cut_network(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 def plug_in(cluster: Cluster, host: str) -> None:
-    """The cable, and the route, if they are not there."""
+    """Bring up the link and the route if they are missing."""
     text = "ip link set eth0 up; ip route show default | grep -q . || ip route add default via 10.77.0.254"
     cluster.exec(host, ["bash", "-c", text])
 
@@ -108,23 +109,23 @@ def _fill(cluster: Cluster, host: str, path: str, lasts_s: float, mount: str = "
 
 
 def fill_state(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """The file system of our own state."""
+    """Fill the file system of our state folder."""
     return _fill(cluster, host, "/run/slurm-share", lasts_s)
 
 
 def fill_log(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """The disk of all logs, ours and Slurm's."""
+    """Fill the file system of all logs, ours and Slurm's."""
     mount = "mount -t tmpfs -o size=64k tmpfs /var/log && mkdir -p /var/log/slurm /var/log/munge"
     return _fill(cluster, host, "/var/log", lasts_s, mount, "umount -l /var/log")
 
 
 def fill_spool(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """The disk of slurmd's own state, and /tmp."""
+    """Fill the file system of slurmd's state and of /tmp."""
     return _fill(cluster, host, "/tmp", lasts_s, after="mount -o remount,size=2g /tmp")
 
 
 def cut_power(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Off, dark for a while, and on again."""
+    """Switch the host off, and on again after a while."""
     cluster.kill(host)
     time.sleep(lasts_s)
     cluster.reboot(host)
@@ -132,7 +133,7 @@ def cut_power(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 def reboot(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Off and on."""
+    """Switch the host off and on."""
     cluster.reboot(host)
     return "booted anew"
 

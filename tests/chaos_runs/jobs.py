@@ -1,18 +1,18 @@
-"""What the users submit. Every job writes into a file of its own: when it begins, when each task does, how it ends."""
+"""The jobs that users submit. Each writes into its own file when it starts, when each task starts, and how it ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 FOLDER = "chaos"
-"""In every user's home."""
+"""The folder of the jobs' files in every user's home."""
 TASK = """\
 #!/bin/bash
 echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} $$" \\
     >>~/chaos/$1.$SLURM_JOB_ID
 exec simgpu-task --memory 200M --seconds "$2"
 """
-"""One task: its line, with its pid, then work on its GPU."""
+"""A script of one task: it writes its line with its PID, then works on its GPU."""
 BEGIN = """\
 file=~/chaos/$TAG.$SLURM_JOB_ID
 say() { echo "$1 ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME ${SLURMD_NODENAME:-login} ${2:-}" >>$file; }
@@ -27,11 +27,11 @@ exit $code
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of job."""
+    """A kind of job: how it is submitted and what it runs."""
 
     options: tuple[str, ...]
     work: str
-    """What is done between the first line and the last; TAG and SECONDS are put in."""
+    """The commands between the first and the last line; TAG and SECONDS are replaced."""
     is_shared: bool = True
 
 
@@ -56,19 +56,20 @@ TRIPLE = ("[1,2,1]", "--ntasks", "4")
 
 
 def script(kind: Kind, tag: str, seconds: float) -> str:
-    """The job as bash."""
+    """Return the job as a bash script."""
     text = f"TAG={tag}\nSECONDS_={seconds}\n{BEGIN}{kind.work}\n{END}"
     return "#!/bin/bash\n" + text
 
 
 def sbatch_options(kind: Kind, tag: str, *, requeue: bool) -> list[str]:
-    """Beside what makes the kind: memory for many side by side, a name by which it is known, an output of its own."""
+    """Return the options that all kinds share: little memory, so that many fit on a node, a name to recognise it by,
+    and its own output file."""
     limit = [] if any(word.startswith("-t") for word in kind.options) else ["-t10"]
     again = "--requeue" if requeue else "--no-requeue"
     return [*kind.options, *limit, "--mem=300", f"--job-name={tag}", again, f"--output={FOLDER}/{tag}.%j.out"]
 
 
 def triple_argv(tag: str, seconds: float) -> list[str]:
-    """The same work in triples mode."""
+    """Return the same work as an llsub command."""
     words = ["llsub", f"./{FOLDER}/task", *TRIPLE, "-J", tag, "-T", "10", "-o", f"{FOLDER}/{tag}.%j.out"]
     return [*words, "--", tag, str(seconds)]

@@ -1,4 +1,4 @@
-"""What happens when: everything that chance decides, from a seed alone, before anything is touched."""
+"""The events of a chaos run: everything that is random, from a seed, decided before the run."""
 
 from __future__ import annotations
 
@@ -11,43 +11,42 @@ SUBMITTED = {
     "whole": 4, "gpus": 4, "part": 4, "array": 2, "two_nodes": 2, "bare": 2, "escape": 1, "overtime": 1,
     "salloc": 2, "triple": 2, "ordinary": 3, "plain": 2,
 }  # fmt: skip
-"""What a user submits, and how often of so many (see jobs.py)."""
+"""The kinds of job that users submit, with their relative frequency (see jobs.py)."""
 USER_ACTIONS = {"cancel": 4, "requeue": 4}
-"""What a user does to a job of his own."""
+"""Actions of a user on his own job, with their relative frequency."""
 FAULTS = {
     "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
     "cut_network": 2, "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,
 }  # fmt: skip
-"""What befalls a compute node (see hosts.py)."""
+"""The faults of a compute node (see hosts.py)."""
 CONTROLLER_FAULTS = {"kill_slurmctld": 2, "cut_network": 1}
 EVERY_S = {"user": (2.0, 9.0), "node": (12.0, 45.0), "ctl": (35.0, 90.0)}
-"""From one event of an actor to its next: at least, at most."""
+"""The least and the greatest time from one event of an actor to its next."""
 LASTS_S = {
     "cut_network": (3.0, 35.0), "cut_power": (1.0, 20.0), "fill_state": (3.0, 12.0), "fill_log": (3.0, 12.0),
     "fill_spool": (2.0, 8.0), "kill_slurmd": (0.2, 4.0), "kill_slurmctld": (0.2, 5.0),
 }  # fmt: skip
-"""How long it stays so. A network is cut for shorter and for longer than SlurmdTimeout, which is 20 s here."""
+"""How long a fault lasts. A network is cut for shorter and for longer than SlurmdTimeout, here 20 s."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that somebody does, or that befalls a host."""
+    """An action of a user, or a fault of a host."""
 
     at_s: float
-    """Since the begin of the run."""
+    """Seconds since the start of the run."""
     actor: str
-    """alice, bob, or the host that is hit."""
+    """alice, bob, or the host with the fault."""
     action: str
     lasts_s: float = 0.0
-    """How long a fault stays, or a job's tasks run."""
+    """How long a fault or a job's tasks last."""
     which: float = 0.0
-    """0 to 1: of the jobs that the user has when the time comes, the one at that place in their order."""
+    """Which of the user's jobs is meant, as a fraction of their number: 0 to 1."""
 
 
 def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
-    """Everything that happens in so many seconds, in the order of time. The same seed gives the same answer.
-
-    Nothing befalls the last of the nodes, see `hit_nodes`."""
+    """Return everything that happens within so many seconds, in order of time. The same seed gives the same answer.
+    Nothing happens to the last nodes: see `hit_nodes`."""
     dice = random.Random(seed)
     nodes = hit_nodes(nodes)
     events: list[Event] = []
@@ -64,13 +63,13 @@ def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
 
 
 def hit_nodes(nodes: Sequence[str]) -> Sequence[str]:
-    """Those to which something happens: all but the last third, one at least. What is lost on the others is not a
-    fault's doing."""
+    """Return the nodes that faults hit: all but the last third, at least one. A fault cannot explain a loss on the
+    others."""
     return nodes[: -max(1, len(nodes) // 3)]
 
 
 def _times(dice: random.Random, kind: str, seconds: float) -> Iterator[float]:
-    """The moments of one actor."""
+    """Yield the times of one actor's events."""
     least, most = EVERY_S[kind]
     at = dice.uniform(0.0, most - least) if kind != "user" else dice.uniform(0.0, 1.0)
     while at < seconds:
@@ -79,7 +78,7 @@ def _times(dice: random.Random, kind: str, seconds: float) -> Iterator[float]:
 
 
 def _deal(dice: random.Random, deck: dict[str, int]) -> Iterator[str]:
-    """Cards of a shuffled deck, and of a new one when it is used up: everything comes, and in no order."""
+    """Yield the words in random order, each as often as its number says, again and again: every one occurs."""
     while True:
         cards = [card for card, count in deck.items() for _ in range(count)]
         dice.shuffle(cards)

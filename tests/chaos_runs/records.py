@@ -1,4 +1,4 @@
-"""What everybody wrote, as values: what was submitted, which nodes were drained, what Slurm and the jobs noted down."""
+"""Records of a chaos run: what was submitted, which nodes were drained, what Slurm and the jobs wrote."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True)
 class Submission:
-    """What a user gave to Slurm. Times here and below: seconds of the wall clock."""
+    """A job as a user submitted it. Times here and below are seconds since the epoch."""
 
     tag: str
     user: str
     kind: str
     at: float
     is_taken: bool
-    """Whether the command said so; Slurm may have taken it all the same when the network was cut."""
+    """Whether the command reported success. Slurm may have taken the job anyway if the network was cut."""
     job: int = 0
-    """The number that the command was told; 0: none."""
+    """The job number that the command printed; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Line:
     what: str
     """The task, or the code."""
     pid: int = 0
-    """Of a task."""
+    """The PID of a task."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A job as slurmctld has it."""
+    """A job as slurmctld reports it."""
 
     job_id: int
     tag: str
@@ -60,11 +60,11 @@ class Record:
     code: str
     """The exit code and the signal, `69:0`."""
     array: int = 0
-    """The number of the array that it is an element of; 0: of none."""
+    """The number of the job's array; 0: none."""
 
 
 def parse_lines(text: str) -> tuple[Line, ...]:
-    """A job's own file. A line that a power cut tore is no line."""
+    """Parse a job's own file. A line that a power cut tore is skipped."""
     rows = (line.split() for line in text.splitlines())
     return tuple(
         Line(row[0], int(row[1]), float(row[2]), row[3], "".join(row[4:5]), int("".join(row[5:6]) or 0))
@@ -74,7 +74,7 @@ def parse_lines(text: str) -> tuple[Line, ...]:
 
 
 def parse_records(text: str) -> tuple[Record, ...]:
-    """What `scontrol -o show jobs` prints."""
+    """Parse the output of `scontrol -o show jobs`."""
     found = []
     for line in text.splitlines():
         values = dict(re.findall(r"(\w+)=(\S*)", line))
@@ -104,7 +104,7 @@ def _seconds(text: str) -> float:
 
 
 def expand(nodes: str) -> set[str]:
-    """n[1-2,5] and n3,n4."""
+    """Return the nodes of a list such as n[1-2,5] or n3,n4."""
     found: set[str] = set()
     for name, inside in re.findall(r"([a-z]+)(\d+|\[[^]]*\])", nodes):
         for part in inside.strip("[]").split(","):

@@ -1,4 +1,4 @@
-"""A whole chaos run: a cluster, the events, the quiet end, the verdict."""
+"""A whole chaos run: the cluster, the events, the end of all jobs, the verdict."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from localcluster import Cluster, ClusterError, CommandFailed, NotDone
 
 from . import evidence, hosts, jobs, plan, records, verdict
 from .causes import Done
+from .operator import Operator
 from .records import Submission
 from .verdict import Judgement
-from .watch import Operator
 
 CONF = f"""\
 SlurmdSpoolDir={hosts.SPOOL}
@@ -27,17 +27,17 @@ MinJobAge=36000
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,\
 requeue_delay=3,nohold_on_prolog_fail
 """
-"""Jobs are known to the end; one that was requeued does not wait for two minutes; a drained node is put back soon."""
+"""Keep all jobs in memory, start requeued jobs soon, and return drained nodes to service soon."""
 LOG, SLURMD_LOG, OUR_LOG = "var/log/slurm/slurmctld.log", "var/log/slurm/slurmd.log", "var/log/slurm-share.log"
 CALM_S = 600.0
-"""For what is queued, when the run is over."""
+"""How long to wait for queued jobs after the events."""
 _JOB_S = 400.0
 
 Say = Callable[[str], None]
 
 
 class Chaos:
-    """One run."""
+    """A chaos run: its cluster, events, jobs and records."""
 
     def __init__(self, cluster: Cluster, seed: int, seconds: float, say: Say) -> None:
         self.cluster = cluster
@@ -46,17 +46,17 @@ class Chaos:
         self.submissions: list[Submission] = []
         self.operator = Operator(cluster)
         self.left: dict[str, list[str]] = {}
-        """What was on the nodes when all was over, before another job came."""
+        """Leftovers on the nodes after all jobs, before another job came."""
         self.remains: dict[str, list[str]] = {}
-        """What was there after one further shared job on each node."""
+        """Leftovers after one further shared job on each node."""
         self.records: tuple[records.Record, ...] = ()
-        """What Slurm says of the jobs in the end."""
+        """Slurm's records of the jobs at the end."""
         self.files: dict[tuple[str, int], tuple[records.Line, ...]] = {}
-        """What the jobs wrote, by tag and number."""
+        """The jobs' own files, by tag and number."""
         self.outputs: dict[tuple[str, int], str] = {}
-        """What the jobs said, by tag and number."""
+        """The jobs' output, by tag and number."""
         self.evidence = evidence.Evidence()
-        """What slurmctld said, and the jobs."""
+        """slurmctld's log and the jobs' output."""
         self._say = say
         self._allocations: list[threading.Thread] = []
         self._begin = 0.0
@@ -64,7 +64,7 @@ class Chaos:
     # ---- events ----
 
     def run_events(self) -> None:
-        """Every actor goes through what is his, each at its time."""
+        """Run the events of every actor, each at its time."""
         for user in plan.USERS:
             folder = f"mkdir -p {jobs.FOLDER} && cat >{jobs.FOLDER}/task && chmod +x {jobs.FOLDER}/task"
             self.cluster.as_user(user, folder, input=jobs.TASK, check=True)
@@ -140,7 +140,7 @@ class Chaos:
     # ---- calm ----
 
     def calm(self) -> None:
-        """Faults end, jobs end, and what is left is looked at."""
+        """Undo the faults, wait for the jobs, and record what is left on the nodes."""
         hosts.make_calm(self.cluster, [*self.cluster.compute_nodes, "ctl"])
         for thread in self._allocations:
             thread.join()
@@ -175,7 +175,7 @@ class Chaos:
     # ---- verdict ----
 
     def judge(self) -> Judgement:
-        """What is true in the end."""
+        """Return the verdict on the run."""
         jobs_shown = self.cluster.exec("ctl", ["scontrol", "-o", "show", "jobs"], check=True).stdout
         for user in plan.USERS:
             for file in (self.cluster.home / user / jobs.FOLDER).iterdir():
@@ -200,20 +200,20 @@ class Chaos:
         found.counts["held jobs released"] = self.operator.released
         return found
 
-    def papers(self) -> dict[str, object]:
-        """All that the verdict was given, for a file: it can be given again. Times count from the begin."""
+    def recorded(self) -> dict[str, object]:
+        """Return everything that the verdict was based on, as JSON values. Times count from the start of the run."""
 
-        def told(one: object, times: tuple[str, ...]) -> dict[str, object]:
+        def relative(one: object, times: tuple[str, ...]) -> dict[str, object]:
             values = asdict(one)  # type: ignore[call-overload]
             return {**values, **{name: round(values[name] - self._begin, 2) for name in times if values[name]}}
 
         asked = verdict.jobs_in_question(self.submissions, self.done, self.records, self.files, self.evidence)
         kept = evidence.what_matters(self.evidence, asked)
         return {
-            "events": self.story(),
-            "submissions": [told(one, ("at",)) for one in self.submissions],
-            "records": [told(one, ("start", "end")) for one in self.records],
-            "drains": [told(one, ("at",)) for one in self.operator.drains],
+            "events": self.event_rows(),
+            "submissions": [relative(one, ("at",)) for one in self.submissions],
+            "records": [relative(one, ("start", "end")) for one in self.records],
+            "drains": [relative(one, ("at",)) for one in self.operator.drains],
             "lines": {
                 f"{tag}.{job}": [
                     [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what, one.pid] for one in some
@@ -224,8 +224,8 @@ class Chaos:
             "outputs": {f"{tag}.{job}": text for (tag, job), text in sorted(kept.outputs.items())},
         }
 
-    def story(self) -> list[dict[str, object]]:
-        """What happened, in the order of time, for a file."""
+    def event_rows(self) -> list[dict[str, object]]:
+        """Return the events in order of time, as JSON values."""
         told = sorted(self.done, key=lambda one: one.began)
         return [
             {**asdict(one.event), "began_s": round(one.began - self._begin, 2),
@@ -237,7 +237,7 @@ class Chaos:
 def run(
     name: str, seed: int, seconds: float, nodes: int, slurm: str = "26.05", say: Say = print
 ) -> tuple[Chaos, Judgement]:
-    """A cluster of its own, all of it, and the verdict."""
+    """Run chaos on a new cluster and return it with the verdict."""
     with Cluster.up(name, slurm, nodes=nodes, slurm_conf_extra=CONF) as cluster:
         chaos = Chaos(cluster, seed, seconds, say)
         with chaos.operator.watching():
@@ -251,7 +251,7 @@ def run(
 
 
 def explain(chaos: Chaos, found: Judgement, say: Say) -> None:
-    """What is said of the jobs that are wrong, and our logs of every node, for whoever has to find out."""
+    """Print what is known of the jobs that are wrong, and our logs of every node."""
     for job, tag in dict.fromkeys(re.findall(r"\bjob (\d+) \((\w+)\)", "\n".join(found.wrong))):
         say(f"--- job {job}:\n{chaos.evidence.of(tag, int(job), 0.0)[-8000:]}")
     for name in chaos.cluster.compute_nodes:
@@ -260,7 +260,7 @@ def explain(chaos: Chaos, found: Judgement, say: Say) -> None:
 
 
 def _job_number(said: str) -> int:
-    """The job that llsub or salloc speaks of; 0: of none."""
+    """Return the job number that llsub or salloc printed; 0: none."""
     found = re.search(r"\bjob (?:allocation )?(\d+)", said)
     return int(found[1]) if found else 0
 

@@ -1,4 +1,4 @@
-"""What everybody wrote, judged: which jobs were lost or ran twice, whose doing a drain was. Values in, words out."""
+"""The verdict on a chaos run: which jobs were lost or ran twice, and who caused a drain. It works on values only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from .evidence import Evidence
 from .records import Drain, Line, Record, Submission, expand
 
 HOOK_REASONS = ("prolog error", "epilog error")
-"""What Slurm says of a node whose Prolog or Epilog did not end with 0."""
+"""Slurm's reasons for a drain after a Prolog or Epilog that did not end with 0."""
 UNLIKE = "has unlike nodes"
-"""What slurm-share says of a job whose nodes have unlike numbers of GPUs."""
+"""The message of slurm-share about a job whose nodes have unequal numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
-"""What TRIPLE of jobs.py starts."""
+"""The tasks of TRIPLE in jobs.py."""
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 
 
 WOULD_BE = {f"{EXIT_REFUSED}:0": "exit code 69", "1:0": "exit code 1"}
-"""How sharp this verdict is: each job that is COMPLETED is judged once more as if it had ended so, and as if all that
-any action makes a job say had been said of it."""
+"""How each COMPLETED job is judged once more, as if it had ended so and everything that any action makes a job print
+had been printed. This shows how sharp the verdict is.
+"""
 
 
 @dataclass
 class Judgement:
-    """What is wrong, and what can be counted."""
+    """The losses and counts of a run."""
 
     wrong: list[str] = field(default_factory=list)
     lost: int = 0
@@ -48,7 +49,7 @@ def judge(
     drains: Sequence[Drain],
     evidence: Evidence,
 ) -> Judgement:
-    """All of it. `files`: what the jobs wrote, by tag and job number."""
+    """Return the verdict. `files`: what the jobs wrote, by tag and job number."""
     found = Judgement()
     by_tag = defaultdict(list)
     for record in records:
@@ -129,8 +130,8 @@ def cause(
     *,
     is_told: bool = True,
 ) -> str | None:
-    """Why a job did not complete, as a word for counting; of several actions that can have done it the one that was
-    nearest to its end. None: for no reason that is known. is_told: by what was said of it; otherwise by the rest."""
+    """Return why a job did not complete, as a word for counting; None: for no known reason. Of several actions that can
+    explain it, the nearest to its end counts. is_told=False: ignore what logs and output say."""
     said = evidence.of(one.tag, record.job_id, one.at - ROUND_S)
     if record.state == "TIMEOUT" and one.kind == "overtime":
         return "its own time limit"
@@ -164,7 +165,7 @@ def jobs_in_question(
     files: Mapping[tuple[str, int], Sequence[Line]],
     evidence: Evidence,
 ) -> set[int]:
-    """The jobs of which the verdict asks what was said of them."""
+    """Return the jobs whose log lines and output the verdict looks at."""
     records = tuple(records)
     known = {record.tag for record in records}
     asked = {record.job_id for record in records if record.state != "COMPLETED"} | {record.array for record in records}
@@ -178,13 +179,13 @@ def jobs_in_question(
 
 
 def _are_unlike(nodes: str) -> bool:
-    """Whether a job has n1, which has four GPUs, and another node, which has two: its srun is refused."""
+    """Return whether a job has n1, with four GPUs, and another node, with two: its srun is refused."""
     return "n1" in expand(nodes) and len(expand(nodes)) > 1
 
 
 def _judge_runs(who: str, job: int, lines: Sequence[Line], evidence: Evidence, found: Judgement) -> None:
-    """Of one number and one run there is one start, and one of each task; unless slurmctld gave the job nodes anew and
-    did not count that: it had forgotten the run."""
+    """Check that each run of a job started once, and each task once. A run that slurmctld forgot may start again under
+    the same number: then it allocated nodes again."""
     for restart in sorted({line.restart for line in lines}):
         mine = [line for line in lines if line.restart == restart]
         seen = Counter((line.word, line.what) for line in mine if line.word in ("start", "task"))
@@ -206,8 +207,8 @@ def _judge_runs(who: str, job: int, lines: Sequence[Line], evidence: Evidence, f
 def _judge_neighbours(
     kinds: Mapping[str, Submission], files: Mapping[tuple[str, int], Sequence[Line]], found: Judgement
 ) -> None:
-    """While a user's shared tasks were at work on a node, none of another user's began there. Only runs with an end
-    are looked at: of others it is not known until when they were."""
+    """Check that no task of another user started on a node while a user's shared tasks ran there. Only runs with a
+    recorded end count."""
     spans: list[tuple[str, str, float, float]] = []
     for (tag, _), lines in files.items():
         if kinds[tag].kind in ("ordinary", "plain"):
@@ -226,7 +227,7 @@ def _judge_neighbours(
 
 
 def _runs(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines of each run of a job: Slurm gives one that it had forgotten the same number once more."""
+    """Return the lines of each run of a job. Slurm gives a run that it had forgotten the same number again."""
     runs: dict[tuple[int, int], list[Line]] = defaultdict(list)
     started: Counter[int] = Counter()
     for line in sorted(lines, key=lambda one: one.at):
@@ -236,8 +237,8 @@ def _runs(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: Judgement) -> None:
-    """Nothing of a job is left on a node when it has ended there, before any other job comes: unless one of the node's
-    hooks was killed, which is the next hook's to make good. `left`: what is left, by node."""
+    """Check that an ended job left nothing on a node before the next job came. The next hook cleans up where a hook was
+    killed. `left`: what is left, by node."""
     killed = {one.event.actor for one in done if one.event.action == "kill_hook" and one.said != "there was none"}
     for node, some in left.items():
         if some and node in killed:
@@ -250,7 +251,7 @@ def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: J
 
 
 def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[float]:
-    """When a node's Prolog drained it for its state, while that was full."""
+    """Return when a node's Prolog drained it for its state folder while that was full."""
     fills = [one for one in done if one.event.action == "fill_state" and one.event.actor == node]
     return [
         at for at in evidence.unwritable(node) if any(one.began - ROUND_S <= at <= one.ended + ROUND_S for one in fills)
@@ -258,9 +259,9 @@ def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[flo
 
 
 def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evidence, found: Judgement) -> None:
-    """A Prolog or Epilog that ends badly is ours, unless it was killed, and slurmctld says of that very job that its
-    hook failed, or unless the state folder was full and the Prolog says that it drains the node for that, as
-    policy.md promises; all other reasons are Slurm's own."""
+    """Check that no drain was slurm-share's fault. A failed Prolog or Epilog is ours, unless it was killed and
+    slurmctld names that job, or the state folder was full and the Prolog says so, as policy.md promises. Other reasons
+    are Slurm's."""
     killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
     unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
     full = {node: _while_full(node, done, evidence) for node in unasked}

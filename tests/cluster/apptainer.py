@@ -11,12 +11,12 @@ from localcluster.errors import CommandFailed
 
 IMAGE = "/srv/debian13"
 SUITE = "sid"
-"""The one that has it."""
+"""The release of Debian that has it."""
 _NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/lib/gcc", "var", "dev/*", "proc/*", "sys/*")
 
 
 def put_on(cluster: Cluster, host: str) -> None:
-    """Lay both out on the host; skips, aloud, where Debian's mirror does not have apptainer."""
+    """Install both on the host. Skips the test, with a message, if Debian's mirror does not have apptainer."""
     kept = paths.cache() / "packages/apptainer"
     with locks.waiting(kept.with_name("apptainer.lock"), progress.to_stderr):
         if not kept.exists():

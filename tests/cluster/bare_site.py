@@ -1,4 +1,4 @@
-"""A cluster as its site had it before: our packages on every host, and no line of ours in Slurm's files."""
+"""A cluster with our packages on every host and none of our lines in Slurm's files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def strip(cluster: Cluster) -> None:
 
 
 def files(cluster: Cluster) -> dict[str, bytes]:
-    """Every file in /etc/slurm."""
+    """Return every file in /etc/slurm."""
     return {file.name: file.read_bytes() for file in sorted(cluster.conf.iterdir()) if file.is_file()}
 
 
@@ -44,7 +44,7 @@ def put_back(cluster: Cluster, was: dict[str, bytes]) -> None:
 
 
 def reconfigure(cluster: Cluster) -> None:
-    """As the command says; afterwards every node takes jobs."""
+    """Run `scontrol reconfigure` and wait until every node takes jobs."""
     cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
     well = {"idle", "mixed", "allocated", "completing"}
     until(lambda: set(cluster.status().nodes.values()) <= well, f"nodes in service: {why_not_idle(cluster)}")

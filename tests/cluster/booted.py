@@ -1,4 +1,4 @@
-"""A host under systemd: a clean root whose first process is the systemd that it has, in namespaces of its own."""
+"""A host under systemd: a clean root booted with its own systemd in new namespaces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ exec unshare --uts --net --cgroup -- bash -ec '
     exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/lib/systemd/systemd
 ' bash "$root" "$lower" "$layer" "${stat[0]}"
 """
-"""What a host needs before its systemd: /dev, and /sys/fs/cgroup as of cgroup v2, which this systemd wants."""
+"""Mounts that a host needs before its systemd starts: /dev, and /sys/fs/cgroup as cgroup v2."""
 
 
 class Booted:
@@ -64,7 +64,7 @@ class Booted:
         return process.run([*enter, "--wdns=/", "--", *argv], check=False, env=env, timeout_s=BOOT_S, apart=True)
 
     def state(self, unit: str, what: str = "ActiveState") -> str:
-        """A property of a unit, as systemd has it."""
+        """Return a property of a unit, as systemd reports it."""
         return self.run("systemctl", "show", "--value", "-p", what, unit).stdout.strip()
 
     def until(self, unit: str, state: str) -> None:
@@ -81,7 +81,7 @@ class Booted:
 
 @contextlib.contextmanager
 def booted(root: CleanRoot) -> Iterator[Booted]:
-    """Boot it; at the end all its processes are gone. Skips, aloud, where there is no cgroup v2 to give it."""
+    """Boot the host; end all its processes afterwards. Skips the test, with a message, without cgroup v2."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     tree = next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
     if tree is None:

@@ -1,4 +1,4 @@
-"""Clean Debian root file systems into which packages are installed, and what has changed in them since."""
+"""Clean Debian root file systems for the installation of packages, and what has changed in them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SUITES = {
     "bookworm": Release("22.05", "bookworm", (22, 5), (23, 0)),
     **{release.suite: release for release in RELEASES.values()},
 }
-"""Debian 12, 13 and the one to come, each with the Slurm that it carries."""
+"""Debian 12, 13 and the next release, each with the version of Slurm that it contains."""
 
 
 class CleanRoot:
-    """A root over which what is installed lies as a layer of its own; `layer` is an empty folder.
+    """A root with a layer for what is installed; `layer` is an empty folder.
 
-    `over`: another of the same suite, whose changes lie beneath; it must not change any more.
+    `over`: another root of the same suite, whose changes lie beneath; it must not change any more.
     """
 
     def __init__(self, suite: str, layer: Path, over: CleanRoot | None = None) -> None:
@@ -35,16 +35,16 @@ class CleanRoot:
         return rootfs.inside(Path(self.root.path), argv, layer=self.layer, lower=self.lower, source=source)
 
     def shell(self, script: str, source: Path | None = None, words: Sequence[str] = ()) -> str:
-        """The same for a piece of shell, which has `words` as its $1 and so on."""
+        """Run a shell script in the root, with `words` as $1 and so on."""
         return self.run("/bin/bash", "-ec", script, "bash", *words, source=source)
 
     @property
     def upper(self) -> Path:
-        """What has been written over the root."""
+        """Return the folder with what has been written over the root."""
         return self.layer / "upper"
 
     def changes(self) -> set[str]:
-        """Every path that is not as it was: `+` new, `-` gone, `~` another content, kind, owner or mode."""
+        """Return every changed path: `+` new, `-` gone, `~` another content, kind, owner or mode."""
         found = set()
         for folder, names, files in os.walk(self.upper):
             for name in [*names, *files]:
@@ -57,7 +57,7 @@ class CleanRoot:
 
 
 def difference(now: Path, before: Path) -> str:
-    """One sign as in `changes`, for one path; empty where both are the same."""
+    """Return the sign of one path, as in `changes`; empty if both are the same."""
     new = now.lstat()
     gone = stat.S_ISCHR(new.st_mode) and new.st_rdev == 0  # overlayfs marks a removed file so
     try:
@@ -74,7 +74,7 @@ def difference(now: Path, before: Path) -> str:
 
 
 def newer(packages: Path, folder: Path, version: str) -> Path:
-    """The .deb files of `packages` once more under a higher version, their contents with it; returns their folder."""
+    """Copy the .deb files of `packages` with a higher version; return the new folder."""
     folder.mkdir()
     for package in sorted(packages.glob("*.deb")):
         tree = folder / "tree"
@@ -93,7 +93,8 @@ def newer(packages: Path, folder: Path, version: str) -> Path:
 
 
 def newer_rpms(packages: Path, folder: Path, version: str, without: str) -> Path:
-    """The same as .rpm; their slurm-share lacks the folder `without` of our site-packages. Returns their folder."""
+    """Copy the .rpm files with a higher version, slurm-share without the folder `without` of site-packages; return the
+    new folder."""
     tree = folder / "tree"
     for deb in newer(packages, folder, version).glob("*.deb"):
         process.run(["dpkg-deb", "-x", str(deb), str(tree)])
@@ -116,7 +117,7 @@ def newer_rpms(packages: Path, folder: Path, version: str, without: str) -> Path
 
 
 def rpm_inside(clean: CleanRoot, packages: Path, *words: str) -> str:
-    """The machine's own rpm over the root, with a data base of its own in it (--root): the root has none."""
+    """Run the machine's rpm on the root (--root) with a database inside it: the root has no rpm."""
     script = """
     mkdir -p "$2/upper" "$2/work" "$2/merged"
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"

@@ -1,4 +1,4 @@
-"""Real clusters for real-system tests: one per Slurm release and test process, brought up once."""
+"""Real clusters for system tests: one per Slurm release and test process, made once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from localcluster import RELEASES, Cluster, ClusterError, running, take_down
 from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
-"""The one release to test on, `all`, or `usual`: the current release, and on the others the tests that are marked as
-depending on the release of Slurm."""
+"""The release to test on, `all`, or `usual`: the current release, and the others for tests marked as depending on it.
+"""
 FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
-"""Whether every release is tested with every way to set Slurm up, and pyslurm is built for it."""
+"""Whether to test every release with every profile, and to build pyslurm for it."""
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)
-"""Parts of our software to leave out (python, plugin, simgpu), for whoever works on one while another is in pieces."""
+"""Parts of our software to leave out (python, plugin, simgpu), for work on one while another is broken."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -38,9 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:
-    """When a test has its turn. First those that wait for minutes, so that others work meanwhile and no process waits
-    for the last of them alone; then what is asked of the shared cluster, release after release, so that each process
-    brings up one of each; then what has clusters of its own."""
+    """Return the sort key of a test. Tests that wait for minutes come first, so that other processes work meanwhile.
+    Then come tests on the shared cluster, one release after the other, so that each process brings up one cluster per
+    release; then tests with their own clusters."""
     if item.get_closest_marker("cluster") is None or item.get_closest_marker("xdist_group"):
         return (0, False)  # not ours to order, or a group: pytest-xdist begins with the largest
     shares = "cluster" in getattr(item, "fixturenames", ())
@@ -49,7 +49,7 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 
 def _releases(item: pytest.Item) -> set[str]:
-    """Releases among the parameters of a test on a cluster."""
+    """Return the releases among the parameters of a cluster test."""
     if item.get_closest_marker("cluster") is None or not isinstance(item, pytest.Function):
         return set()
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
@@ -57,7 +57,8 @@ def _releases(item: pytest.Item) -> set[str]:
 
 
 def name_for(purpose: str) -> str:
-    """A cluster name no other test process uses; it carries our pid, so that a dead run's clusters can be told."""
+    """Return a cluster name that no other test process uses. It contains our PID, so that clusters of killed runs can
+    be recognised."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return f"t{os.getpid()}-{worker}-{purpose.replace('.', '')}"
 
@@ -76,7 +77,7 @@ def can_make_clusters() -> None:
 
 @pytest.fixture(scope="session", params=list(RELEASES))
 def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster that runs the release of the parameter, shared by all tests of this process."""
+    """Yield a cluster of the parameter's release, shared by all tests of this process."""
     release = request.param
     with Cluster.up(name_for(release), release, without=WITHOUT) as made:
         if made.slurm_release != release:
@@ -86,7 +87,7 @@ def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
 
 @pytest.fixture(autouse=True)
 def no_jobs_remain(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that leaves a job in the shared cluster fails; the next one starts with an empty queue all the same."""
+    """Fail a test that leaves a job in the shared cluster, and empty the queue for the next one."""
     yield
     if "cluster" not in request.fixturenames:
         return

@@ -25,23 +25,23 @@ _REMARK = re.compile(r"\s{2,}.*")
 
 @dataclass(frozen=True)
 class Line:
-    """One command line."""
+    """A command line of a document."""
 
     document: str
     number: int
     text: str
     root: bool = False
     host: str = ""
-    """Empty: the document does not say."""
+    """The user; empty: the document does not say."""
     in_order: bool = False
-    """Of a console block: what comes before it counts."""
+    """For a line of a console block: the lines before it count."""
 
     def __str__(self) -> str:
         return f"{self.document}:{self.number}: {self.text}"
 
 
 def lines_of(file: Path) -> list[Line]:
-    """Every command line of a document, in its order."""
+    """Return every command line of a document, in its order."""
     found: list[Line] = []
     fence: str | None = None
     for number, raw in enumerate(file.read_text().splitlines(), 1):

@@ -1,4 +1,4 @@
-"""One node of a local cluster as its hooks see it: hooks called by hand, what MPS runs there, what is left over."""
+"""One node of a local cluster as its hooks see it: run hooks, list MPS processes, find leftovers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ USERS = {ALICE: "alice", BOB: "bob"}
 BIN = "/opt/slurm-share/bin/slurm-share-"
 STATE = "/run/slurm-share"
 USER = f"{STATE}/user"
-"""What users can write to."""
+"""Folders that users can write to."""
 LOG = "/var/log/slurm-share.log"
 PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_EXCLUSIVE": "USER"}
-"""What slurmd says of a job that has a part of one GPU, beside what it says of every job."""
+"""Variables that slurmd sets for a job with a share of one GPU, besides what it sets for every job."""
 MPS = """\
 for pid in $(pgrep -x nvidia-cuda-mps); do
     p=/proc/$pid
@@ -34,11 +34,11 @@ for pid in $(pgrep -x nvidia-cuda-mps); do
          "$(tr '\\0' '\\n' 2>/dev/null <$p/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p')"
 done
 """
-"""Prints the daemons and servers of MPS, one a line. A control client that asks a daemon has the daemon's name."""
+"""Prints the daemons and servers of MPS, one a line. A control client has the daemon's name."""
 GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
 """Prints the cgroups of MPS daemons, one for each controller."""
 PATIENCE_S = 120.0
-"""For what takes a second on a machine that has nothing else to do."""
+"""Time limit for what takes a second on an idle machine."""
 
 
 def until(true: Callable[[], object], what: str) -> None:
@@ -47,13 +47,13 @@ def until(true: Callable[[], object], what: str) -> None:
 
 
 def why_not_idle(cluster: Cluster) -> str:
-    """What Slurm says of nodes that take no job."""
+    """Return Slurm's reason for each node that takes no job."""
     return cluster.exec("ctl", ["sinfo", "-R", "-o", "%N %T %E"]).stdout
 
 
 @contextlib.contextmanager
 def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """The site's configuration with these lines, each in the place of the one with its key."""
+    """Change lines of the site's configuration while the block runs; each replaces the line with its key."""
     before = (cluster.site / "config.toml").read_text()
     keys = tuple(line.split(" =")[0] for line in lines)
     kept = [line for line in before.splitlines() if not line.startswith(keys)]
@@ -66,7 +66,7 @@ def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """slurm.conf with further lines, in force for as long as the block lasts."""
+    """Add lines to slurm.conf while the block runs."""
     file = cluster.conf / "slurm.conf"
     before = file.read_text()
     file.write_text("\n".join([before, *lines, ""]))
@@ -101,7 +101,8 @@ class Node:
     def hook_argv(
         self, which: str, job: int, *, uid: int = ALICE, gpus: str = "0", share: str | None = "2", **more: str
     ) -> list[str]:
-        """The hook as slurmd would start it: nothing in its environment but what slurmd sets."""
+        """Return the command that starts the hook as slurmd would: with nothing in its environment but what slurmd
+        sets."""
         environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
         environ |= {"SLURM_JOB_EXTRA": "slurm-share=on"}
         environ |= {"SLURMD_NODENAME": self.name, "SLURM_JOB_USER": USERS[uid], "CUDA_VISIBLE_DEVICES": gpus}
@@ -114,12 +115,12 @@ class Node:
         return self.run(*self.hook_argv(which, job, **options))  # type: ignore[arg-type]
 
     def prolog(self, job: int, **options: str | int | None) -> None:
-        """A Prolog that ends with 0."""
+        """Run a Prolog that must end with 0."""
         done = self.hook("prolog", job, **options)
         assert done.returncode == 0, done.stderr
 
     def epilog(self, job: int, **options: str | int | None) -> None:
-        """An Epilog that ends with 0."""
+        """Run an Epilog that must end with 0."""
         done = self.hook("epilog", job, **options)
         assert done.returncode == 0, done.stderr
 
@@ -136,11 +137,11 @@ class Node:
         return int(pid_file.read_text())
 
     def task(self, job: int, slot: int = 0, user: str = "alice", memory: str = "100M", **environ: str) -> int:
-        """A program on the GPU as the job's plan has it for that slot; its pid, once it is on the GPU."""
+        """Start a program on the GPU of that slot in the job's plan; return its PID once it is on the GPU."""
         return self.on_gpu(user, {**self.slot(job, slot), **environ}, memory)
 
     def on_gpu(self, user: str | None, environ: dict[str, str], memory: str = "100M") -> int:
-        """A program on a GPU that runs until it is ended; its pid, once it is there."""
+        """Start a program on a GPU that runs until it is killed; return its PID once it is on the GPU."""
         words = [f"{key}={value}" for key, value in environ.items()]
         pid = self.background(["env", *words, "simgpu-task", "--memory", memory, "--seconds", "600"], user)
         until(lambda: "simgpu-task: host" in self.run("cat", "/tmp/out").stdout, "a task on the GPU")
@@ -149,15 +150,15 @@ class Node:
     # ---- looking ----
 
     def run(self, *argv: str) -> CompletedProcess[str]:
-        """A program as root."""
+        """Run a program as root."""
         return self.cluster.exec(self.name, argv, timeout=PATIENCE_S)
 
     def log(self) -> str:
-        """What the hooks wrote since `forget_log`."""
+        """Return what the hooks have logged since `forget_log`."""
         return self.run("cat", LOG).stdout
 
     def forget_refusals(self) -> None:
-        """Three refusals in ten minutes make the node unwell, those of other tests included."""
+        """Remove the counted refusals: three in ten minutes drain the node, also from other tests."""
         self.run("rm", "-f", f"{STATE}.refusals")
 
     def forget_log(self) -> None:
@@ -165,31 +166,31 @@ class Node:
         self.run("truncate", "-s0", LOG)
 
     def plan(self, job: int) -> str:
-        """The job's plan as it stands in its file; empty where there is none."""
+        """Return the job's plan as it stands in its file; empty where there is none."""
         return self.run("cat", f"{STATE}/jobs/{job}/plan").stdout
 
     def slot(self, job: int, number: int) -> dict[str, str]:
-        """The environment of one slot."""
+        """Return the environment of one slot."""
         line = re.search(rf"^slot {number} .*\nenvironment (.*)$", self.plan(job), re.MULTILINE)
         assert line, self.plan(job)
         pairs = (word.split("=", 1) for word in line[1].split())
         return {name: value for name, value in pairs if not name.endswith("?")}
 
     def ledger(self) -> dict[str, list[dict[str, object]]]:
-        """The ledger, or what it would say if there were one."""
+        """Return the ledger; an empty one if the file is missing."""
         return _ledger(self.run("cat", f"{STATE}/ledger").stdout)
 
     def jobs(self) -> list[int]:
-        """The jobs in the ledger."""
+        """Return the jobs in the ledger."""
         return [int(str(entry["job_id"])) for entry in self.ledger()["jobs"]]
 
     def mps(self, role: str = "daemon") -> list[Mps]:
-        """Processes of MPS on the node, as the kernel lists them."""
+        """Return the MPS processes on the node, as the kernel lists them."""
         return [one for one in self._all_mps(self.run("bash", "-c", MPS).stdout) if one.role == role]
 
     @staticmethod
     def _all_mps(said: str) -> list[Mps]:
-        """What the script MPS printed."""
+        """Return what the script MPS printed."""
         roles = {"nvidia-cuda-mps-control": "daemon", "nvidia-cuda-mps-server": "server"}
         rows = [line.split() for line in said.splitlines()]
         rows = [row for row in rows if len(row) > 2 and row[2] in roles]  # others ended while they were looked at
@@ -197,28 +198,28 @@ class Node:
         return sorted(found, key=lambda one: one.pid)
 
     def daemon_groups(self) -> list[str]:
-        """The cgroups of MPS daemons, without the mount and its controllers, each once."""
+        """Return the cgroups of MPS daemons, without mount and controller, each once."""
         return _named(self.run("bash", "-c", GROUPS).stdout)
 
     def alive(self, pid: int) -> bool:
-        """Whether a process is there, and no zombie."""
+        """Return whether a process exists and is no zombie."""
         return self.run("bash", "-c", f"grep -q '^State:.[^ZX]' /proc/{pid}/status 2>/dev/null").returncode == 0
 
     def uuid(self, gpu: int) -> str:
-        """The UUID of a GPU."""
+        """Return the UUID of a GPU."""
         return self.gpu_value(gpu, "uuid")
 
     def compute_mode(self, gpu: int = 0) -> str:
-        """The compute mode of a GPU, NVML's number."""
+        """Return the compute mode of a GPU, NVML's number."""
         return self.gpu_value(gpu, "compute_mode")
 
     def gpu_value(self, gpu: int, key: str) -> str:
-        """What the state file of a simulated GPU says last."""
+        """Return the last value in the state file of a simulated GPU."""
         values = re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)
         return str(values[-1])
 
     def remains(self) -> list[str]:
-        """Whatever of a share is still on the node: nothing, when all jobs have left."""
+        """Return what is left of shares on the node; nothing once all jobs have left."""
         known = ("ledger", "ledger.lock", "jobs", "unshared", "user", "user/jobs", "user/mps", "no-mps")
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}
@@ -240,7 +241,7 @@ class Node:
 
     @contextlib.contextmanager
     def fault(self, name: str, text: str = "") -> Iterator[None]:
-        """A fault of the simulated MPS for as long as the block lasts (packaging/demo/simgpu/simmps.py lists them)."""
+        """Plant a fault of the simulated MPS while the block runs (packaging/demo/simgpu/simmps.py lists them)."""
         file = self._simgpu / name
         file.write_text(text)
         try:
@@ -250,7 +251,7 @@ class Node:
 
     @contextlib.contextmanager
     def gpu_file(self, gpu: int, line: str | None) -> Iterator[None]:
-        """A further line in a simulated GPU's file, or no such GPU (None), for as long as the block lasts."""
+        """Add a line to a simulated GPU's file, or remove the GPU (None), while the block runs."""
         file = self._simgpu / f"gpu{gpu}"
         before = file.read_text()
         if line is None:
@@ -276,7 +277,7 @@ def _named(folders: str) -> list[str]:
 
 
 def start_agent(node: Node) -> None:
-    """As the cluster starts it, after its end."""
+    """Start the agent again as the cluster starts it."""
     node.run(
         "bash",
         "-c",

@@ -14,40 +14,40 @@ FOLDER = Path(__file__).resolve().parents[2] / "packaging/grafana"
 DASHBOARD = FOLDER / "slurm-share.json"
 ALERTS = FOLDER / "slurm-share-alerts.yaml"
 ALL = {"cluster": ".*", "node": ".*", "user": ".*"}
-"""What Grafana puts in the place of a variable for All: its allValue, as it stands."""
+"""Grafana's substitute for a variable set to All: its allValue."""
 ZERO = " or vector(0)"
-"""How an expression says 0 where there is nothing to count."""
+"""The end of an expression that gives 0 where there is nothing to count."""
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard."""
+    """Return the dashboard."""
     return json.loads(DASHBOARD.read_text())  # type: ignore[no-any-return]
 
 
 def panels() -> list[dict[str, Any]]:
-    """The panels that show something, without the headings of rows."""
+    """Return the panels that show something, without headings of rows."""
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """(panel and letter of the query, expression)."""
+    """Return each expression by panel and letter of the query."""
     for panel in panels():
         for one in panel["targets"]:
             yield f"{panel['title']} ({panel['id']}{one['refId']})", one["expr"]
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The alert rules."""
+    """Return the alert rules."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
 def resolved(expression: str, values: Mapping[str, str]) -> str:
-    """The expression as Grafana sends it. `$__rate_interval` is four scrape intervals, of 15 s by default."""
+    """Return the expression as Grafana sends it. `$__rate_interval` is four scrape intervals, 15 s by default."""
     known = {**values, "__rate_interval": "1m"}
     return re.sub(r"\$(\w+)", lambda found: known[found[1]], expression)
 
 
 def chosen(*words: str) -> str:
-    """What Grafana puts in the place of a variable that takes several values: a regular expression of all of them."""
+    """Return what Grafana substitutes for a variable with several values: a regular expression of all of them."""
     escaped = [re.sub(r"[\\^$.*+?()[\]{}|]", r"\\\\\g<0>", word) for word in words]
     return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"

@@ -1,4 +1,4 @@
-"""Programs in terminals that nobody sees: a tmux server of one's own, keys in, the screen out."""
+"""Programs in tmux terminals: send keys, read the screen."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from subprocess import run
 
 PATIENCE_S = 30.0
-"""For what comes in a second on a machine that has nothing else to do."""
+"""Time limit for what takes a second on an idle machine."""
 _OPTIONS = [["status", "off"], ["default-terminal", "screen-256color"]]
 _RUN = '"$@"; echo $? >"$0.new"; mv "$0.new" "$0"; exec sleep infinity'
-"""What has been written stays on the screen, and what it ended with is in a file: tmux 3.3 misses the end of one in ten
-that end together, and then never says a code."""
+"""Keeps the text on the screen and writes the exit code to a file: tmux 3.3 misses the end of one program in ten that
+end together, and then never reports a code.
+"""
 
 
 class Terminal:
@@ -29,41 +30,41 @@ class Terminal:
         return tmux(self._socket, *words)
 
     def press(self, *keys: str) -> None:
-        """Keys as tmux calls them: Enter, Escape, F5; what has no such name is typed."""
+        """Press keys by tmux's names (Enter, Escape, F5); type anything else."""
         self._tmux("send-keys", "-t", self.name, *keys)
 
     def close(self) -> None:
-        """Whatever runs in it ends."""
+        """End the program that runs in it."""
         self._tmux("kill-session", "-t", self.name)
 
     def resize(self, width: int, height: int) -> None:
-        """Another size, as if somebody had pulled at the window."""
+        """Resize the terminal; the program gets SIGWINCH."""
         self._tmux("resize-window", "-t", self.name, "-x", str(width), "-y", str(height))
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen."""
+        """Return the lines of the screen."""
         return self._tmux("capture-pane", "-p", "-t", self.name).splitlines()
 
     @property
     def text(self) -> str:
-        """The same, in one piece."""
+        """Return the text of the screen."""
         return "\n".join(self.lines)
 
     @property
     def said(self) -> str:
-        """All that was written, what has gone over the upper edge as well: words, with one blank between."""
+        """Return all that was written, scrolled lines included, with single blanks between words."""
         return " ".join(self._tmux("capture-pane", "-p", "-S", "-", "-t", self.name).split())
 
     @property
     def styles(self) -> set[str]:
-        """The numbers that the screen's text is dressed with (SGR): 1 bold, 7 reverse, 31 or 38;5;... colours."""
+        """Return the SGR numbers on the screen: 1 bold, 7 reverse, 31 or 38;5;... colours."""
         drawn = self._tmux("capture-pane", "-p", "-e", "-t", self.name)
         return {one for found in re.findall(r"\x1b\[([0-9;:]*)m", drawn) for one in found.split(";")}
 
     @property
     def code(self) -> int | None:
-        """What the program has ended with; None: it runs."""
+        """Return the program's exit code; None: it runs."""
         return int(self._code.read_text()) if self._code.exists() else None
 
     def comes_to(self, holds: Callable[[], object], within_s: float = PATIENCE_S) -> bool:
@@ -81,7 +82,7 @@ class Terminal:
             raise AssertionError(f"{self.name} did not come to {what}; on its screen:\n{self.text}")
 
     def shows(self, *words: str) -> list[str]:
-        """The screen, as soon as all of this stands on it."""
+        """Wait until all of this is on the screen, and return the screen."""
         found: list[str] = []
 
         def all_there() -> bool:
@@ -97,7 +98,7 @@ class Terminal:
         self.until(lambda: word not in self.text, f"hide {word!r}")
 
     def row(self, *first: str) -> list[str]:
-        """The words of the line that begins with these, as soon as there is one."""
+        """Wait for a line that begins with these words, and return its words."""
         found: list[str] = []
 
         def there() -> bool:
@@ -110,7 +111,7 @@ class Terminal:
 
 
 def tmux(socket: Path, *words: str) -> str:
-    """What tmux answers."""
+    """Run a tmux command and return its output."""
     environ = {name: value for name, value in os.environ.items() if name not in ("TMUX", "NO_COLOR", "TMUX_PANE")}
     done = run(
         ["tmux", "-u", "-S", str(socket), "-f", "/dev/null", *words],
@@ -121,13 +122,13 @@ def tmux(socket: Path, *words: str) -> str:
 
 
 class Terminals:
-    """As many as are wanted, in one tmux server."""
+    """A tmux server with any number of terminals."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def open(self, name: str, argv: Sequence[str], size: tuple[int, int] = (200, 50)) -> Terminal:
-        """A program in a terminal of its own."""
+        """Start a program in its own terminal."""
         width, height = map(str, size)
         code = self._folder / f"{name}.code"
         code.unlink(missing_ok=True)
@@ -140,7 +141,7 @@ class Terminals:
 
 @contextmanager
 def terminals(folder: Path) -> Iterator[Terminals]:
-    """A tmux server; its programs end with it."""
+    """Yield a tmux server; end its programs afterwards."""
     made = Terminals(folder)
     try:
         yield made

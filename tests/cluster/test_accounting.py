@@ -1,4 +1,4 @@
-"""What Slurm's accounts keep of a share, and what it is billed: real slurmdbd, and the words of docs/accounting.md."""
+"""Accounts and bills of shares: real slurmdbd, with the examples of docs/accounting.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else none."""
+    """Yield a cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else
+    none."""
     release = request.param
     partitions = (
         f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
@@ -42,7 +43,7 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
 
 @dataclass(frozen=True)
 class Record:
-    """What the accounts keep of a job that has ended."""
+    """The accounts' record of an ended job."""
 
     state: str
     admin_comment: str
@@ -52,7 +53,7 @@ class Record:
 
 
 def ended(cluster: Cluster, job: int) -> Record:
-    """The record of a job. slurmctld sends a job's end a moment after it calls the job completed."""
+    """Wait for the end of a job and return its record. slurmctld sends it a moment after the job is completed."""
     cluster.wait(job)
     argv = ["sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,State,AdminComment,AllocTRES,SubmitLine"]
     fields: list[str] = []
@@ -80,7 +81,6 @@ def test_a_share_asked_for_in_the_script_is_in_the_accounts(accounted: Cluster) 
 
 @pytest.mark.parametrize("options", [[], ["--share-gpu=off"], ["--gres=gpu:1"]])
 def test_a_job_without_a_share_has_no_comment(accounted: Cluster, options: list[str]) -> None:
-    """Whatever else it asks for."""
     assert ended(accounted, accounted.sbatch("bob", "true", *options)).admin_comment == ""
 
 
@@ -95,7 +95,6 @@ def test_a_job_without_a_share_has_no_comment(accounted: Cluster, options: list[
     ids=["whole node", "one GPU", "a quarter of a GPU", "no weights"],
 )
 def test_a_share_is_billed_what_the_document_says(accounted: Cluster, options: list[str], tres: str) -> None:
-    """The rows of its table."""
     assert f"| `{tres}` |" in DOCUMENT
     record = ended(accounted, accounted.sbatch("alice", "true", "-w", "n2", *options))
     assert (record.state, record.tres) == ("COMPLETED", tres)
@@ -111,7 +110,7 @@ def test_a_share_is_billed_what_the_document_says(accounted: Cluster, options: l
     ],
 )
 def test_slurm_cuts_the_fraction_of_a_bill_off(accounted: Cluster, partition: str, shards: int, billing: str) -> None:
-    """So the weight of a shard is rounded up, or a part costs one less than it should."""
+    """The weight of a shard must be rounded up, or a share costs one less than it should."""
     job = accounted.sbatch("alice", "true", "-w", "n2", "-p", partition, "-n1", f"--gres=shard:{shards}")
     assert ended(accounted, job).tres.startswith(billing)
 

@@ -1,4 +1,4 @@
-"""The line that llload's advice gives, run as it stands: the job that it makes is the one that was advised."""
+"""The command that llload's advice prints, run as it stands, makes the advised job."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ CALLS = {
 
 @pytest.fixture(autouse=True)
 def empty_queue(cluster: Cluster) -> Iterator[None]:
-    """Jobs of a test end with it, and its folder."""
+    """End the jobs of each test and remove its folder."""
     yield
     cluster.cancel_all()
     cluster.as_user("alice", ["rm", "-rf", FOLDER])
 
 
 def advice(cluster: Cluster, tasks: int) -> Any:
-    """The advice, when so many tasks are seen."""
     for _ in range(100):
         told = cluster.as_user("alice", ["llload", "--advise", "--json"])
         found = json.loads(told.stdout)["advice"] if told.returncode == 0 else []

@@ -1,8 +1,7 @@
-"""Agents and a real Prometheus on a real cluster: who sees what, what the sources say, and what is lost with a kill -9.
+"""Agents and a real Prometheus on a real cluster: who sees what, what the sources report, and what kill -9 loses.
 
-On n1 alice has a shared job on one GPU, which once had a larger task; bob has a program of his own on another GPU of
-n1, and a shared job on n2. olga is an operator. Nothing of bob's may reach alice, whatever she asks, opens or connects
-to.
+On n1 alice has a shared job on one GPU, which once had a larger task; bob has his own program on another GPU of n1, and
+a shared job on n2. olga is an operator. Nothing of bob's may reach alice.
 """
 
 from __future__ import annotations
@@ -74,25 +73,21 @@ class Scene:
     alices_job: int
     bobs_job: int
     bobs_gpu: str
-    """UUID of the one on n1 that bob's own program is on."""
+    """UUID of the GPU on n1 that bob's own program uses."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
-        """A program of hers, on n1 or elsewhere."""
         return self.cluster.as_user("alice", argv, node=node, timeout=60)
 
     def as_olga(self, *argv: str, node: str = "login") -> CompletedProcess[str]:
-        """A program of the operator's."""
         become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups", "--"]
         return self.cluster.exec(node, [*become, *argv], timeout=60)
 
     def everything(self) -> Snapshot:
-        """What root gets of n1."""
         return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))
 
     def read(
         self, source: str, *nodes: str, details: bool = True, file: str = "/etc/slurm-share/config.toml"
     ) -> SourceAnswer:
-        """What the operator gets through a source."""
         argv = [source, file, "details" if details else "line", *(nodes or ("n1", "n2", "n3"))]
         done = self.as_olga(PYTHON, "-c", READ, *argv)
         if done.returncode:
@@ -104,7 +99,7 @@ class Scene:
 
 @dataclass
 class SourceAnswer:
-    """A source's answer, or its sentence."""
+    """A source's answer, or its error message."""
 
     snapshots: dict[str, Snapshot]
     silent: dict[str, str]
@@ -118,13 +113,11 @@ def parsed(done: CompletedProcess[str]) -> Snapshot:
 
 
 def agent_pid(node: Node) -> int | None:
-    """The agent's."""
     found = node.run("pgrep", "-u", "slurm-share", "-f", "slurm-share agent").stdout.split()
     return int(found[0]) if found else None
 
 
 def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], what: str) -> Snapshot:
-    """The first snapshot of which that is so."""
     found: list[Snapshot] = []
 
     def look() -> bool:
@@ -137,7 +130,7 @@ def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], w
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Scene]:
-    """Two users at work, and every agent and Prometheus has seen them."""
+    """Start the work of two users and wait until every agent and Prometheus have seen it."""
     release = request.param
     with Cluster.up(name_for("agent" + release), release, prometheus=True, without=WITHOUT) as cluster:
         if cluster.slurm_release != release:
@@ -165,14 +158,13 @@ def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[S
 
 
 def nothing_of_bob(text: str, scene: Scene) -> None:
-    """No name, number, job, GPU or memory of his."""
+    """Check that the text has no name, number, job, GPU or memory of bob's."""
     for word in ("bob", f'"job":{scene.bobs_job},', scene.bobs_gpu):
         assert word not in text
     assert not re.search(rf"(?<![\d.]){BOB}(?![\d.])", text)  # and not among the digits of a figure
 
 
 def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
-    """alice hers, bob his; root and the operator all of it, and nobody else."""
     done = scene.as_alice(PYTHON, "-c", ASK)
     seen = parsed(done)
     nothing_of_bob(done.stdout, scene)
@@ -246,7 +238,7 @@ def test_agents_and_prometheus_say_what_the_socket_says(scene: Scene) -> None:
 
 
 def agreed(scene: Scene, source: str) -> None:
-    """That they say the same, after half a minute at most."""
+    """Wait until both report the same, at most half a minute."""
     end = time.monotonic() + 30
     while True:
         try:
@@ -258,7 +250,7 @@ def agreed(scene: Scene, source: str) -> None:
 
 
 def same(everything: Snapshot, scene: Scene, source: str) -> None:
-    """That the source says of n1 what its agent said before, and lines are its sums."""
+    """Check that the source reports for n1 what its agent reported, and that lines are its sums."""
     found = scene.read(source)
     assert (found.error, found.silent, found.notes) == ("", {}, [])
     seen = found.snapshots["n1"]
@@ -325,7 +317,6 @@ time.sleep(600)
 
 
 def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> None:
-    """Two of four answer; of the other two it says why, in both sources."""
     scene.cluster.exec("n2", ["pkill", "-u", "slurm-share"])
     scene.cluster.kill("n3")
     found = scene.read("agents", "n1", "n2", "n3", "n4")
@@ -341,7 +332,6 @@ def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> 
 
 
 def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:
-    """And what to do is in them."""
     files = {
         "token": "another-token-of-some-length",
         "config.toml": 'agent_token_file = "/tmp/token"\n',
@@ -361,7 +351,6 @@ def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> N
 
 
 def test_the_agent_leaves_root_alone(scene: Scene) -> None:
-    """It does not start as root, and has no capability but for its port."""
     refused = scene.n1.run("slurm-share", "agent")
     assert (refused.returncode, "does not run as root" in refused.stderr) == (2, True)
     status = scene.n1.run("cat", f"/proc/{agent_pid(scene.n1)}/status").stdout

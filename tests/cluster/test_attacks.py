@@ -1,7 +1,6 @@
-"""What a user may try against root's half of a node: with what is his own in the state folder, and with names.
+"""A job's user against root's half of the node: his plan, slots, locks, sockets and logs beside root's, and his names.
 
-test_second_user.py has what a second user tries on a node that the first one shares; here it is the job's own user,
-whose plan, slots, locks, sockets and logs lie beside root's.
+test_second_user.py has the attempts of a second user.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ INSIDE = [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster")]
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """n2, called by hand; after the test nothing of anybody is on it, and no hook of it had a traceback."""
+    """Yield n2, whose hooks the test calls. Afterwards nothing is left on it, and no hook has logged a traceback."""
     node = Node(cluster, "n2")
     node.run("rm", "-f", LOG)
     yield node
@@ -47,7 +46,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 
 def alice(node: Node, script: str, *words: object) -> str:
-    """What a piece of Python of alice's says on the node."""
+    """Run Python code as alice on the node and return its output."""
     argv = ["python3", "-c", script, *map(str, words)]
     done = node.cluster.as_user("alice", argv, node=node.name, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -55,7 +54,6 @@ def alice(node: Node, script: str, *words: object) -> str:
 
 
 def alices_pipe(node: Node) -> str:
-    """The pipe directory of her one daemon."""
     (daemon,) = [one for one in node.mps() if one.user == "alice"]
     return daemon.pipe
 
@@ -71,7 +69,7 @@ open(path, "w").write(text.replace(*old.split("|")).replace(*new.split("|")))
 
 
 def give_plan(node: Node, job: int) -> None:
-    """As where the file system has no access lists: a plan is its user's file then. She cannot change it before."""
+    """Give alice ownership of her plan, as on a file system without access lists. She cannot change it before."""
     plan = f"{STATE}/jobs/{job}/plan"
     argv = ["python3", "-c", FORGE, plan, "x|x", "x|x"]
     assert "Operation not permitted" in node.cluster.as_user("alice", argv, node=node.name).stderr
@@ -197,7 +195,7 @@ except OSError: pass
 
 @pytest.fixture
 def small_users(node: Node) -> Iterator[Node]:
-    """What users can write to, as small as a user fills it in a moment."""
+    """Mount the users' folder so small that a user fills it at once."""
     node.run("mount", "-t", "tmpfs", "-o", "mode=0711,size=1m,nr_inodes=100", "tmpfs", USER)
     try:
         yield node
@@ -206,8 +204,8 @@ def small_users(node: Node) -> Iterator[Node]:
 
 
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
-    """Neither a byte nor an inode is left for users, all of it in files of hers; root's state has room. A further share
-    of hers is refused with a sentence, ordinary jobs go on; with her job it all goes, and the next user has a share."""
+    """alice's files fill the users' folder, bytes and inodes; root's state has room. Her next share is refused with a
+    sentence, ordinary jobs run. Her files go with her job, and the next user has a share."""
     node = small_users
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
@@ -283,12 +281,11 @@ def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster,
 
 
 def start_s() -> int:
-    """Now, as Slurm writes a job's start."""
     return int(time.time())
 
 
 def changed_s(node: Node) -> int:
-    """When the site's configuration was written last."""
+    """Return when the site's configuration was last written."""
     return int((node.cluster.site / "config.toml").stat().st_mtime)
 
 
@@ -329,7 +326,7 @@ LOOKS = [
 AS_ROOT = ("slurm-share archive", "slurm-share report")
 SCREEN = "llload-tui --interval 1 --view jobs"
 ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-\U0010ffff]")
-"""What no terminal should get from a name: controls, and signs that turn the direction of writing."""
+"""Characters that a terminal must not get from a name: controls, and signs that change the direction of writing."""
 
 
 def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -399,7 +396,7 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
 MANY = 120
 PARTS = ("--share-gpu=4", "--gres=gpu:1", "-n1", "-c1", "--mem=100")
 START_S = 30.0
-"""For a job on a node that nobody else is on; on a machine with nothing else to do it is two seconds."""
+"""Time limit for a job on a node that nobody else uses; on an idle machine it takes two seconds."""
 
 
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
@@ -440,19 +437,19 @@ ROOTS = [
     r"/(dev/shm|tmp)/\.slurm-share-leftovers-[0-9a-f]{32}(/\d+)?",
     r"/proc/self/(oom_score_adj|fd/\d+)|/proc/\d+/oom_score_adj",
 ]
-"""Where root makes, writes, moves, hands over or removes something: folders of root's alone."""
+"""Folders in which root makes, writes, moves, hands over or removes something: only root can write there."""
 A_USERS = rf"{USER}/mps/\d+/[0-9a-z.-]+/.+|({STATE}|{USER})/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
-"""Where a name may be anybody's: nothing is opened there but with O_NOFOLLOW."""
+"""Folders in which anybody may have put a name: root opens nothing there without O_NOFOLLOW."""
 
 
 def ended_in(text: str) -> str:
-    """The exit code of the first process of a trace; empty: it runs."""
+    """Return the exit code of the first process of a trace; empty: it runs."""
     ended = re.search(rf"^{text.partition(' ')[0]} +\+\+\+ exited with (\d+)", text, re.MULTILINE) if text else None
     return ended[1] if ended else ""
 
 
 def traced(node: Node, out: Path, *argv: str) -> list[str]:
-    """The calls of a program that were made as root, and of what it started."""
+    """Return the system calls that a program and its children made as root."""
     entered = node.cluster._enter(node.name, list(argv), cwd="/root")
     trace = [
         "strace",
@@ -523,5 +520,5 @@ def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, nod
 
 
 def is_hooks(place: str) -> bool:
-    """What the way into the node does before the hook begins, and bytecode of ours, made once."""
+    """Return whether a call belongs to the hook, and not to the way into the node or to writing our bytecode."""
     return place.startswith(("/proc/", "/sys/", "/opt/slurm-share/")) or "__pycache__" in place

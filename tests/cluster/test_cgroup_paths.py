@@ -1,8 +1,8 @@
-"""Whose a process is by its place in cgroup v2, on a real cluster: folders that Slurm made, with a SLUID (26.05) or a
-number in the job's place, and folders that somebody else made and called alike.
+"""The job of a process by its place in cgroup v2, on a real cluster: folders of Slurm's, named by SLUID (26.05) or job
+number, and folders of the same name that somebody else made.
 
-The processes of these tests say nothing about their job: they have left its slurmstepd, and their environment is
-empty. The cgroup is all there is.
+The processes of these tests have left their job's slurmstepd and have an empty environment. Only the cgroup names the
+job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ seen = proc.read_process(int(sys.argv[1]))
 groups = cgroups.JobGroups("n1").read() or ()
 print(seen.job_id, seen.is_own_claim, *sorted((group.job, group.uid) for group in groups))
 """
-"""What a hook knows of a process, and what the sampler knows of the node's jobs."""
+"""Prints what a hook reads of a process, and what the sampler reads of the node's jobs."""
 AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
 JOB = f"srun -n2 bash -c '{AWAY.format(seconds='600$SLURM_PROCID')}; simgpu-task --memory 1G --seconds 600'"
 GIVEN = "/sys/fs/cgroup/given"
@@ -39,7 +39,6 @@ GIVEN = "/sys/fs/cgroup/given"
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"v2-{name}")) for name in RELEASES]
 )
 def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A node whose jobs are in cgroup v2."""
     release = request.param
     try:
         cluster = Cluster.up(name_for(f"v2{release}"), release, cgroup_v2=True, nodes=1)
@@ -55,7 +54,7 @@ def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 @pytest.fixture
 def job(made: Cluster) -> Iterator[int]:
-    """A job of alice's with two tasks on one GPU, and a process of each that has gone its own way."""
+    """Start a job of alice's with two tasks on one GPU, and a process of each that leaves the job."""
     number = made.sbatch("alice", JOB, "--gres=gpu:1", "-n2")
     made.wait_running(number)
     until(lambda: len(sleepers(made, "600[01]")) == 2, "two processes that went away")
@@ -66,25 +65,24 @@ def job(made: Cluster) -> Iterator[int]:
 
 
 def sleepers(cluster: Cluster, seconds: str) -> list[int]:
-    """Processes that sleep for so long, the youngest last."""
+    """Return the processes that sleep for so long, the youngest last."""
     return [int(pid) for pid in cluster.exec("n1", ["pgrep", "-xf", f"/bin/sleep {seconds}"]).stdout.split()]
 
 
 def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
-    """What the sampler says of n1."""
     said = cluster.exec("n1", ["slurm-share", "sample", "--all"], check=True).stdout
     return json.loads(said)  # type: ignore[no-any-return]
 
 
-def look(cluster: Cluster, pid: int) -> str:
-    """What our readers say of a process and of the node's jobs."""
+def observed(cluster: Cluster, pid: int) -> str:
+    """Return what our readers report of a process and of the node's jobs."""
     done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)])
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def sluid(cluster: Cluster, job: int) -> str:
-    """What Slurm calls the job besides its number; empty: this release has no such."""
+    """Return the job's SLUID; empty: this release has none."""
     said = cluster.exec("ctl", ["scontrol", "show", "job", "-d", str(job)], check=True).stdout
     found = re.search(r"\bSLUID=(\w+)", said)
     return found[1] if found else ""
@@ -98,7 +96,7 @@ def test_a_process_is_its_jobs_by_the_folder_that_slurm_made(made: Cluster, job:
         path = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
         assert re.search(rf"^0::/system\.slice/n1_slurmstepd\.scope/{name}/step_0/user/task_[01]$", path, re.MULTILINE)
         assert made.exec("n1", ["cat", f"/proc/{pid}/environ"]).stdout == "", task
-        assert look(made, pid) == f"{job} False ({job}, 2001)"
+        assert observed(made, pid) == f"{job} False ({job}, 2001)"
     seen = sample(made)
     assert sorted((one["job"], one["step"], one["task"]) for one in seen["processes"]) == [(job, "0", 0), (job, "0", 1)]
     assert [(one["job"], one["user"]) for one in seen["jobs"]] == [(job, "alice")]
@@ -122,7 +120,7 @@ def test_a_folder_that_a_user_calls_like_a_jobs_is_no_jobs(made: Cluster, job: i
     try:
         where = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
         assert folder.removeprefix("/sys/fs/cgroup") in where
-        assert look(made, pid) == f"None False ({job}, 2001)"
+        assert observed(made, pid) == f"None False ({job}, 2001)"
     finally:
         made.exec("n1", ["kill", "-9", str(pid)])
         sweep = f"find {GIVEN}.slice -depth -type d -exec rmdir {{}} ';'; [ ! -e {GIVEN}.slice ]"

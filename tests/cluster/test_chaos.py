@@ -1,4 +1,4 @@
-"""A minute of chaos; twenty are `python tests/chaos.py`."""
+"""A minute of chaos; `python tests/chaos.py` runs twenty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conftest import name_for
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
 
 SEED = 1254
-"""One with which, in so short a time, nearly everything that can happen does: 26 of 28 things."""
+"""A seed with which 26 of 28 actions occur in so short a time."""
 EVENTS_S = 70.0
 NODES = 4
 

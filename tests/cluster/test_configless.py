@@ -1,4 +1,4 @@
-"""Nodes that have their configuration from the controller: Slurm's files reach them, hooks and plugin do not."""
+"""Nodes that get their configuration from the controller: Slurm's files reach them, hooks and plugin do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ pkill -x slurmd || true
 while pgrep -x slurmd >/dev/null; do sleep 0.05; done
 mount -t tmpfs -o mode=755 none /etc/slurm
 """
-"""Nothing of Slurm's files is on the host any more."""
+"""Removes all of Slurm's files from the host."""
 PLUGIN, PROLOG = "/usr/lib/slurm-share/share_gpu.so", "/opt/slurm-share/bin/slurm-share-prolog"
 
 
 @pytest.fixture(scope="module", params=list(RELEASES))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """Our packages everywhere, none of our lines; the node has no file of Slurm's but what the controller sends."""
+    """Yield a configless cluster with our packages and none of our lines; the node has only the files that the
+    controller sends."""
     release = request.param
     extra = "SlurmctldParameters=enable_configless\n"
     with Cluster.up(name_for(f"configless{release}"), release, nodes=2, slurm_conf_extra=extra) as made:
@@ -38,7 +39,6 @@ def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 
 def doctor(cluster: Cluster, *words: str) -> str:
-    """What it says on the node."""
     done = cluster.exec("n1", ["slurm-share", "doctor", *words])
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
@@ -85,7 +85,7 @@ FEATURE = "sed -i '1i node_feature = \"here\"' /etc/slurm-share/config.toml; slu
 
 @pytest.fixture
 def partly(site: Cluster) -> Iterator[Cluster]:
-    """The second node has no package; afterwards all is as it was."""
+    """Remove the package from the second node; restore it afterwards."""
     before = files(site)
     settings = (site.site / "config.toml").read_text()
     site.exec("n2", ["bash", "-ec", AWAY], check=True)
@@ -101,7 +101,6 @@ def partly(site: Cluster) -> Iterator[Cluster]:
 
 
 def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    """What the command says on the controller."""
     done = cluster.exec("ctl", ["slurm-share", "install", *words])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -1,8 +1,8 @@
-"""MPS daemons on nodes with cgroups: what their user cannot make of them, and what holds for whatever runs in them.
+"""MPS daemons on nodes with cgroups: their user cannot misuse them, and limits hold for what runs in them.
 
-The attack that this is against: a user traces his own daemon, which is outside his job, and has it run a program of his
-without the job's limits and beyond its end. Here each of the ways in is tried from a real job. Then, as if one had been
-found, a program of his is put into the daemon's cgroup by root.
+The attack: a user traces his own daemon, which is outside his job, and makes it run a program without the job's limits
+and beyond its end. The tests try each way in from a real job. Then root puts a program of the user's into the daemon's
+cgroup, as if one had been found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
     params=[pytest.param(name, marks=pytest.mark.xdist_group(f"groups-{name}")) for name in ("v1", "v2")],
 )
 def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Node]:
-    """The one node of a cluster whose jobs are in cgroups, of the current release."""
+    """Yield the one node of a cluster whose jobs are in cgroups, of the current release."""
     kind = request.param
     try:
         cluster = Cluster.up(name_for(f"groups{kind}"), CURRENT, cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1)
@@ -38,7 +38,7 @@ def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[No
 
 @pytest.fixture(autouse=True)
 def nothing_remains(node: Node) -> Iterator[None]:
-    """After each test the next user's job has the node at once, and nothing of anybody is on it."""
+    """Check after each test that the next user's job starts on the node at once and that nothing is left on it."""
     yield
     cluster = node.cluster
     cluster.cancel_all()
@@ -116,7 +116,7 @@ EPERM, ENXIO = "1", "6"
 
 
 def in_group(node: Node, script: str) -> str:
-    """What a program of alice's says that is where her daemon is."""
+    """Run a program as alice in the cgroup of her daemon and return its output."""
     (daemon,) = node.mps()
     join = (
         f"for tree in /sys/fs/cgroup /sys/fs/cgroup/*; do folder=$tree$(sed -n 's/^.*:\\(.*slurm-share.*\\)$/\\1/p;' "
@@ -127,7 +127,6 @@ def in_group(node: Node, script: str) -> str:
 
 
 def test_in_a_daemons_cgroup_only_its_own_gpu_can_be_opened(node: Node) -> None:
-    """Of a job that has GPU 2."""
     node.prolog(9001, gpus="2")
     try:
         assert in_group(node, f"python3 -c '{OPEN}'").split() == [EPERM, EPERM, ENXIO, EPERM]
@@ -159,7 +158,6 @@ def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
 
 
 def test_each_gpu_has_a_group_of_its_own_that_goes_with_its_last_job(node: Node) -> None:
-    """Two jobs of one user on one GPU, and a third on another."""
     node.prolog(9001, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
     node.prolog(9002, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
     node.prolog(9003, gpus="1")

@@ -1,4 +1,4 @@
-"""`slurm-share doctor` on real clusters: silent where all is well, and each thing that is broken named with its fix."""
+"""`slurm-share doctor` on real clusters: silent where all is well; every fault is named with its fix."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ pytestmark = pytest.mark.cluster
 STALE = 9101
 OBJECT = "/usr/lib/slurm-share/share_gpu.so"
 KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
-"""What is so on a local cluster on purpose: nodes of two sizes in one partition, and (without --cgroup) no cgroups."""
+"""Findings that a local cluster causes on purpose: nodes of two sizes in one partition, and (without --cgroup) no
+cgroups.
+"""
 CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "mps-version"}
-"""No systemd, no Yama, no persistence mode in the simulated driver, nor the release of its MPS, and no agent."""
+"""Facts that are unknown here: no systemd, no Yama, no persistence mode and no MPS release in the simulated driver, no
+agent.
+"""
 
 
-class Said:
-    """What doctor said."""
+class DoctorOutput:
+    """The output of doctor."""
 
     def __init__(self, code: int, text: str) -> None:
         self.code = code
@@ -36,7 +40,7 @@ class Said:
         self.json = json.loads(text) if text.startswith("{") else {}
 
     def of(self, outcome: str) -> dict[str, list[str]]:
-        """The sentences of one outcome by check, each with its fix."""
+        """Return the sentences with one outcome by check, each with its fix."""
         found: dict[str, list[str]] = {}
         for one in self.json["findings"]:
             if one["outcome"] == outcome:
@@ -44,25 +48,25 @@ class Said:
         return found
 
     def wrong(self) -> dict[str, list[str]]:
-        """FAIL and WARN, but for what is so on purpose."""
+        """Return FAIL and WARN findings, without those that the cluster causes on purpose."""
         fails, warns = self.of("FAIL"), self.of("WARN")
         return {
             check: [*fails.get(check, ()), *warns.get(check, ())] for check in {**fails, **warns} if check not in KNOWN
         }
 
 
-def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> Said:
-    """`slurm-share doctor --json`. Without cgroups nothing can hold daemons to limits: no finding there."""
+def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> DoctorOutput:
+    """Run `slurm-share doctor --json`. Without cgroups it has no finding about limits of daemons."""
     known = () if cluster.cgroup or cluster.cgroup_v2 else ("--except", "daemon-limits")
     done = cluster.exec(host, ["slurm-share", "doctor", "--json", *known, *words], env=env)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.stdout, done.stderr
-    return Said(done.returncode, done.stdout)
+    return DoctorOutput(done.returncode, done.stdout)
 
 
 @pytest.fixture(params=list(RELEASES))
 def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster that is as a site's should be: confined, and with nodes of one kind."""
+    """Yield a cluster set up as a site's should be: confined, with nodes of one kind."""
     try:
         made = Cluster.up(name_for(f"doc{request.param}"), request.param, cgroup=True, nodes=1)
     except Misuse as error:
@@ -111,7 +115,7 @@ TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "opt/slurm-share/libexe
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """n1, which is as new when the test is over."""
+    """Yield n1; restore it afterwards."""
     made = Node(cluster, "n1")
     made.run("tar", "-C", "/", "-cf", "/root/before.tar", *TOUCHED)
     yield made
@@ -129,11 +133,11 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 
 current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
-"""Where Slurm's release makes no difference."""
+"""Marks tests that do not depend on Slurm's release."""
 
 
-def forget_when(node: Node) -> None:
-    """Every job in the ledger came long ago: none is spared because it has only just begun."""
+def age_jobs(node: Node) -> None:
+    """Give every job in the ledger an early start, so that none is spared for having just begun."""
     node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")
 
 
@@ -158,7 +162,7 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
     release = ".".join(cluster.slurm_version.split(".")[:2])
     folder = OBJECT.rpartition("/")[0]
     node.prolog(STALE)  # its Epilog never comes
-    forget_when(node)
+    age_jobs(node)
     node.run("mkdir", f"{STATE}/jobs/9102")
     node.run("touch", "-d", "@1000", f"{STATE}/jobs/9102")
     node.run("install", "-d", "/tmp/operator", "/tmp/operator/logs")
@@ -204,7 +208,7 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
 
     node.run("chmod", "a+x", "/opt/slurm-share/bin/slurm-share-epilog")
     node.run("mv", "/usr/local/bin/elsewhere", "/usr/local/bin/nvidia-cuda-mps-server")
-    forget_when(running)
+    age_jobs(running)
     fixed = doctor(cluster, "n1", "--fix")
     assert {one["problem"] for one in fixed.json["fixed"]} == {""}, fixed.json["fixed"]
     # The stranger, the operator's daemon and PAM are not ours to touch.
@@ -245,7 +249,7 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
 
 @contextlib.contextmanager
 def wrong_slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """slurm.conf with further lines; waits at the end until no node suffers from them any more."""
+    """Add lines to slurm.conf while the block runs; afterwards wait until all nodes are well."""
     try:
         with slurm_conf(cluster, *lines):
             yield
@@ -349,7 +353,6 @@ def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
 
 @current
 def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
-    """One sentence, and 2."""
     done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
     assert done.returncode == 2
     assert "there is no slurm.conf on this host" in done.stderr
@@ -360,7 +363,7 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def text_of(cluster: Cluster, name: str, text: str) -> Iterator[None]:
-    """A file beside slurm.conf with another text, for as long as the block lasts."""
+    """Replace a file beside slurm.conf while the block runs."""
     file = cluster.conf / name
     before = file.read_text()
     file.write_text(text)
@@ -512,7 +515,7 @@ def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node:
     """The pipe folder of one GPU, then the whole folder of the job, and a folder of root's that is the user's."""
     job = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "-wn1", "--share-gpu=2")
     until(lambda: node.mps("server"), "a job on n1 with its MPS servers")
-    forget_when(node)
+    age_jobs(node)
     assert doctor(cluster, "n1").wrong() == {}
     pipe = node.mps()[0].pipe
     node.run("chown", "alice", f"{USER}/mps/2001")

@@ -48,9 +48,10 @@ EXCUSED = {
     r".*: srun (python|\./).*": "is for inside a script; test_share.py",
 }
 ROOTS = r"slurm-share (install|doctor|config|on|off|status|sample --all)\b.*|scontrol reconfigure"
-"""Where the document does not say who: an administrator's."""
+"""The user if the document does not say: an administrator."""
 ON_A_NODE = r"slurm-share (status|sample)\b.*"
-"""Where it does not say where: on a compute node; else root is on the controller, and users on the login node."""
+"""The host if the document does not say: a compute node; else root is on the controller, and users on the login node.
+"""
 CODES = {
     r"slurm-share install --check --with partial": {2},  # no node here has a feature, and it says so
     r"slurm-share install( --json)?( --check.*)?": {0, 1},
@@ -62,7 +63,7 @@ CODES = {
 WORK = "work"
 """The name of a job of alice's on n1 to n3, for commands that look."""
 STAYS = r"llload-tui.*|llload .*--watch.*"
-"""Has the terminal until somebody presses q."""
+"""Needs a terminal until somebody presses q."""
 HOME = {
     "train.sh": "#!/bin/bash\ntrue\n",
     "task.sh": "#!/bin/bash\ntrue\n",
@@ -78,7 +79,7 @@ HOME = {
 
 @pytest.fixture(scope="module")
 def site(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster of the current release with what the documents take for granted in alice's home."""
+    """Yield a cluster of the current release with what the documents take for granted in alice's home."""
     with Cluster.up(name_for("documents"), nodes=4) as made:
         made.as_user("alice", "mkdir IN", check=True)
         for name, text in HOME.items():
@@ -89,13 +90,13 @@ def site(can_make_clusters: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def have_run() -> set[str]:
-    """What was run already, by whom and where: a line that stands in two documents, in no particular order."""
+    """Return the lines that have been run, with user and host, for lines that stand in two documents."""
     return set()
 
 
 @pytest.fixture
 def as_before(site: Cluster) -> Iterator[None]:
-    """After every document the cluster has its own files again, and no job."""
+    """Restore the cluster's files and end its jobs after each document."""
     was = files(site)
     yield
     cancel_others(site)
@@ -103,7 +104,7 @@ def as_before(site: Cluster) -> Iterator[None]:
 
 
 def have_work(site: Cluster) -> None:
-    """A job of alice's on three nodes that works for as long as the documents are read."""
+    """Start a job of alice's on three nodes that runs while the documents are tested."""
     if WORK not in site.exec("ctl", ["squeue", "-h", "-o", "%j"], check=True).stdout.split():
         script = "srun simgpu-task --memory 100M --load 20 --seconds 3600"
         options = ("--share-gpu=1", "--gres=gpu:1", "-N3", "-w", "n[1-3]", "-J", WORK)
@@ -117,13 +118,12 @@ def cancel_others(site: Cluster) -> None:
 
 
 def excuse(line: Line) -> str | None:
-    """Why a line is not run; None: it is."""
     name, text = line.document, line.text
     return next((why for pattern, why in EXCUSED.items() if re.fullmatch(pattern, f"{name}: {text}")), None)
 
 
 def run(site: Cluster, line: Line) -> str | None:
-    """What is wrong with a line that was run; None: nothing."""
+    """Return what is wrong with a line that was run; None: nothing."""
     command = line.text
     root = line.root or bool(re.fullmatch(ROOTS, command))
     host = line.host or ("n1" if re.fullmatch(ON_A_NODE, command) else "ctl" if root else "login")
@@ -142,7 +142,6 @@ def run(site: Cluster, line: Line) -> str | None:
 
 @pytest.mark.parametrize("name", [file.name for file in DOCUMENTS])
 def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run: set[str], as_before: None) -> None:
-    """In their order, by whom and where the document says."""
     said = [line for line in lines_of(next(file for file in DOCUMENTS if file.name == name)) if excuse(line) is None]
     lines = [line for line in said if line.in_order or line.text not in have_run]
     if any(line.in_order and line.text.startswith("slurm-share install --") for line in lines):
@@ -162,14 +161,12 @@ def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run
 
 
 def test_every_excuse_is_needed() -> None:
-    """A line that is gone, or runs now, takes its excuse with it."""
     lines = [f"{line.document}: {line.text}" for file in DOCUMENTS for line in lines_of(file)]
     unused = [pattern for pattern in EXCUSED if not any(re.fullmatch(pattern, line) for line in lines)]
     assert unused == []
 
 
 def test_every_file_and_page_that_is_named_is_there() -> None:
-    """Links, and paths of the checkout."""
     lost = []
     for file in DOCUMENTS:
         text = file.read_text()

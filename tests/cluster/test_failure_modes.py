@@ -1,8 +1,8 @@
-"""What a node must survive: a test for each row of the table of failure modes that a hook can be brought into.
+"""The failures that a node must survive: a test for each row of the table that can be shown with a hook.
 
-Where slurmd cannot be made to do it (an Epilog twice, two hooks at once, a hook that is killed), the installed hooks
-are called as slurmd calls them, on n3; everything else is a real job. A row whose docstring ends with "GPU." shows the
-stand-in's behaviour, and tests/gpu/ has to settle it on a real one.
+Where slurmd cannot be made to do it (an Epilog twice, two hooks at once, a killed hook), the tests run the installed
+hooks on n3 as slurmd does; everything else is a real job. A row whose docstring ends with "GPU." shows the stand-in's
+behaviour; tests/gpu/ tests it on a real GPU.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n3, with two GPUs, whose hooks the tests call themselves."""
+    """Return n3, with two GPUs, whose hooks the tests call themselves."""
     return Node(cluster, "n3")
 
 
 @pytest.fixture(autouse=True)
 def nothing_remains(cluster: Cluster) -> Iterator[None]:
-    """After every test nothing of any job is on n2 or n3, and no node is drained."""
+    """Check after every test that no job is left on n2 or n3, and that no node is drained."""
     for name in ("n2", "n3"):
         Node(cluster, name).forget_log()
     yield
@@ -55,20 +55,19 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 
 def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say: str = "up", times: int = 1) -> int:
-    """A job on n2 that has said `say` so many times."""
+    """Start a job on n2 and wait until it has printed `say` so many times."""
     job = cluster.sbatch(user, script, "-wn2", *options)
-    until(lambda: said(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
+    until(lambda: output_of(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 @contextlib.contextmanager
 def killed(node: Node, which: str, job: int, when: str, **options: str | int | None) -> Iterator[None]:
-    """A hook that is killed, once the simulated MPS has been asked `when` and does not answer."""
+    """Kill a hook once it has sent `when` to the simulated MPS, which does not answer."""
     with node.fault("mps_hang", when):
         pid = node.background(node.hook_argv(which, job, **options))  # type: ignore[arg-type]
         until(lambda: f"Cmd:{when}" in node.run("bash", "-c", f"cat {USER}/mps/*/*/logs/control.log").stdout, when)
@@ -94,7 +93,7 @@ def test_row_01_prologs_at_once_share_one_daemon(node: Node) -> None:
 
 
 def test_row_02_an_epilog_without_a_prolog_does_nothing(node: Node) -> None:
-    """Of salloc and exit, or where another script kept our Prolog from running: exit 0, no state, no line."""
+    """After salloc and exit, or if another script kept our Prolog from running: exit 0, no state, no line."""
     node.epilog(FIRST)
     assert node.log() == ""
     assert node.jobs() == []
@@ -219,26 +218,23 @@ def test_row_08_a_hook_is_known_by_its_start_and_not_by_its_number(node: Node) -
 
 
 def plant_link(node: Node, pipe: str) -> None:
-    """A link where the pipe directory is to be."""
     node.run("mkdir", "-p", "-m711", os.path.dirname(pipe))  # noqa: PTH120
     node.run("ln", "-s", "/tmp/elsewhere", pipe)
 
 
 def plant_parent_link(node: Node, pipe: str) -> None:
-    """A link where its parent is to be."""
     node.run("mkdir", "-p", "-m711", f"{USER}/mps")
     node.run("ln", "-s", "/tmp/elsewhere", f"{USER}/mps/{ALICE}")
 
 
 def plant_owner(node: Node, pipe: str) -> None:
-    """A parent that belongs to the user."""
     node.run("mkdir", "-p", "-m711", f"{USER}/mps/{ALICE}/x")
     node.run("chown", str(ALICE), f"{USER}/mps/{ALICE}")
 
 
 @pytest.mark.parametrize("plant", [plant_link, plant_parent_link, plant_owner], ids=["link", "parent link", "owner"])
 def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: object) -> None:
-    """Somebody was there first, with a link or a folder of their own: refused or removed, never followed."""
+    """A link or a folder of another user is in the way: it is refused or removed, never followed."""
     short = node.uuid(0).removeprefix("GPU-")
     pipe = f"{USER}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
     node.run("mkdir", "-p", "-m755", STATE)
@@ -396,7 +392,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
     node.run("mount", "-t", "tmpfs", "tmpfs", f"{USER}/mps")
     try:
         cluster.as_user("alice", ["touch", "go"], check=True)
-        until(lambda: "code" in said(cluster, job), "the step's end")
+        until(lambda: "code" in output_of(cluster, job), "the step's end")
     finally:
         node.run("umount", f"{USER}/mps")
         cluster.as_user("alice", ["touch", "gone"], check=True)
@@ -426,7 +422,7 @@ def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, nod
 
 @pytest.fixture
 def twelve(node: Node) -> Iterator[list[str]]:
-    """The UUIDs of n3's GPUs, of which it has twelve for the length of a test."""
+    """Give n3 twelve GPUs for the test; yield their UUIDs."""
     node.run("simgpu-init", "12", "--replace")
     yield [node.uuid(gpu) for gpu in range(12)]
     node.run("simgpu-init", "2", "--replace")
@@ -471,7 +467,6 @@ def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, 
 
 
 def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None:
-    """Among others, and by number or UUID."""
     with node.gpu_file(1, "mig=1"):
         for granted in ("0,1", node.uuid(1)):
             node.prolog(FIRST, gpus=granted)
@@ -495,7 +490,6 @@ def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
 
 
 def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
-    """49 tasks on a GPU whose driver takes 48; 48 go through."""
     node.prolog(FIRST, share="49")
     assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
     node.epilog(FIRST)
@@ -506,7 +500,7 @@ def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node
 
 @pytest.fixture(scope="module")
 def mixed(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose node n2 has no GPUs, in the same partition as n1."""
+    """Yield a cluster whose node n2 has no GPUs, in the same partition as n1."""
     line = "NodeName=n2 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000"
     with Cluster.up(name_for("mixed"), nodes=2, slurm_conf_extra=line) as made:
         yield made
@@ -527,7 +521,6 @@ def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, 
 @pytest.mark.xdist_group("mixed")
 @pytest.mark.parametrize("form", ["--gres=gpu:0", "--gpus-per-node=0"])
 def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) -> None:
-    """With the form that works."""
     done = mixed.as_user("alice", ["sbatch", "--share-gpu=2", form, "--wrap=true"])
     assert done.returncode != 0
     assert "--share-gpu=2 with no GPU shares nothing; ask for some, for example" in done.stderr
@@ -535,7 +528,6 @@ def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) 
 
 @pytest.mark.xdist_group("mixed")
 def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Cluster) -> None:
-    """By Slurm itself: the node has none."""
     done = mixed.as_user("alice", ["sbatch", "-wn2", "--share-gpu=2", "--gres=gpu:1", "--wrap=true"])
     assert done.returncode != 0
     assert "Requested node configuration is not available" in done.stderr
@@ -589,7 +581,7 @@ def test_row_22_srun_cannot_change_the_share_of_its_job(cluster: Cluster) -> Non
 
 @pytest.fixture
 def other_epilog(cluster: Cluster) -> Iterator[None]:
-    """A folder of Epilogs, in which another script runs before ours and fails."""
+    """Configure a folder of Epilogs in which another script fails before ours."""
     slurm_conf = cluster.conf / "slurm.conf"
     before = slurm_conf.read_text()
     folder = cluster.conf / "epilog.d"
@@ -611,7 +603,7 @@ def other_epilog(cluster: Cluster) -> Iterator[None]:
 
 
 def reconfigure(cluster: Cluster) -> None:
-    """The daemons read their configuration anew."""
+    """Make the daemons read their configuration again."""
     cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
     until(lambda: "idle" in cluster.status().nodes["n1"], "nodes that answer")
 
@@ -637,7 +629,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
 
 @pytest.fixture
 def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
-    """Folders of Prologs and Epilogs, each with a link to our hook in it, as a package puts it there."""
+    """Configure folders of Prologs and Epilogs, each with a link to our hook, as a package installs it."""
     slurm_conf = cluster.conf / "slurm.conf"
     before = slurm_conf.read_text()
     folders = {which: cluster.conf / f"{which}.d" for which in ("prolog", "epilog")}
@@ -657,7 +649,6 @@ def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
 
 
 def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_folders: dict[str, Path]) -> None:
-    """Prolog=/etc/slurm/prolog.d/* with a link to ours, beside a site's own script."""
     for folder in hook_folders.values():
         (folder / "10-site").write_text("#!/bin/sh\n")
         (folder / "10-site").chmod(0o755)
@@ -668,18 +659,16 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
 
 
 def empty(folder: Path) -> None:
-    """Nothing that the pattern could mean."""
     (folder / "zz-slurm-share").unlink()
 
 
 def not_executable(folder: Path) -> None:
-    """A copy that lost its mode on the way."""
     (folder / "zz-slurm-share").unlink()
     (folder / "zz-slurm-share").write_text("#!/bin/sh\n")
 
 
 def read_me(folder: Path) -> None:
-    """A file beside ours that is nothing to run."""
+    """Add a file that cannot be executed beside ours."""
     (folder / "README").write_text("Prologs of this site\n")
 
 
@@ -695,8 +684,8 @@ def read_me(folder: Path) -> None:
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
     cluster: Cluster, hook_folders: dict[str, Path], which: str, spoil: Callable[[Path], None], says: str
 ) -> None:
-    """So it is with slurmd, for every job, and no hook can prevent it. When the folder is in order again, the next job
-    finds nothing in its way."""
+    """slurmd does so for every job, and no hook can prevent it. Once the folder is in order, the next job finds nothing
+    in its way."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     spoil(hook_folders[which])
@@ -740,7 +729,7 @@ sys.exit(hook.returncode)"""
 
 @pytest.fixture(scope="module")
 def run_in_job(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose Prolog runs inside the job."""
+    """Yield a cluster whose Prolog runs inside the job."""
     with Cluster.up(name_for("runinjob"), nodes=1, slurm_conf_extra="PrologFlags=Alloc,Contain,RunInJob") as made:
         yield made
 
@@ -785,7 +774,6 @@ def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
 
 
 def test_row_28_a_node_that_loses_power_in_mid_job_takes_the_job_again(cluster: Cluster) -> None:
-    """Slurm requeues the job; its second run finds no state of the first in its way."""
     job = start(cluster, "srun simgpu-task --seconds 2", "--share-gpu=2", "--requeue", say="simgpu-task: host")
     cluster.kill("n2")
     cluster.reboot("n2")
@@ -856,7 +844,7 @@ def test_row_29_the_screen_shows_the_limit_that_the_task_has(cluster: Cluster) -
 
 @pytest.fixture(scope="module")
 def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Our plugin, built for a Slurm release that no cluster here runs."""
+    """Return our plugin, built for a Slurm release that no cluster here runs."""
     include = tmp_path_factory.mktemp("other")
     shutil.copytree("/usr/include/slurm", include / "slurm")
     version = include / "slurm/slurm_version.h"
@@ -869,7 +857,7 @@ def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @contextlib.contextmanager
 def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
-    """This object in the place of ours, on every host."""
+    """Replace our plugin on every host with this object."""
     (cluster.conf / "other.so").write_bytes(object_file)
     file = cluster.conf / "plugstack.conf"
     before = file.read_text()
@@ -1007,7 +995,6 @@ def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(clust
 
 
 def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: Cluster) -> None:
-    """It may be the administrators' own: it is not ended, and the log names it."""
     node = Node(cluster, "n2")
     job = start(cluster, "srun -n1 simgpu-task --seconds 1", "--share-gpu=2,mps=off", say="simgpu-task: host")
     roots = node.on_gpu(None, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
@@ -1020,7 +1007,6 @@ def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: 
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
-    """An X server of root's, by its name."""
     node.run("ln", "-sf", "/usr/local/bin/simgpu-task", "/tmp/Xorg")
     screen = node.background(["/tmp/Xorg", "--seconds", "600"])
     until(lambda: "host" in node.run("cat", "/tmp/out").stdout, "Xorg on the GPU")
@@ -1104,7 +1090,7 @@ USERS_OPTIONS = "mode=0711,size=64m,nr_inodes=64k,nosuid,nodev,noexec"
 
 
 def file_system(node: Node, path: str) -> str:
-    """The device of the file system that a path is on."""
+    """Return the device of the file system that a path is on."""
     return node.run("stat", "-c", "%d", path).stdout
 
 
@@ -1146,7 +1132,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
 
 
 def set_users_folder(node: Node, name: str) -> None:
-    """The folder of users' files that the installed release knows; `.`: the state folder itself, as it once was."""
+    """Mount the users' folder of the installed release; `.`: the state folder itself, as in earlier releases."""
     file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/core/names.py").stdout.strip()
     done = node.run("sed", "-i", f's/^USER_FOLDER = .*/USER_FOLDER = "{name}"/', file)
     assert done.returncode == 0, done.stderr
@@ -1203,7 +1189,7 @@ def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
 
 
 def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
-    """Neither the hooks' own log nor that of the MPS daemon can be written: the share is as ever."""
+    """The logs of hooks and MPS daemon cannot be written: the share works."""
     node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
     try:
         node.run("bash", "-c", "cat /dev/zero >/var/log/full")
@@ -1258,7 +1244,6 @@ def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluste
 
 
 def test_the_log_is_one_line_a_step(node: Node) -> None:
-    """What an operator reads at night: each line says which hook, which job or which GPU."""
     node.prolog(FIRST)
     node.epilog(FIRST)
     lines = node.log().splitlines()

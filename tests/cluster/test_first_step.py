@@ -1,4 +1,4 @@
-"""Without PrologFlags=Alloc: a node learns of a job with the job's first step there, wherever and whatever that is."""
+"""Shares without PrologFlags=Alloc: a node learns of a job with the job's first step there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slurm_share.core import names
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 SLOT = "bash -c 'echo slot $SLURM_SHARE_SLOT of $SLURM_SHARE_SLOTS on $SLURMD_NODENAME; env | sed -n /SPANK_/p'"
-"""Says a task's slot, and what of the option is left in its environment: nothing."""
+"""Prints a task's slot and what is left of the option in its environment: nothing."""
 
 
 @pytest.fixture
 def nodes(cluster: Cluster) -> Iterator[tuple[Node, Node]]:
-    """The two nodes with two GPUs, which stay in service."""
+    """Yield the two nodes with two GPUs, which stay in service."""
     here = Node(cluster, "n2"), Node(cluster, "n3")
     for node in here:
         node.forget_log()
@@ -31,7 +31,6 @@ def nodes(cluster: Cluster) -> Iterator[tuple[Node, Node]]:
 
 
 def slots(text: str) -> list[str]:
-    """What SLOT said, sorted."""
     return sorted(re.findall(r"^slot (\S+ of \d+ on \S+)$", text, re.MULTILINE))
 
 
@@ -58,7 +57,6 @@ def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
 
 
 def test_sruns_at_once_are_one_prolog(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """slurmd has the second wait for the Prolog of the first."""
     script = f"for i in 1 2 3; do srun -N1 -n1 -wn3 {SLOT} & done; wait"
     job = cluster.sbatch("alice", script, "--share-gpu=2", "-N2", "-wn[2-3]")
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
@@ -67,7 +65,6 @@ def test_sruns_at_once_are_one_prolog(cluster: Cluster, nodes: tuple[Node, Node]
 
 
 def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """slurmd remembers which jobs had their Prolog."""
     script = f"srun {SLOT}; touch first; until [ -e second ]; do sleep 0.05; done; srun {SLOT}"
     cluster.as_user("alice", "rm -f first second", check=True)
     job = cluster.sbatch("alice", script, "--share-gpu=2", "-wn2")
@@ -81,14 +78,13 @@ def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Clust
 
 
 def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """Its Epilog runs, and no Prolog did."""
     done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"])
     assert done.returncode == 0, done.stderr
     assert "slots" not in "".join(node.log() for node in nodes)
 
 
 def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """Of a step on n3 alone slurmd tells n3 the GPU that the job has on n2. Told apart and refused with the way out,
+    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2. The hook refuses it with the way out,
     which then works."""
     other = cluster.sbatch("alice", "sleep 120", "-wn2", "--gres=gpu:1", "-n1")
     cluster.wait_running(other)
@@ -106,8 +102,8 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
 
 
 def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """To a node srun's word is the user's. In an ordinary job it brings no slot, and nothing of it stays; the job of
-    another user runs on."""
+    """The node gets srun's option from the user. In an ordinary job it brings no slot and leaves nothing; another
+    user's job runs on."""
     forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
     plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
     other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)

@@ -1,5 +1,4 @@
-"""The dashboard on a cluster that is full, and loses a node: what waits is on the screen, and what was silent comes
-back."""
+"""The dashboard on a full cluster that loses a node: pending jobs are shown, and silent nodes come back."""
 
 from __future__ import annotations
 
@@ -22,25 +21,21 @@ WORK = "srun simgpu-task --memory 2000M --load 40 --seconds 900"
 
 @pytest.fixture(scope="module")
 def cluster(can_make_clusters: None) -> Iterator[Cluster]:
-    """One of its own: a node of it loses power."""
     with Cluster.up(name_for("full"), next(iter(RELEASES)), without=WITHOUT) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminals]:
-    """Terminals of this module."""
     with terminals(tmp_path_factory.mktemp("tmux")) as made:
         yield made
 
 
 def steps(cluster: Cluster) -> int:
-    """Steps in which somebody looks."""
     return cluster.exec("ctl", ["squeue", "-h", "-s", "-o", "%j"], check=True).stdout.split().count("llload")
 
 
 def llload(cluster: Cluster) -> Any:
-    """What llload says to alice, as JSON."""
     return json.loads(cluster.as_user("alice", ["llload", "--json"], check=True).stdout)
 
 
@@ -64,7 +59,7 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
         assert screen.row(str(held), "alice")[5] == "?"
 
         def starts() -> bool:
-            """The scheduler has thought of it, and the screen asks again."""
+            """Wait until the scheduler has predicted a start and the screen has asked again."""
             screen.press("F5")
             row = screen.row(str(waits[0]), "alice")
             # "14:05", and "24.11. 00:05" of another day

@@ -63,13 +63,13 @@ Series = list[tuple[dict[str, str], str]]
 DATA_S = 60.0
 OF_AGENTS_DOWN = {"SlurmShareAgentDown", "SlurmShareNoAgents"}
 LATER_S = {"SlurmShareSamplesStale": 200.0}
-"""Asked as of that much later: the samples have that age then."""
+"""Ask as of so much later: the samples then have that age."""
 BY_PROMTOOL_ALONE = {
     "SlurmShareSamplesFail": "a driver of the local cluster does not fail so",
     "SlurmShareNodeProblem": "the same",
     "SlurmShareVersionsDiffer": "takes another release on a node",
 }
-"""Alerts whose condition is not made here, with the reason; `promtool test rules` has them all."""
+"""Alerts whose condition is not made here, with the reason; `promtool test rules` tests all of them."""
 
 
 @dataclass
@@ -79,13 +79,13 @@ class Scene:
     cluster: Cluster
 
     def ask(self, wanted: Mapping[str, tuple[str, float]]) -> dict[str, Series]:
-        """Each expression's answer, asked that many seconds later than now."""
+        """Return each expression's answer, as of that many seconds later than now."""
         done = self.cluster.exec("ctl", [PYTHON, "-c", ASK], input=json.dumps(wanted))
         assert done.returncode == 0, done.stderr
         return {key: [(one, value) for one, value in rows] for key, rows in json.loads(done.stdout).items()}
 
     def answered(self, wanted: Mapping[str, tuple[str, float]], what: str) -> dict[str, Series]:
-        """The answers, once each has data; else it is said which have none."""
+        """Return the answers once each has data; otherwise fail and name those without."""
         found: dict[str, Series] = {}
         missing = dict(wanted)
 
@@ -100,13 +100,12 @@ class Scene:
         return found
 
     def end_agent(self, node: str) -> None:
-        """The agent of a node ends."""
         self.cluster.exec(node, ["pkill", "-u", "slurm-share"], check=True)
 
 
 @pytest.fixture(scope="module")
 def scene(can_make_clusters: None) -> Iterator[Scene]:
-    """Everybody is at work, and Prometheus has our rules."""
+    """Start all jobs and Prometheus with our rules."""
     with Cluster.up(name_for("grafana"), prometheus=True) as cluster:
         n1, n3 = Node(cluster, "n1"), Node(cluster, "n3")
         for file, text in (("prometheus.yml", PROMETHEUS), (ALERTS.name, ALERTS.read_text())):
@@ -130,12 +129,11 @@ def scene(can_make_clusters: None) -> Iterator[Scene]:
 
 
 def without_zero(expression: str) -> str:
-    """The expression without the 0 that it says where nothing is found: what it looks for has to be found here."""
+    """Return the expression without the 0 that it gives if it finds nothing: here it has to find something."""
     return expression.removesuffix(ZERO)
 
 
 def test_every_expression_of_the_dashboard_has_data(scene: Scene) -> None:
-    """With All chosen everywhere; what is of agents that are down has its own test."""
     wanted = {name: (without_zero(resolved(text, ALL)), 0.0) for name, text in expressions() if "up{" not in text}
     found = scene.answered(wanted, "data for every panel")
     for name, rows in found.items():
@@ -143,7 +141,6 @@ def test_every_expression_of_the_dashboard_has_data(scene: Scene) -> None:
 
 
 def test_a_choice_narrows_every_panel_to_it(scene: Scene) -> None:
-    """One cluster, node and user of several; also several at once."""
     one = {"cluster": chosen("east"), "node": chosen("n1"), "user": chosen("alice")}
     two = {"cluster": chosen("east", "west"), "node": chosen("n1", "n2"), "user": chosen("alice")}
     for choice, nodes in ((one, {"n1"}), (two, {"n1", "n2"})):
@@ -157,7 +154,7 @@ def test_a_choice_narrows_every_panel_to_it(scene: Scene) -> None:
 
 
 def test_the_variables_offer_what_is_there(scene: Scene) -> None:
-    """As Grafana asks label_values(SELECTOR, LABEL): the values of that label among the series."""
+    """Grafana's label_values(SELECTOR, LABEL) gives the values of that label among the series."""
     offered = {}
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":
@@ -188,7 +185,6 @@ def test_prometheus_takes_the_rules_and_their_tests_pass(scene: Scene) -> None:
 
 
 def test_every_alert_finds_what_it_is_for(scene: Scene) -> None:
-    """On the nodes where it was brought about, and on no other."""
     expected = {
         "SlurmShareSamplesStale": {"n1", "n2", "n3"},
         "SlurmShareGpuUnusable": {"n3"},

@@ -20,12 +20,12 @@ LOCK = "/run/slurm-share-health.lock"
 MARK = "slurm-share-health: "
 LINES = (f"HealthCheckProgram={PROGRAM}", "HealthCheckInterval=2", "HealthCheckNodeState=CYCLE,ANY")
 NHC = 'die() { echo "$@"; exit 1; }; . /tmp/slurm-share.nhc; check_slurm_share && echo passed'
-"""As NHC calls a check: `die` with an exit code and a sentence drains the node."""
+"""Runs the check as NHC does: `die` with an exit code and a sentence drains the node."""
 
 
 @pytest.fixture
 def nodes(cluster: Cluster) -> Iterator[list[Node]]:
-    """Nodes with the programs; afterwards all of them are in service again."""
+    """Yield nodes with the programs; return all of them to service afterwards."""
     made = [Node(cluster, name) for name in ("n1", "n2", "n3")]
     for node in made:
         put(node, "slurm-share-health", PROGRAM)
@@ -40,13 +40,12 @@ def nodes(cluster: Cluster) -> Iterator[list[Node]]:
 
 
 def put(node: Node, example: str, path: str) -> None:
-    """Install an example on a node."""
     (node.cluster.root(node.name) / path[1:]).write_text((EXAMPLES / example).read_text())
     node.run("chmod", "755", path)
 
 
 def state(node: Node) -> tuple[str, str]:
-    """A node's state and its reason, as slurmctld has them."""
+    """Return a node's state and reason from slurmctld."""
     said = node.run("scontrol", "-o", "show", "node", node.name).stdout
     found = re.search(r" State=(\S+)", said)
     reason = re.search(r" Reason=(.*?)(?: \[\w+@\S+\])?$", said.strip())
@@ -60,7 +59,7 @@ def drained(node: Node) -> bool:
 
 @contextlib.contextmanager
 def doctor(node: Node, code: int, *lines: str) -> Iterator[None]:
-    """The program asks another doctor, which says that."""
+    """Replace doctor with one that prints this."""
     text = "".join(f"echo '{line}'\n" for line in lines)
     (node.cluster.root(node.name) / "tmp/doctor").write_text(f"#!/bin/sh\n{text}exit {code}\n")
     node.run("chmod", "755", "/tmp/doctor")
@@ -72,7 +71,7 @@ def doctor(node: Node, code: int, *lines: str) -> Iterator[None]:
 
 
 def health(node: Node, *words: str) -> tuple[int, str]:
-    """The program as slurmd starts it: exit code and what it says."""
+    """Run the program as slurmd starts it; return exit code and output."""
     done = node.run("env", "-i", f"SLURMD_NODENAME={node.name}", PROGRAM, *words)
     return done.returncode, (done.stdout + done.stderr).strip()
 
@@ -100,7 +99,6 @@ def test_a_node_with_a_broken_gpu_is_drained_and_comes_back(cluster: Cluster, no
 
 
 def test_an_administrators_drain_outlives_the_check(nodes: list[Node]) -> None:
-    """Neither its reason nor the drain is touched, whatever the check finds."""
     n1 = nodes[0]
     n1.run("scontrol", "update", "nodename=n1", "state=drain", "reason=mine")
     with n1.gpu_file(3, "lost=1"):
@@ -144,7 +142,6 @@ def test_only_what_fails_and_is_the_nodes_own_counts(
 
 
 def test_where_nothing_is_known_nothing_is_done(cluster: Cluster, nodes: list[Node]) -> None:
-    """Doctor that fails, the package that is not there, and whoever is not root."""
     n1 = nodes[0]
     with doctor(n1, 3, "a defect"):
         code, said = health(n1)

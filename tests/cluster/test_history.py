@@ -20,7 +20,7 @@ WORK = "srun simgpu-task --memory 2G --load 30 --seconds 600"
 
 @pytest.fixture
 def sharing(cluster: Cluster) -> Iterator[int]:
-    """Four tasks of alice's, two on each GPU of n2."""
+    """Start four tasks of alice's, two on each GPU of n2."""
     cluster.exec("n2", ["rm", "-rf", FOLDER])  # others archive as well, and a quarter of an hour has one line of hers
     job = cluster.sbatch("alice", WORK, "--share-gpu=2", "-wn2")
     cluster.wait_running(job)
@@ -36,7 +36,6 @@ def _memory(cluster: Cluster) -> int:
 
 
 def ran(cluster: Cluster, *words: str) -> CompletedProcess[str]:
-    """slurm-share on n2, as root."""
     return cluster.exec("n2", ["slurm-share", *words])
 
 

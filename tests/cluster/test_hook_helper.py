@@ -1,4 +1,4 @@
-"""The hooks' helper on a real cluster: shared jobs go through it, and whatever befalls it costs no job and no node."""
+"""The hooks' helper on a real cluster: it serves shared jobs, and its failures cost no job and no node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SHARED = ("--share-gpu=2", "--gres=gpu:1", "--mem=200", "-wn1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n1, with a helper that knows today's configuration: one of an earlier test's ends with the next hook."""
+    """Yield n1 with a helper that has read the current configuration: the one of an earlier test ends with the next
+    hook."""
     found = Node(cluster, "n1")
     share(cluster)
     until(lambda: has_helper(found) and len(helpers(found)) == 1, "a helper")
@@ -26,7 +27,7 @@ def node(cluster: Cluster) -> Node:
 
 @pytest.fixture(autouse=True)
 def all_is_well(cluster: Cluster) -> Iterator[None]:
-    """After each test no node is drained, and nothing is left."""
+    """Check after each test that no node is drained and nothing is left."""
     yield
     cluster.settle()
     assert "n1" not in why_not_idle(cluster)
@@ -42,7 +43,7 @@ def has_helper(node: Node) -> bool:
 
 
 def hooks_of(helper: int, node: Node) -> list[int]:
-    """The processes that it has forked for hooks."""
+    """Return the processes that the helper has forked for hooks."""
     return [int(word) for word in node.run("pgrep", "-P", str(helper)).stdout.split()]
 
 
@@ -60,7 +61,7 @@ def start(cluster: Cluster) -> int:
 
 
 def is_shared(cluster: Cluster, job: int) -> None:
-    """It ran as a shared job with MPS, and the node has nothing of it any more."""
+    """Check that the job was shared with MPS and has left nothing on the node."""
     assert cluster.wait(job) == "COMPLETED"
     assert "mps server" in cluster.output(job)
     until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of its Epilog")
@@ -86,7 +87,6 @@ def test_the_helper_runs_the_hooks_of_shared_jobs(cluster: Cluster, node: Node) 
 
 
 def test_a_helper_that_is_killed_costs_no_job(cluster: Cluster, node: Node) -> None:
-    """Before a job, and in the middle of a Prolog; each time another one comes."""
     (first,) = helpers(node)
     node.run("kill", "-9", str(first))
     share(cluster)
@@ -102,7 +102,6 @@ def test_a_helper_that_is_killed_costs_no_job(cluster: Cluster, node: Node) -> N
 
 
 def test_a_stopped_helper_costs_a_second(cluster: Cluster, node: Node) -> None:
-    """The next one comes when it has ended, as it does when it is woken."""
     (stopped,) = helpers(node)
     node.run("kill", "-STOP", str(stopped))
     share(cluster)
@@ -124,7 +123,7 @@ def test_a_site_can_do_without(cluster: Cluster, node: Node) -> None:
 
 
 def test_a_prolog_that_slurmd_cuts_off_ends_in_the_helper(cluster: Cluster, node: Node) -> None:
-    """As one that is a program of its own: Slurm drains the node, and nothing goes on there."""
+    """Slurm drains the node, as for a Prolog that is its own program, and nothing runs on there."""
     (helper,) = helpers(node)
     with slurm_conf(cluster, "PrologEpilogTimeout=2"), node.fault("mps_slow", "600"):
         job = start(cluster)

@@ -1,4 +1,4 @@
-"""A hundred parts of GPUs on three nodes, beside another user's: never too many on a GPU, never two users on a node."""
+"""A hundred shares on three nodes beside another user's jobs: never too many on a GPU, never two users on a node."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ for pid in $(pgrep -x simgpu-task); do
     echo "$(stat -c %U /proc/$pid) $(tr '\\0' '\\n' </proc/$pid/environ \
         | sed -n 's/^SLURM_SHARE_GPU_UUID=//p; s/^SLURM_SHARE_SLOT=//p' | sort | tr '\\n' ' ')"
 done 2>/dev/null"""
-"""Who runs where at this moment, from the kernel: user, slot and GPU of every task on a node."""
+"""Prints user, slot and GPU of every task on a node, from the kernel."""
 
 
 @dataclass
 class Seen:
-    """What the looks at the nodes have found."""
+    """Tasks and mistakes found on the nodes during a run."""
 
     most: Counter[str] = field(default_factory=Counter)
     """The most tasks at once, by GPU."""
@@ -40,7 +40,6 @@ class Seen:
     looks: int = 0
 
     def take(self, node: str, text: str) -> None:
-        """One look."""
         self.looks += 1
         rows = [line.split() for line in text.partition("--\n")[2].splitlines()]
         rows = [row for row in rows if len(row) == 3]  # one that has just ended has no environment any more
@@ -56,7 +55,7 @@ class Seen:
 
 @contextlib.contextmanager
 def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
-    """These at work, each in a thread, for as long as the block lasts."""
+    """Run these, each in a thread, while the block runs."""
     over = threading.Event()
     threads = [threading.Thread(target=work, args=(over,)) for work in works]
     for thread in threads:
@@ -70,8 +69,6 @@ def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
-    """Looks at one node after the other."""
-
     def work(over: threading.Event) -> None:
         while not over.wait(0.2):
             for name in NODES:
@@ -81,7 +78,7 @@ def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
 
 
 def submit(cluster: Cluster, user: str, elements: int) -> int:
-    """An array of parts; each element runs for a second or two."""
+    """Submit an array of shares; each element runs for a second or two."""
     script = "srun simgpu-task --memory 500M --seconds $((1 + SLURM_ARRAY_TASK_ID % 2)) || exit $?"
     options = [f"--array=1-{elements}", f"--share-gpu={SHARE}", "--gres=gpu:1", "-n1", "--mem=200", "-o", "part-%a.out"]
     options.append("--no-requeue")  # a second run of what was killed would begin two minutes later
@@ -89,12 +86,12 @@ def submit(cluster: Cluster, user: str, elements: int) -> int:
 
 
 def states(cluster: Cluster, job: int) -> Counter[str]:
-    """How the elements stand."""
     return Counter(re.findall(r"JobState=(\w+)", cluster.job(job)))
 
 
 def assert_nothing_is_left(cluster: Cluster, *, next_job: bool = False) -> None:
-    """No job, no process, no file of a share on any node, and all of them in service. `next_job`: after one more."""
+    """Check that no job, process or file of a share is left and all nodes are in service. `next_job`: after one more
+    job."""
     cluster.settle(120)
     try:
         until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
@@ -130,13 +127,11 @@ def test_a_hundred_parts_never_crowd_a_gpu_nor_mix_two_users(cluster: Cluster) -
 
 
 def has_ended(cluster: Cluster, job: int) -> bool:
-    """Every element, however it did."""
     return set(states(cluster, job)) <= {"COMPLETED", "FAILED", "NODE_FAIL"}
 
 
 def disturb(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callable[[threading.Event], None]:
-    """kill -9 of a task, an MPS process or slurmd, on some node, again and again; slurmd is started anew, as systemd
-    would."""
+    """Kill a task, an MPS process or slurmd on some node, again and again; start slurmd again, as systemd would."""
     victims = {
         "task": "pgrep -x simgpu-task | shuf -n1",
         "mps": "pgrep -x nvidia-cuda-mps | shuf -n1",

@@ -1,4 +1,4 @@
-"""srun inside an allocation that shares, on real daemons: from a shell that is no step, and on unlike nodes."""
+"""srun inside an allocation that shares: from a shell outside any step, and on unlike nodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ TASK = "bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME ${SLURM_SHARE_SLOT-non
 OPTION = "_SLURM_SPANK_OPTION_share_gpu_share_gpu"
 UNLIKE = "one srun cannot give each node its own number of tasks"
 GIVEN = ("SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP")
-"""What a plain srun needs, and the batch or interactive step sets."""
+"""Variables that a plain srun needs and that the batch or interactive step sets."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One line of `TASK`."""
+    """A task: one line of the output of `TASK`."""
 
     node: str
     slot: str
@@ -37,24 +37,22 @@ class Task:
 
 
 def tasks(output: str) -> list[Task]:
-    """The tasks that ran."""
     return [Task(*words) for words in re.findall(r"^task \d+ (\S+) (\S+) (\S+)$", output, re.MULTILINE)]
 
 
 def nodes(output: str) -> dict[str, int]:
-    """How many tasks ran on each node; those without a slot do not count."""
+    """Return how many tasks with a slot ran on each node."""
     return dict(Counter(task.node for task in tasks(output) if task.slot != "none"))
 
 
 def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[str]:
-    """A command of salloc's, which runs on the login host."""
+    """Run a command in salloc, on the login host."""
     argv = ["salloc", *options, "bash", "-c", command]
     return cluster.as_user("alice", argv, timeout=60)
 
 
 @contextlib.contextmanager
 def allocation(cluster: Cluster, *options: str) -> Iterator[int]:
-    """An allocation of alice's without a shell."""
     done = cluster.as_user("alice", ["salloc", "--no-shell", *options], check=True, timeout=60)
     job = int(re.findall(r"job allocation (\d+)", done.stderr)[-1])
     try:
@@ -65,7 +63,7 @@ def allocation(cluster: Cluster, *options: str) -> Iterator[int]:
 
 
 def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -> CompletedProcess[str]:
-    """srun as the shell of that job's salloc starts it."""
+    """Run srun as the shell of that job's salloc starts it."""
     environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_NUM_NODES": str(count), "SLURM_NNODES": str(count), OPTION: "2"}
     environ |= {f"SLURM_SPANK_{OPTION}": "2", "SLURM_SPANK_SHARE_GPU": "2", **more}
     return cluster.as_user("alice", ["srun", *words], env=environ, timeout=60)
@@ -76,7 +74,7 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster without use_interactive_step: the shell of salloc is on the login host."""
+    """Yield a cluster without use_interactive_step: the shell of salloc is on the login host."""
     release = request.param
     extra = "LaunchParameters=mpir_use_nodeaddr\n"
     with Cluster.up(name_for("shell" + release), release, slurm_conf_extra=extra, without=WITHOUT) as made:
@@ -104,7 +102,6 @@ def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster
 
 @pytest.mark.release
 def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> None:
-    """And so is one from a task of its srun, which has srun's variables."""
     script = "sbatch -W -p plain -w n3 -o one.out --wrap env; srun -n1 sbatch -W -p plain -w n3 -o two.out --wrap env"
     done = salloc(outside, script, "--share-gpu=2", "-w", "n2")
     assert done.returncode == 0, done.stderr
@@ -144,7 +141,6 @@ def test_the_command_of_salloc_shares_as_a_batch_script_does(
 
 @pytest.mark.release
 def test_what_is_said_to_srun_wins(cluster: Cluster) -> None:
-    """On its command line and in its environment; two at a time share the GPUs."""
     said = [
         f"srun -n1 {TASK}",
         f"SLURM_NTASKS_PER_NODE=3 srun {TASK}",
@@ -200,7 +196,7 @@ def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> Non
 
 
 def batch(cluster: Cluster, sruns: list[str], *options: str) -> list[str]:
-    """What each of these lines of a batch script said, its exit code last."""
+    """Return what each line of a batch script printed, with its exit code last."""
     script = "\n".join(f"{line} 2>&1; echo rc $?; echo ---" for line in sruns)
     job = cluster.sbatch("alice", script, "--share-gpu=2", *options)
     cluster.wait(job)
@@ -257,7 +253,6 @@ def test_gpus_that_slurm_dealt_unevenly_are_refused_too(cluster: Cluster) -> Non
 
 @pytest.mark.release
 def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: Cluster) -> None:
-    """With the GPUs that every node has."""
     script = f"srun {TASK}; echo rc $?; srun -N1 -w n2 {TASK}; srun -N1 -w n1 --gres=gpu:4 --ntasks-per-node=8 {TASK}"
     done = salloc(cluster, script, "--share-gpu=2", "-N2", "-w", "n1,n2")
     assert f"(n1: 4 GPUs, n2: 2), and {UNLIKE}" in done.stderr
@@ -269,7 +264,7 @@ def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: 
 
 
 def questions(cluster: Cluster) -> int:
-    """How often slurmctld was asked about one job."""
+    """Return how often slurmctld was asked about one job."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
     found = re.search(r"REQUEST_JOB_INFO_SINGLE\s.*?count:(\d+)", said)
     return int(found[1]) if found else 0
@@ -277,7 +272,7 @@ def questions(cluster: Cluster) -> int:
 
 @pytest.mark.release
 def test_the_controller_is_asked_only_where_it_matters(cluster: Cluster) -> None:
-    """Not in a job of one node or none, nor where srun says where it runs or with what; else once."""
+    """srun asks once, but never in a job of one node or none, nor if its options name nodes or resources."""
 
     def asked(job: int, *words: str, **more: str) -> int:
         before = questions(cluster)

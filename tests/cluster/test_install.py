@@ -1,4 +1,4 @@
-"""`slurm-share install` on real daemons: a site that knows nothing of us, before, with, and without our lines again."""
+"""`slurm-share install` on real daemons: a site before our lines, with them, and after their removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"install-{name}")) for name in RELEASES]
 )
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with our packages on every host and none of our lines in Slurm's files."""
+    """Yield a cluster with our packages on every host and none of our lines in Slurm's files."""
     release = request.param
     with Cluster.up(name_for(f"install{release}"), release, nodes=1) as made:
         if made.slurm_release != release:
@@ -31,7 +31,7 @@ def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 @pytest.fixture
 def before(site: Cluster) -> Iterator[dict[str, bytes]]:
-    """The site's files; after every test they are these again, and Slurm is as well as it was."""
+    """Yield the site's files; restore them after every test."""
     was = files(site)
     yield was
     site.cancel_all()
@@ -40,7 +40,6 @@ def before(site: Cluster) -> Iterator[dict[str, bytes]]:
 
 
 def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    """What the command says."""
     done = cluster.exec("ctl", ["slurm-share", "install", *words])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -164,7 +163,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
 
 
 def of_another_release(plugin: bytes, version: str) -> bytes:
-    """The object with the number of a Slurm that it was not built for."""
+    """Return the object with the number of a Slurm that it was not built for."""
     major, minor, micro = (int(part) for part in version.split(".")[:3])
     built = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
     assert built in plugin
@@ -177,7 +176,7 @@ def of_another_release(plugin: bytes, version: str) -> bytes:
 def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
     site: Cluster, before: dict[str, bytes], name: str, line: str
 ) -> None:
-    """Somebody writes a fault where ours are in force: a reconfigure loses no node, and --undo takes ours out."""
+    """A site writes a fault while our lines are in force: a reconfigure loses no node, and --undo removes ours."""
     install(site, "--apply", "--shards")
     reconfigure(site)
     with (site.conf / name).open("a") as file:
@@ -231,7 +230,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
 
 
 def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before: dict[str, bytes]) -> None:
-    """Whenever it comes. (At every single write: tests/unit/install/test_install_files.py.)"""
+    """tests/unit/install/test_install_files.py kills it at every single write."""
     for delay in ("0.2", "0.4"):
         site.exec("ctl", ["timeout", "-s", "KILL", delay, "slurm-share", "install", "--apply", "--shards"])
         install(site, "--undo")
@@ -239,8 +238,8 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
 
 
 def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
-    """What the site has added to them stays, its own new lines are no hindrance, and Slurm takes what is left. A value
-    in which ours is not told from theirs is shown, and goes by --force alone."""
+    """The site's additions to our lines and its own new lines stay, and Slurm accepts the rest. A value that may be the
+    site's is shown, and removed by --force only."""
     install(site, "--apply", "--shards", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
     epilog = "Epilog=/opt/slurm-share/bin/slurm-share-epilog"
@@ -292,7 +291,8 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site: Cluster, before: dict[str, bytes]
 ) -> None:
-    """As install gives them. Those of before this release are named one by one at the removal, with what to write."""
+    """This holds for the current lines. Those of earlier releases are named one by one at the removal, with what to
+    write."""
     own = "function slurm_job_submit(job, partitions, uid)\n  -- here\n  return slurm.SUCCESS\nend\n"
     own += "function slurm_job_modify(job, old, partitions, uid)\n  -- there\n  return slurm.SUCCESS\nend\n"
     script = site.conf / "job_submit.lua"
@@ -423,7 +423,7 @@ def test_a_slurm_that_is_elsewhere_is_found(site: Cluster, before: dict[str, byt
 
 
 def restart(cluster: Cluster) -> None:
-    """slurmctld ends, and starts with the files as they are."""
+    """Stop slurmctld and start it with the files as they are."""
     script = "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"
     cluster.exec("ctl", ["bash", "-ec", script], check=True)
     up = ["bash", "-c", "scontrol ping | grep -q 'is UP'"]

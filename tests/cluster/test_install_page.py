@@ -1,7 +1,7 @@
-"""Every command line of install.md, and of the removal in admins.md, as written, in a clean root of each Debian.
+"""Every command line of install.md, and of the removal in admins.md, in a clean root of each Debian.
 
-The root has Slurm's own packages and a slurmctld; no slurmd runs, so that a job waits. What the lines do to a whole
-cluster is shown by test_documents.py and test_packages_in_use.py.
+The root has Slurm's own packages and a slurmctld but no slurmd, so that a job waits. test_documents.py and
+test_packages_in_use.py show what the lines do to a whole cluster.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ done
 kill %1
 ! pidof munged >/dev/null || kill $(pidof munged)
 """
-"""The site, then the lines: `# ` as root where the packages lie, with a y for whom asks; `$ ` as a user at home."""
+"""Sets up the site, then runs the lines: `# ` as root in the folder of the packages, with y where a command asks; `$ `
+as a user at home.
+"""
 CODES = {
     r"slurm-share install --check --with partial": 2,  # no node here has a feature, and it says so
     r"slurm-share install --check.*": 1,  # lines are missing
@@ -67,11 +69,11 @@ OLD = {
     r"slurm-share config print": 0,
     r"slurm-share doctor --quiet": None,
 }
-"""Where Debian's own Slurm is older than we take: the packages come and go, and say so."""
+"""Debian releases whose own Slurm is too old: the packages can be installed and removed, and report it."""
 
 
 def console(name: str, heading: str = "") -> list[Line]:
-    """The lines in the console blocks of a document, below a heading."""
+    """Return the lines in the console blocks of a document, below a heading."""
     file = next(file for file in DOCUMENTS if file.name == name)
     begin = file.read_text().splitlines().index(heading) if heading else 0
     return [line for line in lines_of(file) if line.in_order and line.number > begin]
@@ -79,7 +81,6 @@ def console(name: str, heading: str = "") -> list[Line]:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_line_works_as_written(suite: str, can_make_clusters: None, tmp_path: Path) -> None:
-    """Installed, Slurm's files written, switched on; then taken back and removed."""
     packages = packaged.built(progress.to_stderr)
     lines = [line for line in console("install.md") if line.text != "packaging/build.sh"]  # test_packages.py runs that
     lines += console("admins.md", "## Removal")

@@ -1,4 +1,4 @@
-"""Slots on real slurmstepds: who gets which, what happens when somebody dies, and what the job's output says of it."""
+"""Slots on real slurmstepds: who gets which, what happens when a process dies, and what the job's output reports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OTHERS = "held by other steps of the job"
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it."""
+    """Check after each test that no node is drained."""
     yield
     cluster.cancel_all()
     until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
 
 
 def run(cluster: Cluster, script: str, *options: str) -> str:
-    """The output of a job of alice's on n2, with four tasks on each of two GPUs unless `options` say otherwise."""
+    """Run a job of alice's on n2 and return its output; four tasks on each of two GPUs unless `options` differ."""
     job = cluster.sbatch("alice", script, "-wn2", *(options or ("--share-gpu=4",)))
     cluster.wait(job)
     return cluster.output(job)
 
 
 def start(cluster: Cluster, script: str, *, tasks: int) -> int:
-    """A job of alice's on n2 whose script's tasks say `task`; returns when so many of them have."""
+    """Start a job of alice's on n2 and wait until so many of its tasks have printed `task`."""
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=4")
     out = ["cat", f"/home/alice/slurm-{job}.out"]
     until(lambda: len(slots(cluster.exec("login", out).stdout)) >= tasks, f"{tasks} tasks of job {job}")
@@ -44,25 +44,23 @@ def start(cluster: Cluster, script: str, *, tasks: int) -> int:
 
 
 def step(cluster: Cluster, job: int, tasks: int, command: str = TASK) -> tuple[list[int], str]:
-    """A further step of a running job, started from the login host: the slots its tasks got, and all that was said."""
+    """Run a further step of a running job from the login host; return its tasks' slots and all output."""
     argv = ["srun", "-Q", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
     done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=120)
     return slots(done.stdout), done.stdout + done.stderr
 
 
 def tasks(output: str) -> list[tuple[int, int, str]]:
-    """(rank, slot, GPU) of each task that ran `TASK`, by rank."""
+    """Return (rank, slot, GPU) of each task that ran `TASK`, by rank."""
     found = re.findall(r"^task (\d+) (\d+) (\S+)", output, re.MULTILINE)
     return sorted((int(rank), int(slot), gpu) for rank, slot, gpu in found)
 
 
 def slots(output: str) -> list[int]:
-    """The slots of those tasks, in order."""
     return sorted(slot for _, slot, _ in tasks(output))
 
 
 def slot_file(cluster: Cluster, job: int, slot: int) -> str:
-    """What a slot's file on n2 says."""
     path = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}/{slot}"
     return cluster.exec("n2", ["cat", path], check=True).stdout
 
@@ -72,7 +70,6 @@ def slot_file(cluster: Cluster, job: int, slot: int) -> str:
 
 @pytest.mark.release
 def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
-    """Slot = local task id, over and over again: a step that has ended holds nothing."""
     output = run(cluster, f"{STEP}; {STEP}; {STEP}")
     for rank in range(8):
         assert [(r, slot) for r, slot, _ in tasks(output)].count((rank, rank)) == 3
@@ -82,7 +79,7 @@ def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> None:
-    """And a ninth beside them that will not wait is told so; the program of a task holds no file of ours."""
+    """A ninth step that will not wait is refused; a task's program has no file of ours open."""
     one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; sleep 2' &"
     wait = "for i in $(seq 100); do [ $(grep -c ^task $OUT) = 8 ] && break; sleep .05; done"
     script = f"OUT=$HOME/slurm-$SLURM_JOB_ID.out\n{one * 8}\n{wait}\nsrun -Q -I -n1 true; echo ninth=$?; wait"
@@ -96,7 +93,6 @@ def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> 
 
 
 def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
-    """Each has two tasks on each GPU."""
     half = f"srun -Q -n4 bash -c '{TASK} $SLURM_STEP_ID; sleep 1' &"
     output = run(cluster, f"{half * 2} wait")
     found = re.findall(r"^task \d+ (\d+) (\S+) \S+ (\d+)$", output, re.MULTILINE)
@@ -106,7 +102,6 @@ def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
-    """With and without another step beside it, the arithmetic says why."""
     output = run(cluster, f"{STEP.replace('srun', 'srun -n9')}; echo code=$?")
     assert slots(output) == list(range(8))
     assert "task 9 of 9 on n2 has no slot: --share-gpu=4 on 2 GPUs makes 8; start at most 8" in output
@@ -148,7 +143,7 @@ BINDINGS = [
 
 
 def bound(cluster: Cluster) -> None:
-    """Every row of BINDINGS in one job: each task's slot is on the GPU that Slurm gave it."""
+    """Run every row of BINDINGS in one job: each task's slot must be on the GPU that Slurm gave it."""
     echo = (
         "echo on $CUDA_VISIBLE_DEVICES $SLURM_SHARE_SLOT; for i in 0 1; do echo x 2>&1 > /dev/nvidia$i; done; sleep .3"
     )
@@ -189,7 +184,6 @@ def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
-    """`--cpu-bind` is the user's; without it a task has its part of the cores."""
     show = "bash -c 'echo cores $(grep -oP \"Cpus_allowed_list:\\\\s*\\\\K.*\" /proc/self/status) = $SLURM_SHARE_CORES'"
     output = run(
         cluster, f"srun -Q -n2 --cpu-bind=none {show}; srun -Q -n2 --cpu-bind=quiet {show}; srun -Q -n2 {show}"
@@ -204,7 +198,6 @@ def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
 
 
 def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
-    """kill -9, and the child it leaves behind lives on in its own session."""
     # short: what it holds open keeps Slurm's step, without cgroups, from ending
     task = f"{TASK}; if [ $SLURM_SHARE_SLOT = 3 ]; then setsid sleep 6 & fi; exec sleep 60"
     job = start(cluster, f"srun -Q -n8 bash -c '{task}'", tasks=8)
@@ -219,7 +212,6 @@ def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cluster) -> None:
-    """Nobody holds the lock then: the file says whose it is."""
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 60'; sleep 60", tasks=1)
     holding = re.fullmatch(r"step 0 holder (\d+) \d+ task (\d+) \d+\n", slot_file(cluster, job, 0))
     assert holding
@@ -259,7 +251,6 @@ def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> Non
 
 
 def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(cluster: Cluster) -> None:
-    """Noise in a file is no holder; a lock of his own is one; the folder is not his."""
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
     script = f"""cd /; S={folder}
         head -c 100000 /dev/urandom > $S/0; echo 'step 0 holder 1 1 task 1 99999999999999999999' > $S/1
@@ -277,7 +268,6 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
 
 
 def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
-    """Five seconds, then a sentence that names the file; the node is none the worse."""
     lock = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}/{names.SLOTS_LOCK}"
     script = f"(flock -x 9; exec sleep 20) 9<>{lock} & sleep .2; SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"
     output = run(cluster, script)
@@ -290,7 +280,6 @@ def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
 
 
 def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:
-    """Damage is said, not worked round."""
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}'; sleep 60", tasks=1)
     cluster.exec("n2", ["rm", "-r", f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}"], check=True)
     got, said = step(cluster, job, 2)
@@ -364,7 +353,6 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     ],
 )
 def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster, options: str, works: str) -> None:
-    """And that line works."""
     done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true", timeout=120)
     assert done.returncode != 0
     assert works in done.stderr
@@ -376,7 +364,6 @@ def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster
 
 @pytest.mark.release
 def test_tasks_per_gpu_are_said_once(cluster: Cluster) -> None:
-    """--ntasks-per-gpu beside --share-gpu, from sbatch, salloc and srun."""
     for command in ("sbatch --wrap=true", "salloc true", "srun true"):
         word, program = command.split()
         done = cluster.as_user("alice", f"{word} --share-gpu=4 --ntasks-per-gpu=2 --gpus=1 {program}", timeout=120)

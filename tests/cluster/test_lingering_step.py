@@ -1,4 +1,4 @@
-"""Slurm's own process of a step whose task is over stays for as long as slurmctld does not answer it."""
+"""A slurmstepd whose task has ended stays while slurmctld does not answer it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llload on a real cluster: beside what squeue, gpustat and `slurm-share status` say, and with a node that is lost."""
+"""llload on a real cluster against squeue, gpustat and `slurm-share status`, and with a lost node."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ STEPS = ["squeue", "-h", "-s", "-o", "%i %j"]
 
 @pytest.fixture(autouse=True)
 def empty_queue(cluster: Cluster) -> Iterator[None]:
-    """Jobs of a test end with it."""
     yield
     cluster.cancel_all()
 
 
 def steps(cluster: Cluster) -> list[str]:
-    """The steps that llload has in alice's jobs now."""
+    """Return the steps that llload has in alice's jobs now."""
     said = cluster.as_user("alice", STEPS, check=True).stdout
     return [line.split()[0] for line in said.splitlines() if line.endswith(" llload")]
 
 
 def survey(cluster: Cluster, *words: str) -> Any:
-    """What alice sees, as the record."""
     return json.loads(cluster.as_user("alice", ["llload", "--json", *words], check=True).stdout)
 
 
 def gpustat(cluster: Cluster, node: str) -> Any:
-    """Per UUID: (memory used, processes), by a program that knows nothing of us; without MPS's own servers."""
+    """Return (memory used, processes) by UUID from gpustat, without MPS servers."""
     answer = json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)
     return {
         gpu["uuid"]: (

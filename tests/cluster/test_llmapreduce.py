@@ -1,4 +1,4 @@
-"""`llmapreduce` on real slurmctld and slurmd: every option, and the files that come of it."""
+"""`llmapreduce` on real slurmctld and slurmd: every option, and the files it makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ printf 'with' > "$2"; printf ' <%s>' "$@" >> "$2"; echo >> "$2"
 cat "$1"/* >> "$2"
 """
 ALL = [f"f{number:02}" for number in range(1, 17)]
-"""Names of the sixteen inputs of LLSC's pictures, and what is in them."""
+"""Names and contents of the sixteen inputs of LLSC's pictures."""
 _numbers = itertools.count(1)
 
 
@@ -43,12 +43,11 @@ class Place:
         self.sh("mkdir in; for f in $(seq -f f%02g 16); do echo $f > in/$f; done")
 
     def bash(self, script: str) -> tuple[int, str]:
-        """Code and all output of a piece of bash."""
         done = self.cluster.as_user("alice", script, timeout=100)
         return done.returncode, done.stdout + done.stderr
 
     def sh(self, script: str) -> str:
-        """The same in the folder; it has to end well."""
+        """Run a shell script in the folder; it must end with 0."""
         code, text = self.bash(f"cd {self.path} || exit\n{script}")
         assert code == 0, text
         return text
@@ -57,7 +56,6 @@ class Place:
         self.sh(f"printf %s {shlex.quote(text)} > {name} && chmod +x {name}")
 
     def run(self, *options: str, env: str = "", wait: str = "--wait") -> tuple[int, str]:
-        """Code and output of llmapreduce over `in`."""
         words = ["--mapper=map.sh", "--input=in", "--output=out", *options, wait]
         return self.bash(f"cd {self.path} && {env} llmapreduce {shlex.join(words)}")
 
@@ -70,12 +68,12 @@ class Place:
         return sorted(self.sh(f"cd {folder} && find . -type f").replace("./", "").split())
 
     def outputs(self, folder: str = "out") -> dict[str, dict[str, str]]:
-        """What each start of the mapper said, by its input."""
+        """Return what each start of the mapper printed, by input."""
         lines = self.sh(f"cat {folder}/*").splitlines()
         return {line.split()[0]: dict(word.partition("=")[::2] for word in line.split()[1:]) for line in lines}
 
     def ranks(self, folder: str = "out") -> list[int]:
-        """The process that each of the sixteen inputs went to."""
+        """Return the rank that processed each of the sixteen inputs."""
         found = self.outputs(folder)
         assert sorted(found) == ALL
         return [int(found[name]["rank"]) for name in ALL]
@@ -87,7 +85,6 @@ def place(cluster: Cluster) -> Place:
 
 
 def option(job: str, name: str) -> str:
-    """A field of `scontrol show job`."""
     match = re.search(rf"\b{name}=(\S+)", job)
     return match[1] if match else ""
 
@@ -438,7 +435,6 @@ def test_inputs_are_never_overwritten(place: Place) -> None:
 
 
 def test_a_failure_is_said_with_its_input_its_log_and_its_last_line(place: Place) -> None:
-    """To who waits, and in the job's own log."""
     place.write("bad.sh", '#!/bin/bash\necho mapping $1; case $1 in *f07) echo oh no; exit 3;; esac\ncp "$1" "$2"\n')
     code, text = place.run("--mapper=bad.sh", "--np=2")
     assert code == 1
@@ -449,7 +445,6 @@ def test_a_failure_is_said_with_its_input_its_log_and_its_last_line(place: Place
 
 
 def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
-    """On a terminal; after Ctrl-C the job runs on, and it is said how to end it."""
     place.write("slow.sh", '#!/bin/bash\nsleep 4; cp "$1" "$2"\n')
     command = "llmapreduce --mapper=slow.sh --input=in --output=out --np=2 --wait"
     typed = shlex.quote(f"timeout --foreground -s INT 12 {command}; echo code $?")
@@ -511,7 +506,7 @@ def _spoiled() -> dict[str, Place]:
 
 @pytest.fixture
 def spoiled(cluster: Cluster, _spoiled: dict[str, Place]) -> Place:
-    """One place for all mistakes: none of them leaves anything."""
+    """Yield one folder for all mistakes: none of them may leave anything."""
     if cluster.slurm_release not in _spoiled:
         place = Place(cluster)
         place.sh("mkdir empty; echo > blank; echo 'a \"b' > quote")
@@ -531,7 +526,7 @@ def test_help_and_version(place: Place) -> None:
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with accounting, where alice may have six CPUs."""
+    """Yield a cluster with accounting, where alice may have six CPUs."""
     release = request.param
     with Cluster.up(name_for("mracct" + release), release, accounting=True, without=WITHOUT) as made:
         if made.slurm_release != release:

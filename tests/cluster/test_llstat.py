@@ -1,4 +1,4 @@
-"""llstat, llkill and llfree on a real cluster, beside what squeue and sinfo say in their own words."""
+"""llstat, llkill and llfree on a real cluster against squeue and sinfo."""
 
 from __future__ import annotations
 
@@ -18,32 +18,29 @@ SQUEUE = ["squeue", "-h", "-o", "%i|%F|%u|%S|%P|%C|%m|%t|%R"]
 
 @pytest.fixture(autouse=True)
 def empty_queue(cluster: Cluster) -> Iterator[None]:
-    """Jobs of a test end with it."""
     yield
     cluster.cancel_all()
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
-    """A job that runs until it is ended."""
     job = cluster.sbatch(user, HOLD, *options)
     cluster.wait_running(job)
     return job
 
 
 def queue_of(cluster: Cluster, user: str, *words: str) -> dict[str, dict]:  # type: ignore[type-arg]
-    """What llstat --json says to a user, by job."""
+    """Return what llstat --json shows a user, by job."""
     said = cluster.as_user(user, ["llstat", "--json", *words], check=True).stdout
     return {job["id"]: job for job in json.loads(said)["jobs"]}
 
 
 def ids(cluster: Cluster) -> list[str]:
-    """Jobs that are not on their way out, as squeue lists them."""
+    """Return the jobs in squeue that are not completing."""
     said = cluster.exec("ctl", ["squeue", "-h", "-r", "-t", "PD,R", "-o", "%i"], check=True).stdout
     return sorted(said.split())
 
 
 def wait_for(cluster: Cluster, wanted: list[str]) -> None:
-    """Until exactly these are left."""
     until(lambda: ids(cluster) == sorted(wanted), f"a queue of {wanted}")
 
 
@@ -75,7 +72,6 @@ def test_llstat_says_what_squeue_says(cluster: Cluster) -> None:
 
 
 def test_a_share_shows_its_gpus_and_slots(cluster: Cluster) -> None:
-    """Whole nodes; a whole GPU; a quarter of one; none."""
     whole = start(cluster, "--share-gpu=4,mem=2G", "-wn2")
     quarter = start(cluster, "--share-gpu=4", "--gres=gpu:1", "-n1", "-wn3")
     plain = start(cluster, "-pplain", "--gres=gpu:2", "-wn1", "--comment=llsub [1,8,2] LLSUB.3")
@@ -86,7 +82,6 @@ def test_a_share_shows_its_gpus_and_slots(cluster: Cluster) -> None:
 
 
 def test_everybody_sees_what_slurm_lets_him(cluster: Cluster) -> None:
-    """Bob sees alice's job, until PrivateData=jobs hides it."""
     hers, his = start(cluster, "-pplain"), start(cluster, "-pplain", user="bob")
     assert set(queue_of(cluster, "bob")) == {str(his)}
     assert set(queue_of(cluster, "bob", "-a")) == {str(hers), str(his)}
@@ -120,7 +115,6 @@ def test_a_strange_name_and_a_narrow_terminal(cluster: Cluster) -> None:
 
 
 def test_llfree_at_a_terminal_of_80_columns(cluster: Cluster) -> None:
-    """Every line fits, and what was left out is named."""
     typed = "stty cols 80; llfree"
     screen = cluster.as_user("alice", ["script", "-qec", typed, "/dev/null"], check=True, env={"TERM": "xterm"}).stdout
     lines = screen.replace("\r", "").splitlines()
@@ -130,7 +124,6 @@ def test_llfree_at_a_terminal_of_80_columns(cluster: Cluster) -> None:
 
 
 def test_a_runs_folder_names_its_jobs(cluster: Cluster) -> None:
-    """llstat -j LLSUB.1, while it is in the queue and afterwards."""
     cluster.as_user("alice", "rm -rf llstat; mkdir llstat; cd llstat; llsub /bin/sleep [1,1] -- 600", check=True)
     (job,) = queue_of(cluster, "alice")
     folder = "llstat/LLSUB.1"
@@ -164,7 +157,6 @@ def test_llkill_ends_what_was_named_and_nothing_else(cluster: Cluster) -> None:
 
 
 def test_llkill_of_a_user_is_slurms_to_allow(cluster: Cluster) -> None:
-    """Bob may not end alice's; root may."""
     hers, his = start(cluster, "-pplain"), start(cluster, "-pplain", user="bob")
     done = cluster.as_user("bob", ["llkill", "-u", "alice"])
     assert (done.returncode, done.stdout) == (1, "")
@@ -176,7 +168,7 @@ def test_llkill_of_a_user_is_slurms_to_allow(cluster: Cluster) -> None:
 
 
 def free(cluster: Cluster) -> dict[tuple[str, str], list[int]]:
-    """{(partition, GPUs of a node): the numbers of its row}."""
+    """Return the numbers of each row by (partition, GPUs of a node)."""
     first, *lines = cluster.as_user("alice", ["llfree", "--hide-header"], check=True).stdout.splitlines()
     assert first == f"LLGrid: demo (running slurm {cluster.slurm_version})"
     rows = [line.split() for line in lines]

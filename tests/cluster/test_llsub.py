@@ -1,4 +1,4 @@
-"""`llsub` on real clusters: what it refuses, what it submits, and what came of it."""
+"""`llsub` on real clusters: refusals, submissions and results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SLOW = """#!/bin/bash
 [ $((LLSUB_TASK % 2)) = 0 ] || [ -e go ] || exec sleep 300
 echo ran >> ran.$LLSUB_TASK
 """
-"""exec: Slurm tells each process of a step to end, one by one, and a shell whose sleep is ended first would go on."""
+"""exec: Slurm ends each process of a step, one by one, and a shell whose sleep ended first would go on."""
 
 
 @pytest.fixture(autouse=True)
 def clean_folder(cluster: Cluster) -> Iterator[None]:
-    """An empty folder of alice's with the scripts in it; no process of hers is left on a node afterwards."""
+    """Yield an empty folder of alice's with the scripts; check afterwards that no process of hers is left on a node."""
     cluster.as_user("alice", f"rm -rf {HOME}; mkdir {HOME}", check=True)
     for name, text in (("task.sh", TASK), ("slow.sh", SLOW)):
         cluster.as_user("alice", f"cat > {HOME}/{name}; chmod +x {HOME}/{name}", input=text, check=True)
@@ -42,7 +42,6 @@ def clean_folder(cluster: Cluster) -> Iterator[None]:
 
 
 def llsub(cluster: Cluster, *words: str, before: str = "") -> CompletedProcess[str]:
-    """Run llsub as alice in her folder."""
     return cluster.as_user("alice", f"cd {HOME}; {before} llsub {shlex.join(words)}", timeout=120)
 
 
@@ -54,7 +53,6 @@ def done(cluster: Cluster, *words: str) -> str:
 
 
 def ranks(output: str) -> dict[int, tuple[str, str, str, str]]:
-    """Rank -> (node, slot, GPU, threads)."""
     lines = re.findall(r"^rank (\d+) of \d+ on (\S+) slot (\S*) gpu (\S*) threads (\S*)$", output, re.MULTILINE)
     return {int(rank): (node, slot, gpu, threads) for rank, node, slot, gpu, threads in lines}
 
@@ -69,7 +67,6 @@ def wait_for_tasks(cluster: Cluster, job: int, count: int) -> None:
 
 
 def folder_files(cluster: Cluster, pattern: str) -> list[str]:
-    """Files of the first run."""
     return cluster.as_user("alice", f"cd {HOME}/LLSUB.1; ls -d {pattern}").stdout.split()
 
 
@@ -168,7 +165,6 @@ def test_what_cannot_be_is_refused_at_once(cluster: Cluster, words: tuple[str, .
 
 
 def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
-    """And begins when it is back."""
     cluster.exec("ctl", ["scontrol", "update", "nodename=n3", "state=drain", "reason=test"], check=True)
     try:
         found = llsub(cluster, "./task.sh", "[3,2]")
@@ -190,7 +186,6 @@ exit 1
 
 
 def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(cluster: Cluster) -> None:
-    """--signal=B:USR1@60 sends it in the same way, a minute before the end."""
     cluster.as_user("alice", f"cat > {HOME}/task.sh", input=SAYS_USR1, check=True)
     found = llsub(cluster, "./task.sh", "[2,2]", "--options=-w n2,n3")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
@@ -229,7 +224,6 @@ def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> No
 
 
 def test_a_job_that_nobody_noted_is_not_submitted_again(cluster: Cluster) -> None:
-    """As after a submission that the controller took and did not answer."""
     found = llsub(cluster, "./slow.sh", "[1,2]", "--options=-w n2 --begin=now+1hour")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
     cluster.as_user("alice", f"rm {HOME}/LLSUB.1/jobs", check=True)
@@ -287,7 +281,6 @@ def test_an_ordinary_job_and_one_from_inside_a_job(cluster: Cluster) -> None:
 
 
 def folder_exists(cluster: Cluster, name: str) -> bool:
-    """Whether it is in alice's folder."""
     return cluster.as_user("alice", f"test -e {HOME}/{name}").returncode == 0
 
 
@@ -327,7 +320,6 @@ def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster)
 
 
 def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Cluster) -> None:
-    """No plugin, no hooks: [2,8] over all GPUs of two nodes, by themselves."""
     with Cluster.up(name_for("noplugin"), cluster.slurm_release, without=("plugin",)) as bare:
         bare.as_user("alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True)
         found = ranks(done(bare, "./task.sh", "[2,8]", "--options=-w n2,n3"))
@@ -359,17 +351,15 @@ def test_local_runs_here_without_slurm(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("words", "expected"), [("-i", "gpus= cpus=1"), ("-i -g 1 -q gpu", "gpus=0 cpus=1")])
 def test_a_shell_on_a_core(cluster: Cluster, words: str, expected: str) -> None:
-    """With a terminal, as a person has it."""
     assert expected in shell(cluster, words)
 
 
 def test_a_shell_on_a_whole_node_has_all_of_it(cluster: Cluster) -> None:
-    """n2: 8 CPUs, 2 GPUs."""
     assert "gpus=0,1 cpus=8" in shell(cluster, "-i full --options='-w n2'")
 
 
 def shell(cluster: Cluster, words: str) -> str:
-    """What a login shell that llsub opens on a terminal says of its GPUs and CPUs."""
+    """Return what a login shell of llsub prints on a terminal about its GPUs and CPUs."""
     ask = "echo gpus=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE\nexit\n"
     line = f'script -qec "llsub {words}" /dev/null'
     return cluster.as_user("alice", line, input=ask, timeout=60).stdout

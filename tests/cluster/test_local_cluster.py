@@ -1,4 +1,4 @@
-"""The local cluster itself: it is a real Slurm, its hosts are hosts, and nothing of it stays behind."""
+"""The local cluster itself: a real Slurm whose hosts are separate and which leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BARE = ("python", "plugin", "simgpu")
 
 
 def traces(name: str) -> dict[str, object]:
-    """What a cluster could leave on the machine. A namespace lives by its processes, and by mounts of it."""
+    """Return what a cluster could leave on the machine. Processes and mounts keep a namespace alive."""
     return {
         "processes": sorted(namespaces.processes(name)),
         "mounts": Path("/proc/self/mounts").read_text(),
@@ -57,7 +57,7 @@ def traces(name: str) -> dict[str, object]:
 
 
 def namespaces_of(pids: Iterable[int]) -> set[str]:
-    """The namespaces of these processes that are not our own."""
+    """Return the namespaces of these processes that are not our own."""
     spaces = set()
     for pid in pids:
         for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup"):
@@ -71,7 +71,7 @@ def namespaces_of(pids: Iterable[int]) -> set[str]:
 
 
 def processes_started_before(moment_s: float) -> list[int]:
-    """Pids of processes older than that; seconds after boot, as /proc/PID/stat counts them in ticks."""
+    """Return PIDs of processes started before that many ticks after boot (/proc/PID/stat)."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -84,7 +84,7 @@ def processes_started_before(moment_s: float) -> list[int]:
 
 
 def assert_gone(name: str, before: dict[str, object]) -> None:
-    """Nothing of the cluster is on the machine: it looks as it did before."""
+    """Check that nothing of the cluster is left on the machine."""
     assert before["processes"] == before["cgroups"] == before["run"] == []
     assert traces(name) == before
 
@@ -125,7 +125,6 @@ def test_an_extra_line_takes_the_place_of_ours() -> None:
 
 
 def test_slurm_names_the_gpus_simulated() -> None:
-    """Nobody takes Slurm's screens of the demo for those of real GPUs."""
     text = conf.slurm_conf(make_hosts(3), cgroup="", parts=(), job_submit=False, shards_per_gpu=0)
     assert "NodeName=n1 CPUs=16" in text
     assert "Gres=gpu:simulated:4 " in text
@@ -176,7 +175,6 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
 def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each made once, over the bare root, whoever else is there."""
     made: list[str] = []
 
     def inside(root: Path, argv: Sequence[str], *, layer: Path, lower: str, **_: object) -> str:
@@ -200,7 +198,6 @@ def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
 
 
 def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said before anything is made."""
     monkeypatch.setattr(tools, "require_root", lambda: None)
     with pytest.raises(Misuse, match="omit --without python"):
         Cluster.up("none", prometheus=True, without=("python",), say=progress.say_nothing)
@@ -217,12 +214,10 @@ def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_release_accepts_the_versions_it_stands_for(release: str, version: str, accepted: bool) -> None:
-    """Debian testing moves on to newer Slurms; the stable one does not."""
     assert rootfs.accepts(RELEASES[release], version) is accepted
 
 
 def test_a_version_is_read_from_what_slurmctld_says() -> None:
-    """Debian's slurmctld calls itself slurm-wlm."""
     assert rootfs.parse_version("slurm-wlm 26.05.5\n") == "26.05.5"
     with pytest.raises(ClusterError, match="names no version"):
         rootfs.parse_version("slurmctld: command not found")
@@ -240,7 +235,6 @@ def test_the_mirror_is_the_one_apt_uses_for_debian_itself() -> None:
 
 
 def test_every_record_of_an_array_has_its_state() -> None:
-    """scontrol -o prints one line per array task."""
     text = (
         "JobId=8 ArrayJobId=7 JobState=COMPLETED Reason=None\n\n"
         "JobId=7 ArrayJobId=7 JobState=FAILED Reason=NonZeroExitCode\n"
@@ -249,7 +243,6 @@ def test_every_record_of_an_array_has_its_state() -> None:
 
 
 def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
-    """What a build leaves in the tree does not."""
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "dispatch.c").write_text("int a;")
     first = layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"]))
@@ -278,7 +271,6 @@ def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypa
 
 
 def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
-    """After nesting, after an error, and only when the last thread is done."""
     before = os.umask(0o077)
     try:
         with contextlib.suppress(KeyError), modes.usual_umask(), modes.usual_umask():
@@ -298,7 +290,6 @@ def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh Debian 12 has no column(1)."""
     installed: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda program, path: None if program == "column" else f"/usr/bin/{program}")
     monkeypatch.setattr(tools, "_install", lambda packages, say: installed.extend(packages))
@@ -308,7 +299,7 @@ def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("through", ["its own first line", "an interpreter"])
 def test_the_callers_python_settings_do_not_matter(tmp_path: Path, can_make_clusters: None, through: str) -> None:
-    """Not its safe path; nor, where the program itself is run, its home and its modules of our names."""
+    """Its safe path does not matter; nor, where the program itself is run, its home and its modules of our names."""
     env = {**os.environ, "PYTHONSAFEPATH": "1"}
     argv = [sys.executable, str(PROGRAM), "list"]
     if through == "its own first line":
@@ -322,7 +313,6 @@ def test_the_callers_python_settings_do_not_matter(tmp_path: Path, can_make_clus
 
 
 def test_without_root_list_says_so_and_calls_no_cluster_broken() -> None:
-    """Another user cannot see whether a cluster is whole."""
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); from localcluster import cli;"
         "os.geteuid() or os.setuid(65534); sys.exit(cli.main(['list']))"
@@ -336,14 +326,12 @@ def test_without_root_list_says_so_and_calls_no_cluster_broken() -> None:
 def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A half checkout is a mistake of the caller, not a silent smaller cluster."""
     monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
     with pytest.raises(Misuse, match=r"no plugins/Makefile and no plugins/job_submit\.lua.*--without plugin"):
         layers.require(["plugin"])
 
 
 def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is said aloud; the caller can tell by the release of the root it gets."""
     said: list[str] = []
 
     def made(release: object, say: object) -> object:
@@ -362,7 +350,7 @@ def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatc
 def test_a_root_appears_whole_under_its_name_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    """Nothing else appears in the cache, whatever the outcome; debootstrap and apt are played here."""
+    """Nothing else appears in the cache, whatever the outcome; debootstrap and apt are replaced."""
 
     def inside(root: Path, argv: Sequence[str], **_: object) -> str:
         return {"slurmctld": f"slurm-wlm {version}", "python3": "3.13\n"}.get(argv[0], "")
@@ -399,7 +387,6 @@ def test_a_root_appears_whole_under_its_name_or_not_at_all(
 def test_a_mistake_is_answered_with_a_sentence_and_code_2(
     words: list[str], sentence: str, can_make_clusters: None
 ) -> None:
-    """Never with a traceback."""
     done = run_cli(*words)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -411,7 +398,6 @@ def test_a_mistake_is_answered_with_a_sentence_and_code_2(
 
 @pytest.mark.cluster
 def test_slurm_is_real_and_the_release_asked_for(cluster: Cluster) -> None:
-    """The daemons themselves say their version."""
     said = cluster.exec("login", ["sinfo", "--version"], check=True).stdout
     assert rootfs.parse_version(said) == cluster.slurm_version
     assert cluster.slurm_version.startswith("24.11" if cluster.slurm_release == "24.11" else "2")
@@ -419,7 +405,6 @@ def test_slurm_is_real_and_the_release_asked_for(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> None:
-    """What a program sees on a host is that host's."""
     boots, pids = set(), set()
     for node in cluster.hosts:
         assert cluster.exec(node, ["hostname"]).stdout.strip() == node
@@ -432,7 +417,6 @@ def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> N
 
 @pytest.mark.cluster
 def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
-    """As on a cluster with a shared file system."""
     cluster.as_user("alice", "echo hello > shared; pwd; id -un", check=True)
     assert cluster.as_user("alice", ["cat", "shared"], node="n3").stdout == "hello\n"
     assert cluster.as_user("bob", "echo x > ~alice/shared").returncode != 0
@@ -441,7 +425,6 @@ def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
-    """Through sbatch, the scheduler, prolog, slurmstepd and epilog."""
     job = cluster.sbatch("alice", "srun hostname", "-N3", "-p", "plain")
     assert cluster.wait(job) == "COMPLETED"
     assert sorted(cluster.output(job).split()) == ["n1", "n2", "n3"]
@@ -449,7 +432,6 @@ def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_job_is_granted_simulated_gpus(cluster: Cluster) -> None:
-    """n1 has four, the others two."""
     said = cluster.as_user(
         "bob", ["srun", "-p", "plain", "-w", "n1", "--gres=gpu:3", "sh", "-c", "echo $SLURM_STEP_GPUS"]
     )
@@ -462,7 +444,6 @@ def test_a_job_is_granted_simulated_gpus(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> None:
-    """So that a test can look at them."""
     with pytest.raises(CommandFailed, match="Invalid generic resource") as error:
         cluster.sbatch("alice", "true", "--gres=tpu:1", "-p", "plain")
     assert error.value.returncode == 1
@@ -470,7 +451,6 @@ def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> 
 
 @pytest.mark.cluster
 def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
-    """And its outputs come in order."""
     job = cluster.sbatch(
         "alice", "echo task $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID", "--array=0-2", "-p", "plain"
     )
@@ -480,7 +460,6 @@ def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> None:
-    """Killing what stands outside is not enough."""
     with pytest.raises(NotDone):
         cluster.exec("login", ["sleep", "4711"], timeout=0.2)
     end = time.monotonic() + 5
@@ -502,7 +481,6 @@ def test_a_program_that_signals_its_group_does_not_end_its_caller(cluster: Clust
 
 @pytest.mark.cluster
 def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster) -> None:
-    """`as` and `exec` are transparent."""
     name = ["--name", cluster.name]
     assert run_cli(*name, "as", "alice", "--", "sh", "-c", "exit 7").returncode == 7
     assert run_cli(*name, "exec", "n1", "--", "no-such-program").returncode == 127
@@ -519,7 +497,7 @@ def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster)
 @pytest.mark.cluster
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
-    """As a daemon or a cron job may have them; the program inside finds something open at each number."""
+    """A daemon or a cron job may have closed streams; the program inside finds one open at each number."""
     look = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] || exit 9; done; exit 7"
     shell = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, str(PROGRAM), "--name", cluster.name]
     for words, code in ((["exec", "n1", "--", "sh", "-c", look], 7), (["list"], 0), (["as", "carol"], 2)):
@@ -533,7 +511,6 @@ def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
     "words", [["--slurm", "1"], ["--nodes", "0"], ["--without", "everything"]], ids=["slurm", "nodes", "without"]
 )
 def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, words: list[str]) -> None:
-    """Whoever says `down` and then `up` with the same words."""
     for verb in ("down", "up"):
         done = run_cli("--name", cluster.name, *words, verb)
         assert done.returncode == 2
@@ -568,7 +545,6 @@ a, b = s.socket(s.AF_UNIX), s.socket(s.AF_UNIX); a.bind("socket"); a.listen(); b
 @pytest.mark.cluster
 @pytest.mark.skipif(bool(WITHOUT), reason="NOT TESTED: a part of our software was left out on request")
 def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
-    """As the help of `cluster` and the demo's last lines say."""
     assert cluster.as_user("bob", ["stat", "-c", "%U %G", "job.sh"]).stdout == "bob bob\n"
     done = cluster.as_user("alice", ["sbatch", "--parsable", "--share-gpu=4", "-w", "n2", "job.sh"], check=True)
     job = int(done.stdout)
@@ -580,7 +556,6 @@ def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_an_interactive_salloc_has_a_terminal_on_the_node(cluster: Cluster) -> None:
-    """What is typed arrives in a shell on the compute node, and its exit code comes back."""
     argv = [sys.executable, str(PROGRAM), "--name", cluster.name]
     argv += ["as", "alice", "--", "salloc", "-p", "plain", "-w", "n2"]
     code, said = _type_into(argv, b"tty; hostname; exit 5\n", after=b"$ ")
@@ -614,7 +589,6 @@ def _type_into(argv: list[str], words: bytes, after: bytes, limit_s: float = 30.
 
 @pytest.mark.cluster
 def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
-    """/run and /tmp are empty, /var is not, and the node takes jobs again."""
     boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
     before = cluster.exec("n2", boot_id).stdout
     marks = ["/run/mark", "/run/slurm-share/mark", "/tmp/mark", "/var/mark"]
@@ -628,7 +602,6 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_power_cut_ends_everything_on_the_host_until_it_is_booted(cluster: Cluster) -> None:
-    """Also what runs there for others."""
     job = cluster.sbatch("alice", "sleep 300", "-p", "plain", "-w", "n3", "--no-requeue")
     cluster.wait_running(job)
     cluster.kill("n3")
@@ -644,7 +617,6 @@ def test_a_power_cut_ends_everything_on_the_host_until_it_is_booted(cluster: Clu
 @pytest.mark.cluster
 @pytest.mark.skipif("simgpu" in WITHOUT, reason="NOT TESTED: the simulated GPU was left out on request")
 def test_nvml_inside_shows_the_simulated_gpus(cluster: Cluster) -> None:
-    """The state is made at boot, one GPU per device node."""
     assert (cluster.root("n1") / "run/simgpu").is_dir()
     count = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
     if "python" not in WITHOUT:
@@ -656,7 +628,7 @@ def test_nvml_inside_shows_the_simulated_gpus(cluster: Cluster) -> None:
 
 @pytest.fixture
 def own_name(can_make_clusters: None) -> Iterator[str]:
-    """A name for a cluster this test makes; taken down whatever happens."""
+    """Yield a name for a cluster that this test makes; take it down afterwards."""
     name = name_for("own")
     yield name
     take_down(name)
@@ -665,7 +637,6 @@ def own_name(can_make_clusters: None) -> Iterator[str]:
 @pytest.mark.cluster
 @pytest.mark.parametrize("release", list(RELEASES))
 def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
-    """No process, namespace, mount, cgroup, link or file, though a job was running."""
     before = traces(own_name)
     with Cluster.up(own_name, release, without=BARE) as made:
         made.wait_running(made.sbatch("alice", "setsid sleep 300 & sleep 300", "-N2"))
@@ -684,7 +655,6 @@ def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("victim", ["first process", "n1", "every process"])
 def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> None:
-    """kill -9 of the first process, of a host, or of all there is."""
     before = traces(own_name)
     made = Cluster.up(own_name, "24.11", without=BARE)
     run = cluster_paths.run_dir(own_name)
@@ -705,7 +675,6 @@ def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> N
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("after_s", [0.1, 0.3, 0.55])
 def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, after_s: float) -> None:
-    """Ctrl-C and SIGTERM clean up by themselves; after kill -9 `down` does."""
     before = traces(own_name)
     words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
     program = subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -722,7 +691,6 @@ def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, af
 
 @pytest.mark.cluster
 def test_a_failed_up_leaves_nothing_behind(own_name: str) -> None:
-    """slurmctld refuses a broken slurm.conf; the sentence says what it said."""
     before = traces(own_name)
     with pytest.raises(ClusterError, match="daemons of ctl did not start"):
         Cluster.up(own_name, "24.11", without=BARE, slurm_conf_extra="SelectType=select/nonsense")
@@ -777,7 +745,6 @@ def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None
 def test_accounting_that_does_not_start_says_why(
     own_name: str, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, why: str
 ) -> None:
-    """With the last words of the daemon that failed; nothing is left."""
     before = traces(own_name)
     for module, name in ((conf, "SLURMDBD_CONF"), (cluster_module, "_START_SLURMDBD")):
         monkeypatch.setattr(module, name, getattr(module, name).replace(right, wrong))
@@ -788,7 +755,6 @@ def test_accounting_that_does_not_start_says_why(
 
 @pytest.mark.cluster
 def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
-    """One of them wins; the other says so and touches nothing."""
     words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
     both = [
         subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -802,7 +768,6 @@ def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
 
 @pytest.mark.cluster
 def test_two_clusters_stand_side_by_side(cluster: Cluster, own_name: str) -> None:
-    """Their hosts have the same names and addresses and do not see each other."""
     with Cluster.up(own_name, "24.11", without=BARE, nodes=1) as other:
         assert other.compute_nodes == ("n1",)
         other.exec("n1", ["touch", "/var/only-here"], check=True)
@@ -815,7 +780,6 @@ def test_two_clusters_stand_side_by_side(cluster: Cluster, own_name: str) -> Non
 @pytest.mark.parametrize("release", list(RELEASES))
 @pytest.mark.slow
 def test_cgroups_confine_memory_and_devices(own_name: str, release: str) -> None:
-    """Where the kernel has cgroup v1."""
     before = traces(own_name)
     try:
         made = Cluster.up(own_name, release, cgroup=True, without=BARE)
@@ -839,7 +803,6 @@ def test_cgroups_confine_memory_and_devices(own_name: str, release: str) -> None
 def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
     own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Users and munged can read what is made; the caller's umask is as it was."""
     before = os.umask(0o077)
     try:
         source = tmp_path / "packaging/demo/simgpu"
@@ -866,7 +829,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
 
 @pytest.mark.cluster
 def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of an earlier cluster is there to be looked at until a new one can be made."""
+    """The rest of an earlier cluster stays for inspection until a new one can be made."""
     left = cluster_paths.run_dir(own_name) / "log"
     left.mkdir(parents=True)
     monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
@@ -877,7 +840,6 @@ def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, mo
 
 @pytest.mark.cluster
 def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler's words come back, and the next `up` is not given a broken layer."""
     for name in ("plugins", "packaging/demo"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "plugins" / "job_submit.lua").write_text("")
@@ -892,7 +854,6 @@ def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monk
 
 @pytest.mark.cluster
 def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: str, tmp_path: Path) -> None:
-    """kill -9 of an `up` that is installing: the compiler ends with it."""
     compiler = f"sleep 4712.{os.getpid()}"  # nobody else's, and holding the lock of all who install this release
     for name in ("plugins", "packaging/demo"):
         (tmp_path / name).mkdir(parents=True)
@@ -934,7 +895,7 @@ def _running(command: str) -> bool:
 
 
 def test_a_lock_that_is_never_let_go_names_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for it learns which process to look at, instead of waiting for ever."""
+    """The message names the process that holds the lock."""
     monkeypatch.setattr(cluster_locks, "_LONGEST_S", 0.1)
     said: list[str] = []
     with cluster_locks.waiting(tmp_path / "one.lock", said.append):

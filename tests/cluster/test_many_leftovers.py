@@ -1,4 +1,4 @@
-"""A user leaves as many processes as a node takes. The next user's jobs have their shares all the same."""
+"""A user leaves as many processes as a node takes; the next user's jobs still get their shares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 MANY = 15_000
 AT_ONCE = min(os.cpu_count() or 1, 8)
-"""Jobs that come in the same moment: on a node with GPUs there are no more of them than cores."""
+"""Jobs that start at the same moment: on a node with GPUs not more than it has cores."""
 JOBS = 4 * AT_ONCE
 LEAVE = r"""
 #define _GNU_SOURCE
@@ -48,12 +48,12 @@ int main(int argc, char **argv)
         pause();
 }
 """
-"""As small as a process can be: an interpreter's children would need several gigabytes."""
+"""A process as small as possible: an interpreter's children would need several gigabytes."""
 
 
 @pytest.fixture
 def node(can_make_clusters: None) -> Iterator[Node]:
-    """The one node of a cluster with cgroups, since without them Slurm itself looks at every process for each step."""
+    """Yield the node of a cluster with cgroups: without them Slurm itself looks at every process for each step."""
     try:
         cluster = Cluster.up(name_for("many"), CURRENT, cgroup=True, nodes=1)
     except Misuse as error:
@@ -65,7 +65,7 @@ def node(can_make_clusters: None) -> Iterator[Node]:
 
 
 def leave_many(node: Node, tmp_path: Path) -> None:
-    """Alice's processes, of no job and on no GPU, and so not the hooks' to end."""
+    """Start processes of alice's outside any job and GPU, which the hooks must leave alone."""
     (tmp_path / "many.c").write_text(LEAVE)
     program = node.cluster.root(node.name) / "usr/local/bin/many"
     subprocess.run(["cc", "-O1", "-static", "-o", str(program), str(tmp_path / "many.c")], check=True)

@@ -1,9 +1,8 @@
-"""The ways in which sites set Slurm up, release by release: on each of them what people do first.
+"""Profiles of Slurm by release, each with the checks of everyday use.
 
-The whole suite runs on clusters of the usual kind, without cgroups and with munge. Here are the others. Every day it is
-one cluster with all of them at once, on the newest release, for the quicker checks; with SLURM_SHARE_MATRIX=full it is
-one for each release and profile, and all checks. tests/releases.sh runs these, and makes packaging/docs/releases.md of
-what they found.
+The other tests run on clusters of the usual kind, without cgroups and with munge. Here one cluster with all profiles
+together, on the newest release, gets the quicker checks; SLURM_SHARE_MATRIX=full makes one for each release and
+profile, with all checks. tests/releases.sh runs these and writes packaging/docs/releases.md.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 PARTITION = "PartitionName=gpu Nodes=n1,n2 Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP"
 WITNESS = "/etc/slurm/witness"
-"""A Prolog that keeps what slurmd told it, and then is ours."""
+"""A Prolog that writes down what slurmd sets and then runs ours."""
 WITNESS_TEXT = """\
 #!/bin/bash
 echo "$SLURM_JOB_ID $CUDA_VISIBLE_DEVICES" >>/run/witness
@@ -39,9 +38,9 @@ class Profile:
     """A way to set Slurm up."""
 
     options: Mapping[str, object] = field(default_factory=dict)
-    """Of the local cluster."""
+    """Options of the local cluster."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Lines of slurm.conf, release by release."""
+    """Lines of slurm.conf by release."""
 
 
 PROFILES = {
@@ -57,7 +56,7 @@ PROFILES[TOGETHER] = Profile(
     {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
 )
 PROFILES[V2] = Profile({"cgroup_v2": True})
-"""Not among those together: a job is in one kind of cgroup."""
+"""Kept out of the profile of all together: a job is in one kind of cgroup."""
 EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
 KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
@@ -71,7 +70,7 @@ KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL e
     ],
 )
 def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tuple[str, Cluster]]:
-    """The profile's name, and a cluster of its kind."""
+    """Return the profile's name and a cluster of that profile."""
     release, _, name = request.param.partition("-")
     profile = PROFILES[name]
     extra = profile.conf.get(release, "")
@@ -87,7 +86,7 @@ def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tu
 
 @pytest.fixture
 def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
-    """The cluster; after every test its nodes are idle, and nothing of any job is on them."""
+    """Yield the cluster; check after every test that its nodes are idle and empty."""
     cluster = kind[1]
     yield cluster
     cluster.cancel_all()
@@ -100,25 +99,21 @@ def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
 
 
 def slots(text: str) -> list[str]:
-    """The slots that tasks said they have."""
     return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
-    """A job on n2 that has begun and goes on."""
     job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
     cluster.wait_running(job)
-    until(lambda: "up\n" in said(cluster, job, user), "its first word")
+    until(lambda: "up\n" in output_of(cluster, job, user), "its first word")
     return job
 
 
 def test_share(made: Cluster) -> None:
-    """A whole node, two tasks on each of its GPUs, under MPS."""
     job = made.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
     assert made.wait(job) == "COMPLETED"
     text = made.output(job)
@@ -127,7 +122,6 @@ def test_share(made: Cluster) -> None:
 
 
 def test_part(made: Cluster) -> None:
-    """Two jobs of an array, each half of a GPU."""
     job = made.sbatch("alice", JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
     assert made.wait(job) == "COMPLETED"
     assert len(slots(made.output(job))) == 2, made.output(job)
@@ -135,7 +129,6 @@ def test_part(made: Cluster) -> None:
 
 @in_full
 def test_triple(made: Cluster) -> None:
-    """Four processes on one node."""
     text = "#!/bin/bash\necho rank $LLSUB_RANK of $LLSUB_SIZE\n"
     made.as_user("alice", "rm -rf LLSUB.*; cat >triple.sh; chmod +x triple.sh", input=text, check=True)
     done = made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"])
@@ -156,7 +149,6 @@ def test_refusal(made: Cluster) -> None:
 
 
 def test_llload(made: Cluster) -> None:
-    """The load of one's own node, through a step in one's own job."""
     job = start(made, "--share-gpu=2")
     done = made.as_user("alice", ["llload", "-g", "--json"], check=True)
     assert '"n2"' in done.stdout
@@ -166,9 +158,8 @@ def test_llload(made: Cluster) -> None:
 
 @in_full
 def test_requeue(made: Cluster) -> None:
-    """The job's second run has a share as the first had."""
     job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
-    until(lambda: len(slots(said(made, job))) == 4, "the first run")
+    until(lambda: len(slots(output_of(made, job))) == 4, "the first run")
     made.as_user("alice", ["scontrol", "requeue", str(job)], check=True)
     until(lambda: "JobState=PENDING" in made.job(job), "its return to the queue")
     # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
@@ -179,14 +170,13 @@ def test_requeue(made: Cluster) -> None:
 
 
 def test_itself(kind: tuple[str, Cluster], made: Cluster) -> None:
-    """The profile is what it says."""
     for prove in ALL_AT_ONCE.values() if kind[0] == TOGETHER else [PROOFS[kind[0]]]:
         prove(made)
         made.cancel_all()
 
 
 def _cgroup(cluster: Cluster) -> None:
-    """A task is in Slurm's group, and a GPU that is not the job's is not its to open."""
+    """Check that a task is in Slurm's cgroup and cannot open a GPU of another job."""
     script = "srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'"
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
     cluster.wait(job)
@@ -198,8 +188,8 @@ def _cgroup(cluster: Cluster) -> None:
 
 
 def _cgroup2(cluster: Cluster) -> None:
-    """A task's folder has the job's SLUID (26.05) or its number, and our sampler knows by it whose the task is; a GPU
-    that is not the job's is not its to open."""
+    """Check that a task's folder has the job's SLUID (26.05) or number, that our sampler finds its owner by it, and
+    that it cannot open a GPU of another job."""
     script = """srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'
         srun -n1 simgpu-task --memory 100M --seconds 120"""
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
@@ -222,14 +212,14 @@ def _cgroup2(cluster: Cluster) -> None:
 
     until(task_on_gpu, "its task on the GPU")
     assert seen == [(job, "1", 0, "alice")]
-    text = said(cluster, job)
+    text = output_of(cluster, job)
     assert f"0::/system.slice/n2_slurmstepd.scope/{name}/step_0/user/task_0\n" in text, text
     assert "'/dev/nvidia0' for reading: No such device or address" in text
     assert "'/dev/nvidia1' for reading: Operation not permitted" in text
 
 
 def _contain(cluster: Cluster) -> None:
-    """The Prolog runs, and a step of Slurm's own is there, as soon as the job has its node."""
+    """Check that Prolog and Slurm's own step start as soon as the job has its node."""
     before = Node(cluster, "n2").log()
     steps = "sleep 1; squeue -s -h -j $SLURM_JOB_ID -o %i"
     done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps])
@@ -239,7 +229,7 @@ def _contain(cluster: Cluster) -> None:
 
 
 def _auth(cluster: Cluster) -> None:
-    """Nobody has munge, and Slurm knows who asks."""
+    """Check that no host has munge and that Slurm knows the caller."""
     settings = cluster.exec("login", ["scontrol", "show", "config"], check=True).stdout
     assert re.search(r"^AuthType\s+= auth/slurm$", settings, re.MULTILINE)
     assert re.search(r"^CredType\s+= auth/slurm$", settings, re.MULTILINE)
@@ -250,7 +240,7 @@ def _auth(cluster: Cluster) -> None:
 
 
 def _uuids(cluster: Cluster) -> None:
-    """26.05 calls a GPU by its UUID in Prolog, 24.11 by its number; the share is the same."""
+    """Check that Prolog gets UUIDs in 26.05 and numbers in 24.11, and that the share is the same."""
     node = Node(cluster, "n2")
     job = cluster.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
     assert cluster.wait(job) == "COMPLETED"
@@ -261,7 +251,7 @@ def _uuids(cluster: Cluster) -> None:
 
 
 def _exclusive(cluster: Cluster) -> None:
-    """Slurm itself keeps a second user from the node, and lets the same one in."""
+    """Check that Slurm keeps a second user from the node and lets the same user in."""
     start(cluster, "--gres=gpu:1", "-n1")
     again = cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")
     assert cluster.wait(again) == "COMPLETED"

@@ -24,28 +24,27 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo/simgpu"))
 import simwork
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("measured-speed")]
-"""A group, or each of four processes would have the cluster and all its runs for one or two tests."""
+"""A group, or each of four processes would make the cluster and all runs for one or two tests."""
 
 LOAD = 80
 TRAIN = f"""#!/bin/bash
 exec simgpu-task --load {LOAD} --util 100 --memory 1G --work 1.0 --progress 0.1
 """
-"""Many of them saturate a GPU, as LeNet does: four do 1.47 of one."""
+"""A task such as LeNet, many of which saturate a GPU: four do 1.47 times the work of one."""
 TASKS = 160
 COMPARED_TASKS = 280
-"""Trials take a quarter of them at most: on a busy machine each way of sharing needs more windows."""
+"""Trials take at most a quarter of them: on a busy machine each way of sharing needs more windows."""
 CLASH = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:8"
-"""No measured load tells that two of them take eight times as long."""
+"""A task whose measured load does not show that two of them take eight times as long."""
 HARMED_S, PAUSED_S = 10, 30
-"""Of work alone. Their memory is taken to be flat after a minute: two are still together then."""
+"""Seconds of work alone. After a minute their memory counts as flat: two are still together then."""
 LAUNCHER = "slurm_share.cli.main launch"
 LEFT = "find /dev/shm /tmp -mindepth 1 ! -type d ! -name lock ! -name '*.lock' 2>/dev/null | grep -v /hsperf"
 PAUSE_WAIT_S = 150.0
-"""How long a task may take to be paused: alone first, then a minute beside another one."""
+"""The time limit until a task is paused: first alone, then a minute beside another one."""
 
 
 def equal(cluster: Cluster, node: str, triple: str, *words: str, tasks: int = TASKS, then: str = "") -> Submitted:
-    """Submit equal tasks."""
     lines = "".join(f"{number}\n" for number in range(tasks))
     options = ("--window=1", "--gpu-mem=1500M", f"--options=-w {node} {then}")
     return Submitted(
@@ -65,7 +64,7 @@ def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *wo
 
 
 class Runs:
-    """All runs of this file."""
+    """The packed runs of this file."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -116,28 +115,27 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(can_make_clusters: None) -> Iterator[Runs]:
-    """A cluster of six nodes, with all runs submitted."""
+    """Submit all runs on a cluster of six nodes."""
     with Cluster.up(name_for("measured"), nodes=6) as cluster:
         yield Runs(cluster)
         cluster.cancel_all()
 
 
 def stopped(cluster: Cluster, node: str) -> list[str]:
-    """The stopped processes of a node."""
     found = cluster.exec(node, ["ps", "-eo", "stat,args"]).stdout.splitlines()
     return [line for line in found if line.startswith("T") and "simgpu-task" in line]
 
 
 def loop_and_guard(cluster: Cluster, node: str) -> list[int]:
-    """The launcher's processes, without the one that waits for their end in a session of its own. Some of them, such
-    as one that samples, may end at any time."""
+    """Return the launcher's processes, without the one that waits for their end in its own session. Some, such as the
+    sampler, may end at any time."""
     pids = ",".join(map(str, processes(cluster, node, LAUNCHER)))
     found = cluster.exec(node, ["ps", "-o", "pid=,sid=", "-p", pids], check=True).stdout.split()
     return [int(pid) for pid, session in zip(found[::2], found[1::2], strict=True) if pid != session]
 
 
 def on_one_gpu(made: Submitted) -> list[tuple[int, int]]:
-    """The pairs of tasks that ran on one GPU at the same time for more than a second."""
+    """Return the pairs of tasks that ran on one GPU at the same time for more than a second."""
     every = [one for tried in made.attempts().values() for one in tried]
     return [
         (one.task, other.task)
@@ -147,7 +145,6 @@ def on_one_gpu(made: Submitted) -> list[tuple[int, int]]:
 
 
 def check_no_process_is_left(made: Submitted, node: str) -> None:
-    """None, running or stopped."""
     cluster = made.cluster
     process.wait_until(
         lambda: not processes(cluster, node, "simgpu-task --load"), "the end of all tasks", 60, every_s=0.2,
@@ -191,7 +188,6 @@ def test_a_cancelled_job_leaves_no_stopped_task(runs: Runs) -> None:
 
 
 def test_a_harmful_pair_is_banned_and_not_put_together_again(runs: Runs) -> None:
-    """Two on each GPU at first: no third pair in this run, and none in the next."""
     made = runs.banned
     assert made.wait(150) == "COMPLETED", made.log()
     said = made.log()
@@ -206,13 +202,13 @@ def test_a_harmful_pair_is_banned_and_not_put_together_again(runs: Runs) -> None
 
 
 def model_per_gpu(tasks: int) -> float:
-    """What so many of TRAIN do on a GPU by the model of the simulated GPU; 1: one of them."""
+    """Return the model's speed of so many of TRAIN on a simulated GPU, relative to one."""
     demand = simwork.Demand(LOAD / 100, 0.0, 1.0, 1)
     return tasks / simwork.slowdown(demand, [demand] * (tasks - 1))
 
 
 def levels(said: str) -> dict[int, float]:
-    """Level -> rate, of the table in a job's log."""
+    """Return the rate by level, from the table in a job's log."""
     return {
         int(level): float(rate)
         for level, rate in re.findall(r"^slurm-share launch: +(\d+) +[\d.]+ +([\d.]+) +[\d.]+ +[\d.]+$", said, re.M)
@@ -220,7 +216,7 @@ def levels(said: str) -> dict[int, float]:
 
 
 def rate_after_trials(made: Submitted) -> float:
-    """Tasks a second that were done in the second half of a run, without its end, when places stay free."""
+    """Return tasks a second in the second half of a run, without its end, when slots stay free."""
     ends = sorted(one.started + one.seconds for tried in made.attempts().values() for one in tried)
     part = ends[len(ends) // 2 : -10]
     return (len(part) - 1) / (part[-1] - part[0])

@@ -1,4 +1,4 @@
-"""The mode is the lesser of the controller's and the node's, whichever is switched first, with jobs in both states."""
+"""The mode is the lesser of the controller's and the node's, whichever is switched first."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ ORDER = ("off", "observe", "on")
 
 @pytest.fixture
 def n2(cluster: Cluster) -> Node:
-    """The node of these tests."""
     return Node(cluster, "n2")
 
 
 @contextlib.contextmanager
 def own_configuration(node: Node, *lines: str) -> Iterator[None]:
-    """A config.toml of this node's own: that of the other hosts with these lines in place of those with their keys."""
+    """Give this node a config.toml that differs from that of other hosts in these lines."""
     folder = node.cluster.root(node.name) / "var/own"
     folder.mkdir(exist_ok=True)
     keys = tuple(line.split(" =")[0] for line in lines)
@@ -43,18 +42,15 @@ def own_configuration(node: Node, *lines: str) -> Iterator[None]:
         node.run("umount", "/etc/slurm-share")
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def slots(cluster: Cluster, job: int) -> list[str]:
-    """What the tasks of SLOTS said."""
-    return sorted(re.findall("^slot .*", said(cluster, job), re.MULTILINE))
+    return sorted(re.findall("^slot .*", output_of(cluster, job), re.MULTILINE))
 
 
 def extra(cluster: Cluster, job: int) -> str:
-    """The field in which the verdict travels."""
     found = re.search(r"\bExtra=(\S*)", cluster.job(job))
     return found[1] if found else ""
 
@@ -68,16 +64,15 @@ def extra(cluster: Cluster, job: int) -> str:
 def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     cluster: Cluster, n2: Node, controllers: str, own: str
 ) -> None:
-    """Every pair of modes: the job runs to its end, and is told what it got."""
     with configured(cluster, f'mode = "{controllers}"'), own_configuration(n2, f'mode = "{own}"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--extra=hers")
-        assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+        assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
         assert extra(cluster, job).startswith(f"hers;slurm-share={controllers}")
     if controllers == own == "on":
         assert slots(cluster, job) == ["slot 0", "slot 1"]
     else:
         assert set(slots(cluster, job)) == {"slot none"}
-        assert "node n2 does not share its GPUs: this runs unshared" in said(cluster, job)
+        assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -106,7 +101,7 @@ def test_a_job_that_came_past_our_script_shares_only_where_the_site_says_it_has_
         for lines, expected in rows.items():
             with configured(cluster, *lines):
                 job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
                 assert slots(cluster, job)[0] == expected, lines
     finally:
         lua.write_text(before)
@@ -154,21 +149,21 @@ SEQUENCES = [
     ("ctl off", "n2 off", "n2 on", "ctl on"),
     ("n2 off", "ctl off", "ctl on", "n2 on"),
 ]
-"""Who switches what, one after the other."""
+"""Orders in which the mode is switched on the hosts."""
 
 
 def switch(cluster: Cluster, host: str, word: str, *options: str, code: int = 0) -> str:
-    """What `slurm-share off` or `on` says there."""
+    """Run `slurm-share off` or `on` there and return its output."""
     done = cluster.exec(host, ["slurm-share", word, *options])
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def held(cluster: Cluster) -> int:
-    """alice's shared job that has all of n2, and its tasks there when there is a file `go`."""
+    """Start alice's shared job on all of n2; its tasks run once there is a file `go`."""
     cluster.as_user("alice", "rm -f go", check=True)
     job = cluster.sbatch("alice", f"echo up; until [ -e go ]; do sleep .1; done; {SLOTS}", *WHOLE)
-    until(lambda: "up\n" in said(cluster, job), "a job that runs")
+    until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
     return job
 
 
@@ -200,7 +195,6 @@ def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
 
 @pytest.mark.release
 def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> None:
-    """A partition that is on is off with the others, and is on again."""
     with configured(cluster, 'mode = "observe"  # for now', '[partition.gpu]\nmode = "on"   # ours'):
         before = (cluster.site / "config.toml").read_text()
         words = switch(cluster, "ctl", "off", "--cluster")
@@ -246,7 +240,6 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
 
 @pytest.mark.release
 def test_switching_says_where_and_by_whom_it_can_be_done(cluster: Cluster) -> None:
-    """A node is not the controller; a user may not."""
     assert "where slurmctld runs (ctl), and this is n1" in switch(cluster, "n1", "off", "--cluster", code=2)
     done = cluster.as_user("alice", ["slurm-share", "off"])
     assert done.returncode == 1
@@ -279,7 +272,7 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
                 if change.startswith("rm -rf"):
                     cluster.exec("ctl", ["rm", file])
                 job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
                 assert slots(cluster, job)[0] == expected, change
             cluster.exec("ctl", ["rm", "-rf", file])
             assert f"{file}: off" in switch(cluster, "ctl", "off", "--cluster")
@@ -310,12 +303,12 @@ with socket.create_connection((sys.argv[1], 7999), 5) as node:
 sys.stdout.write(data[1:].decode())
 sys.exit(data[0])
 """
-"""What ssh does: a command on a node, its output and its exit code here."""
+"""A substitute for ssh: runs a command on a node and returns output and exit code."""
 
 
 @pytest.fixture
 def remote(cluster: Cluster) -> Iterator[dict[str, int]]:
-    """A way to run a command on each node of this cluster, and who answers there."""
+    """Yield a way to run a command on each node of this cluster, and who answers there."""
     (cluster.root("ctl") / "var/call.py").write_text(CALL)
     servers = {}
     for name in ("n1", "n2", "n3"):
@@ -334,7 +327,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
     call = 'remote_command = ["python3", "/var/call.py", "NODE"]'
     with configured(cluster, call), own_configuration(n2, 'mode = "observe"'):
         job = cluster.sbatch("alice", "echo up; sleep 60", "-wn3", *ONE_GPU[1:])
-        until(lambda: "up\n" in said(cluster, job), "a job that runs")
+        until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
         done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"])
         assert done.returncode == 0, done.stderr
         lines = [line.split() for line in done.stdout.splitlines()]
@@ -388,7 +381,7 @@ DONE = {
 
 
 def outcome(log: str, forms: dict[str, str]) -> tuple[str, str, int]:
-    """What a log says of one job: the decision, its words, how many GPUs."""
+    """Return what a log says of one job: the decision, its words, how many GPUs."""
     for form, word in forms.items():
         found = re.search(form, log)
         if found:
@@ -418,10 +411,9 @@ def test_what_observing_predicts_is_what_on_does(cluster: Cluster, n2: Node) -> 
 
 
 def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job(cluster: Cluster, n2: Node) -> None:
-    """On a node that it would have waited for: the prediction says for whom."""
     with configured(cluster, 'mode = "observe"'):
         other = cluster.sbatch("bob", "echo up; sleep 60", "-pplain", "-wn2")
-        until(lambda: "up\n" in said(cluster, other, "bob"), "bob's job")
+        until(lambda: "up\n" in output_of(cluster, other, "bob"), "bob's job")
         n2.forget_log()
         cluster.wait(cluster.sbatch("alice", "true", "-pplain", "-wn2", "--share-gpu=4"))
         line = next(line for line in n2.log().splitlines() if "would be" in line)
@@ -437,7 +429,6 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
 
 @pytest.mark.release
 def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
-    """Where `extra` is a condition on nodes."""
     with configured(cluster, 'verdict_field = "comment"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--comment=hers", "--extra=other")
         assert cluster.wait(job) == "COMPLETED"
@@ -447,11 +438,10 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
 
 
 def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
-    """The node alone keeps a second user out of a listed node."""
     listed = 'exclusive_user_nodes = ["n2"]'
     with own_configuration(n2, 'mode = "on"', listed):
         first = cluster.sbatch("alice", "echo up; sleep 60", "-pplain", "-wn2")
-        until(lambda: "up\n" in said(cluster, first), "alice's job")
+        until(lambda: "up\n" in output_of(cluster, first), "alice's job")
         with configured(cluster, listed, "exclusive_user_partitions = []"):
             assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "FAILED"
             n2.forget_refusals()
@@ -463,9 +453,9 @@ def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_n
 
 
 def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluster) -> None:
-    """Of two nodes one is off: its tasks end with a sentence, and nobody takes the half result for the whole."""
+    """One of two nodes is off: its tasks end with a sentence, so that nobody takes half a result for the whole."""
     with own_configuration(Node(cluster, "n3"), 'mode = "off"'):
         job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
         assert cluster.wait(job) == "FAILED"
     assert slots(cluster, job) == ["slot 0"]
-    assert "but node n3 has no plan for it: its tasks here have no slot" in said(cluster, job)
+    assert "but node n3 has no plan for it: its tasks here have no slot" in output_of(cluster, job)

@@ -1,7 +1,7 @@
-"""Shares under MPS on a real Slurm: daemons, caps, what the tasks see, and that nothing of it is left.
+"""Shares under MPS on a real Slurm: daemons, caps, what tasks see, and that nothing is left.
 
-The MPS is the simulated one; what only a real server can show (how a task dies at its cap, what an exclusive GPU says
-to a program that goes round MPS) tests/gpu/ has to settle.
+MPS is simulated; tests/gpu/ tests what only a real server can show (how a task dies at its cap, what an exclusive GPU
+tells a program without MPS).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ HOLD = "srun bash -c 'exec simgpu-task --memory 1G --seconds 120'"
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n2, with two GPUs."""
     return Node(cluster, "n2")
 
 
 @pytest.fixture(autouse=True)
 def nothing_remains(node: Node, cluster: Cluster) -> Iterator[None]:
-    """After every test: no process, socket, file or compute mode of any job, and no node drained."""
+    """Check after every test that no process, socket, file or compute mode of a job is left, and no node is drained."""
     yield
     cluster.cancel_all()
     assert node.remains() == []
@@ -37,25 +36,25 @@ def nothing_remains(node: Node, cluster: Cluster) -> Iterator[None]:
 
 
 def finish(cluster: Cluster, script: str, *options: str) -> tuple[str, str]:
-    """A job of alice's on n2: its last state and its output."""
+    """Run a job of alice's on n2; return its last state and output."""
     job = cluster.sbatch("alice", script, "-wn2", *options)
     return cluster.wait(job), cluster.output(job)
 
 
 def hold(cluster: Cluster, *options: str, tasks: int) -> int:
-    """A job of alice's on n2 whose tasks sit on their GPUs until it is cancelled."""
+    """Start a job of alice's on n2 whose tasks stay on their GPUs until it is cancelled."""
     job = cluster.sbatch("alice", HOLD, "-wn2", *options)
-    until(lambda: said(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
+    until(lambda: output_of(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
     return job
 
 
-def said(cluster: Cluster, job: int) -> str:
-    """What a batch job that may not have begun yet has written so far."""
+def output_of(cluster: Cluster, job: int) -> str:
+    """Return the output so far of a batch job that may not have begun."""
     return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
 
 
 def tasks(output: str) -> list[dict[str, str]]:
-    """The environment of each task that ran `ENV`."""
+    """Return the environment of each task that ran `ENV`."""
     return [
         dict(word.split("=", 1) for word in line[5:].split()) for line in output.splitlines() if line[:5] == "task "
     ]
@@ -82,7 +81,6 @@ def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node
 
 
 def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster: Cluster, node: Node) -> None:
-    """One of each for each GPU; root runs none."""
     hold(cluster, "--share-gpu=2", tasks=4)
     for role in ("daemon", "server"):
         found = node.mps(role)
@@ -103,7 +101,6 @@ def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster:
 def test_the_caps_of_a_share_are_in_its_tasks_environment(
     cluster: Cluster, node: Node, share: str, memory: str, percent: str | None
 ) -> None:
-    """mem= and sm=, as MPS reads them; the stand-in's tasks obey them."""
     _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
     for task in tasks(output):
         assert task["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == memory
@@ -145,7 +142,6 @@ def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: 
 
 
 def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(cluster: Cluster, node: Node) -> None:
-    """The tasks run on the bare GPU; mps=on is refused with the same reason."""
     with configured(cluster, 'mps_control = "/usr/bin/nvidia-cuda-mps-control"'):
         state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
         assert state == "COMPLETED"
@@ -169,7 +165,7 @@ def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Clus
 
 
 def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Node) -> None:
-    """Nothing can run on the whole card; its instances are what gres.conf should list."""
+    """Nothing can run on the whole card: gres.conf should list its instances."""
     with node.gpu_file(0, "mig=1"):
         state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
     assert state == "FAILED"
@@ -193,14 +189,13 @@ def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, fi
     assert len(after) == 2
     assert after < before
     assert len(on_gpus) == 3  # its two tasks and its server
-    assert "CUDA_ERROR" not in said(cluster, jobs[1 - first])
+    assert "CUDA_ERROR" not in output_of(cluster, jobs[1 - first])
 
 
 # --- exclusive_process ---------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_gpu_is_set_for_the_share_and_put_back_after_it(cluster: Cluster, node: Node) -> None:
-    """Only the job's own GPU changes, for as long as the job is there."""
     with configured(cluster, 'compute_mode = "exclusive_process"'):
         hold(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2)
         modes = [node.compute_mode(0), node.compute_mode(1)]
@@ -230,7 +225,6 @@ def test_a_gpu_whose_mps_failed_is_not_left_exclusive(cluster: Cluster, node: No
 
 
 def test_more_tasks_than_mps_takes_are_refused_with_the_arithmetic(cluster: Cluster, node: Node) -> None:
-    """60 on a GPU with a driver whose limit is 48; mps=off lifts it."""
     job = cluster.sbatch("alice", ENV, "-wn2", "--share-gpu=60", "--gres=gpu:1", "-n1")
     assert cluster.wait(job) == "FAILED"
     assert "60 tasks on a GPU are more than the 48 clients that MPS supports" in cluster.output(job)

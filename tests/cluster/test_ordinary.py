@@ -23,7 +23,7 @@ QUICK = read_cases()[1]
 
 @pytest.fixture(scope="module")
 def three(can_make_clusters: None) -> Iterator[Sequence[Site]]:
-    """Three clusters: without slurm-share, observing, and on."""
+    """Yield three clusters: without slurm-share, observing, and on."""
     release = WANTED if WANTED in RELEASES else CURRENT
     with sites(name_for("ordinary"), release, accounting=False) as made:
         yield made
@@ -39,7 +39,6 @@ def test_an_ordinary_case_is_the_same_with_and_without(three: Sequence[Site], ca
 
 @pytest.mark.xdist_group("ordinary")
 def test_a_difference_is_seen(three: Sequence[Site]) -> None:
-    """One that is there by design: the submit script."""
     found = differing(three, lambda site: site.run("srun -w n2 ls /etc/slurm/job_submit.lua"))
     assert set(found) == {"observe", "on"}
 

@@ -1,4 +1,4 @@
-"""MPS daemons on a node that are not ours, programs that only look like one, and tasks that are to have none."""
+"""MPS daemons of others on a node, programs that only look like one, and tasks that must have none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = 9301
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """n2, called by hand; after the test nothing of anybody is on it."""
+    """Yield n2, whose hooks the test calls; check afterwards that nothing is left on it."""
     node = Node(cluster, "n2")
     node.run("rm", "-f", LOG)
     yield node
@@ -34,7 +34,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 @contextlib.contextmanager
 def program_of_that_name(node: Node, target: str, words: str) -> Iterator[int]:
-    """A program of bob's behind a link with the name of NVIDIA's control program; its pid."""
+    """Start a program of bob's under the name of NVIDIA's control program; return its PID."""
     link = "/tmp/nvidia-cuda-mps-control"
     node.background(["bash", "-c", f"ln -s {target} {link}; sleep 600 | {link} {words}"], "bob")
     try:
@@ -47,7 +47,7 @@ def program_of_that_name(node: Node, target: str, words: str) -> Iterator[int]:
 
 
 def named(node: Node) -> list[int]:
-    """Processes that the kernel calls as it calls MPS."""
+    """Return processes whose kernel names are those of MPS."""
     return [int(word) for word in node.run("pgrep", "-x", "nvidia-cuda-mps").stdout.split()]
 
 
@@ -69,7 +69,6 @@ def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> N
 
 
 def node_slots(plan: str) -> list[str]:
-    """Whether each slot of a plan has MPS."""
     words = [line.split() for line in plan.splitlines() if line.startswith("environment ")]
     return [
         word.removeprefix("SLURM_SHARE_MPS=") for line in words for word in line if word.startswith("SLURM_SHARE_MPS=")
@@ -77,7 +76,6 @@ def node_slots(plan: str) -> list[str]:
 
 
 def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it(node: Node) -> None:
-    """Root's, in the folder where such a one lives when nobody says where."""
     driver = ["env", "SIMMPS_DRIVER=615", "CUDA_MPS_LOG_DIRECTORY=/tmp"]
     done = node.run(*driver, "nvidia-cuda-mps-control", "-p", "3", "-d")
     assert done.returncode == 0, done.stdout
@@ -100,7 +98,7 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
 
 @contextlib.contextmanager
 def bobs_daemon(cluster: Cluster, node: Node) -> Iterator[None]:
-    """One of bob's where every program looks that is not told where to."""
+    """Start a daemon of bob's in the default pipe directory."""
     logs = "/tmp/nvidia-mps/logs"
     line = f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d"
     cluster.as_user("bob", line, node=node.name, check=True)

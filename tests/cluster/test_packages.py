@@ -1,4 +1,4 @@
-"""The packages: installed, upgraded, removed and purged in clean root file systems, and the two kinds compared."""
+"""The packages: installed, upgraded, removed and purged in clean roots; .deb and .rpm compared."""
 
 from __future__ import annotations
 
@@ -42,30 +42,28 @@ rm -r $tree
 dpkg -i /root/again.deb 2>&1
 rm /root/again.deb
 """
-"""Debian's own package that is installed here, put together from its files and scripts and installed once more."""
+"""Rebuilds Debian's installed package from its files and scripts and installs it again."""
 RECORDS = re.compile(
     r".(/var/lib/dpkg(/.*)?|/var/log/(dpkg\.log|alternatives\.log|lastlog|faillog)|/var/cache/(man|ldconfig)(/.*)?"
     r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-|/etc/\.pwd\.lock)"
 )
-"""What dpkg, and the tools that add a user, keep for themselves."""
+"""Files of dpkg and of the tools that add a user."""
 USER = {"~/etc/passwd", "~/etc/group", "~/etc/shadow", "~/etc/gshadow"}
 
 
 @pytest.fixture(scope="module")
 def packages(can_make_clusters: None) -> Path:
-    """The folder with the packages of this checkout."""
+    """Return the folder with the packages of this checkout."""
     return packaged.built(progress.to_stderr)
 
 
 @pytest.fixture(params=list(SUITES))
 def clean(request: pytest.FixtureRequest, can_make_clusters: None, tmp_path: Path) -> CleanRoot:
-    """A clean root of each Debian."""
     return CleanRoot(request.param, tmp_path)
 
 
 @pytest.fixture
 def trixie(can_make_clusters: None, tmp_path: Path) -> CleanRoot:
-    """A clean root of Debian 13."""
     layer = tmp_path / "layer"
     layer.mkdir()
     return CleanRoot("trixie", layer)
@@ -73,7 +71,7 @@ def trixie(can_make_clusters: None, tmp_path: Path) -> CleanRoot:
 
 @pytest.fixture(scope="module")
 def beneath(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
-    """Debian 13 with all packages installed, once for the tests that do not look at that."""
+    """Return Debian 13 with all packages installed, shared by tests that do not test the installation."""
     clean = CleanRoot("trixie", tmp_path_factory.mktemp("installed"))
     clean.shell(INSTALL, packages)
     return clean
@@ -81,23 +79,20 @@ def beneath(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanRo
 
 @pytest.fixture
 def installed(beneath: CleanRoot, tmp_path: Path) -> CleanRoot:
-    """The same, with a layer for this test's changes."""
+    """Return the same root with a layer for this test's changes."""
     layer = tmp_path / "layer"
     layer.mkdir()
     return CleanRoot("trixie", layer, over=beneath)
 
 
 def left(clean: CleanRoot) -> set[str]:
-    """What has changed, but for the records of dpkg and of the tools that add a user.
-
-    And two empty folders. /opt: no package owns it in Debian, so that dpkg takes it along with the last one that has
-    something in it. /etc/slurm-share: ours, and the roots have it for clusters without packages.
-    """
+    """Return the changes, without dpkg's records and those of the tools that add a user. Two empty folders may stay:
+    dpkg removes /opt with the last package in it, and the roots have /etc/slurm-share for clusters without packages."""
     return {change for change in clean.changes() if not RECORDS.fullmatch(change)} - {"-/opt", "-/etc/slurm-share"}
 
 
 def helps(clean: CleanRoot) -> set[str]:
-    """The commands that answer --help in this root."""
+    """Return the commands that answer --help in this root."""
     said = clean.shell(f"for name in {' '.join(COMMANDS)}; do COLUMNS=80 $name --help | head -n 1; done")
     return {line.split()[1] for line in said.splitlines() if line.startswith("usage: ")}
 
@@ -136,7 +131,6 @@ def test_installed_used_removed_and_purged(clean: CleanRoot, packages: Path) -> 
 
 
 def test_every_program_says_its_version(installed: CleanRoot) -> None:
-    """Commands, hooks and the chooser of the plugin, by each of their names."""
     script = """
     for file in $(cat /var/lib/dpkg/info/slurm-share*.list); do
         case $file in */bin/* | */sbin/*) [ "${file##*/}" = python ] || echo "${file##*/}: $($file --version)" ;; esac
@@ -219,7 +213,7 @@ is_kept() { [ "$(settings)" = "$before" ] || { echo "after $*: $(settings)"; exi
 
 @pytest.fixture
 def with_old(packages: Path, tmp_path: Path) -> Path:
-    """A folder with our packages, and with old.deb and old.rpm, in which config.toml was the package's."""
+    """Return a folder with our packages, and with old.deb and old.rpm, which owned config.toml."""
     folder = tmp_path / "packages"
     shutil.copytree(packages, folder)
     tree = tmp_path / "old"
@@ -268,7 +262,6 @@ def test_no_package_changes_or_removes_the_sites_settings(
 
 
 def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
-    """And an empty folder goes by itself."""
     installed.shell("echo >/etc/slurm-share/config.toml; dpkg -r slurm-share-tui; dpkg -r slurm-share")
     assert installed.shell(
         "SLURM_SHARE_PURGE_SETTINGS=1 dpkg -P slurm-share >/dev/null; ls -d /etc/slurm* || true"
@@ -276,7 +269,6 @@ def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
 
 
 def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_old: Path) -> None:
-    """As with dpkg: upgraded from a release whose own config.toml was, and erased."""
     rpm_inside(trixie, with_old, "--nodeps", "-i", "old.rpm")
     [new] = [file.name for file in with_old.glob("slurm-share-[0-9]*.rpm")]
     text = b'mode = "on"\r\n\303'
@@ -345,7 +337,6 @@ def test_an_environment_of_pip_is_not_overwritten(trixie: CleanRoot, packages: P
 
 
 def test_every_command_has_a_page_and_completion_in_three_shells(packages: Path) -> None:
-    """Under each of its names; the hooks and the chooser of the plugin have a page."""
     files = {
         name
         for kind in ("slurm-share_", "slurm-share-spank_", "slurm-share-tui_")
@@ -363,7 +354,6 @@ def test_every_command_has_a_page_and_completion_in_three_shells(packages: Path)
 
 
 def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> None:
-    """File by file; and each step of dpkg's scripts is in one of rpm's."""
     for name in PACKAGES:
         [rpm] = packages.glob(f"{name}-[0-9]*.rpm")
         listed = process.run(
@@ -399,7 +389,7 @@ def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> Non
 
 
 def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Path) -> None:
-    """As much of glibc as the newest symbol that a compiled file asks for; and a Python that we have modules for."""
+    """They ask for the glibc of the newest symbol in a compiled file, and for a Python that we have modules for."""
     for name in PACKAGES:
         [deb] = packages.glob(f"{name}_*.deb")
         [rpm] = packages.glob(f"{name}-[0-9]*.rpm")
@@ -439,7 +429,8 @@ def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Pat
 def test_a_python_that_there_are_modules_for_will_do(
     packages: Path, tmp_path: Path, there: dict[str, str], will_do: bool
 ) -> None:
-    """As the host's own, or beside it, as on Ubuntu 22.04 and DGX OS 6; by dpkg's own reading of the dependencies."""
+    """It may be the host's own or installed beside it, as on Ubuntu 22.04 and DGX OS 6; dpkg checks the
+    dependencies."""
     [deb] = packages.glob("slurm-share_*.deb")
     needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
     (tmp_path / "status").write_text(
@@ -456,7 +447,6 @@ def test_a_python_that_there_are_modules_for_will_do(
 
 
 def architecture() -> str:
-    """This machine's, as dpkg has it."""
     return process.run(["dpkg", "--print-architecture"]).stdout.strip()
 
 
@@ -472,12 +462,10 @@ def test_what_documents_name_in_the_packages_is_there(packages: Path) -> None:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """A version's numbers."""
     return tuple(int(part) for part in text.split("."))
 
 
 def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
-    """With rpm's own --root; the root's Debian knows nothing of it, hence --nodeps."""
     names = [file.name for file in sorted(packages.glob("*.rpm"))]
     said = rpm_inside(trixie, packages, "--nodeps", "-i", *names)
     assert "in place for Slurm 24.11" in said
@@ -534,12 +522,10 @@ def test_the_same_sources_give_the_same_packages(
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every package."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.*")}
 
 
 def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed: CleanRoot) -> None:
-    """As man shows them: the notes of llsub, and no command that programs alone give."""
     llsub = installed.run("zcat", "/usr/share/man/man1/llsub.1.gz")
     assert llsub.count("\nthe triple\n") == llsub.count("\nexit codes\n") == 1
     whole = installed.run("zcat", "/usr/share/man/man8/slurm-share.8.gz")
@@ -548,7 +534,6 @@ def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed:
 
 
 def test_bash_completes_options_sub_commands_and_files(installed: CleanRoot) -> None:
-    """With the Tab key, in an interactive bash: what was typed, and what it became."""
     typed = {
         "llsub ./tra": "./train.sh ",
         "llsub --tasks tra": "--tasks train.sh ",
@@ -588,7 +573,6 @@ PY
 
 
 def completed(clean: CleanRoot, line: str) -> str:
-    """What bash makes of a line at the Tab key."""
     said = clean.shell(TAB, words=(line,))
     found = re.search("LINE<(.*)>", said)
     assert found is not None, said
@@ -596,7 +580,7 @@ def completed(clean: CleanRoot, line: str) -> str:
 
 
 def dead_links(folder: Path) -> list[str]:
-    """Links of the installed documents that lead to no file."""
+    """Return links of the installed documents that lead to no file."""
     return [
         f"{text.name}: {link}"
         for text in sorted(folder.rglob("*.md"))
@@ -606,7 +590,7 @@ def dead_links(folder: Path) -> list[str]:
 
 
 def deb_files(packages: Path, prefix: str) -> list[str]:
-    """The files and links of the .deb that begins so."""
+    """Return the files and links of the .deb whose name begins so."""
     [package] = packages.glob(f"{prefix}*.deb")
     said = process.run(["/bin/sh", "-c", 'dpkg-deb --fsys-tarfile "$1" | tar -t', "sh", str(package)]).stdout
     # tar writes a backslash as two; the unit's name has one

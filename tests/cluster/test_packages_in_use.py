@@ -1,4 +1,4 @@
-"""A cluster whose software comes from the packages: in containers, upgraded under a job, and from first to last."""
+"""A cluster installed from the packages: in containers, upgraded under a job, from installation to removal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EXAMPLES = "/usr/share/doc/slurm-share/examples/apptainer.txt"
 
 @pytest.fixture(scope="module")
 def cluster(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster of one node, installed from the packages, whose site is as ours wants it but for our lines."""
+    """Yield a cluster of one node, installed from the packages and configured except for our lines."""
     try:
         made = Cluster.up(name_for("packages"), packages=True, cgroup=True, nodes=1)
     except Misuse:  # cgroups are not to be had on this machine
@@ -88,18 +88,18 @@ def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
     driver = "--bind /run/simgpu,/usr/local"
     enter = f"srun -n1 apptainer --quiet exec {driver} {apptainer.IMAGE} bash task"
 
-    def said(script: str) -> str:
+    def output_of(script: str) -> str:
         job = cluster.sbatch("alice", script, "--share-gpu=2")
         state = cluster.wait(job)
         output = cluster.output(job)
         assert state == "COMPLETED", output
         return output
 
-    told = said(f"{enter}\n{user}\n{enter}")
+    told = output_of(f"{enter}\n{user}\n{enter}")
     assert (told.count("mps off"), told.count("mps server")) == (1, 1), told
     assert (told.count("lease unseen"), told.count("lease held")) == (1, 1)
     cluster.exec("n1", ["bash", "-c", administrator], check=True)
-    told = said(enter)
+    told = output_of(enter)
     assert "mps server" in told
     assert "lease held" in told
 
@@ -133,8 +133,8 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
 
 
 def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
-    """As an administrator has it who knew nothing of us: the packages are there, the lines are shown, written and
-    checked, a job is shared; then the lines go, and the packages, which would not go before."""
+    """An administrator installs the packages, writes and checks the lines and shares a job; then he removes the lines,
+    and only then the packages can go."""
     strip(cluster)
     reconfigure(cluster)
     before = files(cluster)
@@ -182,7 +182,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
 
 
 def slurm_share(cluster: Cluster, host: str, code: int, *words: str) -> str:
-    """What the command says, which ends with `code`."""
+    """Run the command, which must end with `code`, and return its output."""
     done = cluster.exec(host, ["slurm-share", *words])
     assert done.returncode == code, f"{host}: {done.stdout}{done.stderr}"
     return done.stdout

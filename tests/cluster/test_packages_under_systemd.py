@@ -1,4 +1,4 @@
-"""The units of the packages, under a systemd that runs."""
+"""The units of the packages under a running systemd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb
 cp /mnt/slurm-share_*.deb /root
 systemctl disable slurmd slurmctld
 """
-"""Slurm's daemons have no configuration here, and would look for one for minutes."""
+"""Installs the packages and disables Slurm's daemons: without a configuration they would look for one for minutes."""
 UNITS = ("slurm-share-agent.service", "slurm-share-archive.service", "slurm-share-archive.timer")
 MOUNT = "run-slurm\\x2dshare.mount"
 USERS_MOUNT = "run-slurm\\x2dshare-user.mount"
@@ -41,7 +41,7 @@ done
 systemctl daemon-reload
 systemctl restart slurm-share-agent
 """
-"""As agent.md and history.md have it."""
+"""As agent.md and history.md describe it."""
 SLURM = """\
 # Slurm asks for addresses of a kind that the host has, and 127.0.0.1 does not count.
 ip address add 192.0.2.1/32 dev lo
@@ -59,7 +59,7 @@ until [ "$(sinfo -h -o %t)" = idle ]; do sleep 0.1; done
 sbatch --output=/dev/null --wrap 'sleep 600'
 until [ "$(squeue -h -o %t)" = R ]; do sleep 0.1; done
 """
-"""A cluster of this one host, with a job of root's."""
+"""Makes a cluster of this host, with a job of root's."""
 ASK = """\
 import socket
 with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
@@ -68,12 +68,11 @@ with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
     line.flush()
     print(line.read().decode())
 """
-"""As agent.md has the protocol."""
+"""As agent.md describes the protocol."""
 
 
 @pytest.fixture(scope="module")
 def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
-    """Debian 13 with our packages on it."""
     clean = CleanRoot("trixie", tmp_path_factory.mktemp("booted"))
     clean.shell(INSTALL, packaged.built(progress.to_stderr))
     return clean
@@ -81,13 +80,11 @@ def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def host(installed: CleanRoot) -> Iterator[Booted]:
-    """The same, booted."""
     with booted(installed) as made:
         yield made
 
 
 def test_every_file_that_a_page_names_is_installed(installed: CleanRoot) -> None:
-    """Dashboard, alert rules, examples, documents: where pages and units say."""
     texts = [file.read_text() for file in (*PACKAGING.glob("docs/*.md"), *PACKAGING.glob("systemd/*"))]
     named = {
         path.rstrip(".") for text in texts for path in re.findall(r"/usr/share/(?:doc/)?slurm-share/[\w./-]+", text)
@@ -102,7 +99,7 @@ def test_every_file_that_a_page_names_is_installed(installed: CleanRoot) -> None
 
 
 def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
-    """Neither in the words, nor in what they start and want; users and folders come to be."""
+    """Their syntax and what they start and require is right; users and folders are made."""
     said = installed.shell(
         'cd /usr/lib/systemd/system; systemd-analyze verify --man=no "$@" 2>&1', words=[*UNITS, MOUNT, USERS_MOUNT]
     )
@@ -114,7 +111,6 @@ def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
 
 
 def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
-    """Nothing was enabled; it is mounted before slurmd's start, with its limits."""
     # slurmd itself finds no controller here and comes to nothing; what it wants is there all the same
     host.run("systemctl", "start", "--no-block", "slurmd.service")
     host.until(MOUNT, "active")
@@ -133,7 +129,7 @@ def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
 
 
 def test_the_agent_runs_and_answers(host: Booted) -> None:
-    """As its own user, ready by its own word, with its socket for everybody; started anew by a kill."""
+    """It runs as its own user, reports that it is ready, has a socket for everybody, and starts again after a kill."""
     assert host.state(AGENT, "UnitFileState") == "disabled"
     done = host.run("systemctl", "enable", "--now", AGENT)
     assert done.returncode == 0, host.run("journalctl", "--no-pager", "-u", AGENT).stdout
@@ -160,19 +156,17 @@ def test_the_timer_calls_the_archive(host: Booted) -> None:
 
 
 def exposure(host: Booted, unit: str) -> float:
-    """What systemd says of a unit: 0 is confined in every way that there is, 10 in none."""
+    """Return systemd's exposure of a unit: 0 is confined in every way, 10 in none."""
     said = host.run("systemd-analyze", "security", "--no-pager", "--json=short", unit).stdout
     return sum(float(one["exposure"] or 0) for one in json.loads(said))
 
 
 def test_the_archive_is_confined_as_the_agent_is(host: Booted) -> None:
-    """By systemd's own measure."""
     assert exposure(host, ARCHIVE) <= exposure(host, AGENT)
 
 
 @pytest.mark.parametrize("source", ["agents", "local"])
 def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
-    """It asks Slurm and the node, and its file is the operators' group's."""
     if not host.run("pgrep", "-x", "slurmctld").stdout:
         done = host.run("bash", "-ec", SLURM)
         assert done.returncode == 0, done.stderr
@@ -192,7 +186,6 @@ def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
 
 
 def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) -> None:
-    """And systemd has forgotten every unit afterwards."""
     host.run("systemctl", "start", AGENT)
     before = host.state(AGENT, "MainPID")
     done = host.run("bash", "-c", "dpkg -i /root/slurm-share_*.deb")

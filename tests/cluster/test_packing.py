@@ -1,4 +1,4 @@
-"""Packed runs on a real cluster: unlike tasks, their recovery, and what is left when something is killed."""
+"""Packed runs on a real cluster: unlike tasks, their recovery, and what is left after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 USABLE_MIB = int(81920 * 0.98) - 512
-"""Of a simulated GPU of 80 GB, for tasks."""
+"""The part of a simulated GPU of 80 GB that tasks can have."""
 
 
 def packed(cluster: Cluster, tasks: list[dict], triple: str, *words: str, pack: str = "--pack") -> Submitted:
@@ -33,13 +33,13 @@ class SubmittedTasks(Submitted):
 
 
 def task(memory: str, seconds: float, gpu_mem: str | None = None, *options: str, **other: object) -> dict:
-    """A simulated task: what it takes, and what was written for it."""
+    """Return a simulated task: what it takes, and what was written for it."""
     run = " ".join((f"simgpu-task --memory {memory} --load 20 --seconds {seconds}", *options))
     return {"run": run, **({} if gpu_mem is None else {"gpu_mem": gpu_mem}), **other}
 
 
 def most_booked_mib(made: Submitted) -> dict[str, int]:
-    """By GPU of a node: the largest sum of the caps in force at one time."""
+    """Return the largest sum of caps in force at one time, by GPU of a node."""
     every = [one for tried in made.attempts().values() for one in tried]
     found: dict[str, int] = {}
     for one in every:
@@ -85,7 +85,6 @@ def test_who_understated_dies_alone_and_runs_again_with_more(cluster: Cluster) -
 
 
 def test_two_nodes_share_one_list(cluster: Cluster) -> None:
-    """Each node packs what it claims; every task runs once."""
     tasks = [task("6000M", 1, "7G") for _ in range(40)]
     made = packed(cluster, tasks, "[2,auto,1]", "--options=-w n2,n3")
     assert made.wait() == "COMPLETED", made.log()
@@ -96,11 +95,11 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
 
 LAUNCHER = "slurm_share.cli.main launch"
 COMMAND = 'simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>"$LLSUB_DIR/../effects"'
-"""Writes down that it came to its end, as the last it does."""
+"""A script that records its end as its last action."""
 
 
 def two_dozen(cluster: Cluster, *words: str) -> Submitted:
-    """24 tasks of 10 GiB; wait until some have ended and others run."""
+    """Start 24 tasks of 10 GiB; wait until some have ended and others run."""
     tasks = [{"run": COMMAND.format(number), "gpu_mem": "10G"} for number in range(24)]
     made = packed(cluster, tasks, "[1,auto,1]", *words)
     made.wait_for(lambda: len(made.attempts()) >= 3)
@@ -123,7 +122,6 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
 
 @pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
 def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cluster: Cluster, victim: str) -> None:
-    """kill -9 in mid-run."""
     made = two_dozen(cluster, "--options=-w n2")
     pids = sorted(processes(cluster, "n2", LAUNCHER))
     chosen = {"loop": pids[-1:], "supervisor": pids[-2:-1], "both": pids}[victim]
@@ -142,7 +140,6 @@ def test_tasks_of_a_gpu_whose_mps_daemon_dies_go_elsewhere_free_of_charge(cluste
 
 
 def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster: Cluster) -> None:
-    """Slurm puts the job back in the queue, and it runs what was not written down."""
     made = two_dozen(cluster, "--options=-w n3 --requeue")
     cluster.kill("n3")
     cluster.reboot("n3")

@@ -14,14 +14,15 @@ from localcluster import Cluster
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 WORK = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:6"
-"""Six times as long beside another one of its kind. SIMULATED interference."""
+"""A task that takes six times as long beside another one of its kind. SIMULATED interference."""
 WORK_S = 70
-"""Alone. Slurm ends a job up to half a minute after its limit, and the task beside the paused one must not be done by
-then: a minute of its work is left."""
+"""Seconds alone. Slurm ends a job up to half a minute after its limit, and the task beside the paused one must not be
+done by then: a minute of its work is left.
+"""
 
 
 def submit(cluster: Cluster, count: int, name: str, *words: str) -> SubmittedTasks:
-    """So many of them, on n2's two GPUs. A ban counts for tasks of that name, in later runs as well."""
+    """Submit so many of them on n2's two GPUs. A ban also applies to tasks of that name in later runs."""
     lines = "".join(
         json.dumps({"run": WORK.format(WORK_S), "gpu_mem": "2G", "name": name}) + "\n" for _ in range(count)
     )
@@ -29,7 +30,6 @@ def submit(cluster: Cluster, count: int, name: str, *words: str) -> SubmittedTas
 
 
 def stopped(cluster: Cluster) -> list[str]:
-    """The stopped processes of n2."""
     found = cluster.exec("n2", ["ps", "-eo", "stat,args"]).stdout.splitlines()
     return [line for line in found if line.startswith("T") and "simgpu-task" in line]
 

@@ -16,7 +16,7 @@ from slurm_share.core import names
 pytestmark = pytest.mark.cluster
 
 GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []")
-"""Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""
+"""Ordinary jobs concern only the hooks: Slurm lets a second user in."""
 
 
 ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
@@ -24,13 +24,12 @@ ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
 
 @pytest.fixture
 def n2(cluster: Cluster) -> Node:
-    """The node of these tests."""
     return Node(cluster, "n2")
 
 
 @pytest.fixture(autouse=True)
 def nothing_remains(cluster: Cluster) -> Iterator[None]:
-    """After every test the nodes are idle, and nothing of any job is on them."""
+    """Check after every test that the nodes are idle and empty."""
     Node(cluster, "n2").forget_log()
     yield
     cluster.cancel_all()
@@ -46,19 +45,16 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:
-    """A job on n2 that has begun to run."""
     job = cluster.sbatch(user, script, "-wn2", *options)
-    until(lambda: "up\n" in said(cluster, job, user), f"job {job}'s first word")
+    until(lambda: "up\n" in output_of(cluster, job, user), f"job {job}'s first word")
     return job
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def end(cluster: Cluster, job: int) -> None:
-    """Cancel one job and wait for its Epilog."""
     cluster.exec("ctl", ["scancel", str(job)])
     cluster.wait(job)
 
@@ -68,12 +64,11 @@ def end(cluster: Cluster, job: int) -> None:
 
 @pytest.mark.release
 def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(cluster: Cluster, n2: Node) -> None:
-    """An ordinary job on a listed node; the first user's job notices nothing."""
     with configured(cluster, *GUARDED):
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
         assert cluster.wait(job) == "FAILED"
-        output = said(cluster, job, "bob")
+        output = output_of(cluster, job, "bob")
         assert f"job {job} cannot run on n2: slurm-share keeps this node to one user at a time" in output
         assert f"job {first} of alice is still on it" in output
         assert "--exclude=n2" in output
@@ -87,7 +82,6 @@ def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(clus
 
 @pytest.mark.release
 def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
-    """A direct srun of the second user's, and his salloc's shell."""
     with configured(cluster, *GUARDED):
         start(cluster, "-pplain")
         done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=120)
@@ -100,12 +94,11 @@ def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
 
 
 def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, n2: Node) -> None:
-    """PrivateData=jobs: neither the owner's name nor his job's number."""
     with configured(cluster, *GUARDED), slurm_conf(cluster, "PrivateData=jobs"):
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
         assert cluster.wait(job) == "FAILED"
-        output = said(cluster, job, "bob")
+        output = output_of(cluster, job, "bob")
     assert "and a job of another user is still on it" in output
     assert "alice" not in output
     assert str(first) not in output.replace(str(job), "")
@@ -129,7 +122,7 @@ def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> No
             start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
             job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
             assert cluster.wait(job) == "FAILED"
-            assert "one user at a time" in said(cluster, job, "bob")
+            assert "one user at a time" in output_of(cluster, job, "bob")
             assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
     finally:
         lua.write_text(before)
@@ -170,7 +163,6 @@ def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: N
 
 
 def in_service(cluster: Cluster) -> None:
-    """n2 back in service."""
     cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
     until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
 
@@ -192,7 +184,7 @@ def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster
 
 
 def shm(node: Node) -> str:
-    """What lies in /dev/shm and in /tmp, and whose it is, but for what launchers of other tests keep there."""
+    """Return the files in /dev/shm and /tmp with their owners, without those of other tests' launchers."""
     script = "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | grep -v ' tmp/slurm-share-[0-9]*$' | sort"
     return node.run("bash", "-c", script).stdout
 
@@ -217,7 +209,7 @@ def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, 
 
 
 def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: Node) -> None:
-    """Nothing; then files in /tmp and every process of the user's, on a listed node after an ordinary job."""
+    """First nothing; then files in /tmp and every process of the user's, on a listed node after an ordinary job."""
     with configured(cluster, "clean_up = []"):
         end(cluster, start(cluster, "--share-gpu=2", script=LITTER))
     assert shm(n2).count("alice ") == 4
@@ -235,7 +227,7 @@ def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: 
 
 
 MANY_FILES = 60_000
-"""More than a hook sets aside in the time that it has here."""
+"""More files than a hook can set aside within its time here."""
 CROWD = """python3 - <<'END'
 import os
 for number in range({count}):
@@ -320,11 +312,11 @@ SEEN = (
 
 
 def environment(cluster: Cluster, *options: str) -> set[str]:
-    """What batch shell and task of a job find, but for what differs between any two jobs."""
+    """Return the variables of a job's batch shell and task, without those that differ between any two jobs."""
     job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
     assert cluster.wait(job) == "COMPLETED"
     odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-    lines = said(cluster, job, "bob").splitlines()
+    lines = output_of(cluster, job, "bob").splitlines()
     found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
     return {line for line in found if not re.search(odd, line.split("=")[0])}
 
@@ -355,7 +347,6 @@ def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster
 
 
 def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: Node) -> None:
-    """The refusal stands in the log and nowhere else."""
     with configured(cluster, 'mode = "observe"', *GUARDED):
         first = start(cluster, "-pplain")
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
@@ -365,19 +356,18 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
 
 
 def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluster, n2: Node) -> None:
-    """The hooks do not even look: no state, no line in the log."""
     with configured(cluster, 'mode = "off"'):
         job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
         assert cluster.wait(job) == "COMPLETED"
-    assert "node n2 does not share its GPUs: this runs unshared" in said(cluster, job)
-    assert names.ENV_SLOT + "=" not in said(cluster, job)
+    assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
+    assert names.ENV_SLOT + "=" not in output_of(cluster, job)
     assert n2.log() == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "on"])
 @pytest.mark.parametrize("after", ["off", "observe", "on"])
 def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode: str, after: str) -> None:
-    """What was given is held and taken back; what was not given is not missed; the next job has the new mode."""
+    """Running jobs keep and return what they were given; the next job has the new mode."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     script = f"echo up; until [ -e go ]; do sleep .1; done; {slots}; env | grep -c MPS"
     cluster.as_user("alice", "rm -f go", check=True)
@@ -392,13 +382,12 @@ def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode:
         cluster.wait(nxt)
     for number, its in ((job, mode), (nxt, after)):
         expected = ["slot 0", "slot 1"] if its == "on" else ["slot none"]
-        assert sorted(re.findall("slot .*", said(cluster, number)))[: len(expected)] == expected
+        assert sorted(re.findall("slot .*", output_of(cluster, number)))[: len(expected)] == expected
     assert n2.run("ls", "-A", "/run/slurm-share/jobs").stdout == ""
 
 
 @pytest.mark.release
 def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> None:
-    """Sharing begins in one partition, and the others see nothing of it."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     with configured(cluster, 'mode = "observe"', '[partition.gpu]\nmode = "on"\nmax_share = 3'):
         on, observed, many = (
@@ -407,7 +396,7 @@ def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> N
         )
         assert [cluster.wait(job) for job in (on, observed, many)] == ["COMPLETED", "COMPLETED", "FAILED"]
         status = json.loads(n2.run("slurm-share", "status", "--json").stdout)
-    assert sorted(re.findall("slot .*", said(cluster, on))) == ["slot 0", "slot 1"]
-    assert "slot none" in said(cluster, observed)
-    assert "at most 3 tasks (max_share)" in said(cluster, many)
+    assert sorted(re.findall("slot .*", output_of(cluster, on))) == ["slot 0", "slot 1"]
+    assert "slot none" in output_of(cluster, observed)
+    assert "at most 3 tasks (max_share)" in output_of(cluster, many)
     assert (status["mode"], status["partition_modes"]) == ("observe", {"gpu": "on"})

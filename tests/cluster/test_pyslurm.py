@@ -1,6 +1,6 @@
 """Slurm asked through pyslurm, on a real cluster: every record is that of Slurm's commands.
 
-In the full matrix only (tests/releases.sh): pyslurm has to be built for the release, and that takes longer than these.
+Runs in the full matrix only (tests/releases.sh): building pyslurm for the release takes longer than these tests.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ print(json.dumps({"different": different, "asked": asked, "told": told}))
 
 @pytest.fixture(scope="module")
 def made(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose commands find pyslurm, and that tracks GPUs as a TRES, which needs accounting."""
     if not FULL:
         pytest.skip("NOT TESTED with pyslurm here: it has to be built; tests/releases.sh does")
     if WANTED not in ("all", "usual", RELEASE):
@@ -84,8 +83,8 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def test_pyslurm_and_the_commands_give_the_same_records(made: Cluster) -> None:
-    """Jobs of two users on one node, on two, waiting, held, in an array, with GPUs in every form of asking for them; a
-    node that drains."""
+    """Jobs of two users run on one node, on two, wait, are held, in an array, and request GPUs in every form; a node
+    drains."""
     jobs = [
         made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain", "--gres=gpu:1"),
         made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain", "--mem=100", "--comment=of bob"),

@@ -1,4 +1,4 @@
-"""What an attempt finds that follows one that failed: its own rank, and memory that it can use."""
+"""Attempts after a failed one: their own rank, and memory that it can use."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.86 GiB."
 exit 1
 """
 USABLE_MIB = 81920 * 0.98 - 512
-"""Of a GPU of 80 GB, for tasks."""
+"""The part of a GPU of 80 GB that tasks can have."""
 
 
 def most_booked_mib(attempts: dict[int, list[Ended]], cap_mib: int) -> dict[int, int]:
-    """By GPU: the largest sum of the caps in force at one time."""
+    """Return the largest sum of caps in force at one time, by GPU."""
     found: dict[int, int] = {}
     every = [one for tried in attempts.values() for one in tried]
     for one in every:

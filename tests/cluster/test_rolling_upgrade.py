@@ -1,8 +1,8 @@
 """A rolling upgrade of Slurm under shared jobs: the controller first, then node after node, then the login host.
 
-Both plugin objects are on every host; which of them plugstack.conf's line leads to is the host's own affair, as with
-the packages. No job is lost or run twice, no node is drained, nothing of a share is left. The plans that the jobs began
-with are those of version 1, as the release of slurm-share before this one wrote them.
+Both plugin objects are on every host; the line in plugstack.conf leads to the one for the host's release, as with the
+packages. No job is lost or run twice, no node is drained, nothing of a share is left. The first plans have version 1,
+as the previous release of slurm-share wrote them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLDER, NEWER = STABLE, CURRENT
 SLOT = "$SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"
 STAY = "until [ -e ~/go ]; do sleep 0.1; done"
 SHARED = "env | grep -E '^(CUDA|SLURM_SHARE|XLA|TF)_' | sort | tr '\\n' ' '"
-"""All that a share puts into a task's environment."""
+"""Prints the variables that a share sets for a task."""
 TASK = f"""\
 echo "before {SLOT}"
 echo "first: $({SHARED})"
@@ -42,7 +42,7 @@ TRIPLE = f"#!/bin/bash\necho before; {STAY}; echo after\n"
 
 @pytest.fixture(scope="module")
 def rolling(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster that begins with the older release."""
+    """Yield a cluster that starts with the older release."""
     if WANTED not in ("all", "usual"):
         pytest.skip("one release was asked for, and an upgrade takes two")
     with Cluster.up(name_for("rolling"), OLDER, upgrade_to=NEWER, nodes=4) as made:
@@ -51,19 +51,18 @@ def rolling(can_make_clusters: None) -> Iterator[Cluster]:
         yield made
 
 
-def said(cluster: Cluster, pattern: str) -> str:
-    """What is in alice's files of such names."""
+def output_of(cluster: Cluster, pattern: str) -> str:
     return cluster.as_user("alice", f"cat {pattern} 2>/dev/null").stdout
 
 
 def versions(cluster: Cluster) -> dict[str, str]:
-    """Each node's slurmd, as the controller knows it."""
+    """Return the version of each node's slurmd from the controller."""
     text = cluster.exec("ctl", ["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %v"], check=True).stdout
     return {node: version.rpartition(".")[0] for node, version in (line.split() for line in text.splitlines())}
 
 
 def plugin(cluster: Cluster, host: str) -> str:
-    """The object behind the name that plugstack.conf has."""
+    """Return the object that plugstack.conf names."""
     return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
 
 
@@ -80,7 +79,7 @@ def write_as_version_1(cluster: Cluster, node: str) -> None:
 
 
 def environments(text: str, word: str) -> list[str]:
-    """What each task found, but for its rank, which follows Slurm's order of tasks and not the slot."""
+    """Return each task's environment without its rank, which follows Slurm's order of tasks and not the slot."""
     found = re.findall(rf"^{word} (CUDA_.*)$", text, re.MULTILINE)
     return sorted(re.sub(r"SLURM_SHARE_RANK=\S+ ", "", one) for one in found)
 
@@ -94,10 +93,10 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     array = rolling.sbatch("alice", JOB, "-wn2", "--array=1-4", "--share-gpu=2", "--gres=gpu:1", "-n1", "-opart%a.out")
     rolling.as_user("alice", "setsid -f salloc -wn3 --share-gpu=2 ./job.sh >salloc.out 2>&1 </dev/null", check=True)
     rolling.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--options", "-w n4"], check=True)
-    until(lambda: said(rolling, "whole.out").count("before ") == 8, "the batch job's tasks")
-    until(lambda: said(rolling, "part?.out").count("before ") == 4, "the array's tasks")
-    until(lambda: said(rolling, "salloc.out").count("before ") == 4, "the tasks of salloc")
-    until(lambda: said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("before") == 4, "the triple's processes")
+    until(lambda: output_of(rolling, "whole.out").count("before ") == 8, "the batch job's tasks")
+    until(lambda: output_of(rolling, "part?.out").count("before ") == 4, "the array's tasks")
+    until(lambda: output_of(rolling, "salloc.out").count("before ") == 4, "the tasks of salloc")
+    until(lambda: output_of(rolling, "LLSUB.1/p*/triple.sh.log.*").count("before") == 4, "the triple's processes")
     jobs = set(rolling.jobs())
     held = {node: [one.pid for one in Node(rolling, node).mps()] for node in rolling.compute_nodes}
     assert all(held[node] for node in ("n1", "n2", "n3", "n4"))
@@ -121,22 +120,22 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     rolling.as_user("alice", ["touch", "go"], check=True)
     newest = rolling.sbatch("alice", JOB, "-wn2", "--share-gpu=2", "-onewest.out")
     for job in (whole, array, last, newest, *(int(one) for one in jobs if one.isdecimal())):
-        assert rolling.wait(job) == "COMPLETED", f"{job}: {said(rolling, '*.out')}"
+        assert rolling.wait(job) == "COMPLETED", f"{job}: {output_of(rolling, '*.out')}"
         assert set(re.findall(r" Restarts=(\d+)", rolling.job(job))) == {"0"}
 
     for file, slots, gpus in (("whole.out", 8, 4), ("salloc.out", 4, 2)):
         for word in ("before", "after", "new step"):
-            found = re.findall(rf"^{word} (\d+)/{slots} on$", said(rolling, file), re.MULTILINE)
-            assert sorted(map(int, found)) == list(range(slots)), f"{word}: {said(rolling, file)}"
-        assert len(set(re.findall(r"gpu (GPU-\S+),", said(rolling, file)))) == gpus
-        first = environments(said(rolling, file), "first:")
+            found = re.findall(rf"^{word} (\d+)/{slots} on$", output_of(rolling, file), re.MULTILINE)
+            assert sorted(map(int, found)) == list(range(slots)), f"{word}: {output_of(rolling, file)}"
+        assert len(set(re.findall(r"gpu (GPU-\S+),", output_of(rolling, file)))) == gpus
+        first = environments(output_of(rolling, file), "first:")
         assert len(first) == slots
-        assert environments(said(rolling, file), "second:") == first, "a new step finds what the first one found"
+        assert environments(output_of(rolling, file), "second:") == first, "a new step finds what the first one found"
     for word in ("before", "after", "new step"):
-        assert len(re.findall(rf"^{word} [01]/\d+ on$", said(rolling, "part?.out"), re.MULTILINE)) == 4, word
-    assert said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
-    assert said(rolling, "last.out").count("new step") == 8
-    assert said(rolling, "newest.out").count("new step") == 4
+        assert len(re.findall(rf"^{word} [01]/\d+ on$", output_of(rolling, "part?.out"), re.MULTILINE)) == 4, word
+    assert output_of(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
+    assert output_of(rolling, "last.out").count("new step") == 8
+    assert output_of(rolling, "newest.out").count("new step") == 4
     assert [left for node in rolling.compute_nodes for left in Node(rolling, node).remains()] == []
     assert set(rolling.status().nodes.values()) == {"idle"}, why_not_idle(rolling)
     assert "drain" not in rolling.exec("ctl", ["cat", "/var/log/slurm/slurmctld.log"]).stdout.lower()

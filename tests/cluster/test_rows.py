@@ -1,6 +1,6 @@
-"""What was written, and what came of it: every row of packaging/docs/rows.md, on real daemons.
+"""Every row of packaging/docs/rows.md on real daemons: the command, and what Slurm made of it.
 
-The table there is made by these tests (tests/rows.sh), and each of them compares its row with what it finds.
+The tests make the table (tests/rows.sh), and each compares its row with what it finds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
     on: str = "n2"
     """Nodes the job must have; empty: Slurm chooses."""
     note: str = ""
-    """What else was so, for the table."""
+    """Other conditions, for the table."""
     release: bool = False
     """Whether it depends on the release of Slurm: what its commands, plugin callbacks and controller do with it."""
 
@@ -180,7 +180,7 @@ COLUMNS = ("written", "on", "allocated", "tasks", "caps of a task", "said")
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[dict[str, str]]:
-    """The rows of the table by what was written; where it is being made, they are filled in and written down."""
+    """Yield the rows of the table by the command written; fill in and write the table when it is being made."""
     if not WRITE:
         lines = TABLE.read_text().splitlines()
         yield {line.rpartition(" | ")[0].split(" | ")[0]: line for line in lines if line.startswith("| `")}
@@ -197,7 +197,7 @@ def table() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def small(cluster: Cluster) -> Iterator[None]:
-    """A partition of small nodes only, and the files of the rows in alice's home."""
+    """Add a partition of small nodes, and the files of the rows to alice's home."""
     cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"], check=True)
     for name, text in FILES.items():
         file = cluster.home / "alice" / name
@@ -208,7 +208,6 @@ def small(cluster: Cluster) -> Iterator[None]:
 
 
 def first_cell(row: Row) -> str:
-    """What names the row."""
     return (
         f"| `{row.written}`"
         + (f"; {row.note}" if row.note else "")
@@ -225,7 +224,6 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: Row) -> None:
-    """Allocation, tasks, GPUs, caps and every sentence are as the table says."""
     with special(cluster, row.note):
         made = " | ".join([first_cell(row), *outcome(cluster, row)]) + " |"
     if WRITE:
@@ -237,7 +235,6 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
 
 
 def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]
-    """What the row's note wants to be so."""
     node = Node(cluster, "n2")
     if "MIG" in note:
         return node.gpu_file(0, "mig=1")
@@ -246,7 +243,6 @@ def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]
 
 
 def outcome(cluster: Cluster, row: Row) -> list[str]:
-    """The row's other cells."""
     program, rest = row.written.split(" ", 1)
     where = f"-w {row.on} " if row.on else ""
     typed = "./job.sh\nexit\n" if "typed" in row.note else None
@@ -262,7 +258,7 @@ def outcome(cluster: Cluster, row: Row) -> list[str]:
 
 
 def allocated(output: str) -> str:
-    """From `scontrol show job -d`: whose the nodes are, CPUs, memory and GPUs on each."""
+    """Return the nodes' owner and the CPUs, memory and GPUs on each, from `scontrol show job -d`."""
     records = re.findall(r"^JobId=.*$", output, re.MULTILINE)
     cells = []
     for record in records:
@@ -276,7 +272,7 @@ def allocated(output: str) -> str:
 
 
 def _gres(gres: str) -> list[str]:
-    """`gpu:simulated:2(IDX:0-1),shard:simulated:0(0/720720,...)` -> 2 GPUs."""
+    """Return the GPUs of `gpu:simulated:2(IDX:0-1),shard:simulated:0(0/720720,...)`: 2."""
     words = []
     for kind, count in re.findall(r"(gpu|shard):\w+:(\d+)", gres):
         if int(count):
@@ -294,7 +290,7 @@ def _count(ids: str) -> int:
 
 
 def tasks(output: str) -> str:
-    """How many there were, and how many on each GPU of each node."""
+    """Return how many tasks ran, and how many on each GPU of each node."""
     found = re.findall(r"^task \d+ (\S+) (\S+) (\S+) ", output, re.MULTILINE)
     if not found:
         return "0"
@@ -310,7 +306,6 @@ def tasks(output: str) -> str:
 
 
 def caps(output: str) -> str:
-    """Memory, multiprocessors, MPS."""
     found = set(re.findall(r"^task \d+ \S+ \S+ \S+ (\S+) (\S+) (\S+)$", output, re.MULTILINE))
     cells = []
     for memory, percent, mps in sorted(found):
@@ -325,7 +320,7 @@ def caps(output: str) -> str:
 
 
 def sentences(text: str) -> str:
-    """Ours, and what a program said that failed; without the line that every simulated GPU causes."""
+    """Return our sentences and those of a program that failed, without the line that every simulated GPU prints."""
     lines = [line for line in text.splitlines() if re.search(r"slurm-share: |error:|not share", line)]
     lines = [line for line in lines if not re.search("TIOCGWINSZ|pseudo-terminal", line)]  # there is no terminal here
     # Slurm says it beside the exit code where the step has not quite ended, so not each time
@@ -344,5 +339,4 @@ def sentences(text: str) -> str:
 
 
 def _joined(cells: list[str]) -> str:
-    """Each once, with how often."""
     return "; ".join(cell if count == 1 else f"{count} x {cell}" for cell, count in Counter(cells).items())

@@ -1,4 +1,4 @@
-"""The sampler on a real cluster: what it says beside gpustat, nvitop, squeue, /proc and the cgroups themselves."""
+"""The sampler on a real cluster against gpustat, nvitop, squeue, /proc and the cgroups."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 CORES_TOLERANCE = 0.4
-"""Between two looks at the same CPU counter that do not begin and end at the same moment."""
+"""The tolerated difference between two readings of one CPU counter at slightly different times."""
 MEMORY_TOLERANCE_MIB = 20
 
 
 def sample(cluster: Cluster, node: str, *words: str) -> Any:
-    """Everybody's load on a node, as root there sees it."""
+    """Return the load of all users on a node, as root sees it."""
     return json.loads(cluster.exec(node, ["slurm-share", "sample", "--all", *words], check=True).stdout)
 
 
@@ -34,7 +34,6 @@ def shell(cluster: Cluster, node: str, script: str) -> str:
 
 
 def on(snapshot: Any, uuid: str) -> dict[int, dict[str, Any]]:
-    """Pid -> what it has on that GPU."""
     return {p["pid"]: on for p in snapshot["processes"] for on in p["gpus"] if on["uuid"] == uuid}
 
 
@@ -105,7 +104,7 @@ def _compare(cluster: Cluster, jobs: dict[str, int], want: dict[str, tuple[int, 
 
 
 def _read_as_users(cluster: Cluster, jobs: dict[str, int]) -> None:
-    """On n2 alice has a job, and bob is on her first GPU without one: each is told of their own."""
+    """Check that alice, with a job on n2, and bob, on her first GPU without one, each see only their own."""
     shell(cluster, "n2", "runuser -u bob -- simgpu-task --memory 500M --load 5 --seconds 100 >/dev/null 2>&1 &")
     until(lambda: len(sample(cluster, "n2")["users"]) == 2, "bob on n2")
     everything = sample(cluster, "n2")
@@ -171,7 +170,7 @@ def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
 
 @pytest.fixture
 def cgroup_cluster(cluster: Cluster) -> Any:
-    """One like `cluster` whose jobs are in cgroups."""
+    """Yield a cluster like `cluster` whose jobs are in cgroups."""
     with Cluster.up(name_for(f"cg{cluster.slurm_release}"), cluster.slurm_release, cgroup=True, nodes=1) as made:
         yield made
 

@@ -1,8 +1,7 @@
-"""A second user's every attempt to land on, look into or disturb a node that the first one shares.
+"""A second user tries to get on, look into or disturb a node that the first one shares.
 
-alice's job has n2, and bob tries, through Slurm and as somebody with a shell on n2. Whatever he does, in the end her
-tasks, slots and daemons are what they were, the daemons answer as before, a fresh task of hers gets a slot, nothing of
-his is left, and no node is drained.
+alice's job has n2, and bob tries, through Slurm and with a shell on n2. Afterwards her tasks, slots and daemons are
+unchanged, the daemons answer, a new task of hers gets a slot, nothing of his is left, and no node is drained.
 """
 
 from __future__ import annotations
@@ -52,11 +51,9 @@ class Shared:
     is_over: bool = False
 
     def said(self) -> str:
-        """What it has written so far."""
         return self.cluster.exec("login", ["cat", f"/home/alice/slurm-{self.job}.out"]).stdout
 
     def state(self) -> dict[str, object]:
-        """All of it that nobody else may change."""
         folder, plan = f"{STATE}/jobs/{self.job}", self.node.plan(self.job)
         servers = [one for one in self.node.mps("server") if one.pipe in plan]
         status = self.cluster.as_user("alice", ["slurm-share", "status", "--json"], node="n2").stdout
@@ -74,20 +71,19 @@ class Shared:
         }
 
     def answer(self, server: Mps) -> str:
-        """What the daemon of a server tells alice."""
         words = f"get_server_list\nget_client_list {server.pid}\nget_default_device_pinned_mem_limit 0\n"
         ask = f"printf '{words}' | CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control"
         return self.cluster.as_user("alice", ask, node="n2", timeout=120).stdout
 
     def unchanged(self) -> None:
-        """Nobody has changed it; a fork that its script has not yet made a program of is looked at again."""
+        """Check that nobody has changed it. Looks again at a fork that has not yet started its program."""
         for _ in range(5):
             if self.state() == self.before:
                 return
         assert self.state() == self.before
 
     def takes_a_task(self) -> None:
-        """A further task of it finds its slot and its server, where it has a free one."""
+        """Check that a further task of it finds its slot and its server, if a slot is free."""
         if self.slots > 1:
             self.cluster.as_user("alice", ["touch", f"again.{self.job}"], check=True)
             until(lambda: "\nagain " in self.said(), "a fresh task's end")
@@ -95,7 +91,6 @@ class Shared:
             assert self.said().count("mps server") == self.slots
 
     def end(self) -> None:
-        """Cancel it and wait for its Epilog."""
         self.cluster.exec("ctl", ["scancel", str(self.job)])
         self.cluster.wait(self.job)
         self.is_over = True
@@ -103,13 +98,13 @@ class Shared:
 
 @pytest.fixture
 def cleared(cluster: Cluster) -> Iterator[None]:
-    """Before alice's job comes: what is cleared after her is settled then."""
+    """Check what is on the node before alice's job comes."""
     with configured(cluster, ALL_IS_CLEARED, 'exclusive_user_nodes = ["n2"]'):
         yield
 
 
 class Held:
-    """alice's job at work, kept from one test to the next for as long as they leave it as it was."""
+    """alice's running job, kept from test to test while they leave it unchanged."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -118,7 +113,7 @@ class Held:
         self.one: Shared | None = None
 
     def started(self, options: list[str]) -> Shared:
-        """The job that is there, or one with these options."""
+        """Return the job that runs, or start one with these options."""
         if self.one is not None and self.options != options:
             self.leave()
         if self.one is None:
@@ -127,7 +122,7 @@ class Held:
         return self.one
 
     def leave(self) -> None:
-        """It ends, if it has not; nothing is left of anybody then."""
+        """End the job if it runs; check that nothing is left."""
         one, self.one = self.one, None
         try:
             if one is not None and not one.is_over:
@@ -148,12 +143,11 @@ class Held:
 
 @pytest.fixture(autouse=True)
 def no_jobs_remain() -> None:
-    """In the place of what other tests have: `shared` sees to bob's, and keeps alice's."""
+    """Replace the check of other tests: `shared` ends bob's jobs and keeps alice's."""
 
 
 @pytest.fixture(scope="module")
 def held(cluster: Cluster) -> Iterator[Held]:
-    """For all tests of this file."""
     held = Held(cluster)
     yield held
     held.leave()
@@ -161,7 +155,7 @@ def held(cluster: Cluster) -> Iterator[Held]:
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
-    """alice's job at work; after the test it is as it was, and when it has ended nothing is left of anybody."""
+    """Yield alice's running job; check afterwards that it is unchanged, and that nothing is left when it has ended."""
     alone = "cleared" in request.fixturenames  # its settings are those of the moment at which it came
     if alone:
         held.leave()
@@ -180,7 +174,7 @@ def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
 
 
 def start(cluster: Cluster, *options: str) -> Shared:
-    """A job of alice's whose tasks are on their GPUs."""
+    """Start a job of alice's and wait until its tasks are on their GPUs."""
     slots = 4 if list(options) == WHOLE_NODE else 1 if "-n1" in options else 2
     tasks = max(slots - 1, 1)
     job = cluster.sbatch("alice", SCRIPT.format(tasks=tasks), "-wn2", *options)
@@ -191,7 +185,8 @@ def start(cluster: Cluster, *options: str) -> Shared:
 
 
 def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
-    """Pid, start time, whether it is stopped, and command of a user's processes; those that `sleep` come and go."""
+    """Return PID, start time, whether it is stopped, and command of a user's processes, without those of `sleep`, which
+    come and go."""
     of_job = "true" if job is None else f"grep -qz '^SLURM_JOB_ID={job}$' /proc/$pid/environ"
     script = f"""for pid in $(pgrep -u {user}); do
         {of_job} && read -r stat </proc/$pid/stat && set -- ${{stat##*) }} || continue
@@ -202,31 +197,28 @@ def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
 
 
 def of_bob(node: Node) -> list[str]:
-    """Processes and files of bob's on the node, but for what `Node.background` needs."""
+    """Return bob's processes and files on the node, without what `Node.background` needs."""
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
     files = node.run("find", "/tmp", "/dev/shm", STATE, "/var/log", "-user", "bob").stdout.split()
     return processes_of(node, "bob") + files
 
 
 def clear(node: Node) -> None:
-    """Take away whatever a test of his left."""
     node.run("pkill", "-9", "-u", "bob")
     node.run("bash", "-c", "find /tmp /dev/shm -mindepth 1 -maxdepth 1 -exec rm -rf {} +")
 
 
 def resume(cluster: Cluster, name: str) -> None:
-    """A drained node back in service."""
     cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
     until(lambda: "drain" not in cluster.status().nodes[name], f"{name} in service")
 
 
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:
-    """Something bob does on that node."""
     return node.cluster.as_user("bob", command, node=node.name, timeout=60, **options)  # type: ignore[arg-type]
 
 
 def python(node: Node, script: str, *words: object) -> str:
-    """What a piece of Python of bob's says there."""
+    """Run Python code as bob there and return its output."""
     done = bob(node, ["python3", "-c", script, *map(str, words)])
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -267,7 +259,8 @@ SUBMISSIONS = [
 
 
 def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
-    """Jobs of bob's with these options, all looked at by the scheduler and none begun."""
+    """Submit jobs of bob's with these options and wait until the scheduler has considered all of them and started
+    none."""
     lines = {words: words.format(job=shared.job).split() for words in options}
     jobs = {words: shared.cluster.sbatch("bob", "echo landed", *line) for words, line in lines.items()}
     until(lambda: all("LastSchedEval=2" in shared.cluster.job(job) for job in jobs.values()), "a look at every job")
@@ -277,12 +270,11 @@ def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
 
 
 def is_begun(cluster: Cluster, job: int) -> bool:
-    """Whether a job, or any part of it, is no longer waiting."""
+    """Return whether a job, or any part of it, is no longer pending."""
     return set(re.findall(r"JobState=(\w+)", cluster.job(job))) != {"PENDING"}
 
 
 def landed(cluster: Cluster, jobs: Iterable[int]) -> None:
-    """Now they run, each to a good end."""
     for job in jobs:
         assert cluster.wait(job) == "COMPLETED", cluster.job(job)
         assert "landed" in cluster.output(job)
@@ -299,7 +291,6 @@ def test_what_bob_submits_waits(cluster: Cluster, shared: Shared) -> None:
 
 
 def test_what_bob_submits_runs_when_alice_has_gone(cluster: Cluster, shared: Shared) -> None:
-    """Nothing of hers is in its way then."""
     jobs = submit(shared, SUBMISSIONS[1::3])
     shared.unchanged()
     shared.takes_a_task()
@@ -445,7 +436,6 @@ def forge(cluster: Cluster) -> Callable[..., int]:
 
 @FORMS
 def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
-    """What our plugin would have set, or what slurmd and the hooks know by that name."""
     forged = [
         ("SHARE_GPU", "off"),
         ("SHARE_GPU", "2"),
@@ -479,11 +469,11 @@ for path in sys.argv[1:]:
     try: os.readlink(path); print("link", path)
     except OSError: pass
 """
-"""Tries to open everything it is told of."""
+"""A program that tries to open every path it is given."""
 
 
 def state_files(node: Node) -> list[str]:
-    """Everything below the state folder, and the hooks' log."""
+    """Return everything below the state folder, and the hooks' log."""
     found = node.run("find", STATE).stdout.split()
     assert f"{STATE}/ledger" in found
     assert sum(path.endswith("/control") for path in found) == len(node.mps())
@@ -491,7 +481,7 @@ def state_files(node: Node) -> list[str]:
 
 
 def may_be_seen(shared: Shared) -> list[str]:
-    """The names in the state folder, and where the link to a job's slots leads, which is the same for all jobs."""
+    """Return the names in the state folder and the target of the link to a job's slots, the same for all jobs."""
     return [f"read {STATE}", f"link {STATE}/jobs/{shared.job}/slots"]
 
 
@@ -518,7 +508,6 @@ def test_nothing_of_her_processes_can_be_read(shared: Shared) -> None:
 
 @pytest.mark.parametrize("claim", [{}, {"SLURM_JOB_ID": "{job}", "SLURM_JOB_USER": "alice", "USER": "alice"}])
 def test_status_tells_bob_of_no_job(shared: Shared, claim: dict[str, str]) -> None:
-    """Nor of a GPU, whatever job he says he is in."""
     env = {name: value.format(job=shared.job) for name, value in claim.items()}
     text = bob(shared.node, ["slurm-share", "status"], env=env)
     assert (text.returncode, text.stdout, text.stderr) == (0, "n2: no shared job of yours\n", "")
@@ -550,7 +539,7 @@ for path in sys.argv[1:]:
         try: do(); print(what, path)
         except OSError: pass
 """
-"""Tries to lock, change and move everything it is told of, and to put something into it."""
+"""A program that tries to lock, change and move every path it is given, and to put something into it."""
 
 
 def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
@@ -560,7 +549,6 @@ def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
 
 
 def test_no_folder_can_be_planted(shared: Shared) -> None:
-    """Where root will look for a user's daemon or a job's plan."""
     places = [f"{USER}/mps/{BOB}", f"{USER}/mps/{ALICE}/x", f"{USER}/jobs/x", f"{USER}/x"]
     places += [f"{STATE}/jobs/{shared.job + 1}", f"{STATE}/jobs/x"]
     places += [f"{STATE}/.ledger.1", f"{STATE}/ledger.lock", "/run/slurm-share.d", "/etc/slurm-share/x", f"{LOG}.1"]
@@ -585,7 +573,6 @@ for pid in map(int, sys.argv[1:]):
 
 
 def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
-    """Tasks, daemons, servers, batch script; slurmd and her job's slurmstepds."""
     of_slurm = shared.node.run("pgrep", "^slurm").stdout.split()
     pids = [line.split()[0] for line in processes_of(shared.node, "alice")] + of_slurm
     assert len(pids) >= 8
@@ -627,7 +614,7 @@ def test_bob_is_no_client_of_hers(shared: Shared) -> None:
 
 @contextlib.contextmanager
 def bobs_daemon(node: Node) -> Iterator[int]:
-    """A daemon of bob's where MPS lives when nobody says where, and where every program looks for it."""
+    """Start a daemon of bob's in the default pipe directory."""
     logs = "/tmp/nvidia-mps/logs"
     bob(node, f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d", check=True)
     pids = [one.pid for one in node.mps() if one.user == "bob"]
@@ -670,12 +657,12 @@ for folder in ("/tmp", "/dev/shm"):
         else:
             open(name, "w").close()
 """
-"""Takes every name that a hook which is started soon could have for a folder of its own."""
+"""A program that takes every name which a hook started soon could use for its folder."""
 LITTER = "touch /tmp/hers /dev/shm/hers; mkdir -p /tmp/d /dev/shm/d /home/alice/kept; touch /tmp/d/x /home/alice/kept/x"
 
 
 def contents(node: Node, user: str) -> list[str]:
-    """What a user has in the folders that are everybody's."""
+    """Return what a user has in the folders open to everybody."""
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
     return node.run("bash", "-c", f"find /tmp /dev/shm -user {user} | sort").stdout.splitlines()
 
@@ -718,7 +705,7 @@ except OSError: pass
 
 @pytest.mark.usefixtures("cleared")
 def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: Shared) -> None:
-    """Neither a byte nor an inode is left in it: alice's things go all the same, and room is made by that."""
+    """No byte and no inode is left in it: alice's files are removed anyway, which makes room."""
     node = shared.node
     node.run("mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=500,mode=1777", "tmpfs", "/dev/shm")
     try:
@@ -741,7 +728,6 @@ def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: 
 
 @pytest.mark.usefixtures("cleared")
 def test_twenty_thousand_files_of_bobs_cost_no_time(cluster: Cluster, shared: Shared) -> None:
-    """With names that a shell, a log or a terminal would stumble over."""
     script = """import os
 os.mkdir("/tmp/bobs")
 for number in range(20000): os.mknod(f"/tmp/bobs-{number}")
@@ -862,7 +848,7 @@ def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> Non
     ids=lambda broken: " ".join(broken),
 )
 def test_a_hook_with_a_broken_environment_touches_nothing(shared: Shared, broken: dict[str, str]) -> None:
-    """As Prolog and as Epilog of a job of bob's: exit 0, no traceback, alice's job and her plan as before."""
+    """Prolog and Epilog of a job of bob's exit with 0 and without a traceback; alice's job and plan are unchanged."""
     environ = {"SLURM_JOB_ID": "9001", **{name: value.format(job=shared.job) for name, value in broken.items()}}
     programs = "nvidia-cuda-mps-control rm id sh"
     bob(shared.node, f"printf '#!/bin/sh\\n>/tmp/hacked\\n' | tee {programs}; chmod +x {programs}", check=True)

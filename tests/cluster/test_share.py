@@ -1,4 +1,4 @@
-"""`sbatch --share-gpu=N` on real slurmctld, slurmd and slurmstepd: what was written, and what came of it."""
+"""`sbatch --share-gpu=N` on real slurmctld, slurmd and slurmstepd: the command and its effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASK = "srun bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME $SLURM_SHARE_SLOT
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it and nothing of a job is left on one."""
+    """Check after each test that no node is drained and no job is left on one."""
     yield
     cluster.settle()  # salloc's job is still completing when salloc has ended
     states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
@@ -39,7 +39,7 @@ def run(cluster: Cluster, script: str, *options: str, user: str = "alice") -> st
 
 
 def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
-    """A job of alice's on n2 whose tasks run until it is cancelled; returns when so many of them do."""
+    """Start a job of alice's on n2 that runs until it is cancelled; wait until so many tasks run."""
     job = cluster.sbatch("alice", "srun bash -c 'echo up; sleep 60'", "-wn2", *options)
     cluster.wait_running(job)
     output = cluster.home / f"alice/slurm-{job}.out"
@@ -48,13 +48,12 @@ def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
 
 
 def tasks(output: str) -> list[tuple[str, str, str]]:
-    """(node, slot, GPU) of each task that ran `TASK`."""
+    """Return (node, slot, GPU) of each task that ran `TASK`."""
     found = re.findall(r"^task \d+ (\S+) (\S+) (\S+)$", output, re.MULTILINE)
     return [(node, slot, gpu) for node, slot, gpu in found]
 
 
 def field(record: str, name: str) -> str:
-    """One field of `scontrol show job`."""
     match = re.search(rf"\b{name}=(\S*)", record)
     return match[1] if match else ""
 
@@ -133,7 +132,6 @@ def test_more_slots_than_cpus_are_no_reason_to_wait(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cluster) -> None:
-    """#SBATCH --share-gpu, overridden by another number and taken back by `off`."""
     script = f"#!/bin/bash\n#SBATCH --share-gpu=4\n{TASK}"
     assert len(tasks(run(cluster, script, "-w", "n2"))) == 8
     assert len(tasks(run(cluster, script, "-w", "n2", "--share-gpu=1"))) == 2
@@ -144,7 +142,6 @@ def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cl
 
 @pytest.mark.release
 def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
-    """The interactive step has the same variables as a batch script."""
     done = cluster.as_user("alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60)
     assert done.returncode == 0
     assert len(tasks(done.stdout)) == 4
@@ -156,7 +153,6 @@ def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_task_finds_its_gpu_cores_threads_rank_and_frameworks_part(cluster: Cluster) -> None:
-    """One variable after the other, in slot 0 of 8 and slot 7 of 8."""
     job_env = run(
         cluster, "env; srun -l env; srun -l grep Cpus_allowed_list /proc/self/status", "--share-gpu=4", "-wn2"
     )
@@ -178,7 +174,6 @@ def test_a_task_finds_its_gpu_cores_threads_rank_and_frameworks_part(cluster: Cl
 
 
 def test_what_the_user_set_wins_where_it_is_the_users(cluster: Cluster) -> None:
-    """Threads and the frameworks' fractions; the GPU is not the user's to choose."""
     script = "export OMP_NUM_THREADS=3 XLA_PYTHON_CLIENT_MEM_FRACTION=.5 CUDA_VISIBLE_DEVICES=9\nsrun -n1 env"
     found = dict(re.findall(r"^(\w+)=(.*)$", run(cluster, script, "--share-gpu=4", "-wn2"), re.MULTILINE))
     assert (found["OMP_NUM_THREADS"], found["XLA_PYTHON_CLIENT_MEM_FRACTION"]) == ("3", ".5")
@@ -187,7 +182,6 @@ def test_what_the_user_set_wins_where_it_is_the_users(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_step_that_wants_no_slot_has_the_jobs_gpus(cluster: Cluster) -> None:
-    """`srun --share-gpu=off`, and SLURM_SHARE_SLOT=none for a monitor."""
     script = "srun -n1 --share-gpu=off env\nSLURM_SHARE_SLOT=none srun -n1 env"
     output = run(cluster, script, "--share-gpu=4", "-wn2")
     assert re.findall(r"^CUDA_VISIBLE_DEVICES=(.*)$", output, re.MULTILINE) == ["0,1", "0,1"]
@@ -196,7 +190,6 @@ def test_a_step_that_wants_no_slot_has_the_jobs_gpus(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None:
-    """sbatch in the script: the share does not travel."""
     run(cluster, "sbatch -W -o inner.out -p plain --wrap 'env; srun env'", "--share-gpu=4", "-wn2")
     inner = cluster.as_user("alice", ["cat", "inner.out"], check=True).stdout
     assert "SHARE" not in inner
@@ -211,7 +204,6 @@ BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4
 @pytest.mark.release
 @pytest.mark.parametrize("value", BAD)
 def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Cluster, value: str) -> None:
-    """By sbatch, salloc and srun: an exit code, one sentence of ours, and no job."""
     for command in (["sbatch", "--wrap=hostname"], ["salloc", "true"], ["srun", "-n1", "hostname"]):
         argv = [command[0], f"--share-gpu={value}", *command[1:]]
         done = cluster.as_user("alice", argv, timeout=120)
@@ -223,7 +215,6 @@ def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Clust
 
 @pytest.mark.release
 def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> None:
-    """Nine tasks on eight slots: eight run, the ninth says why it does not."""
     output = run(cluster, f"{TASK.replace('srun', 'srun -n9')}; echo srun=$?", "--share-gpu=4", "-wn2")
     assert len(tasks(output)) == 8
     assert "--share-gpu=4 on 2 GPUs makes 8" in output
@@ -289,7 +280,6 @@ def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
-    """Every job of partition gpu is exclusive to its user, of partition plain none."""
     first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)
     second = cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")
@@ -316,7 +306,6 @@ def test_two_jobs_of_one_user_share_a_node_and_leave_it_one_by_one(cluster: Clus
 
 
 def test_what_is_whose(cluster: Cluster) -> None:
-    """The plan is its user's; root sees all, another user nothing."""
     job = start(cluster, "--share-gpu=2", tasks=4)
     plan = f"/run/slurm-share/jobs/{job}/plan"
     assert cluster.as_user("alice", ["cat", plan], node="n2").returncode == 0
@@ -335,7 +324,6 @@ def test_what_is_whose(cluster: Cluster) -> None:
 
 
 def test_a_power_cut_leaves_no_old_state_behind(cluster: Cluster) -> None:
-    """The node comes back with an empty ledger and takes shared jobs again."""
     start(cluster, "--share-gpu=2", "--no-requeue", tasks=4)
     cluster.kill("n2")
     cluster.reboot("n2")
@@ -363,8 +351,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 
 @pytest.fixture
 def forger(cluster: Cluster) -> str:
-    """bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job: what a program without our
-    plugin can send."""
+    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job, as a program without our
+    plugin can."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"gcc -shared -fPIC -o {home}/forger.so {home}/forger.c"
@@ -380,7 +368,6 @@ def forger(cluster: Cluster) -> str:
     "value", ["4;touch /tmp/hacked", "4\nSLURM_JOB_ID=1", "9" * 10_240, "$(touch /tmp/hacked)", "-4"]
 )
 def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: str, value: str) -> None:
-    """job_submit.lua judges what the plugin did not."""
     env = {"SLURM_CONF": forger, "FORGED_NAME": "SHARE_GPU", "FORGED_VALUE": value}
     done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env, timeout=120)
     assert done.returncode != 0
@@ -391,7 +378,6 @@ def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: s
 @pytest.mark.release
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PATH", "LD_PRELOAD", "SLURM_JOB_UID"])
 def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str, name: str) -> None:
-    """They arrive with SPANK_ before them; the share beside them is the job's own."""
     env = {"SLURM_CONF": forger, "FORGED_NAME": name, "FORGED_VALUE": "1"}
     done = cluster.as_user("bob", ["sbatch", "--parsable", "-pplain", "--wrap=true"], env=env, check=True, timeout=120)
     assert cluster.wait(int(done.stdout)) == "COMPLETED"

@@ -1,5 +1,8 @@
-"""Faults of real sites: each is planted on a cluster as it comes about, doctor names it and nothing else, and finds
-nothing when its remedy has been applied. slurm_share/doctor/checks/faults.py says what is to be named, and how."""
+"""Faults of real sites: each is planted on a cluster, doctor names it and nothing else, and finds nothing after its
+remedy.
+
+slurm_share/doctor/checks/faults.py lists what must be named, and how.
+"""
 
 from __future__ import annotations
 
@@ -31,30 +34,30 @@ WELL = {"idle", "mixed", "allocated", "completing"}
 Said = dict[str, list[dict[str, str]]]
 """FAIL and WARN by check."""
 Planter = Generator[None, list[dict[str, str]], None]
-"""Plants the fault, is sent the findings, and applies the remedy."""
+"""A test that plants the fault, gets the findings, and applies the remedy."""
 
 
 class Site:
-    """A cluster whose files are put back, and what its doctors say."""
+    """A cluster whose files are restored, and the output of its doctors."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.n1 = Node(cluster, "n1")
         self.conf, self.site = cluster.conf, cluster.site
         self.env: dict[str, str] = {}
-        """What the caller of doctor has set besides."""
+        """Variables that the caller of doctor has set besides."""
         self.code = 0
         self.stderr = ""
 
     def sh(self, host: str, script: str) -> str:
-        """A piece of shell as root; it must end with 0."""
+        """Run a shell script as root; it must end with 0."""
         return self.cluster.exec(host, ["bash", "-ec", script], check=True, timeout=120).stdout
 
     def root(self, host: str, path: str) -> Path:
         return self.cluster.root(host) / path.lstrip("/")
 
     def doctor(self, host: str, *words: str) -> Said:
-        """What is wrong there. `code` and `stderr` are kept."""
+        """Return what doctor finds wrong there; keep `code` and `stderr`."""
         argv = ["/usr/local/bin/slurm-share", "doctor", "--json", *words]
         done = self.cluster.exec(host, argv, env=self.env, timeout=120)
         assert "Traceback" not in done.stderr, done.stderr
@@ -80,7 +83,7 @@ class Site:
         file.write_text(text.replace(old, new))
 
     def setting(self, line: str) -> None:
-        """A line of config.toml, in the place of the one with its key."""
+        """Set a line of config.toml; it replaces the one with its key."""
         file = self.site / "config.toml"
         key = line.split(" =")[0]
         kept = [one for one in file.read_text().splitlines() if not one.startswith(f"{key} =")]
@@ -89,7 +92,7 @@ class Site:
 
     @contextmanager
     def slurm_conf(self, *lines: str, without: str | tuple[str, ...] = ()) -> Iterator[None]:
-        """slurm.conf with further lines, and without those that begin so, in force for as long as the block lasts."""
+        """Add lines to slurm.conf, and remove those with these beginnings, while the block runs."""
         file = self.conf / "slurm.conf"
         before = file.read_text()
         kept = [line for line in before.splitlines() if not line.startswith(without)]
@@ -109,7 +112,7 @@ class Site:
         until(lambda: set(self.cluster.status().nodes.values()) <= WELL, "nodes in service")
 
     def packages(self) -> str:
-        """The folder of slurm-share's Python modules on a host."""
+        """Return the folder of slurm-share's Python modules on a host."""
         return self.sh("n1", "dirname /opt/slurm-share/lib/python3*/site-packages/slurm_share").strip()
 
 
@@ -121,7 +124,7 @@ def site(can_make_clusters: None) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def healthy(site: Site) -> dict[str, Said]:
-    """What is so on this cluster on purpose: no cgroups."""
+    """Return the findings that this cluster causes on purpose: it has no cgroups."""
     said = site.doctors(HOSTS)
     assert {host: set(one) for host, one in said.items()} == {
         "ctl": {"process-tracking", "confined-devices"}, "login": set(), "n1": {"daemon-limits"},
@@ -133,8 +136,8 @@ PLANTED: dict[str, tuple[tuple[str, ...], Callable[[Site], Planter]]] = {}
 
 
 def planted(name: str, *hosts: str) -> Callable[[Callable[[Site], Planter]], Callable[[Site], Planter]]:
-    """The fault of that name, and the hosts that doctor runs on: the first one names it, of the others none says
-    anything else."""
+    """Plant the fault of that name. Yield the hosts on which doctor runs: the first must name it, the others must
+    not."""
 
     def keep(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
         PLANTED[name] = hosts, plant
@@ -144,7 +147,6 @@ def planted(name: str, *hosts: str) -> Callable[[Callable[[Site], Planter]], Cal
 
 
 def first_of(fix: str) -> str:
-    """The command that a fix begins with."""
     return re.split(r" \(|, |: ", fix)[0]
 
 
@@ -158,7 +160,6 @@ def start_slurmd(site: Site, how: str = "slurmd") -> None:
 
 
 def narrow(site: Site, host: str, fix: str) -> None:
-    """As `chown root and chmod go-w PATH` says."""
     path = shlex.quote(fix.rpartition(" ")[2])
     site.sh(host, f"chown root {path}; chmod go-w {path}")
 
@@ -178,7 +179,7 @@ def required_line(site: Site) -> Planter:
 
 @contextmanager
 def sent_by_the_controller(site: Site, without: str | tuple[str, ...] = ()) -> Iterator[None]:
-    """The node has what the controller sends, and no file of Slurm's."""
+    """Leave the node only what the controller sends, and no file of Slurm's."""
     with site.slurm_conf("SlurmctldParameters=enable_configless", without=without):
         stop_slurmd(site)
         site.sh("n1", "mount -t tmpfs -o mode=755 none /etc/slurm")
@@ -211,7 +212,7 @@ def carriage_return(site: Site) -> Planter:
 
 @contextmanager
 def other_object(site: Site, old: bytes, new: bytes) -> Iterator[None]:
-    """The plugin's object with other bytes in it; put there as a package does, in a file of its own."""
+    """Replace the plugin's object by one with other bytes, in a new file, as a package does."""
     site.sh("n1", f"cp -p {OBJECT} /root/object.so")
     data = site.root("n1", OBJECT).read_bytes()
     assert old in data
@@ -470,7 +471,7 @@ def link_to_nowhere(site: Site) -> Planter:
 
 @contextmanager
 def own_config(site: Site, host: str) -> Iterator[None]:
-    """On that host /etc/slurm-share is a folder of its own."""
+    """Give that host its own folder /etc/slurm-share."""
     site.sh(host, "cp -a /etc/slurm-share /root/own; mount --bind /root/own /etc/slurm-share")
     try:
         yield
@@ -623,7 +624,7 @@ def wrong_slurm_conf(site: Site) -> Planter:
 
 
 def torn(site: Site, file: str, script: str) -> Planter:
-    """A file of the package is as an installation leaves it that ran out of room; the remedy brings it back."""
+    """Leave a file of the package as an installation without room leaves it; the remedy restores it."""
     path = f"{site.packages()}/{file}"
     site.sh("n1", f"cp -p {path} /root/whole; {script} {path}")
     yield
@@ -810,13 +811,13 @@ def open_token(site: Site) -> Planter:
 
 
 def kept(site: Site) -> dict[Path, tuple[bytes, int]]:
-    """Every file of Slurm's and of ours, with its mode."""
+    """Return every file of Slurm's and of ours, with its mode."""
     files = [file for folder in (site.conf, site.site) for file in folder.rglob("*") if file.is_file()]
     return {file: (file.read_bytes(), file.stat().st_mode) for file in files}
 
 
 def put_back(site: Site, was: Mapping[Path, tuple[bytes, int]]) -> None:
-    """As it was, and Slurm with it where its own file is another one now."""
+    """Restore the files, and Slurm where its own file has changed."""
     is_other = (site.conf / "slurm.conf").read_bytes() != was[site.conf / "slurm.conf"][0]
     for folder in (site.conf, site.site):
         for path in sorted(folder.rglob("*"), reverse=True):
@@ -833,7 +834,6 @@ def put_back(site: Site, was: Mapping[Path, tuple[bytes, int]]) -> None:
 
 
 def news(said: Said, before: Said) -> Said:
-    """Findings that were not there before."""
     old = Counter(json.dumps(one) for found in before.values() for one in found)
     new: Said = {}
     for check, found in said.items():
@@ -846,7 +846,6 @@ def news(said: Said, before: Said) -> Said:
 
 
 def test_the_list_and_what_is_planted_are_the_same() -> None:
-    """At least 35 faults; none without a line of the table, no line without a fault."""
     assert [fault.name for fault in FAULTS] == list(PLANTED)
     assert len(FAULTS) >= 35
 
@@ -855,7 +854,6 @@ def test_the_list_and_what_is_planted_are_the_same() -> None:
 def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
     site: Site, healthy: dict[str, Said], fault: Fault
 ) -> None:
-    """On every host that is looked at; afterwards all is as before."""
     hosts, plant = PLANTED[fault.name]
     was = kept(site)
     planter = plant(site)
@@ -893,8 +891,8 @@ def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
 WELL_MADE: dict[str, Callable[[Site], Planter]] = {}
 
 
-def well_made(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
-    """A kind of site; its name is the function's."""
+def site_kind(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
+    """Register a kind of site under the function's name."""
     WELL_MADE[plant.__name__] = plant
     return plant
 
@@ -904,9 +902,10 @@ def script(site: Site, path: str, text: str) -> None:
     site.conf.joinpath(path).parent.chmod(0o755)
 
 
-@well_made
+@site_kind
 def hooks_of_its_own(site: Site) -> Planter:
-    """Prolog, Epilog, TaskProlog, plugstack.conf.d and job_submit.lua, each of which calls ours or leaves it alone."""
+    """Give the site its own Prolog, Epilog, TaskProlog, plugstack.conf.d and job_submit.lua, which call ours or leave
+    it alone."""
     script(site, "site-prolog", f"logger began; [ ! -x {BIN}/slurm-share-prolog ] || exec {BIN}/slurm-share-prolog")
     script(site, "site-epilog", f"{BIN}/slurm-share-epilog; code=$?; rm -rf /tmp/scratch; exit $code")
     script(site, "task-prolog", "echo export OMP_NUM_THREADS=1")
@@ -931,9 +930,9 @@ function slurm_job_modify(job, old, partitions, uid) return share.modify(job, ol
         yield
 
 
-@well_made
+@site_kind
 def links_in_folders(site: Site) -> Planter:
-    """prolog.d and epilog.d with links to ours beside the site's scripts."""
+    """Link our hooks in prolog.d and epilog.d, beside the site's scripts."""
     for which in ("prolog", "epilog"):
         script(site, f"{which}.d/10-site", "exit 0")
         (site.conf / f"{which}.d/zz-slurm-share").symlink_to(f"{BIN}/slurm-share-{which}")
@@ -942,39 +941,37 @@ def links_in_folders(site: Site) -> Planter:
         yield
 
 
-@well_made
+@site_kind
 def configless(site: Site) -> Planter:
-    """The node has what the controller sends, and no file of Slurm's."""
+    """Leave the node only what the controller sends, and no file of Slurm's."""
     with sent_by_the_controller(site, without="PlugStackConfig="):
         yield
 
 
-@well_made
+@site_kind
 def observing(site: Site) -> Planter:
-    """As it is installed."""
     site.setting('mode = "observe"')
     yield
 
 
-@well_made
+@site_kind
 def off(site: Site) -> Planter:
-    """Switched off."""
     site.setting('mode = "off"')
     yield
 
 
-@well_made
+@site_kind
 def partition_by_partition(site: Site) -> Planter:
-    """One partition shares, the others say that they do not."""
+    """Let one partition share, and the others not."""
     site.setting('mode = "observe"')
     text = (site.site / "config.toml").read_text()
     site.cluster.write_config(text + '[partition.gpu]\nmode = "on"\n[partition.plain]\nmode = "off"\n')
     yield
 
 
-@well_made
+@site_kind
 def programs_elsewhere(site: Site) -> Planter:
-    """Slurm is in /opt/slurm, which is in everybody's PATH."""
+    """Install Slurm in /opt/slurm, with that folder in everybody's PATH."""
     for host in HOSTS:
         site.sh(host, "mkdir -p /opt/slurm/bin; for one in scontrol sbatch srun salloc sinfo squeue; do"
                 " ln -s $(readlink -f /usr/bin/$one) /opt/slurm/bin/$one; done")  # fmt: skip
@@ -985,16 +982,16 @@ def programs_elsewhere(site: Site) -> Planter:
         site.sh(host, "rm -r /opt/slurm")
 
 
-@well_made
+@site_kind
 def no_path(site: Site) -> Planter:
-    """A cron job, or sudo, has a PATH without Slurm's commands; ours find them."""
+    """Run doctor without Slurm's commands in PATH, as cron and sudo do."""
     site.env = {"PATH": "/usr/local/bin"}
     yield
 
 
-@well_made
+@site_kind
 def running_shared_jobs(site: Site) -> Planter:
-    """A shared job runs, a second one is pending, an ordinary one is held."""
+    """Start a shared job, with a second one pending and an ordinary one held."""
     job = site.cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "--share-gpu=2")
     site.cluster.sbatch("alice", "srun true", "--share-gpu=2", "--exclusive")
     site.cluster.sbatch("bob", "srun true", "--hold")
@@ -1007,7 +1004,6 @@ def running_shared_jobs(site: Site) -> Planter:
 
 @pytest.mark.parametrize("kind", list(WELL_MADE))
 def test_a_site_on_which_all_is_well_hears_nothing(site: Site, healthy: dict[str, Said], kind: str) -> None:
-    """On every host."""
     was = kept(site)
     planter = WELL_MADE[kind](site)
     try:

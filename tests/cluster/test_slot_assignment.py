@@ -56,7 +56,7 @@ print(json.dumps(said))
 
 
 def workers(cluster: Cluster, words: str, *options: str) -> list[dict]:
-    """What the launcher of each node of a job had, in the order of the nodes."""
+    """Return the workers of each node's launcher, in the order of the nodes."""
     script = (
         f"cat > seats-$SLURM_JOB_ID.py <<'END'\n{PROGRAM}END\n"
         "SLURM_SHARE_SLOT=none srun --ntasks-per-node=1 -o seats-%j-%n.json "
@@ -86,7 +86,6 @@ def test_slots_of_the_plan_are_leased_and_given_back(cluster: Cluster) -> None:
 
 
 def test_more_processes_than_the_plan_has_slots(cluster: Cluster) -> None:
-    """The sentence, and nothing leased."""
     (made,) = workers(cluster, "[1,9]", "-wn2", "--gres=gpu:2", "--share-gpu=4")
     assert "9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5" in made["refused"]
 
@@ -104,7 +103,6 @@ def test_without_a_plan_the_launcher_deals_and_has_daemons_of_its_own(cluster: C
 
 
 def test_two_nodes_each_with_its_ranks(cluster: Cluster) -> None:
-    """n1 has four GPUs, of which the job has two."""
     first, second = workers(cluster, "[2,2]", "-N2", "-wn1,n2", "-pplain", "--gres=gpu:2")
     assert (first["node"][0], first["node"][4:]) == ("n1", [0, 1])
     assert (second["node"][0], second["node"][4:]) == ("n2", [2, 3])
@@ -114,6 +112,5 @@ def test_two_nodes_each_with_its_ranks(cluster: Cluster) -> None:
 
 
 def test_a_job_without_gpus_sees_none_of_the_nodes(cluster: Cluster) -> None:
-    """A CPU triple on a node with two GPUs."""
     (made,) = workers(cluster, "[1,2]", "-wn2", "-pplain")
     assert (made["gpus"], made["seen"], made["daemons"]) == ([None, None], [{}, {}], 0)

@@ -1,4 +1,4 @@
-"""What a user sees of his nodes through srun, on a real cluster: one step a node, nothing taken, nobody else's."""
+"""A user's view of his nodes through srun, on a real cluster: one step a node, nothing taken, only his own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ try:
 except SlurmShareError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
-"""Looks again and again, and leaves the newest survey in a file: what `llload --watch` does, without the screen."""
+"""Reads again and again and leaves the newest survey in a file, as `llload --watch` does without the screen."""
 FOREVER = 100_000
 
 
@@ -75,39 +75,32 @@ class View:
         self.user = user
 
     def now(self) -> Survey:
-        """The newest survey."""
         self.wait(lambda: (self.folder / "now").exists())
         return msgspec.json.decode((self.folder / "now").read_bytes(), type=Survey)
 
     def looks(self) -> int:
-        """How many there have been."""
         return (self.folder / "all").stat().st_size
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Until it is so."""
         wait_for(condition, lambda: (self.cluster.home / self.user / "view.out").read_text())
 
     def wait_for_node(self, name: str, condition: Callable[[NodeLoad], bool]) -> None:
-        """Until a look has the node like that."""
-
         def seen() -> bool:
             return any(node.name == name and condition(node) for node in self.now().nodes)
 
         wait_for(seen, lambda: str([(node.name, node.why, tasks_of(node)) for node in self.now().nodes]))
 
     def kill(self) -> None:
-        """kill -9: nobody cleans up."""
         self.cluster.exec("login", ["kill", "-9", str(self.pid)], check=True)
 
 
 def wait_for(condition: Callable[[], bool], why: Callable[[], str] = str) -> None:
-    """Until it is so."""
     process.wait_until(condition, "what was waited for", PATIENCE_S, every_s=0.1, why=why)
 
 
 @pytest.fixture(autouse=True)
 def scene(cluster: Cluster) -> Iterator[None]:
-    """The program in both homes; jobs and views of a test end with it."""
+    """Put the program into both homes; end the jobs and views of each test."""
     for user in ("alice", "bob"):
         (cluster.home / user / "view.py").write_text(VIEW)
     yield
@@ -116,12 +109,12 @@ def scene(cluster: Cluster) -> Iterator[None]:
 
 
 def tasks_of(node: NodeLoad) -> list[ProcessLoad]:
-    """The jobs' own programs on GPUs; a share has MPS servers beside them."""
+    """Return the jobs' own programs on GPUs, without MPS servers."""
     return [one for one in node.snapshot.processes if one.job is not None] if node.snapshot is not None else []
 
 
 def our_steps(cluster: Cluster) -> dict[str, str]:
-    """Steps that were started to look: id -> nodes."""
+    """Return the steps that collectors started: ID -> nodes."""
     said = cluster.exec("ctl", ["scontrol", "-o", "show", "step"]).stdout.splitlines()
     found = {}
     for line in said:
@@ -132,19 +125,18 @@ def our_steps(cluster: Cluster) -> dict[str, str]:
 
 
 def questions_of(cluster: Cluster, user: str) -> int:
-    """RPCs that slurmctld has had from a user."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
     found = re.search(rf"^\s*{user}\s*\(\s*\d+\)\s+count:(\d+)", said, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def signal_controller(cluster: Cluster, name: str) -> None:
-    """By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmctld-wlm."""
+    """Signal slurmctld by its PID file: after `scontrol reconfigure` it may be called slurmctld-wlm."""
     cluster.exec("ctl", ["bash", "-c", f"kill -{name} $(cat /run/slurm/slurmctld.pid)"], check=True)
 
 
 def once(cluster: Cluster, who: str, **words: Any) -> tuple[int, str, Survey | None]:
-    """One look that ends: (exit code, what it said, the survey)."""
+    """Run one survey; return (exit code, output, the survey)."""
     (cluster.home / who / "view" / "now").unlink(missing_ok=True)
     done = cluster.as_user(who, [PYTHON, "-I", "view.py", json.dumps(words)], timeout=60)
     file = cluster.home / who / "view" / "now"
@@ -228,7 +220,7 @@ def test_a_user_s_nodes_through_srun(cluster: Cluster) -> None:
 
 
 def test_jobs_that_pause_and_end_and_a_controller_that_hangs(cluster: Cluster) -> None:
-    """What is shown of a node is said honestly in each case, and comes back by itself."""
+    """Each case is reported for the node, and the figures come back by themselves."""
     job = cluster.sbatch("alice", f"srun --gres=gpu:1 {TASK}", "-pplain", "-wn2,n3", "-N2", "-n2", "--gres=gpu:1")
     cluster.wait_running(job)
     view = View(cluster, "alice", refresh_s=0.5, silence_s=2)

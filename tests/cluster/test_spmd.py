@@ -1,4 +1,4 @@
-"""`llsub --spmd` on a real cluster: ranks of two nodes that send messages, what ends them, and what is left then."""
+"""`llsub --spmd` on a real cluster: ranks on two nodes that send messages, how they end, and what is left."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ STAY = HEAD + "comm.barrier()\nprint('together', flush=True)\ntime.sleep(3600 * 
 
 @pytest.fixture(scope="module")
 def site(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster of two nodes, whose users have NumPy and our package for their own Python, as `pip install --user`
-    puts them."""
+    """Yield a cluster of two nodes whose users have NumPy and our package in their own Python, as after `pip install
+    --user`."""
     if "python" in WITHOUT:
         pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
     with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra=CONF, without=WITHOUT) as made:
@@ -58,7 +58,7 @@ def site(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def numpy_wheels(version: str) -> list[Path]:
-    """NumPy for the Python of the cluster's users, fetched once."""
+    """Fetch NumPy for the Python of the cluster's users, once."""
     folder = paths.cache() / f"numpy-{version}"
     if not list(folder.glob("*.whl")):
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,22 +86,20 @@ class Ranks(Submitted):
         self.job = int(found[1])
 
     def rank_log(self, rank: int) -> str:
-        """What a rank printed."""
         return self.read(f"p*/prog.py.log.{rank}")
 
     def are_all(self, word: str, count: int) -> bool:
-        """Whether so many ranks have printed the word."""
+        """Return whether so many ranks have printed the word."""
         return self.read("p*/prog.py.log.*").count(word) == count
 
     def rank_pid(self, node: str, rank: int) -> int:
-        """A rank's process on its node."""
         find = f"grep -lz '^LLSUB_RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3"
         pids = set(map(int, self.cluster.exec(node, ["/bin/bash", "-c", find]).stdout.split()))
         return next(pid for pid in processes(self.cluster, node, "slurm_share.spmd .*prog.py") if pid in pids)
 
 
 def traces(cluster: Cluster) -> dict[str, str]:
-    """What runs may leave on the nodes: files of users, and sockets without a file."""
+    """Return what runs may leave on the nodes: files of users, and sockets without a file."""
     # A launcher that was killed cannot remove the folder in which its tasks wrote their progress.
     look = (
         "ls -A /tmp /dev/shm | grep -v '^slurm-share-[0-9]*$'; grep -ao '@slurm-share[^ ]*' /proc/net/unix; "
@@ -111,7 +109,7 @@ def traces(cluster: Cluster) -> dict[str, str]:
 
 
 def check_nothing_is_left(made: Ranks, before: dict[str, str]) -> None:
-    """No file, socket or process on the nodes, and no key."""
+    """Check that no file, socket, process or key is left on the nodes."""
     process.wait_until(lambda: traces(made.cluster) == before, "nothing left of the ranks", 30, every_s=0.5,
                        why=lambda: f"{traces(made.cluster)}, and before: {before}")  # fmt: skip
     assert made.cluster.as_user(made.user, f"ls {made.folder}/rendezvous").returncode != 0
@@ -137,7 +135,6 @@ def test_ranks_on_two_nodes_send_and_sum(site: Cluster) -> None:
 
 
 def test_eight_ranks_on_two_gpus_sum(site: Cluster) -> None:
-    """Each has its slot of the share, and a GPU that three others have too."""
     text = HEAD + (
         "mine = (os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_SHARE_SLOT'])\n"
         "print('all', comm.allgather(mine), flush=True)\n"
@@ -172,7 +169,6 @@ def test_a_killed_rank_ends_the_run_on_both_nodes(site: Cluster) -> None:
 
 
 def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
-    """A ring of receives: each rank learns who waits for whom."""
     text = HEAD + "comm.recv((comm.rank + 1) % comm.size, 'x')\n"
     made = Ranks(site, text, "[2,2,1]")
     assert made.wait() == "FAILED", made.log()
@@ -182,7 +178,6 @@ def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
 
 
 def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
-    """By llsub --watch, from both nodes' files."""
     made = Ranks(site, HEAD + "if comm.rank:\n    comm.recv(0, 'x')\nelse:\n    time.sleep(3600)\n", "[2,1,1]")
     made.wait_for(lambda: "(0, 'x')" in made.read("p*/waits.json"))
     watch = f"cd {made.home} && timeout 5 llsub --watch LLSUB.1"
@@ -193,8 +188,8 @@ def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
 
 @pytest.mark.parametrize("who", ["launcher", "rendezvous"])
 def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> None:
-    """Of a launcher: its node is lost to the other one, whose ranks are told. Of the rendezvous process alone: the run
-    goes on to its end."""
+    """A launcher is killed: the other node's ranks are told that its node is lost. The rendezvous process is killed:
+    the run goes on to its end."""
     before = traces(site)
     text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
     text += "time.sleep(5)\n" if who == "rendezvous" else "time.sleep(3600 * comm.rank)\ncomm.barrier()\n"
@@ -217,14 +212,13 @@ def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> Non
 
 
 def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
-    """The two processes of a launcher, of which one is the other's parent."""
+    """Return the two processes of a launcher, parent and child."""
     pids = processes(cluster, node, "cli.main launch /home")
     parents = {pid: int(cluster.exec(node, ["ps", "-o", "ppid=", "-p", str(pid)]).stdout) for pid in pids}
     return next((parent, pid) for pid, parent in parents.items() if parent in pids)
 
 
 def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
-    """Its power is cut; they know after LOST_S, long before Slurm does."""
     made = Ranks(site, STAY, "[2,2,1]")
     made.wait_for(lambda: made.are_all("together", 4))
     began = time.monotonic()
@@ -275,7 +269,6 @@ for name in sorted(set(re.findall("@(slurm-share[^ \\n]*)", text))):
 
 
 def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None:
-    """What its ranks did before counts no more."""
     text = HEAD + (
         "first = not os.path.exists('begun')\n"
         "comm.barrier()\n"

@@ -1,4 +1,4 @@
-"""More steps at once than there are slots, on real daemons: who waits, in which order, and what is not lost unseen."""
+"""More steps at once than slots, on real daemons: who waits, in which order, and that no step is lost unreported."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ queued() {{ until waits $1; do sleep .02; done; }}
 rm -rf go.*
 until_file() {{ echo "until [ -e go.$1 ]; do sleep .02; done"; }}
 """
-"""What the scripts use: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
+"""Shell functions of the scripts: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
 FAILED = f"ExitCode={names.EXIT_REFUSED}:0"
 LOSS = (
     "slurm-share: a task of this job was refused and did not run, as said above: the job ends with exit code "
     f"{names.EXIT_REFUSED}\n"
 )
 SLURMD = r"(\[\S+\] error: \*\*\* JOB \d+ ON \S+ FAILED \(non-zero exit code or other failure mode\) \*\*\*\n)?"
-"""What slurmd itself adds to the output of a job that failed while one of its steps was still being ended."""
+"""The line that slurmd adds to the output of a job that failed while one of its steps was still ending."""
 STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "100"))
-"""How many steps go through eight slots. A thousand were run by hand; each takes a twentieth of a second and more."""
+"""How many steps go through eight slots. Each takes a twentieth of a second and more; a thousand were run once."""
 
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it."""
+    """Check after each test that no node is drained."""
     yield
     cluster.cancel_all()
     cluster.settle()
@@ -46,7 +46,7 @@ def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
 
 
 def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tuple[str, str]:
-    """The state and the output of a job of alice's."""
+    """Run a job of alice's; return its state and output."""
     job = cluster.sbatch("alice", f"{TOOLS}{script}", *options)
     state = cluster.wait(job, timeout)
     if state == "FAILED":
@@ -55,7 +55,6 @@ def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tupl
 
 
 def lines(output: str) -> list[str]:
-    """What the tasks said, in order."""
     return re.findall(r"^ran (\S+)", output, re.MULTILINE)
 
 
@@ -91,8 +90,8 @@ def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
-    """Whoever writes --immediate looks at srun's exit code. A --slot-wait that is over fails a job that does not look.
-    What wants no slot never waits, and what can never be had is refused at once."""
+    """With --immediate srun's exit code reports it. A --slot-wait that is over fails a job that ignores it. A step
+    without a slot never waits, and one that can never get its slots is refused at once."""
     script = """srun -n4 bash -c "$(until_file last)" & taken 4
         for no in --gres=none --share-gpu=off; do srun -n1 $no echo ran $no; done
         SLURM_SHARE_SLOT=none srun -n1 echo ran none
@@ -119,7 +118,8 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
-    """Elsewhere it cannot see the slots: the refusal has the lines that work, and the job does not end COMPLETED."""
+    """On another node it cannot see the slots: the refusal has the lines that work, and the job does not end
+    COMPLETED."""
     task = "echo ran $SLURM_STEP_ID; touch up.$SLURM_STEP_ID; until [ -e go.on ]; do sleep .02; done"
     step = f"srun -Q -n1 -w NODE bash -c '{task}'"
     both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"
@@ -140,7 +140,6 @@ def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> N
 
 
 def test_srun_on_the_login_host_is_told_where_steps_wait(cluster: Cluster) -> None:
-    """It sees no slot of the node, and has no script whose result it could be."""
     script = """rm -f go.login up.*
         srun -Q -n2 bash -c 'touch up.$SLURM_PROCID; until [ -e go.login ]; do sleep .02; done' &
         until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done
@@ -165,7 +164,6 @@ def test_a_step_in_a_task_does_not_wait_for_that_tasks_own_step(cluster: Cluster
 
 
 def test_many_steps_go_through_eight_slots_each_once(cluster: Cluster) -> None:
-    """And no two of them have the same slot at the same time."""
     step = "mkdir slot.$SLURM_SHARE_SLOT || echo clash; echo ran {}; rmdir slot.$SLURM_SHARE_SLOT"
     script = f"rm -rf slot.*; seq {STEPS} | xargs -P16 -I{{}} srun -Q -n1 bash -c '{step}'; echo xargs=$?"
     state, output = run(cluster, script, "-wn2", "--share-gpu=4", timeout=60 + STEPS)

@@ -1,4 +1,4 @@
-"""llsub and its launchers on real clusters: who runs where, what is recorded, what is left when something breaks."""
+"""llsub and its launchers on real clusters: where tasks run, what is recorded, what is left after a failure."""
 
 from __future__ import annotations
 
@@ -48,19 +48,16 @@ class Submitted:
 
     @property
     def folder(self) -> str:
-        """The run's."""
         return f"{self.home}/LLSUB.1"
 
     def read(self, pattern: str) -> str:
-        """What files of the run's folder hold, one after another."""
+        """Return the contents of files in the run's folder, one after another."""
         return self.cluster.as_user(self.user, f"cat {self.folder}/{pattern} 2>/dev/null").stdout
 
     def wait(self, timeout: float = 90) -> str:
-        """Until the job is over; its state."""
         return self.cluster.wait(self.job, timeout)
 
     def ranks(self) -> dict[int, dict[str, str]]:
-        """What each rank of SHOW printed."""
         found = {}
         for line in self.read("p*/task.sh.log.*").splitlines():
             if line.startswith("rank="):
@@ -69,38 +66,33 @@ class Submitted:
         return found
 
     def attempts(self) -> dict[int, list]:
-        """task -> its attempts."""
         found: dict[int, list] = {}
         for ended in run_folder.parse_results(self.read("p*/results.jsonl").encode()):
             found.setdefault(ended.task, []).append(ended)
         return {task: sorted(tried, key=lambda one: one.started) for task, tried in found.items()}
 
     def summary(self) -> dict:
-        """summary.json."""
         return json.loads(self.read("summary.json"))
 
     def log(self) -> str:
-        """What the launchers and the script said."""
         return self.read("llsub-triple-mode-launch.log-*")
 
     def resume(self) -> None:
-        """llsub --resume; the new job."""
         self.said = self.cluster.as_user(self.user, f"cd {self.home} && llsub --resume LLSUB.1", timeout=60)
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
         self.job = int(found[1])
 
     def effects(self) -> Counter:
-        """How often each task came to its end, by its own word in the file `effects`."""
+        """Return how often each task wrote that it ended, from the file `effects`."""
         return Counter(map(int, self.cluster.as_user(self.user, f"cat {self.home}/effects").stdout.split()))
 
     def wait_for(self, what, timeout: float = PATIENCE_S) -> None:
-        """Until `what` is true."""
         process.wait_until(what, "what was waited for", timeout, every_s=0.1, why=lambda: f"the log: {self.log()}")
 
 
 def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
-    """Pids of a node's processes whose command line matches."""
+    """Return PIDs of a node's processes whose command line matches."""
     return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
 
 
@@ -108,7 +100,7 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"bare-{name}")) for name in RELEASES]
 )
 def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose administrators have installed nothing but the commands: no plugin, no hooks. n3 has no GPU."""
+    """Yield a cluster with our commands only: no plugin, no hooks. n3 has no GPU."""
     release = request.param
     extra = (
         "Prolog=/usr/bin/true\nEpilog=/usr/bin/true\n"
@@ -125,7 +117,6 @@ def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 
 def check_sixteen(made: Submitted, gpus: int) -> dict[int, dict[str, str]]:
-    """What holds with and without a plan."""
     ranks = made.ranks()
     assert sorted(ranks) == list(range(16)), made.log()
     for words in ranks.values():
@@ -243,12 +234,11 @@ def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Clus
 
 
 LENET = "#!/bin/bash\nexec simgpu-task --memory 2400M --load 15 --seconds 6\n"
-"""A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with its fellows."""
+"""A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with the other tasks."""
 
 
 @pytest.fixture
 def two_small_gpus(cluster: Cluster) -> Iterator[None]:
-    """n2's GPUs with 32 GiB, as in the paper."""
     before = cluster.exec("n2", ["sed", "-n", "s/^memory_mib=//p", "/run/simgpu/gpu0"], check=True).stdout.strip()
 
     def make(size: str) -> None:
@@ -304,7 +294,7 @@ def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
 
 
 def work(cluster: Cluster, *words: str, seconds: str = "0.2") -> Submitted:
-    """A dynamic run whose tasks write down that they came to their end, as their last deed."""
+    """Start a dynamic run whose tasks write as their last action that they ended."""
     text = f'#!/bin/bash\nsleep {seconds}\necho $LLSUB_TASK >>"$(dirname "$LLSUB_DIR")"/effects\n'
     return Submitted(cluster, text, *words)
 
@@ -362,7 +352,6 @@ def test_guard_and_loop_killed_together(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
-    """The tasks do not notice; slurmd comes back, and the job ends well."""
     made = work(cluster, "[1,2,1]", "--ntasks", "40", "--options=-w n2")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 5)
     # By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmd-wlm.
@@ -416,7 +405,7 @@ def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> 
 
 @pytest.mark.release
 def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster) -> None:
-    """What became of it stands in the log; "no task took a share; start the program with srun or llsub" is no help."""
+    """The log says what became of it, and does not advise to start the program with srun or llsub."""
     made = Submitted(cluster, SHOW, "[1,8,1]", "--options=-w n2 --hold")
     cluster.as_user("alice", f"echo >{made.folder}/run.json && scontrol release {made.job}", check=True)
     assert made.wait() == "FAILED"
@@ -426,7 +415,6 @@ def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster
 
 @pytest.mark.release
 def test_scancel(cluster: Cluster) -> None:
-    """Nothing runs on, what is done is written down, the log names the rest."""
     made = work(cluster, "[2,2,1]", "--ntasks", "100")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
     cluster.as_user("alice", ["scancel", str(made.job)], check=True)
@@ -496,7 +484,6 @@ def test_an_mps_daemon_that_dies(cluster: Cluster) -> None:
 
 
 def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
-    """bob can neither resume alice's run nor end her job; he gets a sentence."""
     made = Submitted(cluster, "#!/bin/bash\nsleep 5\n", "[1,2,1]", "--options=-w n2")
     said = cluster.as_user("bob", f"llsub --resume {made.folder}")
     assert said.returncode in (1, 2)
@@ -508,23 +495,23 @@ def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
 
 
 def test_watching_a_run_whose_node_loses_power(cluster: Cluster) -> None:
-    """What the launcher last wrote stays where it is; that nothing runs any more is Slurm's to say, and its reason."""
+    """The launcher's last figures stay; Slurm's state and reason show that nothing runs any more."""
     made = Submitted(cluster, "#!/bin/bash\nsleep 600\n", "[1,2,1]", "--options=-w n3 --requeue")
     watch = f"(cd {made.home} && exec script -qfc 'llsub --watch LLSUB.1' watched) >/dev/null 2>&1 </dev/null & echo $!"
     watcher = cluster.as_user("alice", watch, check=True).stdout.strip()
 
-    def said() -> str:
+    def output_of() -> str:
         return cluster.as_user("alice", f"tail -c 4000 {made.home}/watched | tr '\\r' '\\n'").stdout
 
     try:
-        made.wait_for(lambda: "2 running" in said())
+        made.wait_for(lambda: "2 running" in output_of())
         cluster.kill("n3")
         cluster.exec("ctl", ["scontrol", "update", "node=n3", "state=down", "reason=power"], check=True)
-        made.wait_for(lambda: f"job {made.job}: pending (" in said())
-        last = said().strip().splitlines()[-1]
+        made.wait_for(lambda: f"job {made.job}: pending (" in output_of())
+        last = output_of().strip().splitlines()[-1]
         assert re.search(r"pending \([A-Za-z]+\), requeued.*; 0 of 2 done, 2 left", last), last
         cluster.exec("ctl", ["scontrol", "hold", str(made.job)], check=True)
-        made.wait_for(lambda: f"scontrol release {made.job} lets it start" in said())
+        made.wait_for(lambda: f"scontrol release {made.job} lets it start" in output_of())
     finally:
         cluster.exec("ctl", ["scancel", str(made.job)])
         cluster.exec("login", ["kill", watcher])

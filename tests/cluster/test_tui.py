@@ -1,9 +1,8 @@
-"""llload-tui in a terminal on a real cluster: what stands on its screen is what Slurm says, and its keys do what they
-say they do, to alice's own work and to nobody else's.
+"""llload-tui in a terminal on a real cluster: its screen shows what Slurm reports, and its keys act on alice's work
+only.
 
 alice has a shared job with eight tasks on n2 and one with two tasks on n3, bob has one on n1. olga is an operator of
-the agents and nobody to Slurm. The scene is one, and the tests come in their order: what they cancel and signal is
-gone.
+the agents without rights in Slurm. The tests share one scene and run in order: what they cancel is gone.
 """
 
 from __future__ import annotations
@@ -45,42 +44,39 @@ class Scene:
     short: int
     bobs: int
     alice: Terminal
-    """Her dashboard, with `srun`, where she may do everything."""
+    """alice's dashboard, with `srun`, where she may do everything."""
     reader: Terminal
-    """Hers as well, --readonly and without colours."""
+    """alice's second one, --readonly and without colours."""
     olga: Terminal
-    """Everybody's, from the agents."""
+    """The dashboard of all users, from the agents."""
 
     def as_alice(self, *argv: str) -> str:
-        """What a program says to her."""
         return self.cluster.as_user("alice", argv, check=True).stdout
 
     def squeue(self) -> dict[int, list[str]]:
-        """Her jobs, as Slurm says: user, name, state, number of nodes, nodes."""
+        """Return her jobs from squeue: user, name, state, number of nodes, nodes."""
         said = self.as_alice("squeue", "-h", "--me", "-o", "%i %u %j %t %D %R")
         return {int(words[0]): words[1:] for words in map(str.split, said.splitlines())}
 
     def survey(self) -> Any:
-        """What llload says of her nodes."""
         return json.loads(self.as_alice("llload", "--json"))
 
     def steps(self) -> list[str]:
-        """Steps in which somebody looks at her jobs."""
+        """Return the steps of collectors in her jobs."""
         return [line.split()[0] for line in self.as_alice(*STEPS).splitlines() if line.endswith(" llload")]
 
 
 def inside(cluster: Cluster, *words: str) -> list[str]:
-    """The command that runs something on the cluster, in whatever terminal it is started in."""
+    """Return the command that runs something on the cluster from any terminal."""
     return [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster"), "--name", cluster.name, *words]
 
 
 def as_alice(cluster: Cluster, *argv: str) -> list[str]:
-    """On the login host."""
     return inside(cluster, "as", "alice", "--", *argv)
 
 
 def as_olga(cluster: Cluster, *argv: str) -> list[str]:
-    """On the login host; its set-up has no home for her."""
+    """Run a program as olga on the login host, where she has no home."""
     become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups"]
     return inside(cluster, "exec", "login", "--", *become, "env", "HOME=/tmp", "USER=olga", "LOGNAME=olga", *argv)
 
@@ -89,7 +85,7 @@ def as_olga(cluster: Cluster, *argv: str) -> list[str]:
 def scene(
     request: pytest.FixtureRequest, can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """Three jobs and three dashboards, all of them on the screen."""
+    """Start three jobs and three dashboards, and wait until all are on the screen."""
     release = request.param
     with (
         Cluster.up(name_for("tui" + release), release, agents=True, without=WITHOUT) as cluster,
@@ -122,15 +118,14 @@ def scene(
         cluster.cancel_all()
 
 
-def crumbs(terminal: Terminal) -> str:
-    """The line that says where one is, without what is simulated and the tabs."""
+def path_line(terminal: Terminal) -> str:
+    """Return the line that shows the current page, without the note on simulation and the tabs."""
     return next((line.strip() for line in terminal.lines[1:4] if not re.match(r" *(1 Nodes|SIMULATED)", line)), "")
 
 
 def goes_to(terminal: Terminal, key: str, where: str) -> None:
-    """Press a key, and be there."""
     terminal.press(key)
-    terminal.until(lambda: crumbs(terminal) == where, f"{where!r}, it is at {crumbs(terminal)!r}")
+    terminal.until(lambda: path_line(terminal) == where, f"{where!r}, it is at {path_line(terminal)!r}")
 
 
 def yes(terminal: Terminal, done: str) -> None:
@@ -143,7 +138,6 @@ def yes(terminal: Terminal, done: str) -> None:
 
 
 def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
-    """Jobs, nodes, users, GPUs and their memory, as printed; and nothing of bob's."""
     queue, survey, screen = scene.squeue(), scene.survey(), scene.alice
     assert set(queue) == {scene.sweep, scene.short}
     measured = {job["job"]: job for node in survey["nodes"] for job in node["snapshot"]["jobs"]}
@@ -186,7 +180,6 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
 
 
 def test_an_operator_sees_everybody(scene: Scene) -> None:
-    """All three nodes, whose they are, from the agents."""
     scene.olga.shows("3 of 3 nodes answered", "  agent  ")
     scene.olga.row(str(scene.bobs), "bob", "bobs", "R")
     goes_to(scene.olga, "1", "Nodes")
@@ -195,7 +188,6 @@ def test_an_operator_sees_everybody(scene: Scene) -> None:
 
 
 def test_enter_goes_from_a_user_to_a_process_and_escape_comes_back(scene: Scene) -> None:
-    """User, job, node, GPU, process: each is a page of its own, and says where it is."""
     screen = scene.alice
     goes_to(screen, "2", "Users")
     of_job = f"Users > alice > {scene.sweep} sweep"
@@ -207,10 +199,10 @@ def test_enter_goes_from_a_user_to_a_process_and_escape_comes_back(scene: Scene)
         (["Enter"], f"{of_job} > n2 > GPU 0 > ", "simgpu-task"),
     ):
         screen.press(*keys)
-        screen.until(lambda where=where: crumbs(screen).startswith(where), where)  # type: ignore[misc]
+        screen.until(lambda where=where: path_line(screen).startswith(where), where)  # type: ignore[misc]
         screen.shows(shows)
-    pid = re.search(r"GPU 0 > .*?(\d+)$", crumbs(screen))
-    assert pid, crumbs(screen)
+    pid = re.search(r"GPU 0 > .*?(\d+)$", path_line(screen))
+    assert pid, path_line(screen)
     tasks = [one for node in scene.survey()["nodes"] for one in node["snapshot"]["processes"]]
     assert int(pid[1]) in {one["pid"] for one in tasks if one["job"] == scene.sweep}
     for where in (f"{of_job} > n2 > GPU 0", f"{of_job} > n2", of_job, "Users > alice", "Users"):
@@ -248,7 +240,6 @@ def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Sc
 
 
 def tasks_of(scene: Scene, job: int) -> list[Any]:
-    """Its processes on GPUs, as llload says."""
     return [
         one
         for node in scene.survey()["nodes"]
@@ -299,7 +290,6 @@ def test_x_cancels_a_job_after_a_question_and_nobody_else_s(scene: Scene) -> Non
 
 
 def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
-    """An agent; a step; the feed process."""
     screen, n1 = scene.olga, Node(scene.cluster, "n1")
     goes_to(screen, "1", "Nodes")
     n1.run("pkill", "-u", "slurm-share")
@@ -322,7 +312,6 @@ def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
 
 
 def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
-    """Something of use stays, and all of it comes back."""
     screen = scene.alice
     goes_to(screen, "1", "Nodes")
     screen.resize(20, 5)

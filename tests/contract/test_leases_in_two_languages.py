@@ -1,5 +1,6 @@
-"""slurmstepd (C) and the node launcher (Python) lease slots of the same job: neither takes what the other has, both
-choose alike, and each reads what the other wrote."""
+"""slurmstepd (C) and the node launcher (Python) lease slots of one job: neither takes the other's, and each reads what
+the other wrote.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,6 @@ SLOTS, GPUS = 8, ("a", "b") * 4
 
 @pytest.fixture(scope="module")
 def program(c_program):
-    """The C side as a small program."""
     return c_program("lease_verdict")
 
 
@@ -39,7 +39,7 @@ def new_folder(folder, slots):
 
 @contextmanager
 def c_step(program, folder, tasks, *, slots=SLOTS, gpus=2, pid=0):
-    """A step that holds its slots meanwhile: the numbers of those."""
+    """Hold the slots of a step in C; yield their numbers."""
     step = subprocess.Popen(
         [program, folder, str(slots), str(gpus), str(tasks), str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -50,7 +50,6 @@ def c_step(program, folder, tasks, *, slots=SLOTS, gpus=2, pid=0):
 
 
 def test_a_launcher_takes_what_a_step_has_left(program, folder):
-    """And finds the rest when the step has given it back."""
     launcher = Leases(folder, GPUS)
     with c_step(program, folder, 3) as (theirs, _):
         assert theirs == (0, 1, 2)
@@ -60,7 +59,6 @@ def test_a_launcher_takes_what_a_step_has_left(program, folder):
 
 
 def test_a_step_takes_what_a_launcher_has_left(program, folder):
-    """The other way round."""
     launcher = Leases(folder, GPUS)
     assert launcher.take(5) == (0, 1, 2, 3, 4)
     with c_step(program, folder, 8) as (theirs, _):
@@ -71,7 +69,6 @@ def test_a_step_takes_what_a_launcher_has_left(program, folder):
 
 
 def test_each_honours_the_living_task_of_the_others_dead_holder(program, folder):
-    """A slurmstepd that was killed, then a launcher."""
     with c_step(program, folder, 1, pid=os.getpid()) as (theirs, step):
         assert theirs == (0,)
         step.kill()
@@ -92,7 +89,7 @@ def test_each_honours_the_living_task_of_the_others_dead_holder(program, folder)
 
 @contextmanager
 def promise(program, folder, wanted, *, step=None, slots=SLOTS):
-    """An srun that was promised slots, for its step where that has a number: what it said."""
+    """Run an srun that was promised slots, for a step if that has a number; return its output."""
     srun = subprocess.Popen(
         [program, folder, str(slots), "wait", str(wanted), "-1" if step is None else str(step)],
         stdin=subprocess.PIPE,
@@ -126,7 +123,6 @@ def test_a_launcher_leaves_what_an_srun_was_promised(program, folder):
 
 
 def test_a_launcher_that_gives_back_wakes_who_waits(program, folder):
-    """The queue's file gets another time, which inotify(7) tells."""
     launcher = Leases(folder, GPUS)
     launcher.take(1)
     os.utime(folder / names.SLOTS_QUEUE, (0, 0))
@@ -135,7 +131,6 @@ def test_a_launcher_that_gives_back_wakes_who_waits(program, folder):
 
 
 def test_without_a_queue_nothing_is_promised(folder):
-    """A job whose Prolog was of an older release has none."""
     (folder / names.SLOTS_QUEUE).unlink()
     launcher = Leases(folder, GPUS)
     assert launcher.take(8) == tuple(range(8))
@@ -145,7 +140,6 @@ def test_without_a_queue_nothing_is_promised(folder):
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_both_choose_alike(program, data):
-    """Any number of GPUs and slots, any of them taken."""
     gpus = data.draw(st.integers(1, 4))
     slots = data.draw(st.integers(1, 12))
     taken = data.draw(st.sets(st.integers(0, slots - 1)))

@@ -36,14 +36,14 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass
 class Program:
-    """A control program, and what starts a client of it."""
+    """A control program, and how to start a client of it."""
 
     path: str
     driver: int
-    """Major number of the driver release whose manners it has."""
+    """Major number of the driver release whose behaviour it has."""
     environ: Mapping[str, str]
     client: Sequence[str]
-    """A program on the GPU that says one line when it has memory there, and goes on for a minute."""
+    """A program on the GPU that prints a line when it has memory there, and runs for a minute."""
     gpu: str | None = None
     """UUID to use; None: as the environment has it."""
 
@@ -73,7 +73,7 @@ class Mps:
     def run(
         self, *arguments: str, text: str = "", uid: int | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
+        """Return exit code, standard output and standard error."""
         who = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
         done = subprocess.run(
             [self.program.path, *arguments],
@@ -88,14 +88,13 @@ class Mps:
         return done.returncode, done.stdout, done.stderr
 
     def say(self, command: str, **how: object) -> tuple[int, str, str]:
-        """One command through the front end."""
         return self.run(text=f"{command}\n", **how)  # type: ignore[arg-type]
 
     def answer(self, command: str) -> str:
         return self.say(command)[1]
 
     def holder(self) -> int | None:
-        """Who holds the lock, from /proc/locks: a witness other than the F_GETLK that our own code asks."""
+        """Return the holder of the lock from /proc/locks, independent of our F_GETLK."""
         inode = Path(self.pipe, "control_lock").stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
@@ -110,7 +109,6 @@ class Mps:
         return stat.S_IFMT(os.lstat(f"{self.pipe}/{name}").st_mode)
 
     def start_server(self) -> str:
-        """A server that takes clients; its pid."""
         uid = os.getuid()
         assert self.say(f"start_server -uid {uid}") == DONE
         self.wait(lambda: self.answer("get_server_list") != "")
@@ -120,7 +118,6 @@ class Mps:
         return server
 
     def start_client(self, **environ: str) -> subprocess.Popen[str]:
-        """A client that holds memory on the GPU."""
         child = subprocess.Popen(
             self.program.client,
             env=self.environ(environ),
@@ -164,7 +161,7 @@ class Mps:
 
 @pytest.fixture(params=["535", "550", "590"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """The stand-in, in the manners of one release."""
+    """Return the stand-in, which behaves as one release."""
     folder = tempfile.mkdtemp(prefix="mps", dir="/tmp")
     Path(folder).chmod(0o755)
     state = f"{folder}/state"
@@ -180,7 +177,7 @@ def program(request: pytest.FixtureRequest) -> Iterator[Program]:
 
 @pytest.fixture
 def mps(program: Program) -> Iterator[Mps]:
-    """Folders with a short path, since 87 bytes have to reach."""
+    """Return folders with a short path: a socket's path has at most 87 bytes here."""
     home = tempfile.mkdtemp(prefix="m", dir="/tmp")
     Path(home).chmod(0o755)
     found = Mps(program, home)
@@ -190,7 +187,6 @@ def mps(program: Program) -> Iterator[Mps]:
 
 @pytest.fixture
 def running(mps: Mps) -> Mps:
-    """With a daemon in them."""
     assert mps.run("-d") == DONE
     return mps
 
@@ -203,7 +199,6 @@ def test_a_front_end_without_a_daemon_says_so(mps: Mps) -> None:
 
 
 def test_a_daemon_starts_once(running: Mps) -> None:
-    """The second start fails and does not disturb the first."""
     first = running.holder()
     assert running.run("-d") == ALREADY
     assert first is not None
@@ -211,7 +206,6 @@ def test_a_daemon_starts_once(running: Mps) -> None:
 
 
 def test_files_and_modes(running: Mps) -> None:
-    """Open to everybody, but for what obeys the umask."""
     assert f"{stat.S_IMODE(Path(running.pipe).stat().st_mode):04o}" == "0777"
     names = ("control", "control_lock", "control_privileged", "log")
     assert [running.mode(name) for name in names] == ["0666", "0666", "0755", "0777"]
@@ -220,7 +214,6 @@ def test_files_and_modes(running: Mps) -> None:
 
 
 def test_the_pid_file_is_of_550(running: Mps) -> None:
-    """535 has none, so it proves nothing."""
     file = Path(running.pipe, "nvidia-cuda-mps-control.pid")
     assert (file.read_text() if file.exists() else None) == (
         str(running.holder()) if running.program.driver >= 550 else None
@@ -228,7 +221,6 @@ def test_the_pid_file_is_of_550(running: Mps) -> None:
 
 
 def test_the_daemon_leaves_its_starter(running: Mps) -> None:
-    """A session of its own, and nothing of the starter's on its standard streams."""
     daemon = running.holder()
     assert daemon is not None
     assert os.getsid(daemon) == daemon
@@ -271,7 +263,6 @@ def test_the_daemon_leaves_its_starter(running: Mps) -> None:
     ids=["empty", "percentage", "memory", "mistakes"],
 )
 def test_answers(running: Mps, dialogue: list[tuple[str, str]]) -> None:
-    """Right or wrong, done or not: the exit code is 0."""
     assert [(command, running.say(command)) for command, _ in dialogue] == [
         (command, (0, answer, "")) for command, answer in dialogue
     ]
@@ -291,7 +282,6 @@ def test_commands_on_one_input_are_answered_in_order(running: Mps) -> None:
 
 @root_only
 def test_what_another_user_may_do(running: Mps) -> None:
-    """Read always; set with 535, for it does not look who asks; quit never."""
     assert running.say("get_default_active_thread_percentage", uid=NOBODY) == (0, "100.0\n", "")
     assert running.say("set_default_active_thread_percentage 50", uid=NOBODY)[0] == 0
     new = running.program.driver >= 550
@@ -356,7 +346,6 @@ def test_a_log_folder_that_cannot_be_made_is_a_warning(mps: Mps) -> None:
 
 @pytest.mark.parametrize(("size", "code"), [(87, 0), (88, 1)])
 def test_a_pipe_directory_has_at_most_87_bytes(mps: Mps, size: int, code: int) -> None:
-    """Beyond, not a word is said."""
     long = f"{mps.home}/" + "p" * (size - len(mps.home) - 1)
     environ = {"CUDA_MPS_PIPE_DIRECTORY": long}
     assert mps.run("-d", environ=environ) == (code, "", "")
@@ -365,7 +354,6 @@ def test_a_pipe_directory_has_at_most_87_bytes(mps: Mps, size: int, code: int) -
 
 
 def test_anybodys_lock_keeps_a_daemon_from_starting(mps: Mps) -> None:
-    """`already running`, although there is none."""
     Path(mps.pipe).mkdir()
     with open(f"{mps.pipe}/control_lock", "w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
@@ -384,7 +372,6 @@ def test_a_server_serves_and_quit_ends_it(running: Mps) -> None:
 
 
 def test_a_client_is_listed_and_terminated(running: Mps) -> None:
-    """It ends by its own CUDA error; the server goes on."""
     server = running.start_server()
     client = running.start_client()
     assert running.answer(f"get_client_list {server}").split() == [str(client.pid)]
@@ -405,7 +392,6 @@ def test_a_servers_own_values_are_set_and_read(running: Mps) -> None:
 
 
 def test_a_default_memory_limit_holds_for_the_next_server(running: Mps) -> None:
-    """A client beyond it gets out of memory, alone."""
     running.say("set_default_device_pinned_mem_limit 0 1G")
     running.start_server()
     client = subprocess.run(
@@ -432,7 +418,7 @@ def test_quit_waits_for_clients(running: Mps) -> None:
 
 
 def _is_gone(pid: int) -> bool:
-    """No process, or one that nobody has waited for yet."""
+    """Return whether the process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:

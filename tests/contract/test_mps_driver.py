@@ -78,7 +78,7 @@ class Node:
         return file
 
     def client(self, place: MpsPlace, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        """A task on the GPU, as the owner, that has said its line."""
+        """Start a task on the GPU as the owner; return it when it has printed its line."""
         child = subprocess.Popen(
             [HOME / "simgpu-task", "--seconds", "60", *arguments],
             env={**control.environment(place), **environ},
@@ -93,7 +93,7 @@ class Node:
         return child
 
     def processes(self) -> list[reader.MpsProcess]:
-        """What of MPS runs with a pipe directory of this node."""
+        """Return the MPS processes with a pipe directory on this node."""
         return [one for one in reader.read_processes() if (one.pipe or "").startswith(str(self.home))]
 
     def close(self) -> None:
@@ -187,7 +187,6 @@ def test_a_healthy_daemon_is_joined_as_it_is(node: Node) -> None:
 
 
 def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
-    """And where the kernel lists no children, two."""
     place = node.place()
     started = actuator.start(place, soon())
     log = Path(place.logs, "control.log")
@@ -201,7 +200,6 @@ def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
 
 
 def test_several_gpus_start_at_once_each_with_its_own_outcome() -> None:
-    """A GPU that falls off does not keep the others."""
     node = Node(4)
     try:
         with (node.state / "gpu2").open("a") as file:
@@ -228,7 +226,6 @@ def test_several_gpus_start_at_once_each_with_its_own_outcome() -> None:
 
 
 def test_two_starts_at_the_same_time_make_one_daemon(node: Node) -> None:
-    """Two Prologs of one user; and an Epilog in between ends it whole."""
     outcomes = actuator.start_many([node.place()] * 6, soon())
     assert {type(one) for one in outcomes} == {MpsStarted}
     assert len({one.daemon.pid for one in outcomes if isinstance(one, MpsStarted)}) == 1
@@ -236,7 +233,6 @@ def test_two_starts_at_the_same_time_make_one_daemon(node: Node) -> None:
 
 
 def test_starts_and_stops_in_any_order_leave_nothing_half(node: Node) -> None:
-    """The user's folder and the lock files come and go under the feet of the others."""
     place = node.place()
     problems: list[BaseException] = []
 
@@ -263,7 +259,6 @@ def test_starts_and_stops_in_any_order_leave_nothing_half(node: Node) -> None:
 
 @root_only
 def test_two_users_have_two_daemons(node: Node) -> None:
-    """Neither reaches the other's."""
     anna, bert = node.place(0, ANNA), node.place(0, BERT)
     actuator.start_many([anna, bert], soon())
     thief = msgspec.structs.replace(anna, owner=BERT)
@@ -274,7 +269,6 @@ def test_two_users_have_two_daemons(node: Node) -> None:
 
 
 def test_defaults_are_there_before_the_first_server(node: Node) -> None:
-    """They would not reach one that already runs."""
     place = node.place()
     actuator.start(place, soon(), MpsDefaults(thread_percent=33.333, memory_mib=1024, client_priority=1))
     server = control.read_servers(place, soon())[0].pid
@@ -295,7 +289,6 @@ def test_defaults_are_there_before_the_first_server(node: Node) -> None:
 
 
 def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
-    """Without the lock 12 to 17 % of the calls are lost."""
     place = node.place()
     actuator.start(place, soon())
     answers: list[float] = []
@@ -313,7 +306,6 @@ def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
 
 
 def test_lost_answers_are_asked_for_again(node: Node) -> None:
-    """Exit code 0 and nothing said is neither `no servers` nor `done`."""
     place = node.place()
     actuator.start(place, soon())
     node.fault("mps_lose", "5")
@@ -341,7 +333,6 @@ def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
 
 @root_only
 def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
-    """The control program ends with 0."""
     place = node.place()
     actuator.start(place, soon())
     for folder in (Path(place.pipe), Path(place.pipe).parent):
@@ -351,7 +342,6 @@ def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
 
 
 def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
-    """It does so for health, and `stop` goes on to signals."""
     place = node.place()
     actuator.start(place, soon())
     idle = subprocess.Popen(
@@ -401,7 +391,6 @@ def test_a_start_that_hangs_is_over_in_time(node: Node) -> None:
 
 
 def test_a_quit_that_never_returns(node: Node) -> None:
-    """Half of the time for asking, then signals, and nothing is left."""
     place = node.place()
     actuator.start(place, soon())
     node.fault("mps_hang", "quit")
@@ -425,7 +414,6 @@ def test_a_daemon_and_server_that_ignore_sigterm(node: Node) -> None:
 
 
 def test_a_killed_daemon_leaves_a_server_behind(node: Node) -> None:
-    """It is found by its pipe directory and ended, by `stop` and by the next start."""
     place = node.place()
     for way in ("stop", "start"):
         started = actuator.start(place, soon())
@@ -445,7 +433,6 @@ def test_a_killed_daemon_leaves_a_server_behind(node: Node) -> None:
 
 
 def test_clients_are_told_before_the_daemon_goes(node: Node) -> None:
-    """They end by CUDA error 810, not by a vanished server."""
     place = node.place()
     actuator.start(place, soon())
     first, second = node.client(place), node.client(place)
@@ -457,7 +444,6 @@ def test_clients_are_told_before_the_daemon_goes(node: Node) -> None:
 
 
 def test_a_server_in_fault(node: Node) -> None:
-    """Its clients fail, new ones get 807; without clients a start replaces it."""
     place = node.place()
     old = actuator.start(place, soon())
     client = node.client(place)
@@ -478,7 +464,6 @@ def test_a_server_in_fault(node: Node) -> None:
 
 
 def test_a_server_that_does_not_start_is_known_before_any_task(node: Node) -> None:
-    """The reason is in the sentence, and the daemon is gone again."""
     place = node.place()
     node.fault("mps_fail")
     with pytest.raises(MpsServerError, match="no CUDA-capable device is detected"):
@@ -501,7 +486,6 @@ def test_a_slow_server_is_waited_for_until_the_deadline(node: Node) -> None:
 
 
 def test_a_program_that_is_not_there(node: Node) -> None:
-    """A node without MPS is an error of its own kind, before anything is made."""
     place = msgspec.structs.replace(node.place(), program="/usr/bin/no-such-mps-control")
     with pytest.raises(MpsMissingError, match="no-such-mps-control is missing"):
         actuator.start(place, soon())
@@ -537,7 +521,7 @@ def test_87_bytes_are_enough(node: Node) -> None:
 
 
 def hold_lock(place: MpsPlace, owner: Owner) -> subprocess.Popen[str]:
-    """A process of that user with a write lock on control_lock."""
+    """Start a process of that user that holds a write lock on control_lock."""
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); "
         "print('held', flush=True); time.sleep(60)"
@@ -554,7 +538,6 @@ def hold_lock(place: MpsPlace, owner: Owner) -> subprocess.Popen[str]:
 
 
 def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
-    """Named, never signalled, and a start gets round it with a fresh folder."""
     place = node.place()
     folders.make_parents(place)
     folders.make(place)
@@ -574,7 +557,6 @@ def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
 
 @root_only
 def test_a_daemon_of_another_user_in_our_place_is_left_alone(node: Node) -> None:
-    """Root's own, started by hand: not stopped, not hidden by a new folder."""
     place = node.place()
     actuator.start(msgspec.structs.replace(place, owner=Owner(0, 0)), soon())
     daemon = mp_processes.lock_holder(place)
@@ -584,7 +566,6 @@ def test_a_daemon_of_another_user_in_our_place_is_left_alone(node: Node) -> None
 
 
 def test_an_operators_own_daemon_is_seen_and_named(node: Node) -> None:
-    """Elsewhere, by other means: role, user and pipe directory."""
     other = node.home / "operator"
     other.mkdir()
     environ = {
@@ -603,7 +584,6 @@ def test_an_operators_own_daemon_is_seen_and_named(node: Node) -> None:
 
 @root_only
 def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
-    """Neither for the lock, nor for the logs, nor when all is removed."""
     place = node.place()
     actuator.start(place, soon())
     precious = node.home / "precious"
@@ -628,7 +608,6 @@ def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
 
 @root_only
 def test_a_users_maze_of_folders_is_removed(node: Node) -> None:
-    """Deeper than any recursion, and without his help."""
     place = node.place()
     folders.make_parents(place)
     folders.make(place)
@@ -685,7 +664,6 @@ def test_logs_that_have_grown_are_emptied_and_go_on(node: Node) -> None:
 
 @root_only
 def test_a_log_folder_that_is_not_writable_is_a_note(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No logs are no reason for no MPS."""
     make = folders.make
 
     def make_without_logs(place: MpsPlace) -> None:
@@ -700,14 +678,12 @@ def test_a_log_folder_that_is_not_writable_is_a_note(node: Node, monkeypatch: py
 def test_open_files_are_raised_where_that_is_allowed_and_noted_where_not(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MPS wants 16384, for its server's shared memory segments."""
     monkeypatch.setattr(actuator, "NOFILE", 1 << 30)
     started = actuator.start(node.place(), soon())
     assert any("open files are limited to" in note for note in started.notes)
 
 
 def test_a_signal_reaches_no_later_process_of_that_number(node: Node) -> None:
-    """Same pid, other start time: gone. Same for another user."""
     started = actuator.start(node.place(), soon())
     daemon = started.daemon
     assert daemon.start_ticks is not None
@@ -721,7 +697,7 @@ def test_a_signal_reaches_no_later_process_of_that_number(node: Node) -> None:
 
 
 def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> None:
-    """Whoever stops it asks under its lock, with its GPU, and is told so; nothing of it ends."""
+    """The caller asks under its lock, with its GPU, and is told; nothing of the daemon ends."""
     place = node.place()
     started = actuator.start(place, soon())
     asked: list[str] = []
@@ -734,7 +710,6 @@ def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> 
 def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user may have it say any number."""
     place = node.place()
     actuator.start(place, soon())
     with subprocess.Popen(["sleep", "60"], **as_user(ANNA)) as other:
@@ -773,7 +748,7 @@ def test_a_daemon_is_no_better_protected_from_the_kernel_than_its_users_jobs(
 
 @root_only
 def test_an_ordinary_user_runs_a_daemon_of_ones_own(node: Node) -> None:
-    """As the launcher does inside a job: no root, own folder, all of it from one object."""
+    """The launcher does so inside a job: no root, its own folder, all from one object."""
     home = node.home / "anna"
     home.mkdir()
     os.chown(home, ANNA.uid, ANNA.gid)

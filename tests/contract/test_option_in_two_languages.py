@@ -39,7 +39,6 @@ class InC:
         )
 
     def verdict(self, text: str) -> tuple[str, str]:
-        """("ok", canonical) or ("no", sentence)."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write((text.encode().hex() or "-") + "\n")
@@ -57,14 +56,14 @@ class InC:
 
 @pytest.fixture(scope="module")
 def in_c(c_program):
-    """The running program of this module's tests."""
+    """Yield the running C program of this module's tests."""
     program = InC(c_program("option_verdict"))
     yield program
     program.close()
 
 
 def in_python(text: str) -> tuple[str, str]:
-    """The hooks' verdict in the same form; the sentences differ."""
+    """Return the hooks' verdict in the same form; sentences differ."""
     try:
         return "ok", option.render(option.parse(text))
     except OptionError:
@@ -81,7 +80,6 @@ def assert_agreement(in_c: InC, text: str) -> None:
 
 @pytest.mark.parametrize("text", TABLE)
 def test_the_table(in_c, text):
-    """Edges of every rule in the valid form."""
     assert_agreement(in_c, text)
 
 
@@ -95,5 +93,4 @@ _any = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 @settings(max_examples=600, deadline=None)
 @given(_near | _any | st.tuples(st.just("4,"), _near).map("".join))
 def test_any_other_text(in_c, text):
-    """Near misses, and what nobody would write."""
     assert_agreement(in_c, text)

@@ -45,19 +45,18 @@ REFUSED = Refusal(4711, UID, "n2", "job 4711 cannot share: node n2 belongs to an
 
 @pytest.fixture(scope="module")
 def program(c_program):
-    """The C reader as a small program."""
     return c_program("plan_verdict")
 
 
 def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str = "n2") -> tuple[int, str]:
-    """The reader's exit code and what it printed."""
+    """Return the reader's exit code and what it printed."""
     result = subprocess.run([program, file, str(job), str(uid), node], capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
     return result.returncode, result.stdout
 
 
 def written(folder: Path, plan: plan_text.Contents | str | bytes) -> Path:
-    """A plan file as the Prolog leaves it, or any other bytes in its place."""
+    """Write a plan file as the Prolog does, or other bytes in its place."""
     text = plan if isinstance(plan, str | bytes) else plan_text.render(plan)
     file = folder / "plan"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -66,7 +65,7 @@ def written(folder: Path, plan: plan_text.Contents | str | bytes) -> Path:
 
 
 def as_c_prints(plan: plan_text.Contents) -> str:
-    """What plan_verdict prints for a plan that it read right."""
+    """Return what plan_verdict prints for a plan that it has read correctly."""
     lines = [f"job {plan.job_id} uid {plan.uid} node {plan.node}"]
     if isinstance(plan, Refusal):
         return "\n".join([*lines, f"refused {plan.sentence}", ""])
@@ -87,7 +86,6 @@ def as_c_prints(plan: plan_text.Contents) -> str:
 
 @pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
 def test_c_reads_what_python_writes(program, tmp_path, plan):
-    """Every field of every kind of plan."""
     assert read(program, written(tmp_path, plan)) == (READ, as_c_prints(plan))
 
 
@@ -110,7 +108,6 @@ _gpus = st.builds(
 
 @st.composite
 def plans(draw):
-    """Any plan that the Prolog could write."""
     gpus = tuple(draw(st.lists(_gpus, min_size=1, max_size=4, unique_by=lambda gpu: gpu.uuid)))
     per_gpu = draw(st.integers(1, 6))
     count = len(gpus) * per_gpu
@@ -150,7 +147,6 @@ def test_both_readers_read_any_plan(program, tmp_path_factory, plan):
 
 
 def test_the_largest_plan_is_read(program, tmp_path):
-    """Sixteen GPUs, sixty tasks on each, 384 cores with two threads."""
     gpus = tuple(replace(GPUS[0], uuid=f"GPU-{k}") for k in range(16))
     own = (Assignment("A", "x" * 200), Assignment("B", "y" * 200))
     slots = tuple(
@@ -174,7 +170,7 @@ def test_c_reads_a_plan_of_version_1_as_python_does(program, tmp_path, file):
 
 
 def in_any_order(printed):
-    """What plan_verdict printed, with the variables of each slot sorted: their order means nothing."""
+    """Return the output of plan_verdict with each slot's variables sorted: their order has no meaning."""
     head, *slots = printed.split("\nslot ")
     return [head, *([first, sorted(rest)] for first, *rest in (slot.splitlines() for slot in slots))]
 
@@ -202,7 +198,6 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "says"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
 def test_a_damaged_plan_is_refused(program, tmp_path, damage, says):
-    """The reason names the line."""
     code, output = read(program, written(tmp_path, damage))
     assert code == BAD
     assert says in output
@@ -217,7 +212,6 @@ def test_a_damaged_plan_is_refused(program, tmp_path, damage, says):
     ],
 )
 def test_the_plan_of_another_is_refused(program, tmp_path, whose, says):
-    """A plan is compared with what slurmd says about the step."""
     if UID != 0 and "uid" in whose:
         says = f"belongs to user id {UID}"  # the file's owner is looked at first
     code, output = read(program, written(tmp_path, PLAN), **whose)
@@ -226,7 +220,6 @@ def test_the_plan_of_another_is_refused(program, tmp_path, whose, says):
 
 
 def test_no_file_is_no_plan(program, tmp_path):
-    """An ordinary job has none."""
     assert read(program, tmp_path / "plan") == (ABSENT, "absent\n")
     assert read(program, tmp_path / "no" / "folder" / "plan") == (ABSENT, "absent\n")
 
@@ -247,7 +240,6 @@ def test_only_a_plain_file_of_root_or_the_user_is_read(program, tmp_path):
 
 @pytest.mark.skipif(UID != 0, reason="NOT TESTED: giving a file away needs root")
 def test_a_plan_that_a_stranger_wrote_is_refused(program, tmp_path):
-    """A file of a third user is neither root's nor the job's user's."""
     plan = replace(PLAN, uid=2001)
     file = written(tmp_path, plan)
     os.chown(file, 2002, -1)

@@ -134,7 +134,6 @@ def test_a_loaded_gpu_is_read_whole(node: Node) -> None:
 @pytest.mark.parametrize("lists", ["both", "mps", "compute"])
 @pytest.mark.parametrize("detail", ["0", "1"])
 def test_every_client_is_seen_whichever_list_names_it(node: Node, lists: str, detail: str) -> None:
-    """Plain, and with the list of all processes of newer cards."""
     node.init("1")
     node.say(0, f"mps_lists={lists}")
     node.say(0, f"detail_list={detail}")
@@ -146,7 +145,6 @@ def test_every_client_is_seen_whichever_list_names_it(node: Node, lists: str, de
 
 
 def test_an_older_card_has_no_gpm_and_says_so(node: Node) -> None:
-    """Utilisation stands in; nothing is made up."""
     node.init("1", "--cc", "8.0")
     node.start("--load", "70")
     node.look()
@@ -176,7 +174,6 @@ def test_a_card_that_is_lost_and_comes_back(node: Node) -> None:
 
 
 def test_without_a_driver_and_with_one_that_comes_later(node: Node) -> None:
-    """One problem and no GPU; then both cards, without a restart."""
     seen = node.look()
     assert (seen["driver"], seen["gpus"]) == (None, [])
     assert "no NVIDIA driver" in seen["problems"][0]
@@ -188,7 +185,6 @@ def test_without_a_driver_and_with_one_that_comes_later(node: Node) -> None:
 
 
 def test_a_task_that_is_killed_between_two_looks_is_gone(node: Node) -> None:
-    """kill -9: no client, no memory; its neighbour stays."""
     node.init("1")
     first, second = (node.start("--memory", "1G") for _ in range(2))
     assert len(node.look()["processes"]) == 2

@@ -155,7 +155,7 @@ print(json.dumps([ours, theirs]))
 
 
 def build(folder: Path, *variables: str) -> Path:
-    """The library, built there by its own Makefile."""
+    """Build the library with its own Makefile."""
     subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}", *variables], check=True)
     return folder
 
@@ -176,7 +176,7 @@ class Host:
         self._running: list[subprocess.Popen[str]] = []
 
     def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Nothing of the caller's own: no CUDA variables, no preloading."""
+        """Return an environment without the caller's CUDA variables and preloads."""
         venv = str(Path(sys.executable).parent)
         return {
             "PATH": f"{venv}:/usr/bin:/bin",
@@ -193,7 +193,7 @@ class Host:
         return subprocess.run([INIT, *words], env=self.environ(), capture_output=True, text=True, check=False)
 
     def start(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """A task, started and not waited for; `extra` goes into its environment."""
+        """Start a task; `extra` is added to its environment."""
         return self._start(words, extra, None)
 
     def _start(self, words: Sequence[str], extra: Mapping[str, str], user: int | None) -> subprocess.Popen[str]:
@@ -211,11 +211,11 @@ class Host:
         return process
 
     def start_and_hear(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """A task that has said its first line, so that it holds its memory."""
+        """Start a task and wait for its first line, when it holds its memory."""
         return self.start_as(None, *words, **extra)
 
     def start_as(self, user: int | None, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """start_and_hear, as another user (None: as ourselves)."""
+        """Start a task as another user (None: as ourselves) and wait for its first line."""
         process = self._start(words, extra, user)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -223,7 +223,7 @@ class Host:
         return process
 
     def task(self, *words: str, **extra: str) -> tuple[int, str, str]:
-        """A task, run to its end: exit code, output, errors."""
+        """Run a task to its end; return exit code, output, errors."""
         out, err = (process := self.start(*words, **extra)).communicate(timeout=60)
         return process.returncode, out, err
 
@@ -236,7 +236,7 @@ class Host:
         return answer
 
     def both(self) -> list[object]:
-        """What our own calls say of the GPUs, and what NVIDIA's binding says."""
+        """Return what our own calls and NVIDIA's binding report of the GPUs."""
         run = subprocess.run(
             [sys.executable, "-c", ASK_BOTH], env=self.environ(), capture_output=True, text=True, check=False
         )
@@ -292,7 +292,7 @@ def used_mib(gpu: Mapping[str, object]) -> int:
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """True as soon as the condition holds; False if it does not in that time."""
+    """Wait until the condition holds; return False if it does not within that time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -319,7 +319,6 @@ def test_only_nvml_names_leave_the_library(library: Path) -> None:
 
 
 def test_install_puts_everything_under_destdir(tmp_path: Path) -> None:
-    """`make install DESTDIR=` makes a tree whose programs find their module."""
     subprocess.run(
         ["make", "-s", "-C", HOME, "install", f"BUILD={tmp_path}/build", f"DESTDIR={tmp_path}/root"], check=True
     )
@@ -350,7 +349,6 @@ def test_a_real_driver_is_never_stood_in_for(tmp_path: Path) -> None:
 
 
 def test_simgpu_init_refuses_beside_a_real_driver(tmp_path: Path) -> None:
-    """simgpu-init answers a real driver with a sentence, and makes nothing."""
     mark = tmp_path / "version"
     mark.touch()
     program = (
@@ -387,14 +385,12 @@ def test_a_fresh_host_says_simulated_everywhere(two_gpus: Host) -> None:
 
 
 def test_unknown_is_not_supported(host: Host) -> None:
-    """Temperature is not made up, nor are power and energy where no power was stated."""
     host.init("1", "--power", "none")
     gpu = host.gpu()
     assert {gpu[key] for key in ("temperature", "power", "power_limit", "energy")} == {"NVMLError_NotSupported"}
 
 
 def test_uuids_follow_from_the_host_name(host: Host, tmp_path: Path) -> None:
-    """The same host gets the same UUIDs again, another host gets others."""
     folders = [tmp_path / name for name in ("first", "again", "other")]
     for folder, name in zip(folders, ("node1", "node1", "node2"), strict=True):
         assert host.init("3", "--host", name, "--state", str(folder)).returncode == 0
@@ -441,7 +437,6 @@ def test_init_refuses_wrong_arguments(host: Host, words: list[str]) -> None:
 
 
 def test_minor_number_and_cpus_as_the_file_says(two_gpus: Host) -> None:
-    """A card's minor number may differ from its index, and its CPUs may be few."""
     two_gpus.say(0, "minor=7")
     two_gpus.say(0, "cpus=0-2,5,64")
     gpu = two_gpus.gpu()
@@ -449,7 +444,6 @@ def test_minor_number_and_cpus_as_the_file_says(two_gpus: Host) -> None:
 
 
 def test_more_than_ten_gpus(host: Host) -> None:
-    """Sixteen cards keep their order."""
     host.init("16")
     assert [gpu["index"] for gpu in host.gpus()] == list(range(16))
 
@@ -509,7 +503,6 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
 
 
 def test_a_task_shows_in_nvml_and_leaves_nothing(two_gpus: Host) -> None:
-    """Memory, load and process are there while the task runs, and gone after it."""
     task = two_gpus.start_and_hear("--memory", "2000M", "--load", "60", "--memory-load", "20", "--seconds", "600")
     first, second = two_gpus.gpus()
     pid = str(task.pid)
@@ -541,7 +534,6 @@ def test_the_hooks_hear_what_the_binding_hears(two_gpus: Host) -> None:
 
 
 def test_the_first_line_says_what_and_where(two_gpus: Host) -> None:
-    """One line on start: host, pid, GPU, memory, and that it is simulated."""
     code, out, err = two_gpus.task("--memory", "2G", "--seconds", "0.1", CUDA_VISIBLE_DEVICES="1")
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == 1
@@ -550,7 +542,7 @@ def test_the_first_line_says_what_and_where(two_gpus: Host) -> None:
 
 
 def test_twelve_greedy_tasks_on_one_card(two_gpus: Host) -> None:
-    """Of twelve tasks of 10000 MiB on 81920, started at once, eight get in and four die of out-of-memory."""
+    """Twelve tasks of 10000 MiB start at once on 81920 MiB: eight get in and four die of out-of-memory."""
     tasks = [two_gpus.start("--memory", "10000M", "--seconds", "60", CUDA_VISIBLE_DEVICES="0") for _ in range(12)]
     assert until(lambda: len([task for task in tasks if task.poll() is not None]) == 4)
     assert until(lambda: len(two_gpus.clients()) == 8)
@@ -580,7 +572,6 @@ def test_kill_9_frees_the_memory(two_gpus: Host) -> None:
 
 
 def test_a_zombie_holds_nothing(two_gpus: Host) -> None:
-    """A killed task that nobody has waited for is a zombie and counts for nothing."""
     task = two_gpus.start_and_hear("--memory", "50000M", "--seconds", "60")
     os.kill(task.pid, signal.SIGKILL)
     assert until(lambda: ") Z " in Path(f"/proc/{task.pid}/stat").read_text())
@@ -608,7 +599,6 @@ def test_memory_may_grow_until_it_does_not_fit(two_gpus: Host) -> None:
 
 
 def test_bursts_come_and_go(two_gpus: Host) -> None:
-    """With --every and --busy the load is on for part of the time."""
     two_gpus.start_and_hear("--load", "70", "--every", "2", "--busy", "1", "--seconds", "60")
     for rates in ([70, 0], [0, 0], [70, 0]):
         assert until(lambda: two_gpus.gpu()["rates"] == rates)  # noqa: B023  (asked at once, in this round)
@@ -638,7 +628,6 @@ def test_bursts_come_and_go(two_gpus: Host) -> None:
     ],
 )
 def test_wrong_arguments_are_exit_2(two_gpus: Host, words: list[str]) -> None:
-    """A wrong argument is exit 2 and one sentence, and nothing is registered."""
     code, out, err = two_gpus.task(*words)
     assert (code, out) == (2, "")
     assert re.fullmatch(r"simgpu-task: .+\n", err)
@@ -778,7 +767,6 @@ def test_mps_clients_in_the_lists_that_the_file_names(
 
 
 def test_the_servers_gpus_are_the_clients_world(two_gpus: Host, mps: StartMps) -> None:
-    """A server of card 1 alone shows its clients that card as device 0."""
     uuid = str(two_gpus.gpu(1)["uuid"])
     environ = mps(f"SIMGPU_SERVER pid=1 gpus={uuid}")
     assert uuid in two_gpus.task("--seconds", "0.05", **environ)[1]
@@ -797,7 +785,6 @@ def test_an_exclusive_card_takes_clients_of_one_server(two_gpus: Host, mps: Star
 
 
 def test_the_end_of_the_server_ends_its_clients(two_gpus: Host, tmp_path: Path) -> None:
-    """When the server goes, a client dies of a CUDA error."""
     daemon = MpsAnswers(tmp_path / "p", "SIMGPU_SERVER pid=1")
     task = two_gpus.start_and_hear("--seconds", "60", CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "p"))
     daemon.close()
@@ -821,7 +808,6 @@ def test_a_dead_daemon_is_silence(two_gpus: Host, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["SIMGPU_ERROR CUDA_ERROR_MPS_SERVER_NOT_READY", "Unknown command", "SIMGPU_SERVER"])
 def test_a_daemon_without_a_server_breaks_the_task(two_gpus: Host, mps: StartMps, answer: str) -> None:
-    """A live daemon that gives no server is a CUDA error, not a task outside MPS."""
     code, _, err = two_gpus.task("--seconds", "0.1", **mps(answer))
     assert code == 1
     assert re.search(r"CUDA_ERROR_MPS_(SERVER_NOT_READY|CONNECTION_FAILED) \(simulated\)", err)
@@ -893,7 +879,6 @@ def test_planted_files_neither_count_nor_block(two_gpus: Host, tmp_path: Path) -
 
 
 def test_another_start_time_is_another_process(two_gpus: Host) -> None:
-    """A file of a pid that has been given to a new process does not count."""
     name = f"{os.getpid()}.0.{int(own_start_time()) + 1}"
     (two_gpus.state / "clients" / name).write_text("used=1073741824\n")
     assert used_mib(two_gpus.gpu()) == 0
@@ -957,7 +942,6 @@ def tool(name: str) -> Path:
 
 
 def test_gpustat_as_a_witness(two_gpus: Host) -> None:
-    """gpustat sees the cards, the driver, the memory, the load and the process."""
     task = two_gpus.start_and_hear("--memory", "3000M", "--load", "40", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
     run = subprocess.run(
         [tool("gpustat"), "--json"], env=two_gpus.environ(), capture_output=True, text=True, check=False
@@ -987,7 +971,6 @@ def test_nvitop_as_a_witness(two_gpus: Host) -> None:
 
 
 def test_two_sources_tell_one_story(two_gpus: Host) -> None:
-    """What tasks believe to be free and what NVML calls free is the same number."""
     two_gpus.start_and_hear("--memory", "12345M", "--seconds", "60")
     two_gpus.start_and_hear("--memory", "2345M", "--seconds", "60")
     free = 81920 - 12345 - 2345

@@ -1,4 +1,4 @@
-"""What the simulated MPS adds to the recorded manners: servers, clients, users, limits, NVML, and its honesty."""
+"""Features of the simulated MPS beyond the recorded behaviour: servers, clients, users, limits, NVML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=["550"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """Two GPUs of 8 GiB. The state folder is where other users may look."""
+    """Return the program with two GPUs of 8 GiB. Other users may read the state folder."""
     folder = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
     folder.chmod(0o755)
     state = folder / "state"
@@ -42,7 +42,6 @@ def state_of(mps: Mps) -> Path:  # noqa: F811
 
 
 def test_it_says_that_it_is_simulated(running: Mps) -> None:  # noqa: F811
-    """In its help, its log and its server's log."""
     running.start_server()
     assert "SIMULATED" in running.run("-h")[1]
     for name in ("control.log", "server.log"):
@@ -50,7 +49,6 @@ def test_it_says_that_it_is_simulated(running: Mps) -> None:  # noqa: F811
 
 
 def test_it_refuses_beside_a_real_driver(tmp_path: Path) -> None:
-    """A copy that looks for another file in the driver's place."""
     copy = tmp_path / "nvidia-cuda-mps-control"
     here = tmp_path / "version"
     here.touch()
@@ -75,7 +73,6 @@ def test_a_client_starts_its_server_and_counts_gpus_from_the_daemons_own(mps: Mp
 
 
 def test_server_and_clients_are_registered_on_the_gpu(running: Mps) -> None:  # noqa: F811
-    """As NVML lists them: the server for itself, its clients as MPS clients of it."""
     server = running.start_server()
     client = running.start_client()
     files = [file for file in (state_of(running) / "clients").iterdir() if not file.name.startswith(".")]
@@ -87,7 +84,6 @@ def test_server_and_clients_are_registered_on_the_gpu(running: Mps) -> None:  # 
 
 @pytest.mark.parametrize(("program", "limit"), [("550", 48), ("590", 60)], indirect=["program"])
 def test_one_client_too_many(running: Mps, limit: int) -> None:  # noqa: F811
-    """48, and 60 from driver 590 on: the next one is refused, the others go on."""
     server = running.start_server()
     children = [
         subprocess.Popen(running.program.client, env=running.environ(), stdout=subprocess.PIPE, text=True)
@@ -106,7 +102,6 @@ def test_one_client_too_many(running: Mps, limit: int) -> None:  # noqa: F811
 
 @root_only
 def test_another_users_client_waits_for_an_empty_server(running: Mps) -> None:  # noqa: F811
-    """One user at a time; then a server of the other's own."""
     server = running.start_server()
     mine = running.start_client()
     theirs = subprocess.Popen(
@@ -131,7 +126,6 @@ def test_another_users_client_waits_for_an_empty_server(running: Mps) -> None:  
 
 @root_only
 def test_a_users_daemon_serves_nobody_else(mps: Mps) -> None:  # noqa: F811
-    """Not even root, whose programs then break instead of running outside."""
     os.chown(mps.home, NOBODY, NOBODY)
     assert mps.run("-d", uid=NOBODY)[0] == 0
     done = subprocess.run(
@@ -142,7 +136,6 @@ def test_a_users_daemon_serves_nobody_else(mps: Mps) -> None:  # noqa: F811
 
 
 def test_a_server_without_a_gpu_ends_as_recorded(running: Mps) -> None:  # noqa: F811
-    """The daemon answers nothing; its log tells."""
     (state_of(running) / "mps_fail").touch()
     assert running.say(f"start_server -uid {os.getuid()}") == (0, "", "")
     running.wait(lambda: running.answer("get_server_list") == "")
@@ -155,7 +148,6 @@ def test_a_server_without_a_gpu_ends_as_recorded(running: Mps) -> None:  # noqa:
 
 
 def test_a_fault_takes_all_clients_and_passes(running: Mps) -> None:  # noqa: F811
-    """FAULT and 807 until the fault is over, then the same server goes on."""
     server = running.start_server()
     clients = [running.start_client(), running.start_client()]
     fault = state_of(running) / "mps_fault"
@@ -173,7 +165,6 @@ def test_a_fault_takes_all_clients_and_passes(running: Mps) -> None:  # noqa: F8
 
 
 def test_quit_with_a_time_limit_does_not_wait_for_ever(running: Mps) -> None:  # noqa: F811
-    """The clients then lose their server."""
     running.start_server()
     client = running.start_client()
     assert running.say("quit -t 1")[0] == 0

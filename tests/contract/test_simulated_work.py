@@ -1,4 +1,4 @@
-"""The simulated GPU's work beside neighbours, its energy counter, and the failures that packing has to live with."""
+"""The simulated GPU's work beside other tasks, its energy counter, and the failures that packing must handle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDLE_W, MAX_W = 52.0, 275.0
 
 @pytest.fixture
 def simwork(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module of the simulated work, as simgpu-task finds it."""
+    """Yield the module of the simulated work, as simgpu-task finds it."""
     monkeypatch.syspath_prepend(str(HOME))
     yield importlib.import_module("simwork")
     for name in ("simwork", "simgpu", "simmessages"):
@@ -143,7 +143,6 @@ def test_work_takes_as_long_as_its_neighbours_make_it(
 
 
 def test_stopped_time_is_not_worked_in(simwork: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that was stopped for an hour goes on where it was."""
     card = Card(simwork, monkeypatch, [])
     work = simwork.Work(card, 100, 100, {}, 0)
     work.until(5.0)
@@ -173,13 +172,13 @@ def test_the_load_that_is_seen_falls_with_the_speed(simwork: Any, monkeypatch: p
 
 
 def progress(out: Path) -> list[tuple[float, float]]:
-    """What is done, and at which speed, in each line of progress."""
+    """Return progress and speed of each line of progress."""
     found = re.findall(r"^work ([0-9.]+) of [0-9.]+ s, speed ([0-9.]+) \(simulated\)$", out.read_text(), re.MULTILINE)
     return [(float(done), float(speed)) for done, speed in found]
 
 
 def start_work(host: Host, out: Path, *words: str, **environ: str) -> subprocess.Popen[str]:  # noqa: F811
-    """A task whose output goes to a file; returned as soon as it says how it gets on."""
+    """Start a task whose output goes to a file; return once it has printed its progress."""
     with out.open("w") as file:
         task = subprocess.Popen(
             [HOME / "simgpu-task", "--progress", "0.05", *words], env=host.environ(environ), stdout=file, text=True
@@ -285,7 +284,6 @@ def test_a_stopped_task_keeps_its_memory_and_has_no_load(two_gpus: Host, tmp_pat
 
 
 def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:  # noqa: F811
-    """A late peak that does not fit comes after so much of the work, and not before."""
     words = ("--memory", "1G", "--peak", "90G", "--peak-at", "80", "--progress", "0.05")
     code, out, err = two_gpus.task(*words, "--work", "1")
     assert code == 1
@@ -298,7 +296,6 @@ def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:  #
 
 
 def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps) -> None:  # noqa: F811
-    """Its MPS limit where there is one, a part of that, or what is free of the GPU."""
     environ = mps(f"SIMGPU_SERVER pid={os.getpid()}") | {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10G"}
     for word, held, extra in (
         ("cap", 10240, {}),
@@ -313,7 +310,6 @@ def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps
 
 
 def test_several_processes_hold_several_times_the_memory(two_gpus: Host) -> None:  # noqa: F811
-    """Each has its line in the driver's list; the end of the first ends them all."""
     task = two_gpus.start_and_hear("--processes", "3", "--memory", "2G", "--load", "10", "--seconds", "60")
     assert until(lambda: len(two_gpus.clients()) == 3 and used_mib(two_gpus.gpu()) == 3 * 2048)
     compute = two_gpus.gpu()["compute"]
@@ -333,7 +329,6 @@ def test_a_killed_parent_takes_its_processes_with_it(two_gpus: Host) -> None:  #
 
 
 def test_one_of_several_processes_that_fails_ends_all(two_gpus: Host) -> None:  # noqa: F811
-    """Three times 30 GiB on 80: exit code 1, and nothing is left."""
     code, _, err = two_gpus.task("--processes", "3", "--memory", "30G", "--seconds", "60")
     assert code == 1
     assert "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in err
@@ -356,7 +351,6 @@ def test_one_of_several_processes_that_fails_ends_all(two_gpus: Host) -> None:  
     ],
 )
 def test_out_of_memory_in_a_frameworks_form(two_gpus: Host, style: str, text: str, code: int) -> None:  # noqa: F811
-    """One line in the form that the framework has, which says that it is simulated."""
     words = ("--memory", "1G", "--peak", "91G", "--seconds", "0.05", "--error-style", style)
     ended, _, err = two_gpus.task(*words)
     assert ended == code
@@ -372,7 +366,6 @@ def test_a_fault_without_mps_ends_its_task_alone(two_gpus: Host) -> None:  # noq
 
 
 def test_a_driver_that_hangs_answers_when_it_is_over(two_gpus: Host) -> None:  # noqa: F811
-    """A query about that GPU waits; one about another does not."""
     two_gpus.say(0, "hang=1")
     ask = "import pynvml as n; n.nvmlInit(); n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByIndex({}))"
     start = [subprocess.Popen([sys.executable, "-c", ask.format(index)], env=two_gpus.environ()) for index in (0, 1)]
@@ -388,7 +381,6 @@ def test_a_driver_that_hangs_answers_when_it_is_over(two_gpus: Host) -> None:  #
 
 
 def power_w(sm_percent: float) -> float:
-    """The model, once more."""
     return IDLE_W + (MAX_W - IDLE_W) * math.pow(sm_percent / 100, 0.35)
 
 
@@ -399,13 +391,13 @@ def energy_j(host: Host, index: int = 0) -> float:  # noqa: F811
 
 
 def set_back(host: Host, seconds: float, sm: int) -> None:  # noqa: F811
-    """As if nobody had looked for so long, and the load had been that."""
+    """Set the last reading so many seconds back, with that load."""
     at = time.monotonic_ns() - int(seconds * 1e9)
     (host.state / "energy0").write_text(f"at={at:020} uj={0:020} sm={sm:03}\n")
 
 
 def between(host: Host, fixed_j: float, w: float, since: float) -> bool:  # noqa: F811
-    """Whether the energy is `fixed_j` plus that power since then, and no more than has passed by now."""
+    """Return whether the energy is `fixed_j` plus that power since then, and no more than has passed by now."""
     low = time.monotonic()
     energy = energy_j(host)
     return fixed_j + w * (low - since) - 0.01 <= energy + w * (time.monotonic() - low) and (
@@ -466,7 +458,6 @@ def test_energy_is_the_integral_of_the_power(two_gpus: Host) -> None:  # noqa: F
 
 
 def test_the_counter_never_falls(two_gpus: Host) -> None:  # noqa: F811
-    """Not while tasks come and die, whoever asks."""
     script = (
         "import pynvml as n, sys; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\n"
         "while True: print(n.nvmlDeviceGetTotalEnergyConsumption(h), flush=True)"
@@ -509,7 +500,6 @@ def test_a_stated_power_and_energy_win(two_gpus: Host) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("text", ["", "at=1 uj=2", "at=x uj=2 sm=3\n", "at=1 uj=2 sm=101\n", "\xff" * 500])
 def test_a_torn_energy_file_is_no_energy(two_gpus: Host, text: str) -> None:  # noqa: F811
-    """Power is known all the same, and tasks run."""
     (two_gpus.state / "energy0").write_text(text)
     assert two_gpus.task("--seconds", "0.05", "--load", "50")[0] == 0
     assert (two_gpus.gpu()["energy"], two_gpus.gpu()["power"]) == ("NVMLError_NotSupported", IDLE_W * 1000)

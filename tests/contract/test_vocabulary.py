@@ -1,4 +1,4 @@
-"""Two languages, one vocabulary: names.py and plugins/names.h say the same words."""
+"""names.py and plugins/names.h define the same names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _DEFINE = re.compile(r'^#define SS_(\w+) (?:"([^"]*)"|(\d+))$', re.MULTILINE)
 
 
 def in_c() -> dict[str, str | int]:
-    """Every `#define SS_X value` of the header."""
     text = HEADER.read_text(encoding="ascii")
     found = {name: int(number) if number else word for name, word, number in _DEFINE.findall(text)}
     assert len(found) == text.count("#define SS_"), "a #define SS_ that is neither one string nor one number"
@@ -20,7 +19,6 @@ def in_c() -> dict[str, str | int]:
 
 
 def in_python() -> dict[str, str | int]:
-    """Every public constant of names.py."""
     return {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str | int)}
 
 

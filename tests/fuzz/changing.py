@@ -1,4 +1,4 @@
-"""Inputs for parsers: changed copies of good ones, the same again for the same seed."""
+"""Inputs for parsers: changed copies of good ones, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ WORDS = (
     *(b"=", b",", b";", b":", b"/", b"../", b"$(id)", b"`id`", b"'", b'"', b"[", b"]", b"{", b"}", b"(", b")", b"null"),
     *(b"GPU-", b"MIG-", b"gpu:", b"shard:", b"end\n", b"slot ", b"job_", b"uid_", b"step_", b"slurmstepd: [4711.0]"),
 )
-"""What a parser stumbles over, if it does: ends, numbers out of range, terminals, markup, shells, its own words."""
+"""Texts that parsers often fail on: ends, numbers out of range, terminal controls, markup, shell syntax, their own
+keywords. """
 
 
 def changed(seeds: Sequence[bytes], dice: random.Random) -> bytes:
-    """One of the seeds after one to six changes; or bytes without any meaning."""
+    """Return a seed after one to six changes, or random bytes."""
     if dice.random() < 0.02:
         return dice.randbytes(dice.randrange(200))
     data = bytearray(dice.choice(seeds))
@@ -60,7 +61,7 @@ def _change(data: bytearray, seeds: Sequence[bytes], dice: random.Random) -> Non
 
 
 def endless(seeds: Sequence[bytes], seed: object) -> Iterator[bytes]:
-    """The seeds themselves, then changed ones without end."""
+    """Yield the seeds themselves, then changed ones without end."""
     dice = random.Random(str(seed))
     yield from seeds
     while True:
@@ -68,7 +69,7 @@ def endless(seeds: Sequence[bytes], seed: object) -> Iterator[bytes]:
 
 
 def smallest(data: bytes, fails: object) -> bytes:
-    """The same failure from fewer bytes: pieces go as long as it stays."""
+    """Return fewer bytes with the same failure: drop pieces while it stays."""
     size = len(data) // 2
     while size:
         start = 0

@@ -1,4 +1,4 @@
-"""job_submit.lua as slurmctld has it, in one process for many jobs that a user may have described."""
+"""job_submit.lua as slurmctld runs it, in one process for many jobs as a user may describe them."""
 
 from __future__ import annotations
 

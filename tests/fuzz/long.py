@@ -31,7 +31,7 @@ MEMORY_BYTES = 2 << 30
 
 
 def in_c(seconds: float, seed: str) -> tuple[list[Row], int]:
-    """Rows and crashes of the plugin's parsers."""
+    """Return rows and crashes of the plugin's parsers."""
     build = FOUND / "build"
     build.mkdir(parents=True, exist_ok=True)
     subprocess.run(["make", "-s", "-C", ROOT / "plugins", f"BUILD={build}", build / "fuzz_parsers"], check=True)
@@ -50,7 +50,7 @@ def in_c(seconds: float, seed: str) -> tuple[list[Row], int]:
 
 
 def main() -> int:
-    """Fuzz, print, write; 1 where something failed."""
+    """Fuzz, print and write the results; return 1 if something failed."""
     parser = argparse.ArgumentParser(prog="tests/fuzz.sh", description=__doc__.partition(":")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="all together (default: 5)")
     parser.add_argument("--seed", default="", help="of the inputs (default: the time, which is printed)")

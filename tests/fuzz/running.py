@@ -1,4 +1,4 @@
-"""Runs a target over many inputs and says which of them it cannot take."""
+"""Runs a target over many inputs and returns those that it fails on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Crash(Struct, frozen=True):
 
 
 def fault_of(target: Target, data: bytes) -> Exception | None:
-    """The error that the target should not have raised for it."""
+    """Return the error that the target should not have raised for the input."""
     try:
         target.call(data)
     except target.allowed:
@@ -33,7 +33,7 @@ def fault_of(target: Target, data: bytes) -> Exception | None:
 
 
 def crash_of(target: Target, data: bytes, fault: Exception) -> Crash:
-    """The same fault from as few bytes as are needed for it."""
+    """Return the same fault with as few bytes as needed."""
     kind = type(fault)
     least = smallest(data, lambda shorter: type(fault_of(target, shorter)) is kind)
     fault = fault_of(target, least) or fault
@@ -43,7 +43,7 @@ def crash_of(target: Target, data: bytes, fault: Exception) -> Crash:
 def run(
     target: Target, seed: object, most: int | None, until: Callable[[], bool] = lambda: False
 ) -> tuple[int, list[Crash]]:
-    """How many inputs there were, and the faults found, each kind once. Ends after `most` inputs, or when `until`."""
+    """Return the number of inputs and the faults found, one of each kind. Stops after `most` inputs, or at `until`."""
     crashes: dict[str, Crash] = {}
     count = 0
     for data in itertools.islice(endless(target.seeds, seed), most):
@@ -60,6 +60,6 @@ def run(
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Whether so many seconds are over."""
+    """Return a condition that holds after so many seconds."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end

@@ -1,7 +1,8 @@
-"""Every parser that reads what a user may have written, root's first: good examples, the call, the errors it may raise.
+"""Every parser of text that a user may have written, those run by root first: good examples, the call, the errors it
+may raise.
 
-A target gets bytes. It fails by any error that is not its own, and by what it says of the result: what was read can be
-written and read again, a sentence is one printable line, a path stays in its folder.
+A target gets bytes. It fails by any other error, or if its result is wrong: what was read can be written and read
+again, a sentence is one printable line, a path stays in its folder.
 """
 
 from __future__ import annotations
@@ -74,23 +75,23 @@ BOOT = "0c0ffee0-0000-4000-8000-000000000000"
 
 
 class Target(Struct, frozen=True):
-    """One parser."""
+    """A parser under test."""
 
     name: str
     reader: str
-    """Who runs it: root, slurm-share (the agent's user), or the user himself over what others wrote."""
+    """The user that runs it: root, slurm-share (the agent's user), or the user, on text that others wrote."""
     seeds: tuple[bytes, ...]
     call: Callable[[bytes], None]
     allowed: tuple[type[Exception], ...] = ()
 
 
 def text(data: bytes) -> str:
-    """As a reader decodes what may be anything."""
+    """Decode bytes as a reader does that may get anything."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def is_line(sentence: str, most: int = 4000) -> None:
-    """A sentence for a log or a terminal."""
+    """Check that it is one line, fit for a log or a terminal."""
     assert sentence.isprintable(), sentence
     assert len(sentence) <= most, len(sentence)
 
@@ -113,7 +114,7 @@ def try_sm(data: bytes) -> None:
 
 
 def try_environment(data: bytes) -> None:
-    """Variables end with a NUL, as in a process."""
+    """Parse variables that end with a NUL, as in a process."""
     pairs = (word.split("=", 1) for word in text(data).split("\0") if "=" in word)
     try:
         job = hook_env.read(dict(pairs), option.parse)
@@ -158,7 +159,7 @@ def try_ledger(data: bytes) -> None:
 
 
 def try_gpu(data: bytes) -> None:
-    """A GPU's UUID and name, a newline between them, on the way into a plan, a path and a sentence."""
+    """Pass a GPU's UUID and name, separated by a newline, through a plan, a path and a sentence."""
     first, _, second = data.partition(b"\n")
     try:
         uuid, name = binding.uuid_of(first), binding.text_of(second)
@@ -179,7 +180,7 @@ def try_gpu(data: bytes) -> None:
 
 
 def try_process(data: bytes) -> None:
-    """What a process shows of itself: command line, environment, name and cgroup, a form feed between them. The kernel
+    """Parse what a process controls: command line, environment, name and cgroup, separated by form feeds. The kernel
     writes the rest, and cuts and escapes the name."""
     parts = (data.split(b"\f", 3) + [b""] * 3)[:4]
     title, environ, cgroup = parts[0], parts[1], parts[3]
@@ -209,7 +210,7 @@ def try_process(data: bytes) -> None:
 
 
 def try_mps(data: bytes) -> None:
-    """The answers of a daemon, which is its user's program and may be any other."""
+    """Parse the answers of a daemon, which is a program of its user's and may be any."""
     answer = text(data)
     control._answers_before_the_last(answer)
     control.parse_status(answer)
@@ -236,7 +237,7 @@ def try_log(data: bytes) -> None:
 
 
 class _quiet:
-    """Without stderr for a moment: a log line goes there, too."""
+    """A block without stderr: log lines go there, too."""
 
     def __enter__(self) -> None:
         self._kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""The same for what is not Python: the plugin's parsers in C, with sanitizers, and job_submit.lua."""
+"""A short run of the fuzzing over the plugin's parsers in C, with sanitizers, and over job_submit.lua."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from targets import Target
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EXECUTIONS = 2000
-"""Of each parser in C."""
+"""Inputs for each parser in C."""
 PARSERS = ("option", "plan", "gres", "holding", "cores", "srun words", "job")
 JOBS = 2000
 

@@ -17,7 +17,7 @@ import running
 from targets import TARGETS, Target
 
 INPUTS = 500
-"""Of each parser: a second or two for all of them."""
+"""Inputs for each parser: a second or two for all of them."""
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -30,7 +30,6 @@ def test_a_parser_takes_whatever_comes(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_every_good_example_is_good(target: Target) -> None:
-    """Else the changes would begin from what is refused at the first byte."""
     good = 0
     for data in target.seeds:
         try:

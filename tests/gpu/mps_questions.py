@@ -103,7 +103,7 @@ class Lab:
     def client(
         self, place: MpsPlace | None, mib: int = 64, seconds: float = 30, kernel_s: float = 0, **environ: str
     ) -> subprocess.Popen[str]:
-        """A PyTorch program, as the place's owner (root without a place), that may or may not get as far as a line."""
+        """Start a PyTorch program as the place's owner (root without a place); it may fail before its first line."""
         own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
         base = own if place is None else control.environment(place)
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
@@ -142,7 +142,7 @@ def soon(seconds: float = 30) -> Deadline:
 
 
 def first_line(child: subprocess.Popen[str], seconds: float = 90) -> str:
-    """What a program says first; nothing where it ends, or says nothing in that time."""
+    """Return the first line of a program; empty if it ends, or prints nothing in that time."""
     timer = threading.Timer(seconds, child.kill)
     timer.start()
     try:
@@ -153,7 +153,7 @@ def first_line(child: subprocess.Popen[str], seconds: float = 90) -> str:
 
 
 def facts_of(child: subprocess.Popen[str]) -> Facts:
-    """The facts of a client that runs; its error where it does not."""
+    """Return the facts that a running client printed, or its error."""
     line = first_line(child)
     if line:
         return dict(json.loads(line))
@@ -161,7 +161,7 @@ def facts_of(child: subprocess.Popen[str]) -> Facts:
 
 
 def ending(child: subprocess.Popen[str], seconds: float = 60) -> Facts:
-    """How a program ended, by itself or, after that time, by us."""
+    """Return how a program ended, by itself or killed after that time."""
     began = time.monotonic()
     try:
         _, error = child.communicate(timeout=seconds)
@@ -176,7 +176,7 @@ def ending(child: subprocess.Popen[str], seconds: float = 60) -> Facts:
 def daemon(
     lab: Lab, name: str, owner: Owner = OWNER, defaults: MpsDefaults = actuator.NO_DEFAULTS
 ) -> Iterator[MpsStarted]:
-    """A daemon of our own driver, and its end."""
+    """Run a daemon through our own driver while the block runs."""
     place = lab.place(name, owner)
     started = actuator.start(place, soon(60), defaults)
     try:
@@ -186,7 +186,7 @@ def daemon(
 
 
 def raw(place: MpsPlace, text: str, seconds: float = 20, uid: int | None = None) -> Facts:
-    """One run of the control program, unjudged."""
+    """Run the control program once; return its result unchecked."""
     owner = place.owner if uid is None else Owner(uid, uid, (uid,))
     began = time.monotonic()
     try:
@@ -200,7 +200,7 @@ def raw(place: MpsPlace, text: str, seconds: float = 20, uid: int | None = None)
 
 
 def nvml_lists(lab: Lab) -> Facts:
-    """Pids and memory, in MiB, in every list that NVML has of the GPU."""
+    """Return PIDs and memory in MiB from every process list of NVML."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -229,7 +229,8 @@ def nvml_lists(lab: Lab) -> Facts:
 
 
 def start_up_times(lab: Lab) -> Facts:
-    """Daemon, server and first context: alone, and without a server started ahead; eight daemons at once on one GPU."""
+    """Measure start-up of daemon, server and first context: alone, and without a server started ahead; eight daemons at
+    once on one GPU."""
     with daemon(lab, "a") as started:
         with_server = facts_of(lab.client(started.place, seconds=0.1))
     place = lab.place("b")
@@ -265,7 +266,7 @@ def start_up_times(lab: Lab) -> Facts:
 
 
 def texts_with_a_client(lab: Lab) -> Facts:
-    """What every command says with a server and a client there."""
+    """Return what every command says with a server and a client there."""
     with daemon(lab, "a") as started:
         place, server = started.place, started.servers[0].pid
         client = lab.client(place)
@@ -295,7 +296,8 @@ def texts_with_a_client(lab: Lab) -> Facts:
 
 
 def processes_of_a_daemon(lab: Lab) -> Facts:
-    """Whether a server can be found without its daemon: name, parent, environment; and the shared memory it leaves."""
+    """Return whether a server can be found without its daemon: name, parent, environment; and the shared memory it
+    leaves."""
     before = sorted(file.name for file in Path("/dev/shm").iterdir())
     with daemon(lab, "a") as started:
         client = lab.client(started.place, seconds=60)
@@ -323,7 +325,7 @@ def processes_of_a_daemon(lab: Lab) -> Facts:
 
 
 def memory_of_an_idle_server(lab: Lab) -> Facts:
-    """NVML before, with a server and no client, with one small client."""
+    """Read NVML before, with a server and no client, with one small client."""
     before = nvml_lists(lab)
     with daemon(lab, "a") as started:
         idle = nvml_lists(lab)
@@ -339,7 +341,8 @@ def memory_of_an_idle_server(lab: Lab) -> Facts:
 
 
 def memory_limits(lab: Lab) -> Facts:
-    """By the daemon's default, by number and by UUID in the client's environment, and beside a GPU it does not see."""
+    """Set limits by the daemon's default, by number and by UUID in the client's environment, and beside a GPU it does
+    not see."""
     found: Facts = {}
     with daemon(lab, "a", defaults=MpsDefaults(memory_mib=1024)) as started:
         found["default_1024_client_2048"] = facts_of(lab.client(started.place, mib=2048, seconds=0.1))
@@ -357,7 +360,8 @@ def memory_limits(lab: Lab) -> Facts:
 
 
 def thread_percentages(lab: Lab) -> Facts:
-    """Multiprocessors a client sees: by default, by the daemon's default, by its own environment, above the default."""
+    """Count the multiprocessors a client sees: by default, by the daemon's default, by its own environment, above the
+    default."""
     found: Facts = {}
     with daemon(lab, "a") as started:
         found["none"] = facts_of(lab.client(started.place, seconds=0.1))
@@ -377,7 +381,7 @@ def thread_percentages(lab: Lab) -> Facts:
 
 
 def terminating_a_client(lab: Lab) -> Facts:
-    """What terminate_client says, how long it takes, what the client and its neighbour see."""
+    """Return what terminate_client says, how long it takes, what the client and its neighbour see."""
     with daemon(lab, "a") as started:
         place, server = started.place, started.servers[0].pid
         victim, neighbour = lab.client(place, seconds=60), lab.client(place, seconds=8)
@@ -393,7 +397,7 @@ def terminating_a_client(lab: Lab) -> Facts:
 
 
 def quitting_with_clients(lab: Lab) -> Facts:
-    """`quit` and `quit -t 2` with an idle client that stays; exit codes, times, what the client sees."""
+    """Send `quit` and `quit -t 2` with an idle client that stays; exit codes, times, what the client sees."""
     found: Facts = {}
     for name, command in (("quit", "quit\n"), ("quit -t 2", "quit -t 2\n")):
         place = lab.place(name.replace(" ", ""))
@@ -417,7 +421,7 @@ def quitting_with_clients(lab: Lab) -> Facts:
 
 
 def a_killed_daemon(lab: Lab) -> Facts:
-    """kill -9 of the daemon under a client: does the server live on, does the client, is it found and ended."""
+    """Kill the daemon under a client: does the server live on, does the client, is it found and ended."""
     place = lab.place("a")
     started = actuator.start(place, soon(60))
     client = lab.client(place, seconds=10)
@@ -437,7 +441,7 @@ def a_killed_daemon(lab: Lab) -> Facts:
 
 
 def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
-    """Pipe directory 0711 of root's: can the server of another user work in it. Then a second user comes."""
+    """Use a pipe directory 0711 of root's: can the server of another user work in it. Then a second user comes."""
     place = lab.place("a", Owner(0, 0))
     actuator.start(place, soon(60))
     Path(place.pipe).chmod(0o711)
@@ -457,7 +461,8 @@ def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
 
 
 def one_client_too_many(lab: Lab) -> Facts:
-    """Error of the 49th or 61st client. The clients' own libraries need host memory: as many as fit are started."""
+    """Record the error of the 49th or 61st client. The clients' own libraries need host memory: as many as fit are
+    started."""
     limit = mps_rules.clients(lab.driver)
     with daemon(lab, "a") as started:
         clients = [lab.client(started.place, mib=1, seconds=600) for _ in range(limit + 2)]
@@ -470,7 +475,7 @@ def one_client_too_many(lab: Lab) -> Facts:
 
 
 def private_shared_memory(lab: Lab) -> Facts:
-    """A client with a /dev/shm of its own, as job_container/tmpfs gives it."""
+    """Return a client with a /dev/shm of its own, as job_container/tmpfs gives it."""
     if os.geteuid() != 0:
         return {"not asked": "needs root"}
     with daemon(lab, "a", Owner(0, 0)) as started:
@@ -483,7 +488,7 @@ def private_shared_memory(lab: Lab) -> Facts:
 
 
 def counters_as_a_user(lab: Lab) -> Facts:
-    """GPM, utilisation of processes and process lists as an ordinary user."""
+    """Read GPM, utilisation of processes and process lists as an ordinary user."""
     code = """
 import json, pynvml, sys, time
 pynvml.nvmlInit()
@@ -532,7 +537,7 @@ print(json.dumps(found))
 
 
 def newer_options(lab: Lab) -> Facts:
-    """-v, -multiuser-server and the v3 interface, each with a daemon of its own that is ended again."""
+    """Try -v, -multiuser-server and the v3 interface, each with a daemon of its own that is ended again."""
     found: Facts = {}
     for name, options in (
         ("-v", ("-v",)),
@@ -556,7 +561,7 @@ def newer_options(lab: Lab) -> Facts:
 
 
 def a_fault_of_one_client(lab: Lab) -> Facts:
-    """An illegal access by one: the neighbour, the server's states, when it takes clients again."""
+    """Return an illegal access by one: the neighbour, the server's states, when it takes clients again."""
     code = """
 import sys, torch
 x = torch.zeros(16, device="cuda"); torch.cuda.synchronize(); print("ready", flush=True); sys.stdin.readline()
@@ -595,7 +600,7 @@ except BaseException as error:
 
 
 def watch_states(place: MpsPlace, seconds: float) -> list[list[Any]]:
-    """Every change of the daemon's health, with its time."""
+    """Return every change of the daemon's health, with its time."""
     seen: list[list[Any]] = []
     began = time.monotonic()
     while time.monotonic() - began < seconds:
@@ -608,7 +613,7 @@ def watch_states(place: MpsPlace, seconds: float) -> list[list[Any]]:
 
 
 def a_client_killed_in_a_kernel(lab: Lab) -> Facts:
-    """SIGKILL with a kernel of some seconds in flight: neighbour, server, time until a new client works. Last."""
+    """Kill a client with a kernel of some seconds in flight: neighbour, server, time until a new client works. Last."""
     with daemon(lab, "z") as started:
         place = started.place
         neighbour = lab.client(place, seconds=25)
@@ -630,9 +635,9 @@ def a_client_killed_in_a_kernel(lab: Lab) -> Facts:
 
 
 def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
-    """Root starts a daemon as a user, who cannot trace it (CAP_WAKE_ALARM). Do its server and its clients work, two at
-    a time and one after the other; which capabilities do daemon and server have; what of them can the user see; can he
-    send them a signal?"""
+    """Start a daemon as root for a user, who cannot trace it (CAP_WAKE_ALARM). Do its server and its clients work, two
+    at a time and one after the other; which capabilities do daemon and server have; what of them can the user see; can
+    he send them a signal?"""
     with daemon(lab, "untraced") as started:
         place = started.place
         first, second = lab.client(place, seconds=4), lab.client(place, seconds=2)
@@ -681,7 +686,7 @@ QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
 
 
 def open_lab() -> Lab | str:
-    """The lab; or why there is none."""
+    """Return the lab, or why there is none."""
     program = os.environ.get("MPS_CONTROL") or shutil.which("nvidia-cuda-mps-control")
     if not Path("/proc/driver/nvidia/version").exists() or program is None:
         return "no NVIDIA driver, or no nvidia-cuda-mps-control (MPS_CONTROL names one)"
@@ -701,7 +706,7 @@ def open_lab() -> Lab | str:
 
 
 def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS, name: str = "mps_questions") -> Path:
-    """Every question, each in a lab folder of its own making; the file with the answers, kept after each."""
+    """Answer every question, each in its own folder; write the answers to the file after each."""
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{name}-{lab.driver}.json"
     rows: list[Facts] = []
@@ -732,7 +737,7 @@ def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS,
 
 
 def main() -> int:
-    """All questions, or those named."""
+    """Answer all questions, or those named."""
     lab = open_lab()
     if isinstance(lab, str):
         print(f"mps_questions: {lab}", file=sys.stderr)

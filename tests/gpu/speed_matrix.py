@@ -1,4 +1,4 @@
-"""The matrix of pairs of programs: what is measured in the time that there is, and what the model says of it."""
+"""The matrix of pairs of programs: what is measured in the time available, and the model's prediction."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from slurm_share.packing.rules import interference
 from slurm_share.packing.speed_records import Belief
 
 SECONDS_MOST, SECONDS_LEAST = 8.0, 1.5
-"""Of one measurement: less is noise, more only takes time."""
+"""Seconds of one measurement: a shorter one is noise, a longer one costs time only."""
 REPEATS = 3
 BETWEEN_S = 1.2
-"""Warm-up before a measurement, and what comes behind it."""
+"""Seconds of warm-up before a measurement, and after it."""
 START_S = 8.0
-"""Of the second copy of a program, which is there only for its pair with itself, and of all that must start first."""
+"""Seconds to start the second copy of a program, for its pair with itself, and everything that must start first."""
 BAR = 0.10
-"""The mean absolute error of predicted speeds that is wanted (1: as fast as alone)."""
+"""The wanted mean absolute error of predicted speeds (1: as fast as alone)."""
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured."""
+    """The measurements of a run."""
 
     seconds: float
     repeats: int

@@ -101,7 +101,7 @@ def attention(torch: Any, device: str, length: int) -> Step:
 
 
 def fourier(torch: Any, device: str, size: int) -> Step:
-    """Transform a grid and back, where JAX is not there."""
+    """Transform a grid and back, for machines without JAX."""
     x = torch.randn(size, size, device=device)
     return lambda: torch.fft.irfft2(torch.fft.rfft2(x))
 
@@ -133,7 +133,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any, str, int], Step], int, int]] = {
     "attention": (attention, 1024, 16),
     "jax-or-fft": (fourier, 4096, 32),
 }
-"""Name -> what makes its step, its size on a GPU, its size on a CPU."""
+"""Name -> the function that makes its step, its size on a GPU, its size on a CPU."""
 
 
 def made(name: str, device: str) -> tuple[Step, Step, str]:
@@ -163,7 +163,7 @@ def rate(ends: list[tuple[float, int]], start: float, until: float) -> tuple[flo
 
 
 def work(step: Step, wait: Step, start: float, until: float, units: int) -> list[tuple[float, int]]:
-    """Work from before `start` to after `until`; return when how many units were done."""
+    """Work from before `start` to after `until`; return the number of units done."""
     ends = []
     while time.monotonic() < until + 0.2:
         for _ in range(units):

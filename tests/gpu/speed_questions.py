@@ -42,7 +42,7 @@ from slurm_share.packing.speed_records import Belief
 HERE = Path(__file__).resolve().parent
 MINUTES = 30.0
 DEVICE: tuple[str, ...] = ()
-"""More words for the programs; a test of the parts that need no GPU sets the CPU."""
+"""More arguments for the programs; a test of the parts without a GPU sets the CPU."""
 _minutes = MINUTES
 GPM = {2: "sm_ratio", 10: "dram_ratio", 1: "busy_ratio"}
 """NVML's numbers of GPM metrics: SM utilisation, DRAM bandwidth, graphics (any) utilisation; percent."""
@@ -51,7 +51,7 @@ PCIE = (20, 21)
 
 
 class Worker:
-    """One of the twelve programs, which answers how fast it is."""
+    """One of the twelve programs, which reports its speed."""
 
     def __init__(self, lab: Lab, name: str, place: MpsPlace | None, owner: Owner = OWNER, **environ: str) -> None:
         program = lab.home / "speed_programs.py"
@@ -178,7 +178,7 @@ def belief(figures: Mapping[str, float | str | None]) -> Belief:
 
 
 def a_stopped_client(lab: Lab) -> Facts:
-    """SIGSTOP of one MPS client with work in its queue: does the other go on, at which rate; memory; after SIGCONT."""
+    """Stop one MPS client with work in its queue: does the other go on, at which rate; memory; after SIGCONT."""
     found: Facts = {}
     with daemon(lab, "s") as started:
         for name in ("gemm-4096", "launches"):
@@ -251,7 +251,7 @@ print(json.dumps(found))
 
 
 def figures_of_each_client(lab: Lab) -> Facts:
-    """Pids, SM part and memory of two unlike MPS clients, and GPM, for root, their owner and another user; milliseconds
+    """Read PIDs, SM part and memory of two unlike MPS clients, and GPM, as root, owner and another user; milliseconds
     of each reading, to be done once a second."""
     with daemon(lab, "f") as started:
         workers = [Worker(lab, name, started.place) for name in ("gemm-4096", "launches")]
@@ -314,7 +314,7 @@ CAP_MIB = 2048
 
 
 def errors_at_the_cap(lab: Lab) -> Facts:
-    """What programs print, and how they end, at an MPS memory limit of 2 GiB; whether cudaMemGetInfo shows it."""
+    """Return what programs print and how they end at an MPS memory limit of 2 GiB; whether cudaMemGetInfo shows it."""
     found: Facts = {"cap_mib": CAP_MIB}
     with daemon(lab, "e") as started:
         kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
@@ -344,7 +344,7 @@ def errors_at_the_cap(lab: Lab) -> Facts:
 
 @contextmanager
 def programs(lab: Lab, place: MpsPlace | None, names: Sequence[str]) -> Iterator[tuple[dict[str, Worker], Facts]]:
-    """One of each program, which waits; and what was said by those that cannot work."""
+    """Start one of each program, waiting; return also the output of those that cannot work."""
     begun = [Worker(lab, name, place) for name in names]
     try:
         ready = {one.name: one for one in begun if one.is_ready()}
@@ -355,7 +355,8 @@ def programs(lab: Lab, place: MpsPlace | None, names: Sequence[str]) -> Iterator
 
 
 def matrix(lab: Lab) -> Facts:
-    """Twelve programs alone and in all pairs, under MPS and by time slices, beside what the model predicts unfitted."""
+    """Measure twelve programs alone and in all pairs, under MPS and with time slicing, beside the unfitted model's
+    prediction."""
     names = list(speed_programs.PROGRAMS)
     planned = speed_matrix.plan(names, _minutes)
     counters = Counters(lab)
@@ -433,7 +434,7 @@ QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
 
 
 def main() -> int:
-    """All questions, or those named."""
+    """Answer all questions, or those named."""
     global _minutes
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(one.__name__ for one in QUESTIONS))

@@ -41,7 +41,6 @@ def real_program() -> str | None:
 
 @pytest.fixture
 def program() -> Program:
-    """NVIDIA's own, on the first GPU."""
     path = real_program()
     if not Path("/proc/driver/nvidia/version").exists() or path is None:
         pytest.skip("NOT TESTED: no NVIDIA driver, or no nvidia-cuda-mps-control (MPS_CONTROL names one)")

@@ -1,4 +1,4 @@
-"""Asks a real GPU what no simulation can answer, and keeps the answers. See mps_questions.py."""
+"""Runs mps_questions.py on a real GPU and keeps the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ pytestmark = pytest.mark.gpu
 
 
 def test_every_question_gets_an_answer() -> None:
-    """Whatever the answer is; a question that could not be asked says why."""
     lab = mps_questions.open_lab()
     if isinstance(lab, str):
         pytest.skip(f"NOT TESTED: {lab}")

@@ -55,7 +55,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def found(lab: Lab) -> Iterator[dict[str, Any]]:
-    """What the tests learn; written down at the end, whatever became of them."""
+    """Yield a record for what the tests learn; write it at the end in any case."""
     rows: dict[str, Any] = {}
     yield rows
     mps_questions.RESULTS.mkdir(exist_ok=True)
@@ -152,7 +152,6 @@ def test_clients_of_mps_are_seen_by_whoever_looks(lab: Lab, found: dict[str, Any
 
 
 def test_what_a_round_costs(lab: Lab, found: dict[str, Any]) -> None:
-    """On this GPU, with as many clients as start: CPU time of the sampler's process."""
     clients = [lab.client(None, mib=64, seconds=120) for _ in range(8)]
     for client in clients:
         facts_of(client)
@@ -181,7 +180,7 @@ def test_what_a_round_costs(lab: Lab, found: dict[str, Any]) -> None:
 
 
 def _whole_list(lab: Lab) -> Any:
-    """What the one question of Hopper and newer says, or how it fails."""
+    """Return the answer of the one process query of Hopper and newer, or its error."""
     import pynvml
 
     pynvml.nvmlInit()

@@ -26,7 +26,6 @@ NAMES = [f"p{number}" for number in range(12)]
 
 @pytest.mark.gpu
 def test_every_question_about_speed_gets_an_answer() -> None:
-    """Whatever the answer is; the matrix in ten minutes."""
     lab = mps_questions.open_lab()
     if isinstance(lab, str):
         pytest.skip(f"NOT TESTED: {lab}")
@@ -51,14 +50,12 @@ def test_a_plan_takes_the_time_that_there_is_and_no_more(minutes, repeats, left_
 
 
 def test_pairs_that_have_no_time_are_drawn_by_seed():
-    """Not the last ones of the list: each program keeps some."""
     plan = speed_matrix.plan(NAMES, 8)
     assert plan.pairs == speed_matrix.plan(NAMES, 8).pairs != speed_matrix.plan(NAMES, 8, seed=2).pairs
     assert {name for pair in plan.pairs for name in pair} == set(NAMES)
 
 
 def test_too_little_time_is_said():
-    """With the time that would be enough."""
     with pytest.raises(ValueError, match=r"0\.5 minutes are too few for 12 programs; at least 4\.9"):
         speed_matrix.plan(NAMES, 0.5)
 
@@ -69,7 +66,6 @@ BELIEFS = {"a": FULL, "b": HALF}
 
 
 def test_rows_compare_medians_with_alone_and_with_the_model():
-    """By time slices two tasks that are always busy have half of the GPU each."""
     together = {("a", "b"): [(50.0, 5.0), (52.0, 9.0), (48.0, 4.0)], ("a", "a"): []}
     (row,) = speed_matrix.rows(ALONE, together, BELIEFS, "time-slicing")
     assert (row["speed_a"], row["speed_b"], row["stp"]) == (0.5, 0.5, 1.0)
@@ -80,7 +76,6 @@ def test_rows_compare_medians_with_alone_and_with_the_model():
 
 
 def test_an_error_above_the_bar_is_a_failure_in_words():
-    """The worst pairs are named."""
     together = {("a", "b"): [(100.0, 10.0)]}
     rows = speed_matrix.rows(ALONE, together, BELIEFS, "time-slicing")
     assert speed_matrix.errors(rows)["speed_mae"] == 0.5
@@ -91,13 +86,11 @@ def test_an_error_above_the_bar_is_a_failure_in_words():
 
 
 def test_a_program_that_gave_no_rate_has_no_row():
-    """A base of zero says nothing."""
     assert speed_matrix.rows({"a": [0.0], "b": [1.0]}, {("a", "b"): [(1.0, 1.0)]}, BELIEFS, "mps") == []
     assert speed_matrix.errors([]) == {"pairs": 0}
 
 
 def test_figures_that_the_driver_did_not_give_are_not_believed():
-    """The default stands for them."""
     found = speed_questions.belief({"sm_ratio": 0.25, "dram_ratio": None, "busy_ratio": 0.5, "from": "GPM"})
     assert (found.sm_ratio, found.dram_ratio, found.busy_ratio) == (0.25, Belief().dram_ratio, 0.5)
     assert found.source == "measured"
@@ -112,13 +105,11 @@ def test_figures_that_the_driver_did_not_give_are_not_believed():
     ],
 )
 def test_a_rate_is_of_the_units_that_were_done_between_two_times(ends, expected):
-    """What was begun before the first of them does not count."""
     assert speed_programs.rate(ends, 1.0, 2.0) == expected
 
 
 @pytest.mark.parametrize("name", speed_programs.PROGRAMS)
 def test_every_program_works_and_answers(name):
-    """On a CPU, with tiny sizes: that it runs, and not how fast."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("NOT TESTED: this interpreter has no torch")
     words = [sys.executable, str(HERE / "speed_programs.py"), name, "--device", "cpu"]
@@ -134,10 +125,10 @@ def test_every_program_works_and_answers(name):
 
 
 class NoCounters:
-    """What a driver would count."""
+    """A substitute for the driver's counters."""
 
     def begin(self):
-        """Nothing is counted."""
+        """Do not count anything."""
 
     def end(self):
         """Return what a GPU at half of its activity gives."""
@@ -145,7 +136,6 @@ class NoCounters:
 
 
 def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_other_pair(tmp_path, monkeypatch):
-    """The real programs, on a CPU: the order of things, and not how fast they are."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("NOT TESTED: this interpreter has no torch")
     monkeypatch.setattr(speed_questions, "DEVICE", ("--device", "cpu"))
@@ -184,7 +174,6 @@ def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_ot
 
 
 def test_a_program_that_cannot_work_says_why_and_ends():
-    """A GPU that is not there, as for MPS clients that are refused."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("NOT TESTED: this interpreter has no torch")
     if Path("/proc/driver/nvidia/version").exists():
@@ -204,7 +193,6 @@ def test_a_program_that_cannot_work_says_why_and_ends():
     ],
 )
 def test_without_a_gpu_or_with_a_wrong_word_the_command_says_so(monkeypatch, capsys, words, code, why):
-    """Nothing is started."""
     monkeypatch.setattr(mps_questions, "open_lab", lambda: "no NVIDIA driver")
     monkeypatch.setattr(sys, "argv", ["speed_questions.py", *words])
     if code == 2:

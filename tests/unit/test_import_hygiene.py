@@ -1,4 +1,4 @@
-"""What an ordinary job's Prolog and Epilog load: every job of a cluster pays for it."""
+"""The modules that Prolog and Epilog of an ordinary job load: every job of a cluster pays for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def loaded(hook):
 
 
 def test_an_ordinary_jobs_hooks_load_nothing_heavy():
-    """Exit 0, and nothing was imported but the words and the hook itself."""
     assert loaded("prolog") == ("0", LIGHT | {"slurm_share_hooks.prolog"})
     assert loaded("epilog") == ("0", LIGHT | {"slurm_share_hooks.epilog"})
 
@@ -58,9 +57,9 @@ def leave(code):
     os._exit(0)
 helper.run_hook(helper.MAINS[os.environ.pop("HOOK")], leave)
 """
-"""A hook in a process of the helper's; the first line: what the helper has loaded."""
+"""A hook in a process of the helper's; the first line lists what the helper has loaded."""
 NEVER = {"pynvml", "psutil", "httpx", "rich", "asyncio", "ClusterShell", "logging", "slurm_share.slurm.jobs"}
-"""What neither the helper nor a hook loads."""
+"""Modules that neither the helper nor a hook loads."""
 SHARED_JOB = {
     "SLURM_JOB_ID": "7",
     "SLURM_JOB_UID": "2001",
@@ -77,7 +76,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("hook", ["prolog", "epilog"])
 def test_the_helpers_hooks_find_everything_loaded(tmp_path, hook):
-    """What a shared job's hook loads by itself it pays for each time; here the helper has it."""
+    """A hook pays each time for what it loads by itself; the helper has loaded it."""
     (tmp_path / "config.toml").write_text(f'mode = "on"\nlog_file = "{tmp_path}/log"\n')
     (tmp_path / "state/jobs/7").mkdir(parents=True)
     (tmp_path / "slurm_share").symlink_to(CHECKOUT / "slurm_share")
@@ -100,23 +99,21 @@ LLLOAD = """
 import sys
 from slurm_share.cli import llload
 from slurm_share.load.sources import srun
-from slurm_share.load.sources import survey_reader as surveyor
+from slurm_share.load.sources import survey_reader
 code = llload.main(["--demo", "-g", "-q"])
 print(code, *sorted(sys.modules), file=sys.stderr)
 """
-"""What `llload` loads by itself, what it loads for its usual source, and a look at something."""
+"""Runs `llload` and prints the modules that it has loaded."""
 
 
 def test_llload_loads_no_engine_that_it_does_not_use():
-    """Nor the driver's library: a look at one's nodes starts in a moment."""
     run = subprocess.run([sys.executable, "-I", "-c", LLLOAD], capture_output=True, text=True, check=True)
     code, *modules = run.stderr.split()
     assert code == "0"
     assert not {"httpx", "h11", "prometheus_client", "psutil", "pynvml", "textual", "asyncio"} & set(modules)
 
 
-def test_the_front_door_opens_to_every_name_it_shows():
-    """What __all__ promises is there."""
+def test_every_public_name_can_be_imported():
     import slurm_share
 
     assert all(getattr(slurm_share, name) is not None for name in slurm_share.__all__)

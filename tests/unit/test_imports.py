@@ -1,54 +1,150 @@
-"""Modules and packages import each other in one direction only."""
+"""Modules and packages import each other in one direction only.
+
+A package offers names of its modules in its __init__.py and loads a module when one of its names is asked for
+(slurm_share/core/lazy.py). lint-imports sees the package only. Here `from ..share import Plan` counts as an import of
+share.records, and the imports by which an __init__.py tells mypy where each name is do not count.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import re
-import sys
 import tomllib
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1]))
-import imports
-
-CHECKOUT = Path(__file__).parents[2]
-CONTRACTS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+OPEN = ("core", "node", "slurm", "mps", "spmd")
+"""Feature packages whose modules every other one may import one by one."""
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+CONTRACTS = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
 
 
 @pytest.fixture(scope="module")
-def graphs():
-    return imports.read_graphs()
+def written():
+    """Return the names that each importer takes, by (importer, imported) as the statements say."""
+    graph = grimp.build_graph("slurm_share", "slurm_share_hooks", "slurm_share_tui", cache_dir=None)
+    return {
+        (module, to): taken(module, to)
+        for module in graph.modules
+        for to in graph.find_modules_directly_imported_by(module)
+    }
 
 
-@pytest.mark.parametrize("name", ["all", "run", "load"])
-def test_no_modules_import_each_other(graphs, name):
-    """Neither directly nor through others, nor for types alone."""
-    assert imports.cycles(graphs[name].edges) == []
+@pytest.fixture(scope="module")
+def edges(written):
+    """Return (importer, imported), with the module behind each name that a package offers."""
+    found = set()
+    for (importer, imported), names in written.items():
+        if imported not in offered(importer).values():
+            found |= {(importer, offered(imported).get(name, imported)) for name in names} or {(importer, imported)}
+    return found
 
 
-@pytest.mark.parametrize("name", ["all", "run", "load"])
-def test_no_packages_import_each_other(graphs, name):
-    """A folder and one inside it are one package."""
-    edges = graphs[name].edges
-    assert imports.cycles(imports.between(edges, imports.feature_of)) == []
-    assert imports.cycles(imports.apart(imports.between(edges, imports.folder_of))) == []
+@cache
+def parsed(module):
+    return ast.parse(Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8"))
 
 
-def test_fewer_imports_happen_at_load_than_at_run_time_than_for_types(graphs):
-    """Each graph is part of the one before."""
-    assert graphs["load"].written < graphs["run"].written < graphs["all"].written
-    assert graphs["load"].edges < graphs["run"].edges < graphs["all"].edges
+@cache
+def folder_of(module):
+    """Return the package whose folder holds a module's file; for a package, the package itself."""
+    is_package = importlib.util.find_spec(module).submodule_search_locations is not None
+    return module if is_package else module.rpartition(".")[0]
 
 
-def test_features_take_of_each_other_what_the_packages_offer(graphs):
-    """For types too; `tests/imports.py --private` prints the others."""
-    assert imports.private(graphs["all"].written) == []
+def feature_of(module):
+    """Return the feature package of a module: `share` for slurm_share.share.option."""
+    root, *rest = module.split(".")
+    return rest[0] if root == "slurm_share" and rest else root
 
 
-def test_every_name_that_is_taken_of_a_package_is_offered_by_it(graphs):
-    """mypy does not find out."""
-    assert imports.not_offered(graphs["all"]) == []
+def names_of(block, package):
+    """Yield (module, name, name it gets here) of every `from ... import` below a statement."""
+    for node in ast.walk(block):
+        if isinstance(node, ast.ImportFrom):
+            home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from ((home, alias.name, alias.asname or alias.name) for alias in node.names)
+
+
+@cache
+def is_module(name):
+    package = name.rpartition(".")[0]
+    return folder_of(package) == package and importlib.util.find_spec(name) is not None
+
+
+def taken(importer, imported):
+    """Return the names that a module takes from another one, without modules inside that one."""
+    if folder_of(imported) != imported:
+        return set()
+    names = names_of(parsed(importer), folder_of(importer))
+    return {name for home, name, _ in names if home == imported and not is_module(f"{imported}.{name}")}
+
+
+@cache
+def offered(package):
+    """Return the names that a package's __init__.py offers, with the module behind each, as mypy is told."""
+    homes = {}
+    for block in parsed(package).body if folder_of(package) == package else ():
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            for home, name, alias in names_of(block, package):
+                homes[alias] = f"{home}.{name}" if is_module(f"{home}.{name}") else home
+    return homes
+
+
+def assert_no_cycle(pairs):
+    """Raise graphlib.CycleError, which names the cycle, if the pairs have one."""
+    order = TopologicalSorter()
+    for one, other in pairs:
+        if one != other:
+            order.add(one, other)
+    order.prepare()
+
+
+def test_no_modules_import_each_other(edges):
+    assert_no_cycle(edges)
+
+
+def test_no_features_import_each_other(edges):
+    assert_no_cycle((feature_of(one), feature_of(other)) for one, other in edges)
+
+
+def test_no_folders_import_each_other(edges):
+    """A folder and the folders inside it may."""
+    folders = {(folder_of(one), folder_of(other)) for one, other in edges}
+    assert_no_cycle(
+        (one, other) for one, other in folders
+        if not f"{one}.".startswith(f"{other}.") and not f"{other}.".startswith(f"{one}.")
+    )  # fmt: skip
+
+
+def test_features_take_of_each_other_what_the_packages_offer(written):
+    def is_inside(module):
+        package, name = module.rpartition(".")[::2]
+        return package.count(".") > 1 or (
+            package.count(".") == 1 and name not in getattr(importlib.import_module(package), "__all__", ())
+        )
+
+    assert [
+        (importer, imported)
+        for importer, imported in written
+        if feature_of(importer) != feature_of(imported) and feature_of(imported) not in OPEN and is_inside(imported)
+    ] == []
+
+
+def test_every_name_that_is_taken_of_a_package_is_offered_by_it(written):
+    """mypy accepts any name of a package that finds its names when they are asked for."""
+    assert [
+        (importer, imported, name)
+        for (importer, imported), names in written.items()
+        if offered(imported)
+        for name in names - set(importlib.import_module(imported).__all__)
+    ] == []
 
 
 def named(patterns, modules):
@@ -57,114 +153,16 @@ def named(patterns, modules):
     return {module for module in modules if any(re.fullmatch(one, module) for one in every)}
 
 
-def reached(sources, edges, indirect):
-    """Return what some modules import, also through others if `indirect`."""
-    found = {imported for importer, imported in edges if importer in sources}
-    while indirect and (more := {imported for importer, imported in edges if importer in found} - found):
-        found |= more
-    return found
-
-
 @pytest.mark.parametrize(
     "contract", [one for one in CONTRACTS if one["type"] == "forbidden"], ids=lambda one: one["name"]
 )
-def test_no_contract_is_evaded_by_a_name_that_a_package_offers(graphs, contract):
-    """lint-imports sees that the package is imported, and not which module is loaded for the name."""
-    edges = graphs["all"].edges
+def test_no_contract_is_evaded_by_a_name_that_a_package_offers(edges, contract):
     modules = {module for edge in edges for module in edge}
     sources = named(contract["source_modules"], modules)
     assert sources
-    forbidden = named(contract["forbidden_modules"], modules)
-    assert reached(sources, edges, not contract.get("allow_indirect_imports", False)) & forbidden == set()
-
-
-def test_a_module_is_reached_through_others_only_where_that_counts():
-    """Names in contracts mean whole packages, and `*` one part of a name."""
-    edges = {("p.one.rules.a", "p.two"), ("p.two", "p.three.x"), ("p.one.b", "p.four")}
-    modules = {module for edge in edges for module in edge}
-    assert named(["p.*.rules", "p.three"], modules) == {"p.one.rules.a", "p.three.x"}
-    assert reached({"p.one.rules.a"}, edges, False) == {"p.two"}
-    assert reached({"p.one.rules.a"}, edges, True) == {"p.two", "p.three.x"}
-
-
-def test_every_cycle_is_found_once():
-    """Two rings that touch are one; a module that is only reached is in none."""
-    edges = {("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "f"), ("f", "e"), ("d", "e")}
-    assert imports.cycles(edges) == [["a", "b", "c"], ["e", "f"]]
-    assert imports.cycles({("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")}) == [["a", "b", "c"]]
-    assert imports.cycles({("a", "b")}) == []
-
-
-def test_a_folder_and_one_inside_it_are_one_package():
-    """Neighbours with a common beginning are two."""
-    assert imports.apart({("a.b", "a"), ("a", "a.b"), ("a.b", "a.bc")}) == {("a.b", "a.bc")}
-
-
-def test_an_import_inside_another_feature_is_private_but_for_the_open_ones(monkeypatch):
-    """The package itself, and a module that it offers, are its public side."""
-    monkeypatch.setattr(imports, "_offered", lambda package: {"slurm_share.share": {"option"}}.get(package, set()))
-    edges = {
-        ("slurm_share.share.admission", "slurm_share.mps.session.control"),
-        ("slurm_share.share.admission", "slurm_share.share.rules.drain"),
-        ("slurm_share.cli.llload", "slurm_share.load"),
-        ("slurm_share.cli.llload", "slurm_share.load.snapshot"),
-        ("slurm_share.cli.llsub", "slurm_share.share.option"),
-        ("slurm_share.cli.llsub", "slurm_share.share.rules.option"),
-    }
-    assert imports.private(edges) == [
-        ("slurm_share.cli.llload", "slurm_share.load.snapshot"),
-        ("slurm_share.cli.llsub", "slurm_share.share.rules.option"),
-    ]
-
-
-def test_public_names_are_those_of_all_else_all_that_have_no_underscore():
-    """slurm_share says which; slurm_share.testing does not."""
-    import slurm_share
-
-    assert imports.public("slurm_share") == slurm_share.__all__
-    assert "FakeNvml" in imports.public("slurm_share.testing")
-    assert not [name for name in imports.public("slurm_share.testing") if name.startswith("_")]
-
-
-def test_a_name_that_a_package_offers_counts_as_its_module():
-    """The package itself counts where nothing of it is named, and tells mypy where its names are without importing."""
-    offered = {"share": {"Plan": "share.records", "queue": "share.rules.queue"}}
-    taken = {("load", "share"): {"Plan", "queue"}, ("cli", "share"): set(), ("tui", "share"): {"other"}}
-    written = {*taken, ("share", "share.records"), ("share", "core.lazy"), ("load", "share.option")}
-    assert imports.behind(written, taken.__getitem__, lambda package: offered.get(package, {})) == {
-        ("load", "share.records"),
-        ("load", "share.rules.queue"),
-        ("load", "share.option"),
-        ("cli", "share"),
-        ("tui", "share"),
-        ("share", "core.lazy"),
-    }
-
-
-def test_the_names_of_a_package_are_those_that_mypy_sees(tmp_path, monkeypatch):
-    """Of each, its module is known; modules are names too, wherever they are in the package."""
-    package = tmp_path / "made"
-    (package / "rules").mkdir(parents=True)
-    (package / "__init__.py").write_text(
-        "TYPE_CHECKING = False\n"
-        "if TYPE_CHECKING:\n"
-        "    from . import option\n"
-        "    from .records import Plan, Slot as Place\n"
-        "    from .rules import queue\n"
-    )
-    for name in ("option", "records", "rules/__init__", "rules/queue"):
-        (package / f"{name}.py").touch()
-    (package / "user.py").write_text(
-        "from made import Plan, option\ndef later():\n    from . import Place\nfrom made.records import Slot\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert imports.offered("made") == {
-        "option": "made.option",
-        "Plan": "made.records",
-        "Place": "made.records",
-        "queue": "made.rules.queue",
-    }
-    assert imports.offered("made.option") == {}
-    assert imports.taken("made.user", "made", range(1, 9)) == {"Plan", "Place"}
-    assert imports.taken("made.user", "made", [3]) == {"Place"}
-    assert imports.taken("made.user", "made.records", [4]) == {"Slot"}
+    found = {imported for importer, imported in edges if importer in sources}
+    while not contract.get("allow_indirect_imports", False):
+        if not (more := {imported for importer, imported in edges if importer in found} - found):
+            break
+        found |= more
+    assert found & named(contract["forbidden_modules"], modules) == set()

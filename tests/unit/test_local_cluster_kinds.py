@@ -1,4 +1,4 @@
-"""Kinds of local cluster: what their configuration says, and what cannot be asked for together."""
+"""Kinds of local cluster: their configuration, and options that exclude each other."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ HOSTS = make_hosts(2)
 
 
 def slurm_conf(**kind: str) -> list[str]:
-    """The lines of slurm.conf."""
     return conf.slurm_conf(HOSTS, cgroup="", parts=(), job_submit=False, shards_per_gpu=4, **kind).splitlines()
 
 
 def test_slurms_own_key_takes_the_place_of_munges() -> None:
-    """And of nothing else."""
     usual, own = slurm_conf(), slurm_conf(auth="slurm")
     assert set(own) - set(usual) == {"AuthType=auth/slurm", "CredType=auth/slurm"}
     assert set(usual) - set(own) == {"AuthType=auth/munge", "CredType=cred/munge"}
 
 
 def test_with_uuids_slurmd_asks_the_driver() -> None:
-    """The lines of the GPUs stay."""
     usual, uuids = (conf.gres_conf(HOSTS, 4, uuids=wanted).splitlines() for wanted in (False, True))
     assert uuids == ["AutoDetect=nvidia", *usual]
 
@@ -45,7 +42,6 @@ def test_with_uuids_slurmd_asks_the_driver() -> None:
     ],
 )
 def test_what_cannot_be_together_is_refused_with_the_way_out(words: tuple[object, ...], why: str) -> None:
-    """Before anything is made."""
     with pytest.raises(Misuse, match=why):
         clusters._check_kinds(*words)  # type: ignore[arg-type]
 
@@ -53,7 +49,6 @@ def test_what_cannot_be_together_is_refused_with_the_way_out(words: tuple[object
 def test_both_plugin_objects_are_there_and_the_link_fits_the_host(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Before the upgrade, and after it."""
     monkeypatch.setattr(upgrade.paths, "RUN_ROOT", tmp_path / "run")
     stacks = []
     for release in ("24.11", "26.05"):
@@ -77,7 +72,6 @@ def test_both_plugin_objects_are_there_and_the_link_fits_the_host(
     [("", "disabled", "linuxproc"), ("v1", "cgroup/v1", "cgroup"), ("v2", "cgroup/v2", "cgroup")],
 )
 def test_jobs_are_in_the_cgroups_that_were_asked_for(kind: str, plugin: str, tracked: str) -> None:
-    """In slurm.conf and cgroup.conf alike."""
     assert f"CgroupPlugin={plugin}" in conf.cgroup_conf(kind).splitlines()
     lines = conf.slurm_conf(HOSTS, cgroup=kind, parts=(), job_submit=False, shards_per_gpu=4).splitlines()
     assert [line for line in lines if line.startswith("ProctrackType=")] == [f"ProctrackType=proctrack/{tracked}"]

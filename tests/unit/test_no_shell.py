@@ -1,4 +1,4 @@
-"""No word of a user's, nor of anybody's, is ever read by a shell: nothing that we ship starts one by itself."""
+"""No shell reads what a user wrote: nothing that we ship starts one by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHELLS = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|da|z|k)?sh")
 IN_C = re.compile(r"\b(?:system|popen|execlp|execvp|execvpe|wordexp)\s*\(")
 IN_LUA = re.compile(r"\b(?:os\.execute|io\.popen|loadstring|load)\s*\(")
 FROM_PEERS = {"slurm_share/spmd/codec.py", "slurm_share/spmd/collectives.py"}
-"""Where objects are unpickled that come from the same user's processes of the same run: both ends have proved that."""
+"""Modules that unpickle objects, sent by the same user's processes of the same run: both ends have proved that."""
 A_USERS_OWN = {
     "slurm_share/load/rules/steps.py",
     "slurm_share/triples/launcher",
@@ -32,25 +32,23 @@ A_USERS_OWN = {
     "slurm_share/triples/submitting.py",
     "slurm_share/triples/map_submitting.py",
 }
-"""Where a user's own script or command line is started for him, as himself."""
+"""Modules that start a user's own script or command line, as that user."""
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every call by its dotted name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
 
 
 def python_files() -> list[Path]:
-    """All Python that is installed."""
     found = [file for folder in SHIPPED for file in (ROOT / folder).rglob("*.py")]
     assert len(found) > 150
     return found
 
 
 def test_nothing_in_python_starts_a_shell() -> None:
-    """Neither by `shell=True` nor by one of the functions that are a shell in disguise, nor is text run as code."""
+    """No `shell=True`, no function that starts a shell, and no text is run as code."""
     found = []
     for file in python_files():
         for name, call in calls(ast.parse(file.read_text(encoding="utf-8"))):
@@ -77,7 +75,6 @@ def test_no_word_list_begins_with_a_shell() -> None:
 
 @pytest.mark.parametrize(("pattern", "form"), [("*.c", IN_C), ("*.lua", IN_LUA)])
 def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str]) -> None:
-    """In slurmctld, slurmd, slurmstepd and srun; nor what slurmd starts as a hook."""
     files = [file for folder in ("plugins", "prolog") for file in (ROOT / folder).glob(pattern)]
     assert files
     comments = (
@@ -88,7 +85,6 @@ def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str
 
 
 def test_the_check_sees_what_it_looks_for() -> None:
-    """Else it would hold for ever."""
     tree = ast.parse("subprocess.run(words, shell=True)\nos.system('x')")
     assert [name for name, call in calls(tree) if name in FORBIDDEN or call.keywords] == ["subprocess.run", "os.system"]
     assert IN_C.search('\tsystem("id");')

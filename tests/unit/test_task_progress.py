@@ -1,4 +1,4 @@
-"""What a task's program writes about its progress."""
+"""The progress that a task's program writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def run(text: str, file: Path | str | None) -> str:
-    """What a program prints that does this with `progress`, in a clean interpreter."""
+    """Return what a program prints that uses `progress` so, in a clean interpreter."""
     environ = {"PATH": "/usr/bin:/bin"} | ({} if file is None else {"LLSUB_PROGRESS": str(file)})
     code = "from slurm_share import progress\nimport os, sys, threading\n" + textwrap.dedent(text)
     done = subprocess.run(
@@ -141,7 +141,6 @@ def test_another_process_has_no_effect_while_the_first_lives(tmp_path: Path) -> 
 
 
 def test_another_file_by_the_number_of_the_closed_one_is_left_alone(tmp_path: Path) -> None:
-    """As in a program that closes all files, and then opens its own."""
     said = run(
         """
         progress.tick(5)
@@ -185,7 +184,6 @@ def test_handler_of_a_signal_may_count_within_a_call(tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_short_type_add_up(tmp_path: Path) -> None:
-    """As NumPy's: 2048 + 1 is 2048 in float16, and 100 + 100 is below 0 in int8."""
     run(
         """
         class Short:

@@ -21,7 +21,7 @@ echo 4711
 
 
 def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to a folder with scripts, with a recorded cluster around and an sbatch that notes what it is asked."""
+    """Go to a folder with scripts, with a recorded cluster and an sbatch that records its arguments."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     for name, text in (
@@ -45,13 +45,13 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submitted(folder: Path) -> list[str]:
-    """What sbatch was asked."""
+    """Return the arguments of sbatch."""
     log = folder / "sbatch.log"
     return log.read_text().splitlines() if log.exists() else []
 
 
 def call(*words: str) -> int:
-    """llsub with these words; argparse's own way out is an exit code as well."""
+    """Run llsub with these words; return its exit code, argparse's included."""
     try:
         return llsub.main(words)
     except SystemExit as error:
@@ -59,5 +59,5 @@ def call(*words: str) -> int:
 
 
 def run_of(folder: Path) -> Run:
-    """The run that was submitted."""
+    """Return the run that was submitted."""
     return run_folder.read_run(folder / "LLSUB.1")

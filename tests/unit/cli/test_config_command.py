@@ -10,7 +10,6 @@ from slurm_share.cli.main import main
 
 
 def test_every_setting_is_shown_with_its_source(tmp_path, capsys):
-    """The file's path beside what the file says, `default` beside the rest."""
     file = tmp_path / "config.toml"
     file.write_text("max_share = 8\n")
     assert main(["config", "print", "--file", str(file)]) == 0
@@ -20,14 +19,12 @@ def test_every_setting_is_shown_with_its_source(tmp_path, capsys):
 
 
 def test_the_same_for_programs(tmp_path, capsys):
-    """JSON with value and source."""
     (tmp_path / "empty.toml").touch()
     assert main(["config", "print", "--json", "--file", str(tmp_path / "empty.toml")]) == 0
     assert json.loads(capsys.readouterr().out)["max_share"] == {"value": 60, "source": "default"}
 
 
 def test_a_wrong_file_is_exit_2_and_a_sentence(tmp_path, capsys):
-    """No traceback; the sentence names file, key and the nearest valid one."""
     file = tmp_path / "config.toml"
     file.write_text("max_shares = 8\n")
     assert main(["config", "print", "--file", str(file)]) == 2
@@ -38,7 +35,6 @@ def test_a_wrong_file_is_exit_2_and_a_sentence(tmp_path, capsys):
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["config"], ["status", "extra"]])
 def test_words_that_are_no_command_are_exit_2(argv, capsys):
-    """argparse says what there is."""
     with pytest.raises(SystemExit) as caught:
         main(argv)
     assert caught.value.code == 2
@@ -46,6 +42,5 @@ def test_words_that_are_no_command_are_exit_2(argv, capsys):
 
 
 def test_a_file_that_is_not_there_is_no_file_of_defaults(tmp_path, capsys):
-    """Who checks a file by name and mistypes it must not be told that it is fine."""
     assert main(["config", "print", "--file", str(tmp_path / "typo.toml")]) == 2
     assert "there is no such file" in capsys.readouterr().err

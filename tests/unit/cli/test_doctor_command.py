@@ -34,7 +34,7 @@ PAGE = Path(__file__).resolve().parents[3] / "packaging/docs/doctor.md"
 
 @pytest.fixture
 def login(monkeypatch):
-    """A login node: most is well, the plugin's object is not there, and the clock is not to be seen."""
+    """Return a login node on which most is well: the plugin's object is missing and the clock is unknown."""
     facts = Facts(
         host="login",
         roles=("login",),
@@ -53,7 +53,6 @@ def login(monkeypatch):
 
 
 def test_a_person_is_told_what_is_wrong_with_its_fix_and_what_was_not_seen(login, capsys):
-    """FAIL first; a stranger's line break is no line break; exit 2."""
     assert main(["doctor"]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "login: login node, Slurm 26.05.5, not as root"
@@ -66,7 +65,6 @@ def test_a_person_is_told_what_is_wrong_with_its_fix_and_what_was_not_seen(login
 
 
 def test_quiet_is_one_line_for_each_thing_that_is_wrong(login, capsys):
-    """And nothing at all where nothing is, or where the site has excepted it."""
     assert main(["doctor", "--quiet"]) == 2
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("FAIL plugin: there is no ; install slurm-share-spank")
@@ -76,7 +74,6 @@ def test_quiet_is_one_line_for_each_thing_that_is_wrong(login, capsys):
 
 
 def test_json_has_all_of_it(login, capsys):
-    """Findings, counts, and what was fixed."""
     assert main(["doctor", "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["host"], found["roles"], found["root"]) == (1, "login", ["login"], False)
@@ -92,20 +89,17 @@ def test_json_has_all_of_it(login, capsys):
     ],
 )
 def test_a_check_that_there_is_not(login, capsys, words, said):
-    """Exit 2 and a sentence."""
     assert main(["doctor", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_fixing_is_for_root(login, capsys, monkeypatch):
-    """Nothing is looked at, nothing done."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main(["doctor", "--fix"]) == 2
     assert "--fix is for root" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_down_is_no_warning():
-    """A full disk under the output: 1 and 2 are findings."""
     with open("/dev/full", "w") as full:
         argv = [sys.executable, "-m", "slurm_share.cli.main", "doctor", "--explain", "plugin"]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -114,7 +108,6 @@ def test_what_cannot_be_written_down_is_no_warning():
 
 
 def test_a_host_without_slurm_is_told_so(capsys, monkeypatch):
-    """One sentence with the way out."""
     from slurm_share.doctor.facts import host
 
     monkeypatch.setattr(host, "read_facts", lambda roles, **more: Facts(host="x", roles=()))
@@ -145,7 +138,6 @@ def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
 
 
 def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
-    """An Epilog that ends with 0 may have found that the job is here again."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(fixes.fixable, "plan", lambda facts: [Fix("narrow", "the log", path="/l")])
     monkeypatch.setattr(fixes, "narrow", lambda path: None)
@@ -170,8 +162,6 @@ def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, ca
 
 @pytest.mark.parametrize("error", [ImportError("no name x", path="/m.py"), SyntaxError("bad", ("/m.py", 3, 1, ""))])
 def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
-    """Code 3, the file, and the way out."""
-
     def read_host(roles, **more):
         raise error
 
@@ -184,7 +174,7 @@ def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
 
 @pytest.fixture
 def daemon(monkeypatch, tmp_path):
-    """A daemon of uid 2001 that is to be stopped, on a node with nothing; what is stopped, and what is there."""
+    """Return a daemon of uid 2001 to be stopped on an empty node, what is stopped, and what is there."""
     there = SimpleNamespace(ledger=Ledger("b"), live=(), users=(), stopped=[])
     paths = Paths(root=tmp_path)
     place = str(paths.mps_pipe(2001, UUID))
@@ -207,7 +197,6 @@ def daemon(monkeypatch, tmp_path):
 
 
 def test_a_daemon_that_nobody_has_is_stopped(daemon):
-    """Neither ledger nor kernel nor itself knows of anybody."""
     daemon.mend()
     assert daemon.stopped == [daemon.pipe]
 
@@ -222,7 +211,6 @@ def test_a_daemon_that_nobody_has_is_stopped(daemon):
     ids=["ledger", "kernel", "client"],
 )
 def test_a_daemon_that_somebody_has_is_left_alone_and_it_is_said_who(daemon, who, words):
-    """By each of the three, though the others know of nobody."""
     vars(daemon).update(who)
     with pytest.raises(StateError, match=re.escape(words)):
         daemon.mend()
@@ -230,7 +218,6 @@ def test_a_daemon_that_somebody_has_is_left_alone_and_it_is_said_who(daemon, who
 
 
 def test_a_job_of_another_gpu_keeps_no_daemon(daemon):
-    """Nor does one that is in the ledger and has a step here."""
     daemon.ledger = Ledger("b", (LedgerJob(7, 2001, "2", ("GPU-ffffffff-0000-0000-0000-000000000000",), 2, 0.0),))
     daemon.live = (LiveJob(7, 2001),)
     daemon.mend()
@@ -238,7 +225,6 @@ def test_a_job_of_another_gpu_keeps_no_daemon(daemon):
 
 
 def test_a_slurm_conf_that_is_not_there_is_a_wrong_environment(capsys, monkeypatch):
-    """One sentence that names the variable; nothing is said of the host."""
     monkeypatch.setenv("SLURM_CONF", "/nonexistent")
     assert main(["doctor", "--role", "login"]) == 2
     out = capsys.readouterr()

@@ -20,13 +20,13 @@ from slurm_share.load.sources import survey_reader
 from slurm_share.slurm.records import QueuedJob
 
 MONDAY = 1794787200
-"""Of 2026-W47."""
+"""The week 2026-W47."""
 URL = "https://hpc.example.org/sharing"
 
 
 @pytest.fixture
 def site(monkeypatch, tmp_path):
-    """A site that keeps its archive in a folder of the test, and writes of sharing on a page."""
+    """Return a site that keeps its archive in the test's folder and has a page on sharing."""
     settings = Settings(archive_folder=str(tmp_path / "archive"), documentation_url=URL, load_source="agents")
     monkeypatch.setattr(config, "load", lambda: Configuration(settings, {}))
     monkeypatch.setattr(terminal, "width", lambda: 200)
@@ -35,7 +35,7 @@ def site(monkeypatch, tmp_path):
 
 
 def week(folder):
-    """A week of three users: carol leaves GPUs idle, bob overloads CPUs, alice does well; a day is missing."""
+    """Return a week of three users: carol leaves GPUs idle, bob overloads CPUs, alice does well; a day is missing."""
     (folder / "archive").mkdir()
     for quarter in range(96 * 6):
         time = MONDAY + 900 * quarter
@@ -93,7 +93,6 @@ Questions are welcome.
 
 
 def test_a_week_is_told_the_worst_first(site, capsys):
-    """Twice the same; the torn line is counted, the missing day is no load."""
     week(site)
     with open(site / "archive" / "2026-11-18.tsv", "a") as file:
         file.write("2026-11-18T23:45:00Z\tn1\tali")
@@ -103,7 +102,6 @@ def test_a_week_is_told_the_worst_first(site, capsys):
 
 
 def test_a_message_is_drafted_for_those_who_lose_an_hour(site, capsys):
-    """Their numbers, the advice, the site's page; written twice, it is there once."""
     week(site)
     folder = site / "messages"
     for _ in range(2):
@@ -129,7 +127,6 @@ def test_a_rule_for_all_is_told_only_where_nothing_was_advised(site):
 
 
 def test_the_report_for_programs(site, capsys):
-    """Unknown is null."""
     week(site)
     assert main.main(["report", "--from", "2026-11-16", "--to", "2026-11-16", "--user", "bob", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -139,7 +136,6 @@ def test_the_report_for_programs(site, capsys):
 
 
 def test_a_time_of_which_nothing_is_kept_says_what_there_is(site, capsys):
-    """And no percent of nothing."""
     week(site)
     assert main.main(["report", "--week", "2026-W30"]) == 0
     told = capsys.readouterr()
@@ -158,13 +154,11 @@ def test_a_time_of_which_nothing_is_kept_says_what_there_is(site, capsys):
     ],
 )
 def test_what_cannot_be_reported_is_said(site, capsys, words, code, why):
-    """The caller's mistake is 2; an archive that is not there, 1."""
     assert main.main(["report", *words]) == code
     assert why in capsys.readouterr().err
 
 
 def test_a_plain_user_is_told_whose_it_is(site, capsys):
-    """The folder's mode says who may."""
     if os.geteuid() == 0:
         pytest.skip("NOT TESTED: root may look anywhere")
     (site / "archive").mkdir(mode=0)
@@ -173,7 +167,7 @@ def test_a_plain_user_is_told_whose_it_is(site, capsys):
 
 
 class _SurveyReader:
-    """Answers with one survey, whoever asks."""
+    """A survey reader with one survey for everybody."""
 
     survey: Survey
 
@@ -189,8 +183,6 @@ class _SurveyReader:
 
 @pytest.fixture
 def looked(monkeypatch):
-    """What the look sees."""
-
     def see(survey):
         monkeypatch.setattr(survey_reader, "open_source", lambda name, settings: name)
         monkeypatch.setattr(_SurveyReader, "survey", survey, raising=False)
@@ -200,7 +192,6 @@ def looked(monkeypatch):
 
 
 def test_a_look_is_appended_once(site, looked, capsys):
-    """Again within the quarter of an hour: nothing is added."""
     job = QueuedJob(
         job_id=1, name="x", user="alice", uid=1, partition="p", states=("RUNNING",), cpus=4, node_count=1, nodes="n1",
         gpus=0,
@@ -222,13 +213,11 @@ def test_a_look_is_appended_once(site, looked, capsys):
 
 @pytest.mark.parametrize(("words", "why"), [(["--source", "srun"], "everybody's load"), (["--source", "x"], "write")])
 def test_a_source_that_shows_only_ones_own_is_refused(site, capsys, words, why):
-    """With those that will do."""
     assert main.main(["archive", *words]) == 2
     assert why in capsys.readouterr().err
 
 
 def test_a_site_without_an_archive_says_so(monkeypatch, capsys):
-    """archive_folder is empty."""
     monkeypatch.setattr(config, "load", lambda: Configuration(Settings(archive_folder=""), {}))
     assert main.main(["archive", "--source", "local"]) == 2
     assert "keeps no archive" in capsys.readouterr().err

@@ -23,7 +23,7 @@ PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gp
 
 @pytest.fixture
 def conf(tmp_path, monkeypatch):
-    """A site's slurm.conf, on a host where our packages are and Slurm is not."""
+    """Return a site's slurm.conf, on a host where our packages are and Slurm is not."""
     for name in ("PROLOG", "EPILOG", "LUA"):
         (tmp_path / name).touch()
         monkeypatch.setattr(apply, name, str(tmp_path / name))
@@ -35,12 +35,10 @@ def conf(tmp_path, monkeypatch):
 
 
 def content(conf):
-    """Every file beside it, and it."""
     return {file.name: file.read_bytes() for file in sorted(conf.parent.iterdir())}
 
 
 def test_what_is_missing_is_shown_and_not_written(conf, capsys):
-    """Code 1, and the lines as a diff."""
     before = content(conf)
     assert main(["install", "--conf", str(conf)]) == 1
     said = capsys.readouterr().out
@@ -50,7 +48,6 @@ def test_what_is_missing_is_shown_and_not_written(conf, capsys):
 
 
 def test_what_is_written_is_complete_and_comes_out_again(conf, capsys):
-    """Twice, the second time with more; one --undo takes back both."""
     before = content(conf)
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert main(["install", "--conf", str(conf)]) == 0
@@ -87,7 +84,6 @@ def test_the_settings_for_lua_are_missed_and_written_where_config_toml_is(conf, 
 
 
 def test_a_file_without_a_newline_at_its_end_has_none_again(conf):
-    """To the byte."""
     conf.write_text(PLAIN.rstrip("\n"))
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
@@ -95,7 +91,6 @@ def test_a_file_without_a_newline_at_its_end_has_none_again(conf):
 
 
 def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf, capsys):
-    """plugstack.conf was not there before; now somebody else needs it."""
     plugstack = conf.with_name("plugstack.conf")
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     plugstack.write_text(plugstack.read_text() + "optional /x/pyxis.so\n")
@@ -116,13 +111,11 @@ def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf, capsys):
     ],
 )
 def test_what_cannot_be_is_a_sentence_and_two(words, says, capsys):
-    """1 is kept for missing lines."""
     assert main(["install", *words]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch, capsys):
-    """Every node would be drained."""
     monkeypatch.setattr(apply, "PROLOG", "/nowhere/prolog")
     before = content(conf)
     assert main(["install", "--apply", "--conf", str(conf)]) == 2
@@ -131,7 +124,6 @@ def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch,
 
 
 def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
-    """--check changes nothing; --undo takes it back."""
     change = Change(str(conf), PLAIN.encode(), b"new\n", (), (Edit(str(conf), "new"),))
     (conf.parent / journal.NAME).write_bytes(journal.encode(Journal("applying", "d", (change,))))
     conf.write_bytes(b"new\n")
@@ -143,7 +135,6 @@ def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
 
 
 def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
-    """Each is shown with its consequence and its word, and not written without."""
     conf.write_text(f"Prolog=/site/prolog\n{PLAIN}")
     assert main(["install", "--check", "--conf", str(conf)]) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -167,7 +158,6 @@ def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
 
 
 def test_what_a_file_says_reaches_no_terminal_as_it_is(conf, capsys):
-    """Its escape sequences are written out, its tabs are tabs."""
     conf.write_text(PLAIN + "Include \x1b]0;gone\x07.conf\n\tKillWait=3 # \x1b[2J\x9b31m \r\n")
     assert main(["install", "--check", "--conf", str(conf)]) == 2
     said = "".join(capsys.readouterr())
@@ -178,7 +168,6 @@ def test_what_a_file_says_reaches_no_terminal_as_it_is(conf, capsys):
 
 
 def test_shards_without_gpus_are_refused_and_nothing_is_written(conf, capsys):
-    """With the line that a node would need."""
     conf.write_text(PLAIN.replace(" Gres=gpu:2", ""))
     before = content(conf)
     assert main(["install", "--apply", "--shards", "--conf", str(conf)]) == 2
@@ -188,7 +177,6 @@ def test_shards_without_gpus_are_refused_and_nothing_is_written(conf, capsys):
 
 @pytest.mark.parametrize("word", ["--apply", "--undo", "--check"])
 def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsys, word):
-    """It would have root write it."""
     victim = tmp_path / "victim"
     victim.write_text("as it is\n")
     change = Change(str(victim), None, b"x", (), (Edit(str(victim), "as it is"),))
@@ -210,7 +198,6 @@ def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsy
     ],
 )
 def test_how_many_shares_run_is_said_where_slurm_answers(conf, capsys, monkeypatch, count, says):
-    """At an --undo, and at a --check where there is something to take back."""
     known = {"name": "j", "user": "alice", "uid": 1, "partition": "gpu", "states": ("RUNNING",), "share": "2"}
     jobs = None if count is None else tuple(QueuedJob(job_id=number + 1, **known) for number in range(count))
     for module in (apply, undo):
@@ -225,7 +212,6 @@ def test_how_many_shares_run_is_said_where_slurm_answers(conf, capsys, monkeypat
 
 
 def test_a_file_that_was_removed_meanwhile_stays_away(conf):
-    """No empty one is made of it."""
     plugstack = conf.with_name("plugstack.conf")
     plugstack.write_text("optional /x/pyxis.so\n")
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
@@ -235,7 +221,6 @@ def test_a_file_that_was_removed_meanwhile_stays_away(conf):
 
 
 def test_files_without_a_folder_are_beside_slurm_conf(conf, tmp_path, monkeypatch):
-    """Wherever the caller stands."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -280,7 +265,6 @@ def test_the_packages_are_told_who_calls_our_script(conf, text, named):
 
 
 def test_a_user_is_shown_the_lines_though_the_journal_is_roots(conf, monkeypatch):
-    """Which lines are missing is no secret."""
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     able = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != journal.NAME and able(path, mode))
@@ -308,7 +292,6 @@ def test_lua_is_not_asked_of_a_slurm_without_it(tmp_path):
 
 
 def test_lines_that_were_lost_and_written_again_are_taken_back(conf):
-    """Configuration management put the old file back; the journal has the lines once."""
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     conf.write_text(PLAIN)
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
@@ -317,7 +300,6 @@ def test_lines_that_were_lost_and_written_again_are_taken_back(conf):
 
 
 def test_an_undo_takes_out_the_comment_of_every_apply(conf):
-    """Each has put one above its lines."""
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert main(["install", "--apply", "--with", "interactive-step", "--conf", str(conf)]) == 0
     assert conf.read_text().count("# slurm-share: put here by") == 2
@@ -327,7 +309,6 @@ def test_an_undo_takes_out_the_comment_of_every_apply(conf):
 
 @pytest.mark.parametrize("word", ["--check", "--apply"])
 def test_what_the_controller_sent_is_no_place_for_lines(conf, capsys, monkeypatch, word):
-    """A configless node lacks the controller's own files, and must."""
     monkeypatch.setattr(apply, "CONFIGLESS", conf.parent)
     before = content(conf)
     assert main(["install", word, "--conf", str(conf)]) == 2
@@ -336,13 +317,11 @@ def test_what_the_controller_sent_is_no_place_for_lines(conf, capsys, monkeypatc
 
 
 def test_the_command_that_is_shown_is_about_the_same_file(conf, capsys):
-    """Without --conf it would write Slurm's own."""
     assert main(["install", "--shards", "4", "--conf", str(conf)]) == 1
     assert f"slurm-share install --apply --shards 4 --conf {conf}\n" in capsys.readouterr().out
 
 
 def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):
-    """The same word is on the line of another node, which is ours, too."""
     both = PLAIN + "NodeName=n2 Gres=gpu:2\n"
     conf.write_text(both)
     assert main(["install", "--apply", "--shards", "4", "--conf", str(conf)]) == 0
@@ -354,7 +333,7 @@ def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):
 
 
 def as_json(capsys, *words):
-    """(the record, the exit code, standard error)."""
+    """Return (the record, the exit code, standard error)."""
     capsys.readouterr()
     code = main(["install", "--json", *words])
     said = capsys.readouterr()
@@ -399,7 +378,6 @@ def test_what_is_missing_refused_chosen_and_written_as_a_record(conf, capsys):
     "words", [["--conf", "/nowhere/slurm.conf"], ["--force"], ["--shards", "-1"], ["--names-hooks"]]
 )
 def test_an_error_is_a_record_too(capsys, words):
-    """With the sentence of standard error."""
     found, code, err = as_json(capsys, *words)
     assert (found.exit_code, code) == (2, 2)
     assert found.error
@@ -407,7 +385,6 @@ def test_an_error_is_a_record_too(capsys, words):
 
 
 def test_bytes_that_are_no_text_are_escaped_in_the_record(conf, capsys):
-    """A comment of the nineties."""
     conf.write_bytes(PLAIN.encode() + b"# f\xfcr alle\nPrologFlags=Serial # \xfc\n")
     assert main(["install", "--json", "--conf", str(conf)]) == 1
     out = capsys.readouterr().out
@@ -443,7 +420,6 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
 
 
 def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monkeypatch):
-    """They are nowhere else. --force takes it."""
     settings = Settings(node_feature="here")
     monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     monkeypatch.setattr(undo, "read_hooks_in_force", frozenset)
@@ -463,7 +439,6 @@ def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monk
 
 
 def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
-    """As after a copy by hand: each node would be drained by its next job."""
     settings = Settings(node_feature="here")
     monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
@@ -482,7 +457,6 @@ def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
 
 
 def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, capsys, monkeypatch):
-    """A node that has none is not drained there."""
     settings = Settings(node_feature="here")
     monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
@@ -498,7 +472,6 @@ def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, ca
 
 
 def test_lines_that_were_written_for_all_nodes_become_wrappers(conf, monkeypatch):
-    """And --undo goes back through both."""
     settings = Settings(node_feature="here")
     monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
@@ -514,7 +487,6 @@ def test_lines_that_were_written_for_all_nodes_become_wrappers(conf, monkeypatch
 
 
 def test_a_managed_file_is_not_written_without_the_word(conf, capsys):
-    """The lines are shown with where they belong."""
     conf.write_text(f"# Ansible managed\n{PLAIN}")
     assert main(["install", "--apply", "--conf", str(conf)]) == 2
     said = "".join(capsys.readouterr())

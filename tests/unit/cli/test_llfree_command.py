@@ -17,7 +17,7 @@ from slurm_share.slurm.rules import free, resources
 
 DATA = Path(__file__).parents[2] / "data"
 ALICE = 2001
-"""Who has the nodes to herself in the recordings."""
+"""The user who holds nodes in the recordings."""
 NODE = NodeKind(
     partition="xeon-g6",
     nodes=("a1", "a2"),
@@ -33,7 +33,7 @@ NODE = NodeKind(
 
 @pytest.fixture(params=["26.05", "24.11"])
 def folder(request, monkeypatch):
-    """The recordings of one release; Slurm's commands answer with them."""
+    """Answer Slurm's commands with the recordings of one release."""
     folder = DATA / f"slurm-{request.param}"
 
     def run(argv, **_):
@@ -77,7 +77,6 @@ def test_the_sums_are_sinfos(folder, capsys):
 
 
 def test_headings_and_one_partition(folder, capsys):
-    """-p leaves the others out."""
     assert llfree.main(["-p", "plain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[4] == "FREE_CORES"
@@ -87,14 +86,12 @@ def test_headings_and_one_partition(folder, capsys):
 
 @pytest.mark.parametrize("name", ["nosuch", "", "gpu,"])
 def test_a_partition_that_is_not_there_gets_a_sentence_and_2(folder, capsys, name):
-    """With those that are."""
     assert llfree.main(["-p", name]) == 2
     assert "there are gpu, plain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("gpu", ["volta", "nvidia_a100_80gb_pcie_with_a_long_name"])
 def test_a_terminal_of_80_columns_has_whole_lines_and_a_pipe_all_columns(gpu):
-    """What is left out is named in the last line; what is cut has a sign."""
     node = replace(NODE, features="xeon-g6,infiniband,opa,skylake", gpus=((gpu, 2),), cpus=100_000)
     kinds = free.summarize([node, replace(node, partition="a-partition-with-a-long-name")])
     cluster = ClusterName("demo", "26.05.5")
@@ -127,20 +124,17 @@ def test_an_idle_kind_is_all_free():
     ],
 )
 def test_nothing_is_free_where_no_job_would_be_started(states, up):
-    """The nodes are counted all the same."""
     (kind,) = free.summarize([replace(NODE, states=states, partition_is_up=up)])
     assert (kind.free_cores, kind.free_nodes, kind.free_gpus) == (0, 0, 0)
     assert (kind.cores, kind.nodes, kind.gpus) == (80, 2, 4)
 
 
 def test_a_node_whose_job_is_completing_is_not_free_yet():
-    """Its Epilog still runs there."""
     (kind,) = free.summarize([replace(NODE, states=("IDLE", "COMPLETING"))])
     assert kind.free_nodes == 0
 
 
 def test_taken_gpus_and_gpus_of_which_a_part_is_taken_are_not_free():
-    """One of two is allocated; or of one of two a quarter."""
     taken = replace(NODE, states=("MIXED",), gpus_allocated=(("volta", 1),))
     (kind,) = free.summarize([taken])
     assert (kind.free_gpus, kind.free_nodes) == (2, 0)
@@ -149,13 +143,11 @@ def test_taken_gpus_and_gpus_of_which_a_part_is_taken_are_not_free():
 
 
 def test_a_core_with_one_thread_taken_is_not_free():
-    """79 idle threads of 80 are 39 free cores."""
     (kind,) = free.summarize([replace(NODE, nodes=("a1",), states=("MIXED",), cpus_idle=79)])
     assert kind.free_cores == 39
 
 
 def test_nodes_that_differ_are_kinds_of_their_own():
-    """Other features, other GPUs, other cores: another line; another state: the same."""
     others = [
         replace(NODE, features="xeon-g6"),
         replace(NODE, gpus=()),
@@ -179,7 +171,6 @@ def test_nodes_that_differ_are_kinds_of_their_own():
     ],
 )
 def test_gpus_in_parts_are_counted(used, parts):
-    """In sinfo's words, the first two as recorded."""
     assert resources.count_gpus_in_parts(used) == parts
 
 
@@ -191,6 +182,5 @@ def test_nodes_that_another_user_has_alone_are_not_free(folder):
 
 
 def test_of_a_held_node_nothing_counts_as_free():
-    """Of two idle nodes one is another user's: one node's cores and GPUs are left."""
     (kind,) = free.summarize([NODE], held={"a1"})
     assert (kind.cores, kind.free_cores, kind.nodes, kind.free_nodes, kind.gpus, kind.free_gpus) == (80, 40, 2, 1, 4, 2)

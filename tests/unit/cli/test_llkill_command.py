@@ -25,7 +25,8 @@ ALICE, BOB = 2001, 2002
 
 @pytest.fixture(params=["26.05", "24.11"])
 def slurm_says(request, monkeypatch):
-    """The recorded queue, and a scancel that lets alice end her own; answers the ids of every scancel."""
+    """Answer with the recorded queue, and with a scancel that lets alice end her own; return the IDs of every
+    scancel."""
     _, jobs = slurm_jobs.parse_queue((DATA / f"slurm-{request.param}/squeue.json").read_text())
     calls = []
 
@@ -66,7 +67,6 @@ def slurm_says(request, monkeypatch):
     ],
 )
 def test_jobs_elements_and_ranges(slurm_says, capsys, words, ids):
-    """Each is ended once, and named."""
     assert llkill.main(words) == 0
     (ended,) = slurm_says
     assert sorted(ended) == sorted(ids)
@@ -75,7 +75,6 @@ def test_jobs_elements_and_ranges(slurm_says, capsys, words, ids):
 
 
 def test_what_was_ended_is_named_with_name_user_and_place(slurm_says, capsys):
-    """A name cannot break the line."""
     llkill.main(["22", "26", "30"])
     assert capsys.readouterr().out.splitlines() == [
         "ended 22 (train.sh, alice, on n1)",
@@ -85,7 +84,6 @@ def test_what_was_ended_is_named_with_name_user_and_place(slurm_says, capsys):
 
 
 def test_all_of_mine(slurm_says, capsys):
-    """Bob's stays."""
     assert llkill.main(["--all"]) == 0
     (ended,) = slurm_says
     assert "31" not in ended
@@ -94,7 +92,6 @@ def test_all_of_mine(slurm_says, capsys):
 
 
 def test_another_users_job_is_refused_by_slurm_and_the_others_ended(slurm_says, capsys):
-    """The refusal names job and user."""
     assert llkill.main(["22,31", "26"]) == 1
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["22", "26"]
@@ -103,7 +100,6 @@ def test_another_users_job_is_refused_by_slurm_and_the_others_ended(slurm_says, 
 
 
 def test_an_unknown_job_is_said_and_the_others_ended(slurm_says, capsys):
-    """Exit code 1."""
     assert llkill.main(["4711", "22", "21_99"]) == 1
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["22"]
@@ -137,7 +133,6 @@ def test_an_unknown_job_is_said_and_the_others_ended(slurm_says, capsys):
     ],
 )
 def test_bad_words_get_a_sentence_and_2_and_nothing_is_ended(slurm_says, capsys, words):
-    """Also where others of them are good."""
     try:
         code = llkill.main(words)
     except SystemExit as stop:
@@ -148,7 +143,6 @@ def test_bad_words_get_a_sentence_and_2_and_nothing_is_ended(slurm_says, capsys,
 
 
 def test_a_very_long_name_is_cut_off_with_a_sign(monkeypatch, capsys):
-    """Where the job was ended, and where Slurm refused."""
     job = QueuedJob(job_id=7, name="n" * 1000, user="alice", uid=ALICE, partition="p", states=("RUNNING",), nodes="n1")
     monkeypatch.setattr(slurm_jobs, "read_queue", lambda **_: (None, (job, replace(job, job_id=8))))
     monkeypatch.setattr(cancel, "cancel", lambda _: {"8": "no"})
@@ -161,7 +155,6 @@ def test_a_very_long_name_is_cut_off_with_a_sign(monkeypatch, capsys):
 
 
 def test_a_runs_folder_ends_its_jobs(slurm_says, tmp_path, capsys, monkeypatch):
-    """Those that are still there; the first submission has ended long ago."""
     make_run_folder(tmp_path / "LLSUB.3", [4, 22])
     monkeypatch.chdir(tmp_path)
     assert llkill.main(["LLSUB.3"]) == 0
@@ -172,7 +165,6 @@ def test_a_runs_folder_ends_its_jobs(slurm_says, tmp_path, capsys, monkeypatch):
 
 
 def test_the_folder_of_somebody_elses_run_ends_nothing(slurm_says, tmp_path, capsys, monkeypatch):
-    """It could name any job of the caller's; root may end what he likes."""
     make_run_folder(tmp_path / "LLSUB.9", [22])
     monkeypatch.chdir(tmp_path)
     asked = []
@@ -197,21 +189,18 @@ def test_a_run_that_has_ended_says_so(slurm_says, tmp_path, capsys):
 
 
 def test_nobody_has_a_job(slurm_says, capsys, monkeypatch):
-    """Nothing to do is done."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert llkill.main(["--all"]) == 0
     assert capsys.readouterr().out == "there is nothing to end: no job of root waits or runs\n"
 
 
 def test_a_component_of_a_heterogeneous_job_means_all_of_it():
-    """Slurm does not end one that waits by itself."""
     job = QueuedJob(job_id=8, het=(7, 1), name="h", user="a", uid=1, partition="p", states=("PENDING",))
     assert [one.id for one in queue.choose(Target("7", 7), [job, replace(job, job_id=7, het=(7, 0))])] == ["7", "7"]
     assert job.id == "7+1"
 
 
 def test_what_the_user_set_for_scancel_changes_nothing(monkeypatch):
-    """SCANCEL_INTERACTIVE would ask, with nobody to answer."""
     monkeypatch.setenv("SCANCEL_INTERACTIVE", "1")
     seen = {}
 
@@ -226,7 +215,6 @@ def test_what_the_user_set_for_scancel_changes_nothing(monkeypatch):
 
 
 def test_many_jobs_are_ended_in_few_calls(monkeypatch):
-    """And those of a call that was refused are tried one by one."""
     calls = []
 
     def finish(argv, **_):

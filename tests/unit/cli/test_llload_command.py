@@ -25,18 +25,17 @@ from slurm_share.triples import run_results
 
 
 class Cluster:
-    """Replaces the survey reader: remembers how it was made, answers with `surveys` in turn and then the last one."""
+    """A substitute for the survey reader: records its arguments, answers with `surveys` in turn and then the last
+    one."""
 
     def __init__(self, *surveys):
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
 
     def open(self, origin, settings):
-        """As `origin.open_survey_source`."""
         self.asked = origin
         return self
 
     def read(self, timeout_s):
-        """The next."""
         self.looks += 1
         found = self.surveys[min(self.looks, len(self.surveys)) - 1]
         if isinstance(found, Exception):
@@ -45,17 +44,15 @@ class Cluster:
 
     @property
     def is_over(self):
-        """After the last."""
         return self.looks >= len(self.surveys)
 
     def close(self):
-        """Remember that it was."""
         self.closed = True
 
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A cluster of one shared node and one that is silent."""
+    """Return a cluster of one shared node and one that is silent."""
     made = Cluster(survey(shared_node(), silent("n2")))
     real = llload.origin.open_survey_source
 
@@ -68,17 +65,14 @@ def cluster(monkeypatch):
 
 
 def run(*words):
-    """The command's exit code."""
     return llload.main(list(words))
 
 
 def names_in(out):
-    """The nodes that have a line, in order."""
     return [line.split()[0] for line in out.splitlines() if line[:1] in "nvhc" and line[1:2] in "0123456789-"]
 
 
 def test_one_look(cluster, capsys):
-    """The default: CPU and memory; the source is closed."""
     assert run() == 0
     out = capsys.readouterr().out
     assert "HOSTNAME CORES -  USED =  FREE    LOAD MEMORY -   USED =   FREE NOTE" in out
@@ -88,7 +82,6 @@ def test_one_look(cluster, capsys):
 
 
 def test_with_gpus_there_is_a_line_of_advice(cluster, capsys):
-    """As --advise gives in full."""
     assert run("-g") == 0
     assert "GPUMEM" in capsys.readouterr().out
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")]
@@ -122,14 +115,12 @@ def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, m
 
 
 def job():
-    """Slurm's record of the shared node's job."""
     from llload_surveys import queued
 
     return queued()
 
 
 def test_nodes_jobs_and_users_reach_the_source(cluster):
-    """Understood, as names and numbers."""
     assert run("-n", "n[1-3,7]", "-j", "4711,12") == 0
     assert cluster.asked.nodes == ("n1", "n2", "n3", "n7")
     assert cluster.asked.jobs == ("4711", "12")
@@ -140,7 +131,6 @@ def test_nodes_jobs_and_users_reach_the_source(cluster):
 
 
 def test_json_is_the_survey(cluster, capsys):
-    """The record itself, with null for what is unknown, and which GPUs are held."""
     assert run("--json") == 0
     out = capsys.readouterr().out
     assert replace(snapshot.parse_survey(out, "stdout"), version="") == idle.judged(cluster.surveys[0])
@@ -148,7 +138,6 @@ def test_json_is_the_survey(cluster, capsys):
 
 
 def test_tsv_and_csv_have_headings_once(cluster, capsys):
-    """Also in several looks: a file has one line of them."""
     cluster.surveys *= 2
     assert run("--tsv", "--watch", "0.5") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -161,7 +150,6 @@ def test_tsv_and_csv_have_headings_once(cluster, capsys):
 
 
 def test_flagged_sorted_and_the_first_of_them(cluster, capsys):
-    """Each says how many of how many are shown."""
     cluster.surveys = [survey(node("n1", load=30.0), node("n2", load=100.0), node("n3", load=1.0), silent("n4"))]
     assert run("--flagged") == 0
     out = capsys.readouterr().out
@@ -180,14 +168,12 @@ def test_flagged_sorted_and_the_first_of_them(cluster, capsys):
 
 
 def test_nothing_flagged_is_a_sentence(cluster, capsys):
-    """Not an empty screen."""
     cluster.surveys = [survey(node("n1"))]
     assert run("--flagged") == 0
     assert "no node is flagged" in capsys.readouterr().out
 
 
 def test_without_a_job_a_friendly_sentence(cluster, capsys):
-    """Exit 0: it is nothing wrong to have none."""
     cluster.surveys = [survey()]
     assert run("-g") == 0
     out = capsys.readouterr().out
@@ -196,14 +182,12 @@ def test_without_a_job_a_friendly_sentence(cluster, capsys):
 
 
 def test_where_no_node_answers_it_has_failed(cluster, capsys):
-    """What is known is shown all the same."""
     cluster.surveys = [survey(silent("n1"), silent("n2"))]
     assert run() == 1
     assert "0 of 2 nodes answered; n[1-2]: no answer" in capsys.readouterr().out
 
 
 def test_without_slurm_there_are_two_ways_on(cluster, capsys):
-    """squeue is not there."""
     cluster.surveys = [CommandError(("squeue",), None, "No such file")]
     assert run() == 1
     assert "--source local shows this machine" in capsys.readouterr().err
@@ -246,7 +230,6 @@ def test_without_slurm_there_are_two_ways_on(cluster, capsys):
     ],
 )
 def test_what_cannot_be_is_a_sentence(cluster, capsys, words, said):
-    """And exit code 2."""
     assert run(*words) == 2
     err = capsys.readouterr().err
     assert err.startswith("llload: ")
@@ -257,14 +240,12 @@ def test_what_cannot_be_is_a_sentence(cluster, capsys, words, said):
     "words", [["--json", "--tsv"], ["--demo", "--source", "srun"], ["--all", "-u", "x"], ["--nod"]]
 )
 def test_what_excludes_one_another_is_refused(words):
-    """By the words themselves."""
     with pytest.raises(SystemExit) as refused:
         run(*words)
     assert refused.value.code == 2
 
 
 def test_a_mistake_that_the_source_finds_is_one(cluster, capsys):
-    """Such as a node that Slurm does not have."""
     cluster.surveys = [UsageError("Slurm has no node n77")]
     assert run("-n", "n77", "--watch", "1") == 2
     assert "no node n77" in capsys.readouterr().err
@@ -305,7 +286,6 @@ def test_a_recording_of_looks_is_replayed(cluster, capsys, tmp_path):
     [("1800000000", 1_800_000_000.0), ("2026-01-31T14:30", None), ("14:30", None), ("14:30:05", None)],
 )
 def test_times_of_a_replay(text, expected):
-    """A date and time, a time of the last day, or seconds."""
     last = datetime.datetime(2026, 1, 31, 23, 0).timestamp()
     if expected is None:
         second = 5 if text.endswith("05") else 0
@@ -314,7 +294,6 @@ def test_times_of_a_replay(text, expected):
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys):
-    """A sentence once, the figures all the same, and 1 at the end."""
     cluster.surveys *= 3
     assert run("--record", "/dev/full", "--watch", "0.5", "-q") == 1
     got = capsys.readouterr()
@@ -323,14 +302,12 @@ def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys):
 
 
 def test_a_recording_that_cannot_begin_is_said_at_once(cluster, capsys, tmp_path):
-    """Before anybody is asked."""
     assert run("--record", str(tmp_path / "none" / "x")) == 1
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
     assert cluster.looks == 0
 
 
 def test_recordings_add_up(cluster, tmp_path):
-    """A second run appends."""
     file = tmp_path / "x.jsonl"
     assert run("--record", str(file)) == 0
     cluster.looks = 0
@@ -342,7 +319,6 @@ def test_recordings_add_up(cluster, tmp_path):
 
 
 def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, capsys):
-    """The letter, a sentence, the column of jobs, TSV of nodes and of GPUs, JSON."""
     idler = ("--demo", "-n", "v-2")
     assert run(*idler, "--flagged", "--detail") == 0
     out = capsys.readouterr().out
@@ -364,7 +340,6 @@ def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, capsys):
 
 
 def test_the_demonstration_says_what_it_is_in_every_form(cluster, capsys):
-    """A person sees a banner, a program a field."""
     for words in ([], ["-g"], ["-g", "--detail"], ["--plain"], ["--processes"], ["--advise"]):
         assert run("--demo", *words) == 0
         assert capsys.readouterr().out.startswith("SIMULATED CLUSTER")
@@ -378,7 +353,6 @@ def test_the_demonstration_says_what_it_is_in_every_form(cluster, capsys):
 
 @pytest.mark.parametrize("words", [("-q",), ("-q", "-g"), ("-q", "--flagged")])
 def test_quiet_about_no_node_is_nothing(cluster, capsys, words):
-    """A log gets no line, and no sentence either."""
     cluster.surveys = [survey()] if "--flagged" not in words else [survey(node("n1"))]
     assert run(*words) == 0
     assert capsys.readouterr().out == ""
@@ -386,7 +360,7 @@ def test_quiet_about_no_node_is_nothing(cluster, capsys, words):
 
 @pytest.fixture
 def two_jobs(tmp_path):
-    """A recording of two nodes, each with a job; the second is an array's element."""
+    """Return a recording of two nodes, each with a job; the second is an array's element."""
     two = shared_node("n2")
     element = replace(job(), job_id=78, array=77, element=3, nodes="n2", comment="", name="second")
     two = replace(two, snapshot=replace(two.snapshot, jobs=(replace(two.snapshot.jobs[0], job=78),)))
@@ -408,20 +382,17 @@ def two_jobs(tmp_path):
     ],
 )
 def test_advice_on_one_job_of_a_recording(capsys, two_jobs, words, said):
-    """By every name that it has."""
     assert run("--replay", two_jobs, "--advise", *words) == 0
     out = capsys.readouterr().out
     assert {line.partition(":")[0] for line in out.splitlines() if line.startswith("job ")} == said
 
 
 def test_advice_on_a_job_that_is_not_in_the_recording(capsys, two_jobs):
-    """A mistake, with those that are there."""
     assert run("--replay", two_jobs, "--advise", "12") == 2
     assert "job 12 is not in the recording at that time; there are 77_3, 4711" in capsys.readouterr().err
 
 
 def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(cluster, capsys, monkeypatch):
-    """60 looks with 10 % noise: verdict and number change once at most."""
     rng, seen = random.Random(5), shared_node()
     gpus = [
         tuple(
@@ -445,7 +416,6 @@ def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(clust
 
 
 def test_advice_watched_as_json_is_a_line_a_look(cluster, capsys):
-    """For jq, and a log."""
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")] * 2
     assert run("--advise", "--json", "--watch", "0.5") == 0
     assert [json.loads(line)["advice"][0]["job"] for line in capsys.readouterr().out.splitlines()] == [4711, 4711]

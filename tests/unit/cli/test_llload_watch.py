@@ -24,14 +24,13 @@ LLLOAD = [sys.executable, "-m", "slurm_share.cli.llload"]
 
 
 class Answers:
-    """Answers in turn; errors are raised. Over after the last."""
+    """Answers in turn, with errors raised; ends after the last."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
     @property
     def is_over(self):
-        """Nothing is left."""
         return not self.answers
 
     def __call__(self, timeout_s):
@@ -42,7 +41,6 @@ class Answers:
 
 
 def watch(*answers, apart=True):
-    """Watched in a pipe, without waiting."""
     return llload_watch.watch(
         Answers(*answers),
         lambda looked, width, height, first: [f"{looked.taken} {height} {first}"],
@@ -63,7 +61,6 @@ def test_a_pipe_gets_one_screen_after_another(capsys):
 
 
 def test_a_look_that_fails_later_is_said_and_tried_again(capsys):
-    """The figures that were seen stay."""
     assert watch(survey(taken=1.0), SlurmShareError("squeue timed out"), survey(taken=2.0)) == 0
     got = capsys.readouterr()
     assert got.out == "1.0 None True\n\n2.0 None False\n"
@@ -72,7 +69,6 @@ def test_a_look_that_fails_later_is_said_and_tried_again(capsys):
 
 @pytest.mark.parametrize("error", [SlurmShareError("x"), UsageError("x")])
 def test_a_first_look_that_fails_ends_it(error):
-    """There is nothing to show."""
     with pytest.raises(type(error)):
         watch(error)
     with pytest.raises(UsageError):
@@ -80,7 +76,7 @@ def test_a_first_look_that_fails_ends_it(error):
 
 
 class Terminal:
-    """llload on a terminal of its own."""
+    """llload in its own terminal."""
 
     def __init__(self, *words, columns=80, lines=24):
         self.pid, self.file = pty.fork()
@@ -109,7 +105,7 @@ class Terminal:
         return word in self.seen
 
     def ends(self, seconds=10.0):
-        """How it ended; None: it did not, and is killed."""
+        """Return the exit code; None: it did not end, and is killed."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.until(b"never", 0.1)  # who does not read what it writes keeps it from ending
@@ -144,7 +140,6 @@ def test_in_place_until_somebody_ends_it(how, code):
 
 
 def test_no_round_is_taller_or_wider_than_the_terminal():
-    """300 nodes at 80x24."""
     terminal = Terminal("--demo", "-g", "--all", "--demo-nodes", "300", "--watch", "0.5", "--no-color")
     assert terminal.until(b"\x1b[J\x1b[H")
     os.write(terminal.file, b"q")
@@ -158,7 +153,6 @@ def test_no_round_is_taller_or_wider_than_the_terminal():
 
 
 def test_a_reader_who_has_seen_enough_is_no_error():
-    """`llload ... | head -1`, and a closed standard output."""
     run = subprocess.run(
         [
             "bash",
@@ -186,7 +180,6 @@ def test_a_reader_who_has_seen_enough_is_no_error():
 
 
 def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
-    """Ctrl-Z and fg: the shell has put the terminal right for itself meanwhile."""
     terminal = Terminal("--demo", "-g", "--watch", "3600")
     assert terminal.until(b"\x1b[J")
     terminal.seen = b""
@@ -205,7 +198,6 @@ def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
 
 
 def test_another_size_is_drawn_at_once():
-    """The same figures, in the new width, on a clean screen."""
     terminal = Terminal("--demo", "-g", "--watch", "3600", "--no-color", columns=120)
     assert terminal.until(b"\x1b[J")
     terminal.seen = b""

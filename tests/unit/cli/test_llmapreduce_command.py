@@ -21,7 +21,7 @@ from slurm_share.triples.rules.mapreduce import Folder
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
+    """Return a folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(map_submitting.OUTER)]:
         monkeypatch.delenv(name)
@@ -81,7 +81,6 @@ def test_a_map_that_failed_is_not_reduced(place: Path, capfd: pytest.CaptureFixt
 def test_outputs_that_would_be_written_over_inputs_are_refused(
     place: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    """Through links too, and where it is the list itself."""
     (place / "link").symlink_to("in")
     (place / "other").mkdir()
     (place / "other/f1.out").symlink_to("../in/f1")
@@ -116,7 +115,6 @@ def test_a_list_beside_its_outputs_is_fine(place: Path) -> None:
 
 
 def test_what_was_refused_leaves_no_output_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None that it made; one that was there stays."""
     refused = ["--tempdir=map.sh", "--redout=gone/x"]
     for word in refused:
         assert run("--local", "--output=a/out", "--reducer=reduce.sh", word) == 2, word
@@ -189,7 +187,7 @@ def test_a_folder_without_failures_has_no_lines_and_another_one_a_sentence(
 
 
 def test_the_module_that_a_waiting_map_s_script_names_is_there(place: Path) -> None:
-    """As releases before wrote it into map.sh: a rename would take the list of failures from jobs that wait."""
+    """Earlier releases wrote it into map.sh: a rename would take the list of failures from jobs that wait."""
     assert run("--local", "--np=1", "--keep=true") == 0
     argv = [sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", f"{place}/MAPRED.1"]
     assert subprocess.run(argv, capture_output=True, text=True).returncode == 0
@@ -264,7 +262,6 @@ def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_call_within_a_task_is_in_the_foreground(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes nothing of the job around it for its own."""
     for name, value in {
         "LLMR_RANK": "7",
         "SLURM_JOB_ID": "4711",

@@ -24,7 +24,6 @@ LLSC = LLSC_COLUMNS.split()
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch):
-    """The recordings were made in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -34,14 +33,14 @@ def utc(monkeypatch):
 
 @pytest.fixture(params=RELEASES)
 def answer(request):
-    """(what squeue wrote as JSON, the same queue in its own words) of one release."""
+    """Return (squeue's JSON, the same queue as text) of one release."""
     folder = DATA / f"slurm-{request.param}"
     return (folder / "squeue.json").read_text(), (folder / "squeue.txt").read_text()
 
 
 @pytest.fixture
 def asked(answer, monkeypatch):
-    """llstat's questions; each is answered with the recorded queue."""
+    """Answer llstat's queries with the recorded queue."""
     questions = []
 
     def run(argv, **_):
@@ -53,7 +52,7 @@ def asked(answer, monkeypatch):
 
 
 def rows(text):
-    """Of what llstat wrote into a pipe: {column: word} for each job, by job."""
+    """Return {column: word} of each job from what llstat wrote into a pipe."""
     headings, *lines = text.splitlines()[1:]
     starts = [(name, headings.index(name)) for name in headings.split()]
     found = {}
@@ -65,7 +64,6 @@ def rows(text):
 
 
 def test_what_it_shows_is_what_squeue_says(asked, answer, capsys):
-    """Column by column, job by job, against squeue's own text of the same moment."""
     assert llstat.main(["-a"]) == 0
     shown = rows(capsys.readouterr().out)
     columns, *lines = (line.split("|") for line in answer[1].splitlines() if "|" in line)
@@ -102,14 +100,12 @@ def test_the_columns_of_llsc_come_first(asked, capsys):
     ],
 )
 def test_gpus_share_slots_and_triple(asked, capsys, job, gpus, share, slots, triple):
-    """Ours, beside LLSC's columns."""
     llstat.main(["-a"])
     shown = rows(capsys.readouterr().out)[job]
     assert [shown[name] for name in ("GPUS", "SHARE", "SLOTS", "TRIPLE")] == [gpus, share, slots, triple]
 
 
 def test_a_name_cannot_move_the_cursor_or_break_the_line(asked, capsys):
-    """Job 30's name has an escape sequence, markup, a newline and a tab in it."""
     llstat.main(["-a"])
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -118,7 +114,6 @@ def test_a_name_cannot_move_the_cursor_or_break_the_line(asked, capsys):
 
 
 def test_json_has_everything_and_null_for_unknown(asked, capsys):
-    """For programs; the name as it is."""
     assert llstat.main(["-a", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jobs = {job["id"]: job for job in answer["jobs"]}
@@ -131,7 +126,7 @@ def test_json_has_everything_and_null_for_unknown(asked, capsys):
 
 
 def test_hide_header_leaves_the_first_line_and_the_jobs(asked, capsys):
-    """As LLSC's: its tools read cluster and release from the first line under --hide-header too."""
+    """LLSC's tools read cluster and release from the first line, also under --hide-header."""
     llstat.main(["-a", "-h"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("LLGrid: demo")
@@ -140,7 +135,6 @@ def test_hide_header_leaves_the_first_line_and_the_jobs(asked, capsys):
 
 
 def test_whose_jobs_are_asked_for(asked, capsys):
-    """The caller's own without a word; one user's; everybody's."""
     llstat.main([])
     llstat.main(["-u", "root"])
     llstat.main(["--all"])
@@ -149,7 +143,6 @@ def test_whose_jobs_are_asked_for(asked, capsys):
 
 
 def test_single_jobs_and_elements(asked, capsys):
-    """-j takes what llkill takes; what is not there is said, and the rest shown."""
     assert llstat.main(["-j", "22,21_1,21_5"]) == 0
     assert list(rows(capsys.readouterr().out)) == ["21_1", "21_[3-6%2]", "22"]
     assert llstat.main(["-j", "22,4711"]) == 1
@@ -160,7 +153,6 @@ def test_single_jobs_and_elements(asked, capsys):
 
 
 def test_a_runs_folder_shows_its_jobs(asked, capsys, tmp_path, monkeypatch):
-    """Those that are still there; a folder whose name is a number, too."""
     monkeypatch.chdir(tmp_path)
     make_run_folder(tmp_path / "LLSUB.3", [4, 22])
     make_run_folder(tmp_path / "26", [22])
@@ -173,7 +165,6 @@ def test_a_runs_folder_shows_its_jobs(asked, capsys, tmp_path, monkeypatch):
 
 
 def test_a_folder_without_a_job_in_the_queue_says_so(asked, capsys, tmp_path, monkeypatch):
-    """All have ended; none was submitted; it is no run's folder."""
     monkeypatch.chdir(tmp_path)
     make_run_folder(tmp_path / "LLSUB.1", [4])
     make_run_folder(tmp_path / "LLSUB.2", [])
@@ -214,7 +205,6 @@ def test_a_job_that_slurm_does_not_know_is_no_failure_of_slurm(monkeypatch, caps
     ],
 )
 def test_bad_words_get_a_sentence_and_2(asked, capsys, words, why):
-    """And Slurm is not asked."""
     assert llstat.main(words) == 2
     assert why in capsys.readouterr().err
     assert asked == []
@@ -222,14 +212,12 @@ def test_bad_words_get_a_sentence_and_2(asked, capsys, words, why):
 
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": [{}]}', "slurm_load_jobs error"])
 def test_an_answer_that_is_not_squeues_is_an_error(monkeypatch, capsys, text):
-    """With a sentence, not a traceback."""
     monkeypatch.setattr(slurm_jobs, "run", lambda *_, **__: text)
     assert llstat.main([]) == 1
     assert "not its JSON" in capsys.readouterr().err
 
 
 def test_what_the_user_set_for_squeue_hides_no_job(monkeypatch):
-    """SQUEUE_STATES=PD is for squeue's own screen."""
     kept = slurm_jobs.queue_environment(
         {"SQUEUE_STATES": "PD", "SQUEUE_USERS": "bob", "PATH": "/bin", "SLURM_CONF": "/x"}
     )
@@ -251,7 +239,6 @@ def test_every_width_gets_whole_lines(answer, width):
 
 
 def test_columns_of_wide_characters_stay_in_line():
-    """East Asian characters take two columns of a terminal."""
     columns = (terminal.Column("NAME", shrinks_to=6), terminal.Column("N", right=True))
     lines, left_out = terminal.lay_out(columns, [("漢字漢字漢字", "1"), ("ab", "22")], 12)
     assert lines == ["NAME       N", "漢字漢 …   1", "ab        22"]
@@ -259,20 +246,17 @@ def test_columns_of_wide_characters_stay_in_line():
 
 
 def test_a_share_that_nobody_can_read_is_shown_as_it_is(answer):
-    """An administrator wrote it by hand."""
     cluster, jobs = slurm_jobs.parse_queue(answer[0].replace("share-gpu=4,mem=2048M", "share-gpu=many"))
     job = next(job for job in llstat.as_json(cluster, jobs)["jobs"] if job["id"] == "19")
     assert (job["share"], job["slots"]) == ("many", None)
 
 
 def test_a_share_behind_the_sites_own_admin_comment(answer):
-    """job_submit.lua puts it behind a semicolon."""
     _, jobs = slurm_jobs.parse_queue(answer[0].replace('"share-gpu=4,mem=2048M"', '"no-share-gpu=9;share-gpu=3"'))
     assert next(job.share for job in jobs if job.job_id == 19) == "3"
 
 
 def test_what_waiting_jobs_ask_for_is_counted(answer):
-    """For each node, each task, or the whole job; with a type or without."""
     data = json.loads(answer[0])
     job = next(job for job in data["jobs"] if job["name"] == "later")
     job["node_count"]["number"], job["tasks"]["number"] = 3, 5
@@ -292,7 +276,6 @@ def test_what_waiting_jobs_ask_for_is_counted(answer):
 
 
 def test_parser_has_no_surprises():
-    """-h hides the header, as in squeue; --help helps."""
     assert llstat.parser().parse_args(["-h"]) == argparse.Namespace(
         user=None, all=False, job=None, hide_header=True, json=False
     )

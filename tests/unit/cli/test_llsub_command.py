@@ -63,7 +63,6 @@ def test_a_refused_job_leaves_no_folder(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_job_that_may_be_there_keeps_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Else it would come to nothing, or to the next run, which has its number."""
     (here / "bin/sbatch").write_text("#!/bin/sh\necho Socket timed out on send/recv operation >&2; exit 1\n")
     assert call("./task.sh", "[1,2]") == 1
     said = capsys.readouterr().err
@@ -225,12 +224,10 @@ def test_without_a_triple_it_is_llscs_ordinary_job(here: Path, capsys: pytest.Ca
 
 
 def ended(task: int, outcome: str = "done") -> Ended:
-    """An attempt."""
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="4711", started=1.0, seconds=1.0)  # type: ignore[arg-type]
 
 
 def record(folder: Path, *attempts: Ended) -> None:
-    """What a node's launcher wrote."""
     node = folder / "p0-p7_n1"
     node.mkdir(exist_ok=True)
     (node / "results.jsonl").write_bytes(b"".join(run_folder.render_ended(one) for one in attempts))
@@ -304,7 +301,7 @@ PROGRAM = "import sys; from slurm_share.cli.llsub import main; sys.exit(main())"
 
 
 def as_a_program(*words: str, redirect: str) -> subprocess.CompletedProcess[str]:
-    """llsub through a shell that redirects its streams."""
+    """Run llsub through a shell that redirects its streams."""
     line = f'exec "$@" {redirect}'
     argv = ["/bin/sh", "-c", line, "sh", sys.executable, "-c", PROGRAM, *words]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
@@ -424,7 +421,6 @@ def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
 def test_a_record_that_others_may_open_is_not_used(here: Path, capsys: pytest.CaptureFixture[str], mode: int) -> None:
-    """It holds secrets, and says what the tasks run; the sentence says how to go on."""
     assert call("./task.sh", "[1,2]") == 0
     file = here / "LLSUB.1" / "environment"
     file.chmod(mode)
@@ -438,7 +434,6 @@ def test_a_record_that_others_may_open_is_not_used(here: Path, capsys: pytest.Ca
 
 
 def test_a_claim_that_a_kill_left_does_not_keep_a_run_from_being_resumed(here: Path) -> None:
-    """Its process is gone: nobody has to remove the file by hand."""
     assert call("./task.sh", "[1,2]") == 0
     with subprocess.Popen(["true"]) as gone:
         pass
@@ -471,7 +466,6 @@ def test_a_run_whose_job_is_there_is_not_resumed(
 def test_a_job_whose_submission_was_not_answered_keeps_its_run_from_being_resumed(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue has the run's script, which nobody has noted; then it is noted."""
     (here / "bin/sbatch").write_text("#!/bin/sh\necho Socket timed out on send/recv operation >&2; exit 1\n")
     assert call("./task.sh", "[1,8]") == 1
     recorded = json.loads((DATA / "squeue.json").read_text())
@@ -493,7 +487,6 @@ def test_a_resumption_that_sbatch_refuses_can_be_tried_again(here: Path) -> None
 
 
 def test_local_runs_the_launcher_in_the_foreground(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process becomes the launcher, outside Slurm, with so many GPUs."""
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     monkeypatch.setenv("SLURM_JOB_ID", "5")

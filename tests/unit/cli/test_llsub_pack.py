@@ -25,7 +25,7 @@ from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
 
 GAIN = PackRequest(settings=PackSettings(policy="gain"))
-"""What --pack means."""
+"""The options that --pack stands for."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,6 @@ def script(folder: Path, *lines: str) -> str:
 
 
 def test_pack_alone_is_the_default_policy_with_slots_on_every_gpu(here: Path) -> None:
-    """n2 and n3 have 8 cores and 2 GPUs: 4 on a GPU there."""
     assert call("[1,8]", "--pack", "--tasks", "many") == 0
     run = run_of(here)
     assert run.pack == GAIN
@@ -133,7 +132,7 @@ def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureF
 
 
 EQUAL = PackSettings(policy="booked", patience_s=1e9)
-"""Of runs of equal tasks: no GPU is ever kept free for one of them."""
+"""For runs of equal tasks: no GPU is ever kept free for one of them."""
 
 
 def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(
@@ -301,7 +300,6 @@ def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
 
 
 def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same script is for both; what has no effect is said."""
     assert call(script(here, "#LLSUB --gpu-mem=9G --keep-going --retries=1"), "[1,4]") == 0
     assert "own.sh has #LLSUB lines that need --pack: --gpu-mem, --keep-going ignored" in (capsys.readouterr().err)
     run = run_of(here)
@@ -498,7 +496,6 @@ def test_auto_here_is_this_machines_cores(
 def test_a_size_above_every_gpu_here_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2 % of it and 512 MiB are kept back."""
     on_this_machine(monkeypatch, gpu(0, 40960), gpu(1, 10240))
     (here / "mix").write_text("a\n#LLSUB --gpu-mem=39700M\nb\n")
     assert call("[1,4]", "--pack", "--local", "--tasks", "mix") == 2

@@ -14,7 +14,7 @@ from slurm_share.triples.rules.progress import TaskCounts, as_text
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with scripts, and an sbatch that notes."""
+    """Go to a folder with scripts and with an sbatch that records its arguments."""
     return make_desk(tmp_path, monkeypatch)
 
 
@@ -79,7 +79,6 @@ def test_without_a_triple_they_are_refused(here: Path, capsys: pytest.CaptureFix
 
 
 def write(folder: Path, node: str, **more: object) -> None:
-    """A launcher's progress."""
     place = folder / f"p{node}_n{node}"
     place.mkdir(exist_ok=True)
     common = {"node": f"n{node}", "job": "12", "processes": 8, "running": 8, "failed": 0, "left": 50, "done": 0}
@@ -91,7 +90,7 @@ WORK = WorkRate(per_s=412.0, tasks=8, source="progress", kind="a")
 
 
 def test_rate_of_ended_tasks_is_their_mean_since_the_launchers_began(tmp_path: Path) -> None:
-    """Whoever begins to watch half a second before 16 tasks end does not see 32 a second."""
+    """A watch that starts half a second before 16 tasks end does not show 32 a second."""
     write(tmp_path, "0", began=60.0, at=99.5, done=72)
     write(tmp_path, "8", began=61.0, at=99.5, done=0)
     reader = follow.TaskCountsReader(tmp_path, RUN, 12)

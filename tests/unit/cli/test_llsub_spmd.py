@@ -21,7 +21,7 @@ GOOD = f"#!/bin/sh\necho version {VERSION}\n"
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a program of ranks, and a python3 that has the package."""
+    """Return a folder with a program of ranks, and a python3 that has the package."""
     made = make_desk(tmp_path, monkeypatch)
     (made / "prog.py").write_text("print('hello')\n")
     put_python(made, GOOD)
@@ -30,7 +30,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put_python(desk: Path, text: str, name: str = "python3") -> Path:
-    """A program in the place of the user's Python."""
+    """Replace the user's Python by a program."""
     file = desk / "bin" / name
     file.write_text(text)
     file.chmod(0o755)
@@ -50,7 +50,6 @@ def test_a_python_file_runs_in_the_python_of_the_path(desk: Path) -> None:
 
 
 def test_an_executable_program_is_started_itself(desk: Path) -> None:
-    """Also one that ends in .py; its Python is its own choice."""
     put_python(desk, "#!/bin/sh\nexit 3\n")
     (desk / "prog.py").write_text("#!/bin/sh\n")
     (desk / "prog.py").chmod(0o755)
@@ -76,7 +75,6 @@ def test_a_program_of_the_user_has_the_python_that_a_variable_names(
 def test_a_python_that_is_not_there_is_refused(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the variable's name; nothing is made."""
     monkeypatch.setenv(rank_python.ENV_PYTHON, "/no/python")
     assert call("--spmd", "prog.py", "[1,2]") == 2
     assert "LLSUB_PYTHON=/no/python is not an executable program" in capsys.readouterr().err
@@ -88,7 +86,6 @@ def test_a_python_that_is_not_there_is_refused(
 
 
 def test_the_python_of_our_packages_is_not_for_programs(monkeypatch: pytest.MonkeyPatch, desk: Path) -> None:
-    """It has no NumPy, and no packages of the user's."""
     (desk / "ours" / "bin").mkdir(parents=True)
     (desk / "bin/python3").rename(desk / "ours/bin/python3")
     put_python(desk, GOOD, "python")
@@ -111,7 +108,6 @@ MISSING = "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'slurm_share'\
 def test_a_python_without_the_package_is_refused(
     desk: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
 ) -> None:
-    """Before anything is made, with the line that installs it."""
     put_python(desk, text)
     assert call("--spmd", "prog.py", "[1,2]") == 2
     said = capsys.readouterr().err
@@ -124,7 +120,6 @@ def test_a_python_without_the_package_is_refused(
 def test_a_python_that_does_not_answer_is_worth_a_note(
     desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may on the nodes."""
     monkeypatch.setattr(rank_python, "CHECK_S", 0.2)
     put_python(desk, "#!/bin/sh\nexec sleep 60\n")
     assert call("--spmd", "prog.py", "[1,2]") == 0
@@ -148,7 +143,6 @@ def test_a_python_that_does_not_answer_is_worth_a_note(
 def test_what_ranks_cannot_have_is_refused(
     desk: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    """With a sentence that says why."""
     (desk / "lines").write_text("a\nb\n")
     assert call("--spmd", "prog.py", "[1,2]", *words) == 2
     said = capsys.readouterr().err
@@ -169,13 +163,11 @@ def test_what_ranks_cannot_have_is_refused(
 def test_a_triple_that_ranks_cannot_have_is_refused(
     desk: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
 ) -> None:
-    """All ranks start at once, and each knows every other."""
     assert call("--spmd", *words) == 2
     assert why in capsys.readouterr().err
 
 
 def test_without_the_option_a_python_file_has_to_be_executable(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As ever."""
     assert call("prog.py", "[1,2]") == 2
     assert "it is not executable" in capsys.readouterr().err
     assert call("task.sh", "[1,2]", "--keep-going") == 2
@@ -183,7 +175,6 @@ def test_without_the_option_a_python_file_has_to_be_executable(desk: Path, capsy
 
 
 def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its ranks would wait for those that have ended."""
     assert call("--spmd", "prog.py", "[1,2]") == 0
     assert call("--resume", "LLSUB.1") == 2
     assert "a run with --spmd cannot be resumed; submit it again" in capsys.readouterr().err
@@ -194,7 +185,6 @@ def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture
 
 
 def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) -> None:
-    """Made with the run, whatever the umask is; 32 random bytes. One node needs none."""
     before = os.umask(0)
     try:
         assert call("--spmd", "prog.py", "[2,2]") == 0
@@ -211,7 +201,6 @@ def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) ->
 
 
 def test_a_refused_submission_leaves_no_key(desk: Path) -> None:
-    """Nothing of the run is left."""
     (desk / "refuse").touch()
     assert call("--spmd", "prog.py", "[2,2]") == 2
     assert not (desk / "LLSUB.1").exists()
@@ -220,7 +209,6 @@ def test_a_refused_submission_leaves_no_key(desk: Path) -> None:
 def test_a_site_can_refuse_messages_between_nodes(
     desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the way out; runs of one node go on."""
     monkeypatch.setattr(planning, "read_settings", lambda partition: Settings(messages=Messages(between_nodes="off")))
     assert call("--spmd", "prog.py", "[2,2]") == 2
     assert "mpi4py" in capsys.readouterr().err
@@ -228,7 +216,6 @@ def test_a_site_can_refuse_messages_between_nodes(
 
 
 def test_a_dry_run_shows_the_ranks(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What each of them is, and that they start together; nothing is made."""
     assert call("--spmd", "prog.py", "[2,4]", "--dry-run") == 0
     said = capsys.readouterr().out
     assert f"8 ranks that start together, each: {desk}/bin/python3 -u -m slurm_share.spmd {desk}/prog.py" in said
@@ -248,7 +235,6 @@ def test_a_dry_run_shows_the_ranks(desk: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, text: str, why: str) -> None:
-    """With its table."""
     with pytest.raises(config.ConfigError, match=why):
         config.parse(f"[messages]\n{text}\n", "f")
     with pytest.raises(config.ConfigError, match=r"wants a table: \[messages\]"):
@@ -256,6 +242,5 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_settings_of_messages_are_read() -> None:
-    """As a table, or with dots."""
     read = config.parse('messages.between_nodes = "off"\nmessages.ports = "60000-60010"\n', "f").settings
     assert read.messages == Messages(between_nodes="off", ports="60000-60010")

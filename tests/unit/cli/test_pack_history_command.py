@@ -19,7 +19,7 @@ GPU = "NVIDIA A100"
 
 @pytest.fixture
 def project(monkeypatch, tmp_path):
-    """A folder with a script, of whose user something is known; the current one."""
+    """Go to a folder with a script for whose user some history is recorded."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(terminal, "width", lambda: 120)
     folder = tmp_path / "project"
@@ -36,7 +36,6 @@ def project(monkeypatch, tmp_path):
 
 
 def run(key, peak, **other):
-    """Return a finished task of a command."""
     fields = {"when": NOW, "kind": "done", "seconds": 60.0, "gpu_model": GPU, "gpu_total_mib": 40_960, **other}
     return TaskRun(
         exact=key.exact, family=key.family, series=key.series, script=key.script, numbers=key.numbers, peak_mib=peak,
@@ -45,7 +44,6 @@ def run(key, peak, **other):
 
 
 def test_scripts_of_the_folder_are_shown_by_their_names(project, capsys):
-    """And others by the hash of their family."""
     assert main.main(["pack", "history"]) == 0
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["SCRIPT", "HASH", "RUNS", "COMMANDS", "GPU", "MEM", "OOM", "TIME", "LAST", "GPU"]
@@ -56,14 +54,12 @@ def test_scripts_of_the_folder_are_shown_by_their_names(project, capsys):
 
 
 def test_elsewhere_no_script_has_a_name(project, monkeypatch, tmp_path, capsys):
-    """The history does not hold it."""
     monkeypatch.chdir(tmp_path)
     assert main.main(["pack", "history"]) == 0
     assert "train.py" not in capsys.readouterr().out
 
 
 def test_a_command_is_found_by_itself(project, capsys):
-    """And one with another number by the line."""
     assert main.main(["pack", "history", "--", "python", "train.py", "--batch-size", "64"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == "2 runs of this command, 3 runs of its script"
@@ -73,13 +69,11 @@ def test_a_command_is_found_by_itself(project, capsys):
 
 
 def test_a_command_that_never_ran_is_said_to_be_unknown(project, capsys):
-    """Exit 0: that is an answer."""
     assert main.main(["pack", "history", "--", "python", "other.py"]) == 0
     assert "the history has no runs of this command" in capsys.readouterr().out
 
 
 def test_a_name_finds_what_was_given_it(project, capsys):
-    """By its hash."""
     assert main.main(["pack", "history", "--name", "resnet"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main.main(["pack", "history", "--name", "vgg"]) == 0
@@ -88,7 +82,6 @@ def test_a_name_finds_what_was_given_it(project, capsys):
 
 @pytest.mark.parametrize("what", ["resnet", "train.py", "hash"])
 def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
-    """By name, script, and the digits of the list."""
     family = task_history.read_history().runs[-1].family
     assert main.main(["pack", "history", "--forget", family[:8] if what == "hash" else what]) == 0
     gone = 3 if what == "train.py" else 1
@@ -97,7 +90,6 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
 
 
 def test_everything_can_be_forgotten(project, capsys):
-    """With two words, so that it is meant."""
     assert main.main(["pack", "history", "--forget", "--all"]) == 0
     assert capsys.readouterr().out == "deleted the whole history (1 file)\n"
     assert task_history.read_history().runs == ()
@@ -115,7 +107,6 @@ def test_everything_can_be_forgotten(project, capsys):
     ],
 )
 def test_what_cannot_be_forgotten_is_refused(project, capsys, arguments, said):
-    """Exit 2 and a sentence; nothing is lost."""
     assert main.main(["pack", "history", *arguments]) == 2
     error = capsys.readouterr().err
     assert said in error
@@ -124,7 +115,6 @@ def test_what_cannot_be_forgotten_is_refused(project, capsys, arguments, said):
 
 
 def test_json_has_hashes_numbers_and_the_names_of_this_folder(project, capsys):
-    """For programs."""
     assert main.main(["pack", "history", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["runs"], found["passed_over"], found["notes"]) == (1, 4, 0, [])
@@ -136,7 +126,6 @@ def test_json_has_hashes_numbers_and_the_names_of_this_folder(project, capsys):
 
 
 def test_published_lines_can_be_read_as_a_sites(project, capsys, tmp_path):
-    """Without any command."""
     assert main.main(["pack", "history", "--publish"]) == 0
     out = capsys.readouterr().out
     assert "train" not in out
@@ -147,7 +136,6 @@ def test_published_lines_can_be_read_as_a_sites(project, capsys, tmp_path):
 
 
 def test_a_history_that_cannot_be_used_is_named(project, capsys):
-    """On standard error; the exit code is 0, for nothing is wrong with the question."""
     folder = task_history.find_folder()
     folder.chmod(0o777)
     assert main.main(["pack", "history"]) == 0
@@ -156,7 +144,6 @@ def test_a_history_that_cannot_be_used_is_named(project, capsys):
 
 
 def test_lines_that_cannot_be_read_are_counted(project, capsys):
-    """Below the table."""
     (file,) = task_history.find_folder().iterdir()
     with open(file, "ab") as opened:
         opened.write(b"torn\n")
@@ -176,7 +163,7 @@ def test_lines_that_cannot_be_read_are_counted(project, capsys):
     ],
 )
 def test_figures_that_cannot_be_count_for_nothing(project, capsys, wrong):
-    """Nor does a run that a clock far ahead has dated: it would be the newest of its command for ever."""
+    """A run dated by a clock far ahead does not count either: it would be the newest of its command for ever."""
     before = known(capsys)
     file = next(task_history.find_folder().glob("*.jsonl"))
     lines = file.read_text()
@@ -216,14 +203,12 @@ def test_what_no_longer_counts_can_be_forgotten(project, capsys, monkeypatch, da
 
 
 def test_json_names_no_file_that_is_not_known(project, capsys):
-    """The other files of the folder are nobody's affair."""
     (project / "diary.txt").write_text("x")
     assert main.main(["pack", "history", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["names"].values()) == ["train.py"]
 
 
 def test_a_file_that_cannot_be_forgotten_is_named_with_its_folder(project, capsys):
-    """And one that is no file is named so where it is read."""
     file = task_history.find_folder() / "2026-01.jsonl"
     file.mkdir()
     assert main.main(["pack", "history", "--forget", "--all"]) == 1

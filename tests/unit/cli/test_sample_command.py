@@ -27,7 +27,7 @@ from slurm_share.load.sources.frames import Joiner
 
 ME = os.geteuid()
 PATIENCE_S = 120
-"""For what takes a second on a machine that has nothing else to do."""
+"""Time limit for what takes a second on an idle machine."""
 
 
 def snapshot(**fields: Any) -> Snapshot:
@@ -41,7 +41,7 @@ def snapshot(**fields: Any) -> Snapshot:
 
 
 class FakeSampler:
-    """Answers the same, and counts."""
+    """A sampler that gives the same answer and counts."""
 
     looks = 0
     closed = 0
@@ -59,7 +59,7 @@ class FakeSampler:
 
 @pytest.fixture(autouse=True)
 def a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Without an agent, with a sampler that looks at nothing."""
+    """Return a node without an agent, with a sampler that reads nothing."""
     socket = tmp_path / "socket"
     settings = config.Configuration(Settings(agent_socket=str(socket)), {})
     monkeypatch.setattr(config, "load", lambda: settings)
@@ -87,7 +87,6 @@ def test_it_prints_one_snapshot_of_what_is_ours(capfd: pytest.CaptureFixture[str
 
 
 def test_the_nodes_name_is_what_was_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """--node, else SLURMD_NODENAME, else the short name of the host; no other text."""
     assert json.loads(run(capfd, "--node", "gpu-7")[1])["node"] == "gpu-7"
     monkeypatch.delenv("SLURMD_NODENAME")
     assert json.loads(run(capfd)[1])["node"] == os.uname().nodename.split(".")[0]
@@ -107,14 +106,12 @@ def test_the_nodes_name_is_what_was_said(capfd: pytest.CaptureFixture[str], monk
     ],
 )
 def test_mistakes_get_a_sentence(capfd: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
-    """Exit 2, and nothing is looked at."""
     code, out, err = run(capfd, *words)
     assert (code, out, FakeSampler.looks) == (2, "", 0)
     assert sentence in err
 
 
 def test_all_is_for_root_and_operators(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused for anybody else, with who may; given to both."""
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     code, out, err = run(capfd, "--all")
     assert (code, out) == (2, "")
@@ -126,7 +123,6 @@ def test_all_is_for_root_and_operators(capfd: pytest.CaptureFixture[str], monkey
 
 
 def test_frames_are_short_lines_that_hold_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    """As slurmstepd passes them on."""
     code, out, _ = run(capfd, "--frames")
     assert code == 0
     joiner = Joiner()
@@ -139,7 +135,6 @@ def test_frames_are_short_lines_that_hold_the_same(capfd: pytest.CaptureFixture[
 def test_an_agent_with_a_fresh_snapshot_is_preferred(
     a_node: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its windows are longer. What it says is looked through once more."""
     a_node.touch()
     monkeypatch.setattr(client, "ask", lambda place, timeout_s, everybody: snapshot(source="agent", measured_s=999.0))
     seen = json.loads(run(capfd)[1])
@@ -172,7 +167,6 @@ def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, A
 
 
 def test_a_stream_goes_on_until_its_input_ends(stream: subprocess.Popen[bytes]) -> None:
-    """A snapshot an interval, each at once; what is typed in between is passed over."""
     assert stream.stdin is not None
     first, second, third = read_lines(stream, 3)
     stream.stdin.write(b"hello\n")
@@ -210,7 +204,7 @@ def test_after_a_late_look_the_next_one_is_not_at_once(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
-    """One that ends after a second without a word."""
+    """Return a stream that ends after a second without output."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "--silence", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -220,7 +214,6 @@ def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subprocess.Popen[bytes]) -> None:
-    """And ends by itself when it does not, though its input is still open."""
     assert quiet_stream.stdin is not None
     for _ in range(8):
         read_lines(quiet_stream, 1)
@@ -233,14 +226,13 @@ def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subproce
 
 
 def test_a_stream_that_nobody_reads_ends_in_the_middle_of_a_line(quiet_stream: subprocess.Popen[bytes]) -> None:
-    """As under a slurmstepd that has lost its srun: its input stays open, and what it writes may not be taken."""
+    """A slurmstepd that has lost its srun keeps the input open and may not read the output."""
     assert quiet_stream.stdout is not None
     fcntl.fcntl(quiet_stream.stdout, fcntl.F_SETPIPE_SZ, 4096)  # full after a few snapshots
     assert quiet_stream.wait(PATIENCE_S) == 0
 
 
 def test_a_stream_ends_on_sigterm(stream: subprocess.Popen[bytes]) -> None:
-    """With exit code 0: it was told to."""
     read_lines(stream, 1)
     stream.send_signal(signal.SIGTERM)
     _, errors = stream.communicate(timeout=PATIENCE_S)
@@ -248,7 +240,6 @@ def test_a_stream_ends_on_sigterm(stream: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_stream_ends_when_nobody_reads_any_more(stream: subprocess.Popen[bytes]) -> None:
-    """Without a word."""
     assert stream.stdout is not None
     assert stream.stderr is not None
     read_lines(stream, 1)
@@ -258,7 +249,6 @@ def test_a_stream_ends_when_nobody_reads_any_more(stream: subprocess.Popen[bytes
 
 
 def test_a_stream_without_input_still_says_something() -> None:
-    """srun --input=none gives /dev/null: one snapshot."""
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False
     )
@@ -266,14 +256,12 @@ def test_a_stream_without_input_still_says_something() -> None:
 
 
 def test_the_schema_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    """And nothing is looked at."""
     code, out, _ = run(capfd, "--schema")
     assert (code, FakeSampler.looks) == (0, 0)
     assert json.loads(out)["$defs"]["Snapshot"]["properties"]["node"]
 
 
 def test_the_shortest_pause_suits_gpm() -> None:
-    """Two looks must be further apart than GPM wants."""
     from slurm_share.node.gpus.gpm import GPM_PAUSE_S
 
     assert GPM_PAUSE_S < watcher.BETWEEN_S <= sample.MIN_INTERVAL_S

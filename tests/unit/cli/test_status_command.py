@@ -25,7 +25,7 @@ from slurm_share.testing import FakeNvml, offers_of
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with two GPUs, one shared job of this user on the first."""
+    """Return a node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
     grant = allocation.admit(job, driver.read_driver().gpus, offers_of(job.share), Settings())
@@ -43,7 +43,7 @@ def node(tmp_path, monkeypatch):
 
 
 def forbid_ledger(monkeypatch):
-    """The caller is neither root nor an operator."""
+    """Make the caller neither root nor an operator."""
 
     def refuse(*_):
         raise PermissionError
@@ -52,7 +52,6 @@ def forbid_ledger(monkeypatch):
 
 
 def test_root_sees_jobs_users_gpus_and_slots(node, capsys):
-    """One line a job, one line a GPU; unknown is a question mark."""
     assert main(["status"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1][:5] == ["4711", "alice", "4", "0", "4"]
@@ -61,7 +60,6 @@ def test_root_sees_jobs_users_gpus_and_slots(node, capsys):
 
 
 def test_the_same_for_programs(node, capsys):
-    """Schema 1, unknown as null."""
     assert main(["status", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["schema"], answer["simulated"], answer["everything"]) == (1, False, True)
@@ -72,7 +70,6 @@ def test_the_same_for_programs(node, capsys):
 
 
 def test_a_controller_whose_config_toml_has_changed_says_so(node, tmp_path, monkeypatch, capsys):
-    """What runs is shown all the same."""
     (tmp_path / "config.toml").write_text("mode = 'on'\n")
     (tmp_path / "job_submit_settings.lua").write_text("return {}\n")
     configuration = Configuration(Settings(mode="on"), {}, file=str(tmp_path / "config.toml"))
@@ -86,7 +83,6 @@ def test_a_controller_whose_config_toml_has_changed_says_so(node, tmp_path, monk
 
 
 def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, capsys):
-    """From the own plan; the other GPU of the node is not shown."""
     forbid_ledger(monkeypatch)
     assert main(["status", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -96,7 +92,6 @@ def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, c
 
 
 def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeypatch, capsys):
-    """Exit 1, a sentence each, and still the job that the environment names."""
     forbid_ledger(monkeypatch)
     monkeypatch.setattr(status, "binding", FakeNvml(broken="Driver Not Loaded"))
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
@@ -113,7 +108,6 @@ def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeyp
 
 
 def test_nothing_shared_is_a_sentence(node, capsys):
-    """An empty node says that it is empty."""
     state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
     assert main(["status"]) == 0
     assert "no shared job" in capsys.readouterr().out
@@ -121,7 +115,6 @@ def test_nothing_shared_is_a_sentence(node, capsys):
 
 @pytest.mark.parametrize("value", ["²", "9" * 300, "9" * 5000, "-1", "4711; x", ""])
 def test_a_strange_job_id_in_the_environment_is_no_job(node, monkeypatch, capsys, value):
-    """The variable is the user's own; it is no reason for a traceback."""
     forbid_ledger(monkeypatch)
     monkeypatch.setenv("SLURM_JOB_ID", value)
     assert main(["status", "--json"]) == 0
@@ -130,7 +123,6 @@ def test_a_strange_job_id_in_the_environment_is_no_job(node, monkeypatch, capsys
 
 @pytest.mark.parametrize("where", [">&-", ">/dev/full"])
 def test_an_output_that_takes_nothing_is_a_sentence(where):
-    """Closed, or a full disk."""
     command = f"exec {sys.executable} -m slurm_share.cli.main config print {where}"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode in (1, 2)
@@ -154,7 +146,6 @@ def test_a_part_and_an_ordinary_job_are_told_apart(node, capsys):
 
 
 def test_who_looks_is_told_where_nothing_is_shared(node, monkeypatch, capsys):
-    """The mode of the site, and of the partitions that differ."""
     partitions = {"debug": Settings(mode="on"), "old": Settings(mode="off"), "new": Settings()}
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(), {}, partitions))
     main(["status"])

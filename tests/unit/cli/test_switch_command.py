@@ -1,4 +1,4 @@
-"""What `slurm-share off` and `on` make of a file and of a queue, and what nodes may send to a terminal."""
+"""`slurm-share off` and `on`: the file, the queue, and what nodes may send to a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from slurm_share.slurm import nodes as slurm_nodes
 
 @pytest.mark.parametrize("word", ["off", "on"])
 def test_a_line_that_is_not_found_is_to_be_changed_by_hand(tmp_path, monkeypatch, capsys, word):
-    """TOML has other ways to write a key: the file stays as it is."""
     text = f'"switched_off" = {"false" if word == "off" else "true"}\nmode = "on"\n'
     file = tmp_path / "config.toml"
     file.write_text(text)
@@ -33,7 +32,6 @@ def test_a_line_that_is_not_found_is_to_be_changed_by_hand(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("text", ["mode = on\n", "mood = 'on'\n"])
 def test_a_file_that_is_not_understood_stays_and_the_way_out_is_said(tmp_path, monkeypatch, capsys, text):
-    """No line is written into it: where it belongs is not known."""
     file = tmp_path / "config.toml"
     file.write_text(text)
     load = config.load
@@ -46,7 +44,6 @@ def test_a_file_that_is_not_understood_stays_and_the_way_out_is_said(tmp_path, m
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    """One of the queue."""
     return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 
@@ -100,7 +97,6 @@ def switch_off(monkeypatch, capsys, lists, change=None, controllers=None):
 
 @pytest.mark.parametrize("before", [(), (job("7", extra="slurm-share=off"),)])
 def test_a_job_that_comes_after_an_empty_list_is_changed_too(monkeypatch, capsys, before):
-    """Its submission was under way when config.toml was written."""
     changed = []
     lists = [before, (job("8"),), ()]
     code, said = switch_off(monkeypatch, capsys, lists, lambda update: changed.append(update.jobs))
@@ -109,7 +105,6 @@ def test_a_job_that_comes_after_an_empty_list_is_changed_too(monkeypatch, capsys
 
 
 def test_a_change_that_is_not_answered_does_not_keep_the_others_from_theirs(monkeypatch, capsys):
-    """It is not tried twenty times, for it takes a minute; how many are left is said."""
     changed = []
 
     def change(update):
@@ -128,8 +123,6 @@ def test_a_change_that_is_not_answered_does_not_keep_the_others_from_theirs(monk
 
 @pytest.mark.parametrize("silent", ["squeue", "scontrol"])
 def test_without_a_controller_the_jobs_that_wait_are_said_to_keep_their_verdict(monkeypatch, capsys, silent):
-    """config.toml is written, and it is said what is to be done later."""
-
     def no_answer(*_):
         raise SlurmSilentError((silent,), 10.0)
 
@@ -144,7 +137,6 @@ def test_without_a_controller_the_jobs_that_wait_are_said_to_keep_their_verdict(
 
 
 def test_scontrol_is_not_waited_for_once_no_controller_is_up(tmp_path, monkeypatch, capsys):
-    """It would try for a minute, for each change."""
     (tmp_path / "scontrol").write_text(
         '#!/bin/sh\n[ "$1" = ping ] || exec sleep 60\necho "Slurmctld(primary) at ctl is DOWN"\n'
     )
@@ -175,7 +167,6 @@ def test_a_backup_controller_that_does_not_serve_says_who_does(monkeypatch, caps
 
 
 def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
-    """An escape in any of its texts is written as text."""
     evil = "\x1b[2J"
     sent = {"mode": evil, "partition_modes": {evil: "on"}, "problems": [f"{evil}\nn9 on"], "jobs": [], "gpus": []}
     monkeypatch.setattr(config, "load", lambda: config.parse("mode = 'on'", "x"))
@@ -192,7 +183,6 @@ def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_a_mode_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys, make):
-    """It may be what the nodes cannot read either."""
     make(tmp_path / "mode")
     monkeypatch.setattr(config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
     monkeypatch.setattr(slurm_nodes, "read_states", lambda environ: {})

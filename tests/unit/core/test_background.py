@@ -1,4 +1,4 @@
-"""A question beside another: its answer, its failure, and nobody who has to wait."""
+"""A query in the background: its answer, its failure, and nobody who waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and folders of daemons' cgroups, in trees of v1 and of v2 that are plain folders here."""
+"""Names and folders of daemons' cgroups in trees of v1 and v2, here plain folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from slurm_share.core.records import DaemonGroup
 
 @pytest.fixture(params=["v1", "v2"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where cgroups would be mounted."""
     if request.param == "v2":
         (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     else:
@@ -22,7 +21,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def made(root: Path, uid: int, name: str, *pids: int) -> DaemonGroup:
-    """A group as the kernel would show it."""
     group = DaemonGroup(str(root), uid, name)
     for _, folder in cgroup_paths.folders(group):
         Path(folder).mkdir(parents=True)
@@ -31,7 +29,6 @@ def made(root: Path, uid: int, name: str, *pids: int) -> DaemonGroup:
 
 
 def test_groups_are_listed_and_their_processes_read(root: Path) -> None:
-    """Of two users; a process that is of another pid namespace, 0, is left out."""
     first, second = made(root, 2001, "5131194a-9e2f6f", 11, 0), made(root, 2002, "97aa1234-000000", 12, 13)
     assert cgroup_paths.read_groups(str(root)) == (first, second)
     assert cgroup_paths.exists(first)
@@ -40,7 +37,6 @@ def test_groups_are_listed_and_their_processes_read(root: Path) -> None:
 
 
 def test_a_node_without_cgroups_has_no_groups(tmp_path: Path) -> None:
-    """Nor a folder for one."""
     group = DaemonGroup(str(tmp_path), 2001, "5131194a-9e2f6f")
     assert cgroup_paths.folders(group) == ()
     assert cgroup_paths.read_groups(str(tmp_path)) == ()
@@ -48,7 +44,6 @@ def test_a_node_without_cgroups_has_no_groups(tmp_path: Path) -> None:
 
 
 def test_names_that_are_not_ours_are_no_groups(root: Path) -> None:
-    """Somebody may have made a folder there by hand."""
     _, ours = cgroup_paths.trees(str(root))[0]
     for name in ("uid_x/a", "user/a", "uid_2001"):
         (Path(ours) / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a command says on its way out."""
+"""Output of a command when it ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ sys.exit(enter("it", run))
 """
 
 
-def said(script):
-    """What bash and the program, "$@" of the script, wrote to both streams, in its order."""
+def printed(script):
+    """Return what bash and the program ("$@" of the script) wrote to both streams, in order."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     argv = ["bash", "-c", script, "bash", sys.executable, "-c", SAYS]
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -30,11 +30,10 @@ def said(script):
 
 
 def test_the_sentence_of_an_error_comes_after_what_was_said_before():
-    """Both in one file, as of `2>&1`: Python keeps back what goes to no terminal."""
-    assert said('"$@"; echo $?') == "what is missing\nit: see above\n2\n"
+    assert printed('"$@"; echo $?') == "what is missing\nit: see above\n2\n"
 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full; echo $?', 'exec 3>&1; ("$@" 2>&3; echo $? >&3) | true; wait'])
 def test_an_output_that_takes_nothing_changes_neither_sentence_nor_code(script):
     """A full disk, a reader who has gone; nor is there a word of Python's own at its end."""
-    assert said(script) == "it: see above\n2\n"
+    assert printed(script) == "it: see above\n2\n"

@@ -1,4 +1,4 @@
-"""The site's file: typed, and refused by name."""
+"""The site's configuration file: typed values, and errors that name the key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from slurm_share.core.settings import Settings
 
 
 def test_no_file_is_all_defaults(tmp_path, monkeypatch):
-    """A node without a configuration file works."""
     monkeypatch.setattr(config, "CONFIG_FILE", tmp_path / "none.toml")
     configuration = config.load()
     assert configuration.settings == Settings()
@@ -18,7 +17,6 @@ def test_no_file_is_all_defaults(tmp_path, monkeypatch):
 
 
 def test_each_value_says_where_it_came_from(tmp_path):
-    """The file's values beat the defaults, and both are told apart."""
     file = tmp_path / "config.toml"
     file.write_text('max_share = 8\nexclusive_user_partitions = ["gpu", "debug"]\nmemory_reserve_percent = 3\n')
     configuration = config.load(file)
@@ -49,7 +47,6 @@ def test_each_value_says_where_it_came_from(tmp_path):
     ],
 )
 def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):
-    """An administrator reads the sentence and knows what to change."""
     with pytest.raises(ConfigError) as caught:
         config.parse(text, "/etc/x.toml")
     assert str(caught.value).startswith("/etc/x.toml: ")
@@ -57,7 +54,6 @@ def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path):
-    """A folder in its place, or bytes that are no text."""
     with pytest.raises(ConfigError, match="cannot be read"):
         config.load(tmp_path)
     (tmp_path / "c.toml").write_bytes(b"\xff\xfe")
@@ -66,7 +62,6 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
 
 
 def test_a_partition_has_the_sites_settings_but_for_its_own():
-    """What stands in [partition.NAME] counts there, and nothing of it elsewhere."""
     read = config.parse(
         'mode = "on"\nmax_share = 8\n[partition.debug]\nmode = "observe"\n[partition."a b"]\nmax_share = 2\n', "x"
     )
@@ -89,14 +84,12 @@ def test_a_partition_has_the_sites_settings_but_for_its_own():
     ],
 )
 def test_what_is_wrong_in_a_partitions_table_is_named_with_the_table(text, sentence):
-    """The same sentences, one level down."""
     with pytest.raises(ConfigError) as caught:
         config.parse(text, "x")
     assert str(caught.value).startswith(f"x: {sentence}")
 
 
 def test_switched_off_is_off_in_every_partition_and_forgets_no_mode():
-    """Without the line every mode is what it was."""
     text = 'mode = "on"\n[partition.gpu]\nmode = "on"\n[partition.debug]\nmode = "observe"\n'
     off, again = config.parse("switched_off = true\n" + text, "/etc/x.toml"), config.parse(text, "/etc/x.toml")
     assert off.modes() == {"": "off", "gpu": "off", "debug": "off"}
@@ -105,12 +98,10 @@ def test_switched_off_is_off_in_every_partition_and_forgets_no_mode():
 
 @pytest.mark.parametrize("command", ['["ssh", "-x"]', '["NODE", "ssh"]', "[]"])
 def test_a_remote_command_needs_a_program_and_the_nodes_place(command):
-    """Otherwise one host would be asked again and again."""
     with pytest.raises(ConfigError, match="remote_command: needs a program and the word NODE"):
         config.parse(f"remote_command = {command}", "/etc/x.toml")
 
 
 def test_a_mode_file_is_an_absolute_path():
-    """slurmd starts hooks in a folder of its own."""
     with pytest.raises(ConfigError, match="mode_file: must be an absolute path"):
         config.parse('mode_file = "shared/mode"', "/etc/x.toml")

@@ -11,7 +11,6 @@ from slurm_share.core.errors import StateError
 
 
 def test_what_is_ours_is_read_and_what_is_not_there_is_none(tmp_path):
-    """No more of it than is asked for."""
     (tmp_path / "a").write_bytes(b"0123456789")
     assert files.read(tmp_path / "a", 100) == b"0123456789"
     assert files.read(tmp_path / "a", 4) == b"0123"
@@ -20,7 +19,6 @@ def test_what_is_ours_is_read_and_what_is_not_there_is_none(tmp_path):
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "group", "others"])
 def test_what_somebody_else_may_have_written_is_refused(tmp_path, kind):
-    """At once: a pipe without a writer keeps nobody waiting."""
     file = tmp_path / "a"
     (tmp_path / "real").write_bytes(b"x")
     if kind in ("link", "dangling"):
@@ -37,7 +35,6 @@ def test_what_somebody_else_may_have_written_is_refused(tmp_path, kind):
 
 
 def test_a_file_of_another_user_is_refused(tmp_path):
-    """Whatever its mode. Only root can make one."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: giving a file to somebody else needs root")
     (tmp_path / "a").write_bytes(b"x")

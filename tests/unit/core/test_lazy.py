@@ -1,4 +1,4 @@
-"""What a package's __init__.py tells mypy is what it offers when the program runs."""
+"""A package's __init__.py offers at run time the names that it shows to mypy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def for_mypy(package):
 
 @pytest.mark.parametrize("package", LAZY)
 def test_every_name_that_mypy_sees_is_offered_and_is_there(package):
-    """Neither one more nor one fewer."""
     module = importlib.import_module(package)
     assert module.__all__ == for_mypy(package)
     for name in module.__all__:
@@ -34,6 +33,5 @@ def test_every_name_that_mypy_sees_is_offered_and_is_there(package):
 
 @pytest.mark.parametrize("package", LAZY)
 def test_another_name_is_an_error_of_the_usual_kind(package):
-    """As of any module."""
     with pytest.raises(AttributeError, match="has no attribute 'nothing_of_the_kind'"):
         _ = importlib.import_module(package).nothing_of_the_kind

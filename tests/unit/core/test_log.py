@@ -1,4 +1,4 @@
-"""The hooks' log: whatever is in its place, a job does not pay for it."""
+"""The hooks' log: a file that cannot be written never fails a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from slurm_share.core import log
 
 
 def test_a_line_is_a_line(tmp_path):
-    """Control characters of a stranger's text do not become lines or colours."""
     file = tmp_path / "log"
     log.line(str(file), "prolog", "first\nsecond \x1b[31m")
     log.line(str(file), "epilog", "x" * 10_000)
@@ -31,7 +30,6 @@ def test_no_link_is_followed(tmp_path):
 
 @pytest.mark.parametrize("name", ["folder", "fifo", "none/there", "nul\0byte"])
 def test_a_log_that_cannot_be_written_is_said_and_keeps_nobody_waiting(tmp_path, capfd, name):
-    """A fifo without a reader would block for ever."""
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
     log.line(f"{tmp_path}/{name}", "prolog", "text")
@@ -39,7 +37,6 @@ def test_a_log_that_cannot_be_written_is_said_and_keeps_nobody_waiting(tmp_path,
 
 
 def test_a_stderr_that_nobody_reads_is_no_error(tmp_path):
-    """slurmd may have gone, or its disk be full."""
     saved = os.dup(2)
     try:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 2)

@@ -1,4 +1,4 @@
-"""Lists of nodes: what Slurm folds is unfolded in its order, what a person writes is checked."""
+"""Lists of nodes: Slurm's are expanded in order, a person's are checked."""
 
 from __future__ import annotations
 
@@ -45,6 +45,5 @@ def test_what_is_no_list_is_said(text):
     "text", ["n[1-3000]m[1-3000]", "n[1-400]m[1-400]o[1-4]", "a,n[1-99999]m[1,2]", "[-3]999999999"]
 )
 def test_brackets_that_multiply_or_join_digits_are_counted_as_such(text):
-    """Each range is small, and all of them together would fill a memory."""
     with pytest.raises(UsageError, match="no list of nodes"):
         nodelist.parse(text)

@@ -1,4 +1,4 @@
-"""A program in the foreground: its code is the answer, and it is not left behind."""
+"""A program in the foreground: its exit code is returned, and it does not outlive its starter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def test_a_request_to_end_is_passed_on_and_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_request_that_comes_while_the_program_is_started_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there before the caller knows of it."""
     start = subprocess.Popen
 
     def slowly(*args: Any, **options: Any) -> subprocess.Popen[bytes]:

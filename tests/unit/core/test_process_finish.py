@@ -35,7 +35,6 @@ def test_a_job_name_that_is_no_utf8_hides_no_job(release: str, tmp_path: Path, m
 
 
 def test_a_program_is_waited_for_only_while_an_answer_can_come() -> None:
-    """The check is made once, after its time; what it raises ends the program."""
     asked = []
 
     def fine() -> None:

@@ -1,4 +1,4 @@
-"""A program beside us: read as it writes, and gone when we are."""
+"""A program in the background: its output is read as it comes, and it ends with its starter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_share.core.process import Deadline, Stream, stream
 
 
 def until(stream: Stream, enough: int) -> list[str]:
-    """Its lines, until there are so many or it has closed its outputs."""
+    """Return its lines until there are so many or it has closed its outputs."""
     found: list[str] = []
     while len(found) < enough and stream.files:
         assert select.select(list(stream.files), [], [], 20)[0]
@@ -69,7 +69,6 @@ def test_one_that_does_not_is_made_to(script: str, code: int) -> None:
 
 
 def test_what_it_still_writes_at_its_end_does_not_hold_it_up() -> None:
-    """More than a pipe takes."""
     one = shell("cat; head -c 1000000 /dev/zero; exit 5")
     one.stop(Deadline.after(60))
     assert one.code == 5
@@ -84,7 +83,6 @@ def test_a_line_without_end_fills_no_memory() -> None:
 
 
 def test_kill_9_of_the_one_who_reads_ends_it(tmp_path: Path) -> None:
-    """Nobody is left to tell it anything, but its input ends."""
     script = "cat; echo > ended"
     reader = f"""import time
 from slurm_share.core.process import stream
@@ -129,7 +127,7 @@ def test_what_is_said_arrives() -> None:
 
 
 def test_one_that_never_reads_is_not_told_without_end_and_can_be_killed() -> None:
-    """What does not fit is refused, signs of life do not fail, and there is no need to wait for its end."""
+    """Input beyond the pipe's size is refused, signs of life do not fail, and nobody has to wait for its end."""
     one = shell("trap '' TERM; sleep 600")
     try:
         assert not one.say(200_000 * b"a")
@@ -165,7 +163,6 @@ def test_of_one_that_writes_without_end_some_is_taken_at_a_time() -> None:
 
 
 def test_a_line_as_long_as_was_allowed() -> None:
-    """In pieces of a pipe's size, it comes in one."""
     one = stream(["/bin/sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' a; echo; echo b"], line_most=3_000_000)
     try:
         found = until(one, 2)

@@ -1,4 +1,4 @@
-"""Where a site keeps Slurm, as every program of ours reads it: the environment, a file, the usual places."""
+"""The place of Slurm's files: from the environment, from a file, or a usual folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ CONFS = Path(__file__).resolve().parents[3] / "packaging/share/libexec/slurm-con
     ],
 )
 def test_every_program_reads_the_same(tmp_path, file, environ, homes):
-    """The Python of the commands and the shell of the packages."""
     if file is not None:
         (tmp_path / "etc/default").mkdir(parents=True)
         (tmp_path / "etc/default/slurm-share").write_text(file)
@@ -62,7 +61,6 @@ def test_commands_are_found_behind_what_path_has(tmp_path):
 
 
 def test_slurm_conf_is_looked_for_there_first(tmp_path):
-    """And on Bright's shared file system by itself."""
     for place in ("cm/shared/apps/slurm/var/etc/slurm", "sw/etc"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "slurm.conf").touch()

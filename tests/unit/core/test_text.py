@@ -1,4 +1,4 @@
-"""Text for people: spans of time, lists of numbers, the order of names."""
+"""Text for people: durations, lists of numbers, the order of names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from slurm_share.core.text import fold, fold_some, natural, span_text
     [(0, "0 s"), (3.5, "3.5 s"), (9.96, "10 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h")],
 )
 def test_a_span_has_the_unit_that_says_it_shortest(seconds, words):
-    """Tenths only below ten seconds."""
     assert span_text(seconds) == words
 
 
@@ -27,11 +26,9 @@ def test_names_are_in_the_order_that_people_expect():
 
 @given(st.sets(st.integers(0, 300), max_size=20))
 def test_numbers_are_folded_as_clustershell_folds_them(numbers):
-    """For none ClusterShell has no text; here it is empty."""
     assert fold(numbers) == (str(RangeSet(numbers)) if numbers else "")
 
 
 def test_many_parts_are_cut_and_counted():
-    """The first ones stay."""
     assert fold_some([0, 1, 2, 8], 2) == "0-2,8"
     assert fold_some([0, 2, 4, 6], 2) == "0,2,... (4 in all)"

@@ -1,4 +1,4 @@
-"""A program that root starts as somebody else is not to be traced by him."""
+"""A program that root starts as another user cannot be traced by that user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ ANNA = Owner(61001, 61002, (61003,))
 
 
 def run(*argv: str, **words: object) -> process.Finished:
-    """A program as anna."""
     return process.exchange(argv, timeout_s=30, env={}, owner=ANNA, **words)  # type: ignore[arg-type]
 
 
@@ -30,7 +29,6 @@ def test_it_has_one_capability_and_hands_it_on() -> None:
 
 
 def test_a_group_that_is_not_there_keeps_no_program_from_starting(tmp_path) -> None:
-    """The daemon of an earlier release has none, and is spoken to all the same."""
     (tmp_path / "cgroup.controllers").write_text("")
     assert run("/bin/echo", "7", group=DaemonGroup(str(tmp_path), 61001, "none")).stdout == "7\n"
 

@@ -46,7 +46,7 @@ def write_process(root, pid, name, uid=0, state="S"):
 
 
 def file(path="/opt/x", mode=0o755, uid=0, above=0o755, **more):
-    """A file with one folder above it."""
+    """Return a file with one folder above it."""
     return FileFact(path, (Owned("/", 0, above), Owned(path, uid, mode)), **more)
 
 
@@ -71,7 +71,7 @@ def process(pid=4000, uid=2002, name="python", job_id=None):
 
 
 def gpu(*, simulated=False, **more):
-    """A GPU that is well, but for what is said."""
+    """Return a GPU that is well, but for what is said."""
     told = {"compute_mode": 0, "persistence": True, **more}
     return SeenGpu(Gpu(UUID, 0, 0, "H200", 143771, simulated=simulated), **told)
 
@@ -169,7 +169,7 @@ HEALTHY = Facts(
 
 
 def changed(facts: Struct, path: str, value: object) -> Facts:
-    """The facts with another value at `slurm.live.prologflags`; a mapping may lose a key (None)."""
+    """Return the facts with another value at `slurm.live.prologflags`; a mapping may lose a key (None)."""
     head, _, rest = path.partition(".")
     if isinstance(facts, dict):
         inner = changed(facts[head], rest, value) if rest else value

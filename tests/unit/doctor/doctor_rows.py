@@ -1,4 +1,4 @@
-"""What each check of `slurm-share doctor` says of a healthy host but for some facts."""
+"""Findings of each check of `slurm-share doctor` on a healthy host except for some facts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from slurm_share.share.records import Ledger, ModeBefore
 
 @dataclass(frozen=True)
 class Row:
-    """A healthy host but for some facts, and what a check says of it."""
+    """A healthy host except for some facts, and a check's finding."""
 
     check: str
     outcome: str
@@ -77,12 +77,12 @@ LOST = {
 
 
 def one_on(*more):
-    """A configuration whose partition gpu is on."""
+    """Return a configuration whose partition gpu is on."""
     return parse("\n".join(['[partition.gpu]\nmode = "on"', *more]), "/etc/slurm-share/config.toml")
 
 
 def asked(mode, partition):
-    """A compute node that observes in every partition but gpu; the controller's mode for that one."""
+    """Return a compute node that observes in every partition but gpu; the controller's mode for that one."""
     return {
         "roles": ("compute",),
         "config": one_on(),
@@ -98,7 +98,7 @@ WRITTEN = {key: LIVE[key] for key in (
 
 
 def without(*keys):
-    """What slurm.conf says, but for some keys."""
+    """Return what slurm.conf says, but for some keys."""
     return {key: value for key, value in WRITTEN.items() if key not in keys}
 
 

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor --fix` does with its hands: only to what is ours, and twice is fine."""
+"""Actions of `slurm-share doctor --fix`: they change only what is ours and can be repeated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from slurm_share.doctor import fixes
 
 
 def test_a_link_is_pointed_elsewhere_in_one_step(tmp_path):
-    """Also where one who did it was killed half-way; a file is left alone."""
     link = tmp_path / "share_gpu.so"
     link.symlink_to("24.11/share_gpu.so")
     (tmp_path / "share_gpu.so.new").symlink_to("torn")
@@ -28,7 +27,6 @@ def test_a_link_is_pointed_elsewhere_in_one_step(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: files of root's need root")
 def test_others_lose_their_write_permission_and_nothing_else_changes(tmp_path):
-    """A link is not followed, and what is somebody else's is not touched."""
     file = tmp_path / "log"
     file.write_text("")
     file.chmod(0o666)
@@ -64,13 +62,11 @@ def test_the_epilog_is_run_as_slurmd_would(tmp_path):
 
 
 def test_a_link_that_is_gone_is_called_gone(tmp_path):
-    """And not something else than a link."""
     with pytest.raises(StateError, match="is gone"):
         fixes.relink(str(tmp_path / "share_gpu.so"), "26.05/share_gpu.so")
 
 
 def test_the_packages_program_is_run_and_its_reason_told(tmp_path):
-    """No compiler, say."""
     program = tmp_path / "choose"
     program.write_text(f"#!/bin/sh\necho $PATH >{tmp_path}/ran\n")
     program.chmod(0o755)

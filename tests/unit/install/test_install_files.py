@@ -20,7 +20,7 @@ NEW = {"slurm.conf": b"new\n", "gres.conf": b"gres\nmore\n", "plugstack.conf": b
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the old files, one of them a link to elsewhere."""
+    """Return a folder with the old files, one of them a link to elsewhere."""
     site = tmp_path / "etc"
     site.mkdir()
     (site / "slurm.conf").write_bytes(OLD["slurm.conf"])
@@ -31,7 +31,6 @@ def folder(tmp_path):
 
 
 def changes(folder, old=OLD, new=NEW, number=1):
-    """From the old files to the new ones."""
     return tuple(
         Change(
             str(folder / name),
@@ -45,28 +44,24 @@ def changes(folder, old=OLD, new=NEW, number=1):
 
 
 def with_wrapper(folder):
-    """The same with a program beside them, which is there before the file that names it."""
+    """Return the same with a program beside them, which is there before the file that names it."""
     wrapper = folder / "hook.sh"
     return (Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755), *changes(folder))
 
 
 def known(folder):
-    """What install may write there."""
     return {str(folder / name) for name in (*OLD, "a", "hook.sh")}
 
 
 def back(folder):
-    """The other way round."""
     return tuple(Change(str(folder / name), NEW[name], OLD[name]) for name in OLD)
 
 
 def content(folder):
-    """Every file in it."""
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 def state(folder):
-    """The site's files alone."""
     return {name: (folder / name).read_bytes() if (folder / name).exists() else None for name in OLD}
 
 
@@ -94,7 +89,6 @@ def killed_at(step, work):
 
 
 def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
-    """Mode and links are kept; the journal knows."""
     files.apply(folder, changes(folder), "d", known(folder))
     assert state(folder) == NEW
     assert (folder / "gres.conf").is_symlink()
@@ -106,7 +100,6 @@ def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
 
 
 def test_an_undo_leaves_nothing(folder):
-    """Neither copies nor a journal."""
     before = content(folder)
     files.apply(folder, changes(folder), "d", known(folder))
     files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder))
@@ -160,7 +153,6 @@ def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
 
 
 def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
-    """The same the other way."""
     before = content(folder)
     step = 0
     while True:
@@ -182,7 +174,6 @@ def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
 
 
 def test_an_interrupted_settling_is_settled(folder):
-    """Killed while it takes back what was killed."""
     before = content(folder)
     killed = 0
     for step in range(8, 60, 9):
@@ -224,7 +215,6 @@ def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(folder):
-    """Neither it nor any other."""
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     before = content(folder)
     with pytest.raises(StateError, match="changed by another process"):
@@ -233,7 +223,6 @@ def test_a_file_that_changed_meanwhile_is_not_written(folder):
 
 
 def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folder):
-    """It is named, with what to do."""
     step = 1
     while killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
         if files.read_journal(folder, known(folder)) is not None:
@@ -246,7 +235,6 @@ def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folde
 
 
 def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch):
-    """A full disk at the last file."""
     before = content(folder)
     real = os.replace
 
@@ -262,14 +250,13 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
 
 
 def test_two_at_once_are_one_too_many(folder):
-    """The second is told."""
     with files.locked(folder), pytest.raises(StateError, match="changing files there"), files.locked(folder):
         pass
     assert not (folder / ".slurm-share-lock").exists()
 
 
 def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
-    """Whoever may read it may hold one; one that was left behind is taken over, and gone afterwards."""
+    """Every reader of the folder may hold one; one that was left behind is taken over, and gone afterwards."""
     (folder / ".slurm-share-lock").touch()
     fd = os.open(folder, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
@@ -280,7 +267,6 @@ def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
 
 
 def test_a_journal_that_is_none_is_named(folder):
-    """Torn, or by a newer release."""
     (folder / NAME).write_text("{")
     with pytest.raises(StateError, match="is not a journal"):
         files.read_journal(folder, known(folder))
@@ -291,14 +277,12 @@ def test_a_journal_that_is_none_is_named(folder):
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"], ids=["bytes", "deep", "empty"])
 def test_a_journal_of_any_bytes_is_a_sentence(folder, data):
-    """With the way out."""
     (folder / NAME).write_bytes(data)
     with pytest.raises(StateError, match="remove it"):
         files.read_journal(folder, known(folder))
 
 
 def test_a_journal_that_others_may_have_written_is_not_believed(folder):
-    """It names files that root would write."""
     files.apply(folder, changes(folder), "d", known(folder))
     (folder / NAME).chmod(0o666)
     with pytest.raises(StateError, match=r"can be written by one.*remove it"):
@@ -311,8 +295,6 @@ def test_a_journal_that_others_may_have_written_is_not_believed(folder):
 
 
 def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
-    """A user is not told to put files back by hand."""
-
     def denied(*words, **more):
         raise PermissionError(13, "Permission denied")
 
@@ -322,7 +304,7 @@ def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
 
 
 def tampered(name, folder):
-    """A change as somebody might put it into the journal."""
+    """Return a change as somebody might forge it in the journal."""
     file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
     return {
         "file": Change("/etc/passwd", b"", b"root::0:0", (), ()),
@@ -335,7 +317,7 @@ def tampered(name, folder):
 @pytest.mark.parametrize("what", ["file", "copy", "copy of another", "line"])
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
-    """Whatever it names besides is neither written nor removed; the way out is in the sentence."""
+    """Any other file that it names is neither written nor removed; the sentence has the way out."""
     journal = Journal("undoing", "d", (tampered(what, folder),))
     if is_earlier:
         journal = Journal("applying", "d", (), earlier=journal)
@@ -350,7 +332,6 @@ def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
     ("number", "says"), [(30, "Read-only.*mount it writable"), (13, "run this as root"), (28, "make room there")]
 )
 def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, monkeypatch, number, says):
-    """/etc of a host without a disk, a user, a full disk."""
     before = content(folder)
     real = os.open
 
@@ -367,7 +348,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, 
 
 
 def test_links_that_lead_in_a_circle_are_a_sentence(folder):
-    """No traceback."""
     (folder / "a").symlink_to("b")
     (folder / "b").symlink_to("a")
     change = Change(str(folder / "a"), None, b"x", None, ())
@@ -376,7 +356,6 @@ def test_links_that_lead_in_a_circle_are_a_sentence(folder):
 
 
 def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
-    """The last write fails when every file is new already."""
     real = files._write_journal
 
     def write(where, journal):

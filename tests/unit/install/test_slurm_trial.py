@@ -1,4 +1,4 @@
-"""What is made of the words in which Slurm's programs refuse a file (the programs: tests/cluster/test_install.py)."""
+"""Reading of the messages with which Slurm's programs refuse a file (the programs: tests/cluster/test_install.py)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ exit 0
 
 
 def conf(text, name="slurm.conf"):
-    """A text taken apart."""
     return ConfText(Path(name), parse(text, Path(name)))
 
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Programs of Slurm, and nothing beside them but what their scripts need."""
+    """Install Slurm's programs, and only what their scripts need beside them."""
 
     def make(**scripts):
         for name, text in scripts.items():
@@ -65,14 +64,12 @@ def programs(tmp_path, monkeypatch):
     ],
 )
 def test_what_slurmd_says_of_the_new_gres_conf(programs, line, said):
-    """Files stand in for the devices, and that they are none is no objection."""
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(GRES)
     assert slurm_trial.read_gres_objection(pair, (pair[0], conf(f"{GRES}{line}\n")), "n1") == said
 
 
 def test_what_was_wrong_before_says_nothing_of_the_new(programs):
-    """Then it cannot be tried here."""
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(f"{GRES}Nonsense=1\n")
     assert slurm_trial.read_gres_objection(pair, pair, "n1") is None
@@ -87,7 +84,7 @@ def test_what_was_wrong_before_says_nothing_of_the_new(programs):
     ],
 )
 def test_what_srun_says_of_the_new_plugstack(programs, before, after, said):
-    """Of what the site's own lines say already nothing is repeated; the site's own plugstack.conf is not read."""
+    """Complaints about the site's own lines are not repeated; the site's own plugstack.conf is not read."""
     programs(srun=SRUN)
     assert slurm_trial.read_plugstack_objection(conf(SLURM), conf(before), conf(after)) == said
 
@@ -101,7 +98,6 @@ def test_a_slurm_conf_that_is_refused(programs):
 
 
 def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
-    """Neither a yes nor a no."""
     monkeypatch.setenv("PATH", str(tmp_path))
     for ask in (
         lambda: slurm_trial.read_objection(conf(SLURM)),
@@ -117,7 +113,6 @@ def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
     [("", True), ("AutoDetect=off", True), ("autodetect=nvml", False), ("NodeName=a AutoDetect=nvidia", False)],
 )
 def test_gpus_that_slurmd_finds_by_itself_are_not_here(line, can):
-    """The controller has none."""
     assert slurm_trial.can_try_gres(conf(f"{GRES}{line}\n")) == can
 
 

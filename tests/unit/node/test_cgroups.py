@@ -1,4 +1,4 @@
-"""Slurm's cgroup paths, and what the cgroups of jobs say: recorded lines, and trees made in a temporary folder."""
+"""Slurm's cgroup paths, and the cgroups of jobs: recorded lines, and trees in a temporary folder."""
 
 from __future__ import annotations
 
@@ -63,12 +63,10 @@ def test_paths_of_every_form(
     ],
 )
 def test_paths_that_name_no_job(text: bytes) -> None:
-    """Also one that a user may have made below what systemd gave him."""
     assert cgroups.parse(text) is None
 
 
 def test_a_job_inside_a_jobs_cgroup_is_not_believed() -> None:
-    """What a container inside a job makes names no other job."""
     text = b"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0/slurmstepd.scope/job_8/step_0/user/task_0\n"
     assert cgroups.parse(text) == CgroupPlace(7, None, None, "0", 0, "/system.slice/slurmstepd.scope/job_7")
 
@@ -187,14 +185,12 @@ def test_a_scope_that_a_user_made_has_no_jobs(tmp_path: Path) -> None:
 
 
 def test_a_slurmstepd_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
-    """Anybody may write himself such a title."""
     make_v2(tmp_path / "cg", SLUID)
     add_process(tmp_path / "proc", 50, "slurmstepd: [4711.0]\0", 2002)
     assert JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() == ()
 
 
 def test_of_several_slurmd_only_this_nodes_jobs_are_read(tmp_path: Path) -> None:
-    """n1 and n2 on one host."""
     make_v2(tmp_path / "cg", "job_1", "n1_")
     make_v2(tmp_path / "cg", "job_2", "n2_")
     add_process(tmp_path / "proc", 51, "python\0", 2001)
@@ -222,7 +218,6 @@ def test_a_controller_that_is_not_there_is_unknown_and_not_0(tmp_path: Path) -> 
 
 
 def test_no_cgroup_of_slurms_is_none(tmp_path: Path) -> None:
-    """Which is not the same as a node without jobs."""
     (tmp_path / "memory").mkdir()
     assert JobGroups("n1", tmp_path / "proc", tmp_path).read() is None
     (tmp_path / "memory/slurm").mkdir()
@@ -233,7 +228,6 @@ def test_no_cgroup_of_slurms_is_none(tmp_path: Path) -> None:
 
 
 def test_a_process_in_a_numbered_cgroup_has_that_job(tmp_path: Path) -> None:
-    """It is not its own word."""
     add_process(tmp_path, 60, "python\0", 2001, "0::/system.slice/slurmstepd.scope/job_9/step_0/user/task_0\n")
     found = processes.read_process(60, tmp_path)
     assert found is not None
@@ -241,7 +235,6 @@ def test_a_process_in_a_numbered_cgroup_has_that_job(tmp_path: Path) -> None:
 
 
 def test_a_cgroup_that_a_user_made_spares_nobody(tmp_path: Path) -> None:
-    """A folder called job_9 below the user's own part of the tree is no job."""
     add_process(tmp_path, 60, "python\0", 2001, "0::/user.slice/user@2001.service/slurmstepd.scope/job_9/step_0\n")
     found = processes.read_process(60, tmp_path)
     assert found is not None

@@ -1,4 +1,4 @@
-"""A hook reads each process of the node once, however often it asks which there are."""
+"""A hook reads each process of the node once, however often it lists them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from slurm_share.share.rules import leftovers
 
 
 def put(proc: Path, pid: int, name: str, *, age_s: float = 60.0, parent: int = 1) -> None:
-    """A process as the kernel lists it."""
     start = int((time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * 100)
     (proc / str(pid)).mkdir(exist_ok=True)
     (proc / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} " + "0 " * 17 + f"{start} 0 0")
 
 
 def test_a_process_is_read_once_and_new_ones_are_found(tmp_path: Path) -> None:
-    """Three readings of a hundred processes; one goes and one comes meanwhile."""
     for pid in range(100, 200):
         put(tmp_path, pid, "sleep")
     (tmp_path / "self").mkdir()
@@ -40,7 +38,6 @@ def test_a_process_is_read_once_and_new_ones_are_found(tmp_path: Path) -> None:
 
 
 def test_a_process_that_had_just_begun_is_read_again(tmp_path: Path) -> None:
-    """slurmd forks, and what it forked becomes a slurmstepd."""
     put(tmp_path, 100, "slurmd", age_s=0.1)
     table = ProcessTable(str(tmp_path))
     assert table.read()[100][1] == b"slurmd"
@@ -49,7 +46,7 @@ def test_a_process_that_had_just_begun_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_hooks_questions_share_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this machine's own processes; a program that does not end soon has a new table for each question."""
+    """This machine's own processes are read; a long-running program has a new table for each question."""
     monkeypatch.setattr(process_table, "_kept", None)
     processes.read_processes()
     assert process_table._kept is None
@@ -64,7 +61,7 @@ def test_a_hooks_questions_share_one_table(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def owned(proc: Path, pid: int, name: str, *, folder: int, files: int, real: int, program: str = "sleep") -> None:
-    """The same with the owners of its folder and files, its real uid and its program."""
+    """Return the process with the owners of its folder and files, its real UID and its program."""
     put(proc, pid, name)
     process = proc / str(pid)
     (process / "status").write_text(f"Name:\tx\nUid:\t{real}\t{folder}\t0\t{folder}\n")
@@ -75,7 +72,7 @@ def owned(proc: Path, pid: int, name: str, *, folder: int, files: int, real: int
 
 @pytest.fixture
 def owners(tmp_path: Path) -> Path:
-    """A /proc with one process of each kind; the files of those without core dumps are root's."""
+    """Return a /proc with one process of each kind; the files of those without core dumps are root's."""
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root may give files away")
     owned(tmp_path, 1, "init", folder=0, files=0, real=0)
@@ -98,7 +95,6 @@ SYSTEMS = {1, 2, 3, 4, 5}
 
 
 def test_processes_of_users_who_are_not_asked_for_are_not_read(owners: Path) -> None:
-    """Not one of theirs, whatever it calls itself; slurmstepd is, whoever it acts as."""
     table = ProcessTable(str(owners))
     assert set(table.read(())) == SYSTEMS
     assert table.files_read == len(SYSTEMS)
@@ -121,7 +117,8 @@ def test_every_process_is_read_where_owners_do_not_tell_whose_it_is(owners: Path
 
 
 def test_children_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
-    """Of every thread of a parent; of a kernel without such lists, those that name it as their parent."""
+    """The kernel lists them for every thread of a parent; without such lists they are those that name it as their
+    parent."""
     parent = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & sleep 600 & wait"], start_new_session=True)
     try:
         while len(process_table.read_children([parent.pid]).get(parent.pid, [])) < 2:
@@ -141,5 +138,4 @@ def test_children_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
 
 
 def test_the_first_ordinary_uid_is_the_same_everywhere() -> None:
-    """Hooks load the table before they know decisions."""
     assert process_table.FIRST_ORDINARY_UID == leftovers.FIRST_ORDINARY_UID

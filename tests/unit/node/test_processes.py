@@ -1,4 +1,4 @@
-"""Whose a process is, from the kernel's four numbers."""
+"""The owner of a process, from the kernel's four UIDs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_share.node import processes
 
 
 def process(folder: Path, pid: int, uids: str) -> None:
-    """A process with these real, effective, saved and file system uids."""
+    """Make a process with these real, effective, saved and file system uids."""
     one = folder / str(pid)
     one.mkdir()
     (one / "status").write_text(f"Name:\tx\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")

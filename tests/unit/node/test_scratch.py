@@ -1,4 +1,4 @@
-"""What a user has in a folder that is everybody's."""
+"""A user's entries in a folder open to everybody."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ ALICE, BOB = 2998, 2999
 
 
 def owned(folder, uid):
-    """All of it: nothing here is large."""
     found = scratch.read_owned(str(folder), uid, Deadline.after(30))
     assert found.is_whole
     return found.names
@@ -45,7 +44,6 @@ def test_entries_of_every_kind_are_named_in_order(tmp_path):
 
 @as_root
 def test_only_what_is_the_users_own_counts(tmp_path):
-    """Not a folder of bob's with a file of alice's in it."""
     for name, uid in (("hers", ALICE), ("his", BOB), ("roots", 0)):
         (tmp_path / name).mkdir()
         os.chown(tmp_path / name, uid, uid)
@@ -56,7 +54,6 @@ def test_only_what_is_the_users_own_counts(tmp_path):
 
 @as_root
 def test_a_link_is_whose_it_is_and_not_whose_it_points_to(tmp_path):
-    """Alice's link to bob's folder is hers; bob's link to her folder is his."""
     for name, uid in (("hers", ALICE), ("his", BOB)):
         (tmp_path / name).mkdir()
         os.chown(tmp_path / name, uid, uid)
@@ -67,7 +64,6 @@ def test_a_link_is_whose_it_is_and_not_whose_it_points_to(tmp_path):
 
 
 def test_a_folder_that_cannot_be_read_holds_nothing(tmp_path):
-    """None there, or a file in its place."""
     assert owned(tmp_path / "none", os.getuid()) == ()
     (tmp_path / "file").touch()
     assert owned(tmp_path / "file", os.getuid()) == ()
@@ -75,7 +71,6 @@ def test_a_folder_that_cannot_be_read_holds_nothing(tmp_path):
 
 @pytest.mark.parametrize(("what", "seen"), [("MOST", 30), ("deadline", 0), ("MOST_OWNED", 20)])
 def test_a_folder_full_of_names_is_looked_at_as_far_as_bound_and_deadline_go(tmp_path, monkeypatch, what, seen):
-    """A user can make millions of them; that not all were seen is said."""
     for number in range(50):
         (tmp_path / str(number)).touch()
     monkeypatch.setattr(scan.Scan.__init__, "__defaults__", (30 if what == "MOST" else scan.MOST,))

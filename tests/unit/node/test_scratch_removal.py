@@ -1,4 +1,4 @@
-"""How a user's entries leave a folder that is everybody's, and what never leaves with them."""
+"""Removal of a user's entries from a folder open to everybody, and what must not be removed with them."""
 
 from __future__ import annotations
 
@@ -21,29 +21,26 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may
 
 @pytest.fixture(autouse=True)
 def nothing_aside():
-    """Each test has a ledger of its own."""
     ASIDES.clear()
 
 
 def soon():
-    """Time enough."""
     return Deadline.after(30)
 
 
 def put_aside(folder, names, uid, deadline=None):
-    """What would not go. Where it lies meanwhile stands in `ASIDES`, as in the ledger."""
+    """Return what could not be removed. `ASIDES` names where it lies meanwhile, as the ledger does."""
     aside = scratch.new_aside(str(folder))
     ASIDES.append(aside)
     return scratch.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
 
 
 def remove(deadline=None):
-    """Remove what was set aside."""
     return scratch.remove(ASIDES, deadline or soon())
 
 
 def make(place, uid, *files):
-    """A file of that user; or a folder of the user's with these files, the user's, too, in it."""
+    """Make a file of that user's, or a folder with these files, all the user's."""
     if files:
         place.mkdir()
     for file in [place / name for name in files] or [place]:
@@ -54,7 +51,6 @@ def make(place, uid, *files):
 
 
 def names(folder):
-    """All there is, at any depth."""
     return sorted(str(place.relative_to(folder)) for place in folder.rglob("*"))
 
 
@@ -77,7 +73,6 @@ def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_dis
 
 @as_root
 def test_what_is_not_the_users_stays_whoever_named_it(tmp_path):
-    """The name may have changed hands since it was read."""
     make(tmp_path / "his", BOB, "a")
     make(tmp_path / "roots", 0)
     (tmp_path / "link").symlink_to(make(tmp_path / "hers", ALICE, "a"))
@@ -138,7 +133,6 @@ def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
 
 
 def test_what_there_is_no_time_for_stays_and_is_said(tmp_path):
-    """The rest is for the next hook."""
     (tmp_path / "a").touch()
     taken = scratch.set_aside(str(tmp_path), ["a"], os.getuid(), scratch.new_aside(str(tmp_path)), Deadline.after(0))
     assert (taken.count, taken.is_whole) == (0, False)
@@ -173,7 +167,6 @@ def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_pat
 
 
 def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
-    """The usual Epilog."""
     monkeypatch.setattr(scratch, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
     (tmp_path / "a").touch()
     assert remove() is None
@@ -184,14 +177,13 @@ def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
 
 @pytest.fixture
 def planted(tmp_path):
-    """A folder that is everybody's, and the name in it that the ledger has: had a user known it in time."""
+    """Return a folder open to everybody, and the name in it that the ledger has, as if a user had known it in time."""
     folder = tmp_path / "shm"
     folder.mkdir()
     return folder, folder / f"{scratch.ASIDE}known"
 
 
 def put_into(folder, aside, name):
-    """What would not go into that very folder."""
     ASIDES.append(str(aside))
     return scratch.set_aside(str(folder), [name], ALICE, str(aside), soon()).problems
 
@@ -213,7 +205,6 @@ def test_nothing_is_moved_through_a_link_that_a_user_made(tmp_path, planted):
 
 @as_root
 def test_nothing_is_moved_into_another_users_folder(planted):
-    """What waits to be removed is for root alone."""
     folder, aside = planted
     aside.mkdir()
     aside.chmod(0o777)
@@ -226,7 +217,6 @@ def test_nothing_is_moved_into_another_users_folder(planted):
 
 @as_root
 def test_a_file_in_the_way_is_no_reason_to_fail(planted):
-    """A sentence says that the entry stays."""
     folder, aside = planted
     make(aside, BOB)
     make(folder / "hers", ALICE)
@@ -252,7 +242,7 @@ print(*sorted(str(place.relative_to(folder)) for place in folder.rglob("*")))
 
 
 def mounted(tmp_path, commands, *entries):
-    """What a process says that cleared these entries away after `commands`, in a mount namespace of its own."""
+    """Run `commands` in a new mount namespace, then clear these entries; return the output."""
     script = f'set -e; cd {tmp_path}; {commands}; exec {sys.executable} -c "$0" {tmp_path} "$@"'
     run = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, IN_A_PLACE_OF_ITS_OWN, *entries], capture_output=True, text=True
@@ -264,7 +254,6 @@ def mounted(tmp_path, commands, *entries):
 
 @as_root
 def test_a_mount_point_stays_and_is_said(tmp_path):
-    """It cannot be moved; the rest goes."""
     make(tmp_path / "a", ALICE)
     make(tmp_path / "mount", ALICE, "below")
     said = mounted(tmp_path, "mount -t tmpfs none mount; touch mount/x; chown 2998 mount", "a", "mount")
@@ -273,7 +262,6 @@ def test_a_mount_point_stays_and_is_said(tmp_path):
 
 @as_root
 def test_another_file_system_below_is_left_alone(tmp_path):
-    """A user's folder with a mount in it: what is mounted there is not removed."""
     make(tmp_path / "hers", ALICE, "a")
     (tmp_path / "hers/mount").mkdir()
     said = mounted(tmp_path, "mount -t tmpfs none hers/mount; touch hers/mount/x", "hers")

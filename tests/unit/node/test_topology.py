@@ -19,7 +19,6 @@ def machine(root, cpus):
 
 
 def test_hardware_threads_are_joined_to_their_core(tmp_path):
-    """One socket, two cores, two threads each, numbered as Linux does."""
     machine(tmp_path, {0: (0, "0,2"), 1: (0, "1,3"), 2: (0, "0,2"), 3: (0, "1,3")})
     assert topology.read_cores(tmp_path) == ((0, 2), (1, 3))
 
@@ -31,20 +30,17 @@ def test_cores_are_numbered_socket_by_socket(tmp_path):
 
 
 def test_more_than_ten_cpus_stay_in_order(tmp_path):
-    """cpu10 is not before cpu2."""
     machine(tmp_path, {cpu: (0, str(cpu)) for cpu in range(12)})
     assert topology.read_cores(tmp_path) == tuple((cpu,) for cpu in range(12))
 
 
 def test_this_machine_has_cores():
-    """The real /sys: every online CPU once."""
     cpus = [cpu for core in topology.read_cores() for cpu in core]
     assert len(cpus) == len(set(cpus)) > 0
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", [])])
 def test_kernel_lists(tmp_path, text, cpus):
-    """Ranges and single numbers."""
     (tmp_path / "list").write_text(text)
     assert topology.read_cpu_list(tmp_path / "list") == cpus
 
@@ -74,24 +70,20 @@ def test_a_core_knows_its_socket_and_its_numa_node(tmp_path):
 
 
 def test_only_what_the_job_may_use(tmp_path):
-    """A core keeps its allowed hardware thread; one without any is left out."""
     numa(machine(tmp_path, TWO_SOCKETS), {0: "0,2,4,6", 1: "1,3,5,7"})
     assert topology.read_machine({1, 4, 5}, tmp_path) == (Core((4,), 0, 0), Core((1, 5), 1, 1))
 
 
 def test_a_kernel_without_numa_is_one_node(tmp_path):
-    """No /sys/devices/system/node."""
     machine(tmp_path, {0: (0, "0"), 1: (0, "1")})
     assert topology.read_machine(None, tmp_path) == (Core((0,)), Core((1,)))
 
 
 def test_cpus_without_topology_are_cores_of_their_own(tmp_path):
-    """A sandbox that hides /sys."""
     assert topology.read_machine({3, 1}, tmp_path) == (Core((1,)), Core((3,)))
 
 
 def test_this_machine_in_full():
-    """The real /sys: read_machine has the cores of read_cores."""
     assert tuple(core.cpus for core in topology.read_machine()) == topology.read_cores()
 
 

@@ -1,4 +1,4 @@
-"""What extending.md shows: with one product file changed, everything that names Slurm's releases names a new one."""
+"""With the one product file of extending.md changed, everything that names Slurm's releases names a new one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ SECTION = "A Slurm release"
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A copy of this checkout with the change of the page."""
+    """Return a copy of this checkout with the change of the page."""
     return worked_changes.changed_tree(worked_changes.change_of(SECTION), tmp_path_factory.mktemp("tree"))
 
 
 def test_one_product_file_is_touched():
-    """The list; all else reads it."""
     assert worked_changes.change_of(SECTION).product_files == ("slurm_share/slurm/releases.py",)
 
 
 def test_every_place_follows(changed):
-    """The tests that hold for today's releases hold for the new one."""
     worked_changes.pytest(
         changed,
         "tests/unit/packaging/test_slurm_releases.py",
@@ -31,7 +29,6 @@ def test_every_place_follows(changed):
 
 
 def test_the_doctor_takes_it_for_tested(changed):
-    """And the local cluster for the current one."""
     code = "from slurm_share.doctor.checks.slurm import TESTED; print(*TESTED)"
     assert worked_changes.python(changed, code).split() == ["24.11", "26.05", "26.11"]
     code = "from localcluster.records import CURRENT, STABLE; print(CURRENT, STABLE)"
@@ -42,6 +39,5 @@ def test_the_doctor_takes_it_for_tested(changed):
     "program", ["packaging/build.sh", "packaging/demo/cluster", "packaging/demo.sh", "tests/run.sh"]
 )
 def test_every_program_offers_it(changed, program):
-    """In its own words for how to call it."""
     said = subprocess.run([changed / program, "--help"], cwd=changed, capture_output=True, text=True, check=False)
     assert "26.11" in said.stdout + said.stderr

@@ -27,7 +27,6 @@ def build(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ("words", "lacks"), [((), "debhelper rpm"), (("--only", "deb"), "debhelper"), (("--only=rpm",), "rpm")]
 )
 def test_what_is_missing_is_named(tmp_path: Path, words: tuple[str, ...], lacks: str) -> None:
-    """With the line that installs it; a kind that nobody wants needs nothing."""
     done = build(tmp_path, *words, "--help")
     assert done.returncode == 2
     assert f"not installed here: {lacks}; as root: apt-get install {lacks}\n" in done.stderr
@@ -35,7 +34,6 @@ def test_what_is_missing_is_named(tmp_path: Path, words: tuple[str, ...], lacks:
 
 
 def test_help_is_for_everybody(tmp_path: Path) -> None:
-    """With all tools there."""
     for tool in ("dh", "rpmbuild"):
         (tmp_path / tool).symlink_to("/bin/true")
     done = build(tmp_path, "--help")
@@ -64,7 +62,6 @@ def test_words_that_it_cannot_take(tmp_path: Path, words: tuple[str, ...], said:
 
 
 def test_what_editors_leave_is_not_packaged(tmp_path: Path) -> None:
-    """A backup of a unit or an example is no unit and no example."""
     text = PROGRAM.read_text()
     [words] = [text[at : text.index(")", at) + 1] for at in [text.index("leave_out=(")]]
     tree = tmp_path / "tree"

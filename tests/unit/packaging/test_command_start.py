@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a command's life: no traceback, and what a shell shows as 130."""
+"""Ctrl-C at any moment of a command: no traceback, and exit code 130 in a shell."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ sys.meta_path.insert(0, Count())
 
 
 def targets() -> dict[str, str]:
-    """Every command that a person starts, and its entry point."""
+    """Return every command that a person starts, and its entry point."""
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     return {name: target for name, target in scripts.items() if name not in HOOKS and name == name.lower()}
 
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The commands as the packages install them, on this Python."""
+    """Return the commands as the packages install them, on this Python."""
     tree = tmp_path_factory.mktemp("commands")
     template = (CHECKOUT / "packaging/share/command.in").read_text()
     for name, target in targets().items():
@@ -47,7 +47,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def start(script: Path, *words: str, code: str = "") -> subprocess.Popen[str]:
-    """The command, with `code` to run between Python's start and its own."""
+    """Run the command, with `code` between Python's start and its own."""
     text = script.read_text()
     if code:
         text = text.replace("site.main()\n", f"site.main()\n{code}", 1)
@@ -57,7 +57,6 @@ def start(script: Path, *words: str, code: str = "") -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("name", targets())
 def test_an_interrupt_at_any_import_leaves_no_traceback(scripts: dict[str, Path], name: str) -> None:
-    """The first import of ours, and later ones up to the last."""
     began = [start(scripts[name], str(number), "--help", code=AT_IMPORT) for number in (2, 8, 40, 80)]
     for process in began:
         out, err = process.communicate(timeout=60)
@@ -89,7 +88,6 @@ def test_a_command_at_work_ends_with_130(scripts: dict[str, Path]) -> None:
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(scripts: dict[str, Path]) -> None:
-    """As of `nohup`, and of a background job in a shell script."""
     argv = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-ISB", str(scripts["llload"])]
     process = subprocess.Popen([*argv, "--demo", "--watch", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -101,7 +99,6 @@ def test_an_interrupt_that_is_ignored_stays_ignored(scripts: dict[str, Path]) ->
 
 
 def test_the_dashboard_gives_up_quietly_while_it_loads(scripts: dict[str, Path]) -> None:
-    """On a terminal, where it loads Textual before its first picture."""
     for number in (60, 200, 350):
         code = AT_IMPORT.replace("sys.argv.pop(1)", str(number))
         text = scripts["llload-tui"].read_text().replace("site.main()\n", f"site.main()\n{code}", 1)

@@ -1,4 +1,4 @@
-"""`configure check`, which keeps a package from going while slurm.conf names its hooks."""
+"""`configure check` keeps a package from being removed while slurm.conf names its hooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "/opt/slurm-share/bin/slurm-share-epilog"
 
 
 def check(conf: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The check of that slurm.conf, on a host that has nothing else of Slurm's unless SLURM_SHARE_ROOT is another."""
+    """Run the check of that slurm.conf on a host without other files of Slurm's, unless SLURM_SHARE_ROOT is set."""
     nowhere = str(conf.parent / "nowhere")
     environ = {"PATH": os.environ["PATH"], "SLURM_CONF": str(conf), "SLURM_SHARE_ROOT": nowhere, **environ}
     return subprocess.run(["/bin/sh", PROGRAM, "check"], env=environ, capture_output=True, text=True, check=False)
@@ -35,7 +35,6 @@ def check(conf: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_hook_of_ours_is_found_however_it_is_named(tmp_path: Path, text: str) -> None:
-    """In any writing that Slurm reads, through includes, patterns and links."""
     (tmp_path / "hooks.d").mkdir()
     (tmp_path / "hooks.d/zz").symlink_to(OURS)
     (tmp_path / "more.d").mkdir()
@@ -54,7 +53,6 @@ def test_a_hook_of_ours_is_found_however_it_is_named(tmp_path: Path, text: str) 
     "text", [f"#Epilog={OURS}\n", "Prolog=/bin/true\n", "", "include slurm.conf\n", "include no\n"]
 )
 def test_other_lines_hold_nothing_up(tmp_path: Path, text: str) -> None:
-    """Comments, others' hooks, a file that includes itself."""
     (tmp_path / "slurm.conf").write_text(text)
     done = check(tmp_path / "slurm.conf")
     assert (done.returncode, done.stderr) == (0, "")
@@ -70,7 +68,6 @@ def test_other_lines_hold_nothing_up(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_script_of_the_site_that_calls_ours_is_found(tmp_path: Path, script: str) -> None:
-    """By its name, or through the folder that has it; a comment calls nothing."""
     (tmp_path / "hooks.d").mkdir()
     (tmp_path / "hooks.d/zz").symlink_to(OURS)
     wrapper, conf = tmp_path / "epilog.sh", tmp_path / "slurm.conf"
@@ -106,7 +103,6 @@ def test_our_wrapper_holds_nothing_up(tmp_path: Path) -> None:
     ],
 )
 def test_a_slurm_conf_that_a_unit_names_is_looked_at(tmp_path: Path, file: str, text: str) -> None:
-    """Wherever it lies, and however slurmd is told of it."""
     conf = tmp_path / "sites/a/slurm.conf"
     for place in (conf, tmp_path / file, tmp_path / "etc/cluster/settings"):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +132,6 @@ def test_the_slurm_conf_of_a_daemon_that_runs_is_looked_at(tmp_path: Path) -> No
 
 
 def test_a_shared_job_on_this_host_holds_a_removal_up(tmp_path: Path) -> None:
-    """Nobody would end its MPS daemons."""
     job = tmp_path / "run/slurm-share/jobs/42"
     job.mkdir(parents=True)
     done = check(tmp_path / "none", SLURM_SHARE_ROOT=str(tmp_path))

@@ -22,7 +22,7 @@ MEANS = Means(m1=1, m5=1, m15=1, over_s=900, m10=1)
 
 
 def figures(record):
-    """A value for each plain figure that Prometheus has."""
+    """Return a value for each plain figure that Prometheus has."""
     return {one.name: 1 for one in measured(record) if one.metric.exported and not one.is_windows}
 
 
@@ -66,7 +66,7 @@ FULL = Snapshot(
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, set[str]]:
-    """Every metric of an agent's page, with its labels."""
+    """Return every metric of an agent's page, with its labels."""
     cost = Cost(cpu_ratio=1.0, resident_bytes=1, round_s=1.0, rounds=1, failed=1)
     page = (metrics.render(FULL) + metrics.render_cost(cost, "n1")).decode()
     found: dict[str, set[str]] = {"up": {"instance", "job"}}
@@ -93,7 +93,6 @@ def test_panels_lie_side_by_side_on_the_grid():
 
 
 def test_every_panel_says_what_it_shows():
-    """Title, description, unit, and the data source that the reader chose."""
     for panel in panels():
         assert len(panel["description"]) > 20, panel["title"]
         if panel["type"] != "table":
@@ -104,7 +103,7 @@ def test_every_panel_says_what_it_shows():
 
 
 def test_every_variable_is_defined_and_used():
-    """And all but the data source can be All, which also holds where no series has the label."""
+    """All but the data source can be All, which also matches where no series has the label."""
     variables = {one["name"]: one for one in dashboard()["templating"]["list"]}
     assert variables["datasource"]["query"] == "prometheus"
     queries = [one["definition"] for one in variables.values() if one["type"] == "query"]
@@ -114,7 +113,6 @@ def test_every_variable_is_defined_and_used():
 
 
 def test_every_expression_is_of_metrics_that_an_agent_exports(exported: dict[str, set[str]]):
-    """Names and labels; `cluster` is of the scrape configuration."""
     rules = [(rule["alert"], rule["expr"]) for rule in alerts()]
     variables = [(one["name"], one["definition"]) for one in dashboard()["templating"]["list"] if "definition" in one]
     for where, text in [*expressions(), *rules, *variables]:
@@ -128,7 +126,6 @@ def test_every_expression_is_of_metrics_that_an_agent_exports(exported: dict[str
 
 
 def test_no_metric_and_no_label_of_an_alert_is_missing_from_its_words(exported: dict[str, set[str]]):
-    """What a person reads at night: which node, what it means, what to do first."""
     for rule in alerts():
         names = set(re.findall(r"\bslurm_share_\w+|\bup\b", rule["expr"]))
         assert rule["labels"]["severity"] in ("critical", "warning", "info")

@@ -1,4 +1,4 @@
-"""How a packaged hook starts while its files are being replaced: an exit code would drain the node."""
+"""Start of a packaged hook while its files are replaced: an exit code would drain the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = "PAUSE_S, TRIES = 0.5, 12"
 
 
 class Installed:
-    """A hook in an environment of its own, whose code is one line that ends with 7."""
+    """A hook in its own environment, whose code is one line that ends with 7."""
 
     def __init__(self, home: Path, mark: Path, tries: int) -> None:
         python = Path(sys.executable).resolve()
@@ -42,17 +42,15 @@ class Installed:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Installed:
-    """The hook, which looks for the mark of an upgrade in this test's folder."""
+    """Return the hook, which looks for the mark of an upgrade in this test's folder."""
     return Installed(tmp_path / "home", tmp_path / "unpacking", 5)
 
 
 def test_the_helper_knows_the_same_mark_of_an_upgrade() -> None:
-    """It runs no hook while files are being replaced."""
     assert f'"{helper.UNPACKING}", {helper.UNPACKING_S:g}' == MARK
 
 
 def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:
-    """And an upgrade that was killed holds nobody up."""
     installed.code.write_text(installed.works)
     installed.mark.touch()
     os.utime(installed.mark, (1, 1))
@@ -61,7 +59,6 @@ def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:
 
 
 def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path) -> None:
-    """It is there before they are, and does its work when they are."""
     installed = Installed(tmp_path / "home", tmp_path / "unpacking", 10000)
     installed.code.write_text("from nowhere import thing\n")
     installed.mark.touch()
@@ -74,7 +71,6 @@ def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path) -> None:
 
 
 def test_a_hook_that_cannot_start_at_all_drains_nothing(installed: Installed) -> None:
-    """It says so, in slurmd's log and the system's, and ends with 0."""
     installed.code.write_text("from nowhere import thing\n")
     with installed.start() as hook:
         _, said = hook.communicate(timeout=LONG_S)

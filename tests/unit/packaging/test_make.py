@@ -1,4 +1,4 @@
-"""The build of the packages: what is fetched, unpacked and said, with values alone."""
+"""The build of the packages: what is fetched, unpacked and reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ SHARE = Path(__file__).resolve().parents[3] / "packaging/share"
 
 
 def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
-    """A wheel of that name with these files."""
     file = folder / name
     with zipfile.ZipFile(file, "w") as archive:
         for path, text in files.items():
@@ -58,7 +57,6 @@ def test_compiled_modules_of_every_python_lie_side_by_side(tmp_path: Path) -> No
 
 
 def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
-    """Each would overwrite the other's."""
     made = [wheel(tmp_path, f"{name}-1-py3-none-any.whl", {"same.py": name}) for name in ("a", "b")]
     with pytest.raises(ValueError, match=r"b-1-.* different same\.py"):
         unpack.unpack(made, tmp_path / "out")
@@ -66,14 +64,12 @@ def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "release"), [("0x160508", "22.05"), ("0x180b05", "24.11"), ("0x1a0500", "26.05")])
 def test_the_release_of_headers(tmp_path: Path, number: str, release: str) -> None:
-    """As slurm_version.h counts."""
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm/slurm_version.h").write_text(f"#define SLURM_VERSION_NUMBER {number}\n")
     assert fetch.release_of(tmp_path) == release
 
 
 def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
-    """And so is a folder without any."""
     with pytest.raises(ClusterError, match="has no Slurm headers"):
         fetch.release_of(tmp_path)
     (tmp_path / "slurm").mkdir()
@@ -83,7 +79,7 @@ def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
 
 
 def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
-    """Nothing is set; every example, with its mark taken away, is a setting that there is."""
+    """Every example is a valid setting once its comment sign is removed."""
     text = (SHARE / "config.toml").read_text()
     assert config.parse(text, "config.toml").settings == Settings()
     assert all(line.startswith("#") or not line for line in text.splitlines())
@@ -103,8 +99,6 @@ def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
 
 @pytest.mark.parametrize("said", ["E: Unable to locate package libslurm-dev", ""])
 def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    """Its object would be missing on somebody's hosts: which, why, and the way out."""
-
     def fail(*_: object) -> None:
         raise CommandFailed(["apt-get"], 100, f"W: first\n{said}\n" if said else "")
 
@@ -119,15 +113,14 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
 
 
 def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a build without any Slurm is none."""
     monkeypatch.setattr(tools, "debian_mirror", lambda: pytest.fail("asked"))
     assert fetch.debian_headers([], tmp_path, lambda _: None) == {}
     with pytest.raises(ClusterError, match="no Slurm to build the plugin for"):
         fetch.fetch(tmp_path, [], [], tmp_path, lambda _: None)
 
 
-def words() -> argparse.ArgumentParser:
-    """A command with sub-commands of two levels."""
+def sample_parser() -> argparse.ArgumentParser:
+    """Return a command with sub-commands of two levels."""
     top = argparse.ArgumentParser(prog="thing", description="What it does: well. More.", epilog=".dots\n  kept")
     commands = top.add_subparsers()
     show = commands.add_parser("show", help="it's shown")
@@ -142,8 +135,7 @@ def words() -> argparse.ArgumentParser:
 
 
 def test_fish_knows_options_words_and_sub_commands() -> None:
-    """Each where it may stand; what help hides is hidden."""
-    text = pages.fish_completion(words(), "thing")
+    text = pages.fish_completion(sample_parser(), "thing")
     assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text

@@ -1,4 +1,4 @@
-"""The documents as they are installed: every link leads to a file that is there."""
+"""Links of the installed documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from make import manual
 
 
 def dead(folder: Path) -> list[str]:
-    """Links of the texts in `folder` that lead nowhere."""
+    """Return links of the texts in `folder` that lead nowhere."""
     found = []
     for text in sorted(folder.rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", text.read_text()):
@@ -26,13 +26,12 @@ def dead(folder: Path) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The headings of a page as links name them."""
+    """Return the headings of a page as links name them."""
     heads = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def test_no_link_of_the_installed_documents_is_dead(tmp_path: Path) -> None:
-    """README, every page, every picture."""
     manual.write(tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert {"README.md", "install.md", "pictures/nodes.svg", "snapshot.schema.json"} <= names
@@ -42,7 +41,6 @@ def test_no_link_of_the_installed_documents_is_dead(tmp_path: Path) -> None:
 
 
 def test_links_are_those_of_the_place() -> None:
-    """README moves in among the pages; what is in the sources alone is named."""
     page = PurePosixPath("packaging/docs/x.md")
     assert manual.with_links("[a](../../README.md#b)", page) == "[a](README.md#b)"
     assert manual.with_links("![a](pictures/p.svg)", page) == "![a](pictures/p.svg)"

@@ -1,4 +1,4 @@
-"""slurm-share-plugin: the object for the Slurm that is there, an own build, or a sentence."""
+"""slurm-share-plugin chooses the object for the installed Slurm, builds one, or explains why it cannot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = Path("/usr/include/slurm")
 
 
 class Host:
-    """A root folder with a Slurm whose programs only say their release, and the package's objects."""
+    """A root folder with a Slurm whose programs print only their release, and the package's objects."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -55,12 +55,10 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host without Slurm."""
     return Host(tmp_path)
 
 
 def test_the_object_of_the_installed_release(host: Host) -> None:
-    """26.05.5 takes that of 26.05; a second run says nothing."""
     host.brings("24.11", "26.05")
     host.slurm("26.05.5")
     done = host.choose()
@@ -71,7 +69,6 @@ def test_the_object_of_the_installed_release(host: Host) -> None:
 
 
 def test_a_slurm_on_brights_shared_file_system_is_found(host: Host) -> None:
-    """By itself; another one where a file, and before that the environment, says so."""
     host.brings("24.11", "26.05")
     host.slurm("24.11.5", "cm/shared/apps/slurm/current/sbin/slurmd")
     host.choose()
@@ -89,7 +86,6 @@ def test_a_slurm_on_brights_shared_file_system_is_found(host: Host) -> None:
 
 
 def test_an_upgrade_of_slurm_changes_the_link(host: Host) -> None:
-    """From 24.11 to 26.05."""
     host.brings("24.11", "26.05")
     host.slurm("24.11.5")
     host.choose()
@@ -100,7 +96,6 @@ def test_an_upgrade_of_slurm_changes_the_link(host: Host) -> None:
 
 
 def test_no_slurm_is_no_error(host: Host) -> None:
-    """The packages may come before Slurm; then there is no link, and a sentence."""
     host.brings("26.05")
     done = host.choose()
     assert (done.returncode, host.link) == (0, None)
@@ -108,7 +103,6 @@ def test_no_slurm_is_no_error(host: Host) -> None:
 
 
 def test_a_slurm_in_opt_counts(host: Host) -> None:
-    """Built from source by the site, with commands only."""
     host.brings("26.05")
     host.slurm("26.05.1", "opt/slurm/bin/srun")
     host.choose()
@@ -116,7 +110,6 @@ def test_a_slurm_in_opt_counts(host: Host) -> None:
 
 
 def test_two_releases_on_one_host_are_named(host: Host) -> None:
-    """The daemon's counts: tasks run under it."""
     host.brings("24.11", "26.05")
     host.slurm("24.11.5")
     host.slurm("26.05.5", "usr/local/bin/srun")
@@ -162,7 +155,6 @@ def test_a_slurm_that_does_not_tell_its_release_is_no_missing_slurm(host: Host, 
 
 
 def test_the_package_of_a_program_that_cannot_run_tells_its_release(host: Host, tmp_path: Path) -> None:
-    """As dpkg has it."""
     host.brings("24.11")
     host.program("usr/bin/srun", "exit 1")
     host.program(
@@ -193,7 +185,6 @@ def test_what_is_missing_is_named_and_the_stale_link_goes(host: Host, tmp_path: 
 
 
 def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> None:
-    """It is of the right release; there is no source here."""
     host.slurm("27.05.1")
     (host.home / "built/27.05").mkdir(parents=True)
     (host.home / "built/27.05/share_gpu.so").write_text("27.05")
@@ -204,8 +195,8 @@ def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> 
 
 
 def headers_of_2505(folder: Path) -> None:
-    """This machine's headers, as those of a release for which the package brings no object: with its number, and with
-    the one member that Debian 12's lack."""
+    """Write this machine's headers as those of a release without an object in the package: with its number, and with
+    the member that Debian 12's headers lack."""
     shutil.copytree(HEADERS, folder / "slurm", dirs_exist_ok=True)
     file = folder / "slurm/slurm_version.h"
     file.write_text(re.sub(r"(SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x190500", file.read_text()))
@@ -217,7 +208,6 @@ def headers_of_2505(folder: Path) -> None:
 
 
 def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> None:
-    """And goes with --remove, as the link does; what the package brought stays."""
     host.brings("1.01")
     host.slurm("25.05.9")
     headers_of_2505(host.root / "usr/include")
@@ -232,7 +222,6 @@ def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> Non
 
 
 def test_one_command_builds_it_against_headers_from_anywhere(host: Host, tmp_path: Path) -> None:
-    """As from a site's own build of Slurm; a folder without headers is a mistake."""
     host.brings("24.11", "26.05")
     host.slurm("25.05.9")
     headers_of_2505(tmp_path / "elsewhere")
@@ -249,7 +238,6 @@ def test_one_command_builds_it_against_headers_from_anywhere(host: Host, tmp_pat
 
 @pytest.mark.parametrize("version", ["22.05.8", "24.05.4", "9.11"])
 def test_a_release_that_install_refuses_gets_no_plugin(host: Host, version: str) -> None:
-    """Even where an object is there; one of another release goes."""
     release = ".".join(version.split(".")[:2])
     host.brings("26.05", release)
     (host.home / "share_gpu.so").symlink_to("26.05/share_gpu.so")
@@ -264,14 +252,12 @@ def test_the_oldest_release_is_that_of_install() -> None:
 
 
 def test_a_wrong_word_is_a_mistake(host: Host) -> None:
-    """Code 2 and the usage."""
     done = host.choose("--relaese")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: slurm-share-plugin")
 
 
 def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -> None:
-    """Here: something else stands where its folder should be."""
     host.slurm("25.05.9")
     headers_of_2505(host.root / "usr/include")
     (host.root / "usr/src").mkdir(parents=True)
@@ -291,7 +277,7 @@ def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -
     ],
 )
 def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: str, environ: dict[str, str]) -> None:
-    """Else every sbatch would be refused; a comment calls nothing, and who insists may."""
+    """Every sbatch would be refused otherwise. A comment does not count, and the removal can be forced."""
     unit = host.root / "etc/systemd/system/slurmctld.service.d/site.conf"
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\nExecStart=\nExecStart=/usr/sbin/slurmctld --systemd -f /sites/a/slurm.conf\n")
@@ -348,7 +334,6 @@ def test_the_packages_script_and_install_agree_on_what_survives(
 
 
 def test_an_upgrade_says_what_the_controller_needs(host: Host) -> None:
-    """Where a script runs ours, and nowhere else: slurmctld has loaded the old one."""
     assert "scontrol reconfigure" not in host.choose("--again").stderr
     lua = host.root / "etc/slurm/job_submit.lua"
     lua.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The releases of Slurm that everything is tested on stand in one place, and all that names them follows."""
+"""The releases of Slurm that everything is tested on are defined in one place."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ def test_a_local_cluster_of_each_can_be_brought_up():
 
 
 def test_doctor_names_each():
-    """The oldest first, as its page does."""
     assert slurm_release.asks.endswith(f"tested on: {', '.join(reversed(KNOWN))}")
     assert f"is tested on: {', '.join(reversed(KNOWN))}. (" in (CHECKOUT / "packaging/docs/doctor.md").read_text()
 
 
 def test_the_packages_have_an_object_for_each():
-    """From the Debian suite that the local cluster has it from."""
     assert {suite: release for release, suite in reversed(KNOWN.items())} == SUITES
     run = ["bash", CHECKOUT / "packaging/build.sh"]
     usage = subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
@@ -52,7 +50,6 @@ def test_the_packages_have_an_object_for_each():
 
 
 def test_the_oldest_is_the_oldest_that_install_takes():
-    """And the page says from which to which."""
     numbers = sorted(tuple(int(part) for part in release.split(".")) for release in RELEASES)
     assert numbers[0] == OLDEST
     first, last = (f"{major}.{minor:02}" for major, minor in (numbers[0], numbers[-1]))
@@ -60,7 +57,6 @@ def test_the_oldest_is_the_oldest_that_install_takes():
 
 
 def test_what_else_names_releases_names_these():
-    """pyslurm for some of them; an upgrade from the one to the other."""
     assert set(FITS) <= set(RELEASES)
     assert {STABLE, CURRENT} <= set(RELEASES)
 
@@ -76,7 +72,6 @@ def test_the_run_of_everything_knows_them():
 
 
 def test_the_demo_knows_them():
-    """It shows the newest where nothing is said."""
     demo = CHECKOUT / "packaging/demo.sh"
     said = subprocess.run(["bash", demo, "--help"], capture_output=True, text=True, check=False)
     assert (said.returncode, f"[--slurm {'|'.join(RELEASES)}]" in said.stderr) == (2, True)

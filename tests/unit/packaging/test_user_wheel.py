@@ -1,4 +1,4 @@
-"""The wheel in an environment of a user's: NumPy and nothing else of what the hosts' half needs."""
+"""The wheel in a user's environment: with NumPy, and nothing else of what the hosts need."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ assert has() == before, has()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, made as packaging/Makefile makes it."""
+    """Return the wheel of this checkout, made as packaging/Makefile makes it."""
     tree = tmp_path_factory.mktemp("wheel")
     source = tree / "source"
     unwanted = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
@@ -61,7 +61,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is in the wheel."""
     folder = tmp_path_factory.mktemp("site")
     unpack.unpack([wheel], folder)
     return folder
@@ -69,7 +68,6 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def numpy_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with NumPy and nothing else."""
     folder = tmp_path_factory.mktemp("numpy")
     spec = importlib.util.find_spec("numpy")
     assert spec is not None
@@ -85,14 +83,13 @@ def python(code: str, *places: Path, words: tuple[str, ...] = ()) -> subprocess.
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The words that it printed. It did its work and said nothing else."""
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the words that the program printed; check that it succeeded and printed nothing else."""
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 
 def test_the_wheel_needs_nothing_and_fits_every_python(wheel: Path, site: Path) -> None:
-    """All that it can need is an extra; there is no compiled module in it."""
     assert wheel.name == f"slurm_share-{PROJECT['version']}-py3-none-any.whl"
     (distribution,) = importlib.metadata.distributions(path=[str(site)])
     needed = dict.fromkeys(distribution.requires or [], "")
@@ -115,30 +112,26 @@ def test_messages_and_arrays_need_numpy_alone(site: Path, numpy_alone: Path) -> 
 
 
 def test_the_package_alone_loads_nothing(site: Path) -> None:
-    """Not even NumPy: a program that asks for one name pays for that."""
-    assert said(python("import slurm_share.spmd\n" + LOADED, site)) == ["slurm_share"]
+    assert printed(python("import slurm_share.spmd\n" + LOADED, site)) == ["slurm_share"]
 
 
 @pytest.mark.parametrize("name", WITHOUT_NUMPY)
 def test_what_the_launcher_imports_is_there_without_numpy(site: Path, name: str) -> None:
-    """The hosts' half has none."""
-    assert said(python(f"import slurm_share.spmd.{name}\n" + LOADED, site)) == ["slurm_share"]
+    assert printed(python(f"import slurm_share.spmd.{name}\n" + LOADED, site)) == ["slurm_share"]
 
 
 def test_a_task_shows_its_progress_there(site: Path, tmp_path: Path) -> None:
-    """As the documents tell users to."""
     code = f"""import os
 os.environ["LLSUB_PROGRESS"] = {str(tmp_path / "progress")!r}
 from slurm_share import progress
 progress.tick(3)
 """
-    assert said(python(code + LOADED, site)) == ["slurm_share"]
+    assert printed(python(code + LOADED, site)) == ["slurm_share"]
     assert float((tmp_path / "progress").read_text()) == 3
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_names_the_extra_that_it_lacks(site: Path, name: str) -> None:
-    """In one sentence, with the code of a mistake of the caller's."""
     module, _, function = COMMANDS[name].partition(":")
     code = f"sys.argv[0] = {name!r}\nfrom {module} import {function}\nsys.exit({function}())"
     done = python(code, site, words=("--help",))
@@ -151,7 +144,6 @@ def test_a_command_names_the_extra_that_it_lacks(site: Path, name: str) -> None:
 
 
 def test_the_doctor_has_its_own_code_for_that(site: Path) -> None:
-    """1 and 2 of its codes are findings."""
     code = "sys.argv[0] = 'slurm-share'\nfrom slurm_share.cli.start import slurm_share\nsys.exit(slurm_share())"
     done = python(code, site, words=("doctor",))
     assert done.returncode == start.EXIT_NOT_DONE
@@ -177,7 +169,6 @@ def test_a_host_that_has_a_command_of_its_own_is_named(
 
 
 def test_the_names_of_the_hosts_half_are_those_of_its_extra() -> None:
-    """Each requirement is imported by one name, and no name is of anything else."""
     owners = importlib.metadata.packages_distributions()
     wanted = {re.split(r"[<>=]", line)[0].lower() for line in PROJECT["optional-dependencies"]["hosts"]}
     assert {owner.lower().replace("_", "-") for name in start.HOSTS for owner in owners[name]} == wanted
@@ -185,7 +176,6 @@ def test_the_names_of_the_hosts_half_are_those_of_its_extra() -> None:
 
 
 def test_the_line_is_of_the_checkout(capsys: pytest.CaptureFixture[str]) -> None:
-    """Here; the path is quoted, for a shell takes the brackets for its own."""
     assert main.main(["pip-line"]) == 0
     assert capsys.readouterr().out == f"python3 -m pip install '{CHECKOUT}[spmd]'\n"
 
@@ -193,7 +183,6 @@ def test_the_line_is_of_the_checkout(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_line_is_of_the_wheel_where_the_packages_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The one of this version; without it, a sentence says what to do."""
     monkeypatch.setattr(pip_line, "PACKAGE", tmp_path / "site-packages/slurm_share")
     monkeypatch.setattr(installed, "WHEELS", str(tmp_path))
     monkeypatch.setattr(installed, "version", lambda: "1.2.3rc1")

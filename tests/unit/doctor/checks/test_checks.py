@@ -28,7 +28,6 @@ def say(facts, check):
 
 
 def test_a_healthy_host_passes_every_check():
-    """But the token of an agent that serves nothing over HTTP."""
     wrong = [one for one in every.examine(HEALTHY) if one.outcome != "PASS"]
     assert [(one.check, one.outcome) for one in wrong] == [("agent-token", "SKIP")]
     assert every.exit_code(every.examine(HEALTHY)) == 0
@@ -36,7 +35,6 @@ def test_a_healthy_host_passes_every_check():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.check}-{row.outcome}-{row.words}")
 def test_a_check(row):
-    """It says what it should, with a fix where something is wrong, in one line."""
     facts = HEALTHY
     for path, value in row.changes.items():
         facts = changed(facts, path, value)
@@ -49,7 +47,6 @@ def test_a_check(row):
 
 
 def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
-    """One that is silent for another reason is not helped by it."""
     for condition, woken in (("stopped", True), ("silent", False)):
         facts = changed(HEALTHY, "backends.mps.daemons", (daemon(condition, "it says nothing"),))
         (found,) = say(facts, "mps-health")
@@ -66,7 +63,6 @@ def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
     ],
 )
 def test_nothing_is_opened_beyond_what_is_ours(path, fix):
-    """A folder above it is opened by itself, without what else is in it."""
     (found,) = say(changed(HEALTHY, "package", file(path, 0o700, is_file=False)), "modules")
     assert found.fix == fix
 
@@ -75,11 +71,10 @@ NEVER_SKIPS = {
     "slurm-commands", "munge", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder",
     "ledger-lock",
 }  # fmt: skip
-"""What is seen wherever it is looked at."""
+"""Facts that are known wherever they are read."""
 
 
 def test_every_check_is_seen_to_fail_and_to_be_skipped():
-    """So that none is added without its rows."""
     names = {check.name for check in every.ALL}
     assert len(names) == len(every.ALL)
     assert {row.check for row in ROWS if row.outcome in ("WARN", "FAIL")} == names
@@ -87,7 +82,6 @@ def test_every_check_is_seen_to_fail_and_to_be_skipped():
 
 
 def test_what_is_foreseen_is_a_row_of_the_page_of_failures_and_a_check():
-    """So that the promise of the page is kept by checks that exist."""
     page = (PACKAGING / "docs/failure-modes.md").read_text()
     rows = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()}
     assert rows == set(range(1, 31))
@@ -96,7 +90,6 @@ def test_what_is_foreseen_is_a_row_of_the_page_of_failures_and_a_check():
 
 
 def test_checks_of_another_role_are_left_out_and_so_is_what_the_site_excepts():
-    """A login node is asked little; a check that is excepted says nothing."""
     login = {one.check for one in every.examine(replace(HEALTHY, roles=("login",)))}
     assert {"plugin", "plugin-release", "clock", "controller"} <= login
     assert login.isdisjoint({"ledger", "driver", "job-submit", "hook-files"})
@@ -112,7 +105,6 @@ def test_the_exit_code_is_that_of_the_worst(outcomes, code):
 
 
 def test_time_that_hooks_may_take_is_what_they_allow_themselves():
-    """The figures of the check are those of the hooks."""
     admission, release = (importlib.import_module(f"slurm_share.share.{name}") for name in ("admission", "release"))
     assert (rule_site.PROLOG_SLACK_S, rule_site.EPILOG_SLACK_S) == (admission.SLACK_S, release.SLACK_S)
 
@@ -160,7 +152,6 @@ def test_nothing_is_mended_on_a_healthy_host():
     ids=["Slurm does not answer", "Slurm has it", "it has a step", "it has just come"],
 )
 def test_a_job_that_may_live_is_never_touched(unsure):
-    """Nor its folder, its daemon, its compute mode."""
     ledger = Ledger("b", (job(),), (ModeBefore(UUID, 0),))
     more = {"state__ledger": ledger, "state__folders": ((4711, OLD),), "backends__mps__daemons": (daemon("dead"),)}
     assert mends(**more, **unsure) == []
@@ -191,7 +182,6 @@ def test_a_ledger_that_was_lost_proves_nothing(unsure, left):
 
 
 def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only():
-    """A job that the ledger does not know could be among the others."""
     some = {"slurm__are_all_jobs": False}
     assert mends(state__ledger=Ledger("b", modes=(ModeBefore(UUID, 0),)), **some) == []
     assert mends(backends__mps__daemons=(daemon("alive"),), **some) == []
@@ -205,8 +195,8 @@ def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only(
     ],
 )
 def test_the_unit_of_each_file_system_is_the_one_that_is_shipped(name, unit, folder, mode):
-    """As a shell reads the fix: the backslash of its name stays. Its options are those of install.md and of the
-    Prolog, which mounts the users' where nobody did."""
+    """The fix keeps the backslash of its name in a shell. Its options are those of install.md and of the Prolog, which
+    mounts the users' folder where nobody did."""
     fix = next(check.fix for check in every.ALL if check.name == name)
     assert shlex.split(fix.partition("; ")[2])[2].rstrip(";") == unit
     text = (SHIPPED / unit).read_text()
@@ -219,12 +209,10 @@ def test_the_unit_of_each_file_system_is_the_one_that_is_shipped(name, unit, fol
 
 
 def test_a_folder_that_has_only_just_been_made_is_a_job_that_comes():
-    """Its Prolog makes it before it writes the ledger."""
     assert mends(state__folders=((9, OLD + 3599),)) == []
 
 
 def test_a_job_that_is_over_gets_its_epilog_first():
-    """What else is there may be the Epilog's to clear."""
     more = {"state__ledger": Ledger("b", (job(),), (ModeBefore(UUID, 0),)), "state__folders": ((4711, OLD), (9, OLD))}
     assert mends(**more) == [("epilog", 4711), ("epilog", 9)]
     assert mends(state__abandoned=(job(5),)) == [("epilog", 5)]
@@ -233,7 +221,6 @@ def test_a_job_that_is_over_gets_its_epilog_first():
 
 
 def test_what_nobody_has_is_put_right():
-    """Modes, daemons, write permission, the plugin's link."""
     assert mends(state__ledger=Ledger("b", modes=(ModeBefore(UUID, 0),))) == [("mode", UUID)]
     assert mends(backends__mps__daemons=(daemon("alive"),)) == [("daemon", PIPE)]
     assert mends(state__folder=file("/run/slurm-share", 0o777)) == [("narrow", "/run/slurm-share")]
@@ -258,7 +245,6 @@ def test_the_packages_own_program_chooses_the_plugin():
 
 
 def test_where_to_look_for_why_a_node_drained_is_the_sites_own_log():
-    """And not the default one."""
     facts = changed(changed(HEALTHY, "config", site('log_file = "/srv/log/share"')), "slurm.nodes", (DRAINED,))
     (found,) = say(facts, "node-state")
     assert "look into /srv/log/share;" in found.fix

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor` reads of a host: a file system below a folder, and Slurm's answers as it gives them."""
+"""Facts of `slurm-share doctor` about a host: a file system below a folder, and Slurm's answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PARTITION = "PartitionName=gpu AllowGroups=ALL Nodes=n[1-3] OverSubscribe=FORCE:
 
 
 class Slurm:
-    """Answers as Slurm's commands do, from a table; remembers what it was asked."""
+    """Slurm's commands, answered from a table; records the queries."""
 
     def __init__(self, **answers):
         self.asked = []
@@ -79,7 +79,7 @@ class Slurm:
 
 @pytest.fixture
 def root(tmp_path):
-    """A compute node's file system: n1, with slurm.conf, hooks, mounts and a slurmd."""
+    """Return a compute node's file system: n1, with slurm.conf, hooks, mounts and a slurmd."""
     files = {
         "proc/sys/kernel/hostname": "n1.cluster.example\n",
         "proc/sys/kernel/random/boot_id": "boot-1\n",
@@ -126,7 +126,6 @@ def read(root, slurm=None, roles=(), **more):
 
 
 def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
-    """Every part of it once."""
     facts = read(root)
     assert (facts.host, facts.roles) == ("n1", ("compute",))
     assert facts.slurm.file == "/etc/slurm/slurm.conf"
@@ -153,7 +152,7 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
 
 
 def test_a_plugstack_that_is_not_there_and_one_with_carriage_returns(root):
-    """Of both Slurm says nothing, and --share-gpu is an unknown option. A host without slurm.conf needs none."""
+    """Slurm reports neither, and --share-gpu is an unknown option. A host without slurm.conf needs none."""
     (root / "etc/slurm/plugstack.conf.d/share.conf").write_bytes(b"# ours\r\noptional \\\r\n /x/share_gpu.so\r\n")
     assert read(root).slurm.plugstack == ("optional  /x/share_gpu.so\r",)
     (root / "etc/slurm/plugstack.conf").unlink()
@@ -163,7 +162,6 @@ def test_a_plugstack_that_is_not_there_and_one_with_carriage_returns(root):
 
 
 def test_a_controller_that_is_dead_is_asked_once(root):
-    """What the files say is there all the same; all else says why it is not."""
     slurm = Slurm(**{"scontrol ping": "Slurmctld(primary) at ctl is DOWN\n"})
     facts = read(root, slurm)
     assert facts.slurm.down == ("ctl",)
@@ -188,14 +186,12 @@ def test_a_controller_that_is_dead_is_asked_once(root):
     "answer", [CommandError(("scontrol",), None, "no answer within 10 s"), Finished(1, "", "auth")]
 )
 def test_a_controller_that_hangs_or_refuses_is_a_fact(root, answer):
-    """A sentence, and nothing raised."""
     facts = read(root, Slurm(**{"scontrol show config": answer}))
     assert isinstance(facts.slurm.live, Unseen)
     assert isinstance(facts.slurm.jobs_here, Unseen)
 
 
 def test_a_backup_that_is_down_does_not_hide_the_rest(root):
-    """It is named, and the other one is asked."""
     said = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at spare is DOWN\n"
     facts = read(root, Slurm(**{"scontrol ping": said}))
     assert facts.slurm.down == ("spare",)
@@ -203,8 +199,6 @@ def test_a_backup_that_is_down_does_not_hide_the_rest(root):
 
 
 def test_slurm_that_is_not_installed_is_a_fact(root):
-    """No command at all."""
-
     def nothing(argv):
         raise CommandError(tuple(argv), None, "No such file or directory")
 
@@ -214,7 +208,6 @@ def test_slurm_that_is_not_installed_is_a_fact(root):
 
 
 def test_a_configuration_that_is_wrong_is_a_fact(root):
-    """With the sentence that names it; the node is read with the defaults."""
     assert read(root).config.settings == Settings()
     file = root / names.CONFIG_FILE.lstrip("/")
     file.parent.mkdir()
@@ -246,14 +239,11 @@ def test_what_a_host_is(root, host, daemon, roles):
 
 
 def test_a_slurm_conf_that_is_named_and_not_there_is_the_callers_mistake(root):
-    """And no finding about this host."""
     with pytest.raises(UsageError, match="SLURM_CONF is /nonexistent"):
         fact_host.read_facts((), root=root, environ={"SLURM_CONF": "/nonexistent"}, ask=Slurm())
 
 
 def test_a_host_that_cannot_be_read_says_why(root, monkeypatch):
-    """And is not taken for one without daemons and mounts."""
-
     def hang(*_):
         raise OSError(5, "Input/output error")
 
@@ -267,7 +257,6 @@ def test_a_host_that_cannot_be_read_says_why(root, monkeypatch):
 
 @pytest.mark.parametrize("place", ["", "/config.toml"])
 def test_a_configuration_that_is_a_link_to_nowhere_is_wrong(root, place):
-    """The hooks would take it for none, and only observe."""
     link = root / (names.CONFIG_FILE.rpartition("/")[0].lstrip("/") + place)
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to("/srv/gone")
@@ -277,7 +266,6 @@ def test_a_configuration_that_is_a_link_to_nowhere_is_wrong(root, place):
 
 
 def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
-    """As it may be for whoever is not root: there is nothing to say of it then."""
     conf = root / "etc/slurm/slurm.conf"
     conf.write_text(f"{conf.read_text()}\nTaskProlog=task.sh\n")
     for name in ("job_submit.lua", "task.sh"):
@@ -289,14 +277,12 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
 
 
 def test_a_host_without_slurm_is_nothing(root):
-    """Whoever asks has to say what it is."""
     (root / "etc/slurm/slurm.conf").unlink()
     write_process(root, 57, "sh")
     assert read(root).roles == ()
 
 
 def test_what_hangs_is_given_up():
-    """The reason is what is left of it; an error that is a sentence is one, too."""
     import threading
 
     never = threading.Event()
@@ -310,7 +296,6 @@ def test_what_hangs_is_given_up():
 
 
 def test_hooks_are_where_slurmd_is_told_that_they_are(root):
-    """A site may have its own place for them."""
     elsewhere = root / "srv/share/bin/slurm-share-prolog"
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("")
@@ -321,7 +306,6 @@ def test_hooks_are_where_slurmd_is_told_that_they_are(root):
 
 
 def test_behind_a_hook_that_is_no_script_there_is_one_in_python(root):
-    """What pip installed is a script, and all there is."""
     (root / "opt/slurm-share/bin/slurm-share-epilog").write_bytes(b"\x7fELF")
     facts = read(root, Slurm(**{"scontrol ping": "Slurmctld(primary) at ctl is DOWN\n"}))
     hooks = [f"/opt/slurm-share/{name}" for name in ("bin/slurm-share-prolog", "bin/slurm-share-epilog")]
@@ -359,7 +343,7 @@ def test_a_controller_is_asked_what_the_role_wants_and_no_more(root, roles, aske
 
 
 def test_a_node_without_a_job_asks_for_none_and_one_with_many_for_all_at_once(root):
-    """What is nobody's costs nothing; beyond a few, all jobs of the cluster are less than one after the other."""
+    """Beyond a few jobs, one query for all jobs of the cluster is cheaper than one for each."""
     (root / "run/slurm-share/jobs/4711").rmdir()
     slurm = Slurm()
     assert read(root, slurm).slurm.jobs_here == frozenset()
@@ -374,14 +358,12 @@ def test_a_node_without_a_job_asks_for_none_and_one_with_many_for_all_at_once(ro
 
 
 def test_before_anything_is_mended_slurm_is_asked_for_every_job(root):
-    """A job that this node does not know of may have what looks unused."""
     slurm = Slurm(squeue="7|gpu|n1||\n")
     facts = read(root, slurm, all_jobs=True)
     assert (facts.slurm.jobs_here, facts.slurm.are_all_jobs) == ({7}, True)
 
 
 def test_a_job_that_slurm_has_forgotten_is_not_here(root):
-    """squeue answers 1 for one that was purged."""
     gone = Finished(1, "", "slurm_load_jobs error: Invalid job id specified\n")
     assert read(root, Slurm(squeue=gone)).slurm.jobs_here == frozenset()
     assert isinstance(read(root, Slurm(squeue=Finished(1, "", "no munge"))).slurm.jobs_here, Unseen)
@@ -413,7 +395,6 @@ def test_scontrol_show_node_and_partition():
 
 
 def test_nothing_of_the_callers_environment_changes_an_answer():
-    """But where slurm.conf is."""
     ask = fact_slurm.asker(
         {"PATH": os.environ["PATH"], "SLURM_TIME_FORMAT": "%s", "SQUEUE_FORMAT": "x", "SLURM_CONF": "/c"}
     )
@@ -444,7 +425,6 @@ def test_a_file_is_known_by_every_folder_that_has_a_say_in_it(root):
 
 
 def test_a_file_is_on_the_innermost_mount(root):
-    """A folder's name that begins alike is another folder."""
     mounts = (Mount("/", "ext4"), Mount("/etc", "nfs4"), Mount("/opt/slurm", "lustre"), Mount("/etc", "tmpfs"))
     kinds = [programs.read_file_fact(path, root, mounts).file_system for path in ("/etc/pam.d/su", "/bin/sh")]
     assert kinds == ["nfs4", "ext4"] or kinds == ["tmpfs", "ext4"]
@@ -452,7 +432,7 @@ def test_a_file_is_on_the_innermost_mount(root):
 
 
 def elf(number, name=b"plugin_version", order="<", kind=11):
-    """A shared object with one symbol, as the linker lays it out."""
+    """Return a shared object with one symbol, as the linker lays it out."""
     names_ = b"\0" + name + b"\0"
     text, data, symbols = 0x40, 0x100, 0x140
     sections = 0x200
@@ -500,7 +480,6 @@ def test_the_slurm_that_an_object_is_for(tmp_path, data, release):
 
 
 def test_objects_for_other_releases_lie_beside_it(tmp_path):
-    """A folder counts by what is in it, not by its name."""
     home = tmp_path / "usr/lib/slurm-share"
     for release, number in (("24.11", 0x180B05), ("26.05", 0x1A0501), ("25.05", 0x1A0501)):
         (home / release).mkdir(parents=True)
@@ -518,7 +497,6 @@ def test_objects_for_other_releases_lie_beside_it(tmp_path):
 
 
 def test_mounts(root):
-    """Blanks in names, and the options of both kinds."""
     mounts = system.read_host(Slurm(), "/run/slurm-share", root).mounts
     assert [(one.point, one.kind) for one in mounts][1:3] == [
         ("/run/slurm-share", "tmpfs"),
@@ -529,7 +507,6 @@ def test_mounts(root):
 
 @pytest.mark.parametrize(("said", "removes"), [("b true\n", True), ("b false\n", False), ("", None)])
 def test_logind_is_asked(root, said, removes):
-    """Only where it runs."""
     write_process(root, 58, "systemd-logind")
     found = system.read_host(Slurm(busctl=said), "/run/slurm-share", root).removes_ipc
     assert found is removes if removes is not None else isinstance(found, Unseen)
@@ -538,7 +515,6 @@ def test_logind_is_asked(root, said, removes):
 
 @pytest.mark.parametrize("text", ["{", '{"version": 99, "ledger": {}}'])
 def test_a_ledger_that_is_torn_is_a_fact(root, text):
-    """With its sentence."""
     (root / "run/slurm-share/ledger").write_text(text)
     state = fact_state.read_state(Settings(), "/run/slurm-share", root)
     assert isinstance(state.ledger, Unseen)
@@ -546,8 +522,6 @@ def test_a_ledger_that_is_torn_is_a_fact(root, text):
 
 
 def test_whether_hooks_can_log(root):
-    """A link, a folder that is not there, and the plain case."""
-
     def able(path):
         state = fact_state.read_state(Settings(log_file=path), "/run/slurm-share", root)
         return state.log_is_writable
@@ -561,8 +535,6 @@ def test_whether_hooks_can_log(root):
 
 
 def test_a_defect_is_called_one_and_not_a_hang(root):
-    """With the error's name, at once."""
-
     def look(settings):
         raise KeyError("mine")
 
@@ -585,7 +557,6 @@ def test_slurm_conf_is_found_where_any_slurm_has_it(tmp_path, place):
 
 
 def test_a_program_that_a_script_names_in_a_comment_alone_is_not_run(tmp_path):
-    """`# call slurm-share-prolog some day`."""
     script = tmp_path / "p.sh"
     for text, ours in (("# slurm-share-prolog\n", False), ("# x\nexec slurm-share-prolog\n", True)):
         script.write_text(f"#!/bin/sh\n{text}")
@@ -608,7 +579,6 @@ def test_objects_that_were_built_here_are_seen(tmp_path):
 
 @pytest.mark.parametrize("told", ["-N\0gpu7", "-Ngpu7"])
 def test_a_slurmd_that_was_told_its_node_is_that_node(root, told):
-    """Several on a host, dynamic nodes, hosts of another name."""
     (root / "proc/57/cmdline").write_text(f"/usr/sbin/slurmd\0-D\0{told}\0")
     assert read(root).host == "gpu7"
 
@@ -628,13 +598,11 @@ LUA = Path(__file__).resolve().parents[4] / "plugins/job_submit.lua"
     ],
 )
 def test_the_controllers_mode_is_heard_from_its_script(said, mode):
-    """The words are those of the script."""
     assert fact_slurm.parse_mode(said) == mode
     assert [words for words in fact_slurm.ANSWERS if words not in LUA.read_text()] == []
 
 
 def test_an_answer_without_a_mode_is_not_taken_for_one():
-    """Another script's, no answer, or an sbatch without our plugin."""
     assert fact_slurm.parse_mode("x\nallocation failure: no account\n") == Unseen(
         "the controller's job_submit.lua does not tell its mode: allocation failure: no account"
     )
@@ -643,7 +611,6 @@ def test_an_answer_without_a_mode_is_not_taken_for_one():
 
 
 def test_a_node_without_gpus_asks_for_no_mode(root):
-    """No partition of its shares any."""
     slurm = Slurm(**{"scontrol -o show node": NODE.replace("gpu:a100:4(S:0-1),shard:48", "(null)")})
     facts = read(root, slurm, ("compute",))
     assert "has GPUs" in facts.slurm.controller_mode.why
@@ -665,7 +632,6 @@ def test_lines_of_nodes_and_partitions(root):
 
 
 def test_munge_is_asked_where_slurm_uses_it(root, monkeypatch):
-    """At the socket that AuthInfo names; not where Slurm has its own key."""
     assert "munged does not answer at /run/munge/munge.socket.2" in read(root).slurm.munge_problem
     (root / "run/m").mkdir(parents=True)
     conf = root / "etc/slurm/slurm.conf"
@@ -681,7 +647,6 @@ def test_munge_is_asked_where_slurm_uses_it(root, monkeypatch):
 
 
 def test_slurms_commands_are_found_beside_the_path(tmp_path):
-    """Those of the caller's PATH first; folders without a root are none."""
     for name in ("here", "there/bin"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "scontrol").write_text("#!/bin/sh\necho $0\n")
@@ -697,7 +662,6 @@ def test_slurms_commands_are_found_beside_the_path(tmp_path):
 
 
 def test_daemons_of_slurm_tell_where_its_commands_are(root):
-    """slurmd in a folder of its own has them beside it."""
     (root / "proc/57/exe").symlink_to("/opt/slurm-26/sbin/slurmd")
     assert system.read_daemon_folders(root) == ["/opt/slurm-26/sbin", "/opt/slurm-26/bin"]
 
@@ -712,7 +676,6 @@ def test_daemons_of_slurm_tell_where_its_commands_are(root):
     ids=["fifo", "folder", "huge"],
 )
 def test_a_configuration_that_is_no_file_is_not_waited_for(root, make, why):
-    """A sentence, at once."""
     file = root / names.CONFIG_FILE.lstrip("/")
     file.parent.mkdir(parents=True)
     make(file)

@@ -1,4 +1,4 @@
-"""What a node cannot hold MPS daemons to, by the cgroups that it has and the rights of its slurmd."""
+"""Limits that a node cannot set for MPS daemons, from its cgroups and its slurmd's rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: whether l
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A host whose slurmd is process 90."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "proc/90").mkdir(parents=True)
     (tmp_path / "proc/90/status").write_text("Name:\tslurmd\nCapBnd:\t000001ffffffffff\n")
@@ -23,32 +22,26 @@ def root(tmp_path: Path) -> Path:
 
 
 def with_v1(root: Path, *controllers: str) -> Path:
-    """The same with these controllers."""
     for one in controllers:
         (root / "sys/fs/cgroup" / one).mkdir()
     return root
 
 
 def test_all_of_v1_holds_all(root: Path) -> None:
-    """And so a slurmd that has all rights."""
     assert daemon_limits.read_unheld(90, with_v1(root, "memory", "pids", "devices", "freezer")) == ()
 
 
 def test_each_controller_that_is_missing_is_named(root: Path) -> None:
-    """With what does not hold without it."""
     said = daemon_limits.read_unheld(90, with_v1(root, "freezer", "pids"))
     assert not isinstance(said, Unseen)
     assert [one.partition(" (")[0] for one in said] == ["host memory is not limited", "any GPU may be opened"]
 
 
 def test_a_node_without_cgroups_holds_nothing(root: Path) -> None:
-    """That is one sentence."""
     assert daemon_limits.read_unheld(90, root) == ("there are no cgroups that can be written: no limit holds",)
 
 
 def test_v2_wants_its_controllers_and_bpf(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that does not take the program says why."""
-
     def refuse(program: bytes) -> int:
         raise PermissionError(1, "Operation not permitted")
 
@@ -64,7 +57,6 @@ def test_v2_wants_its_controllers_and_bpf(root: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_slurmd_without_the_capability_leaves_daemons_traceable(root: Path) -> None:
-    """CAP_WAKE_ALARM is bit 35."""
     (root / "proc/90/status").write_text("Name:\tslurmd\nCapBnd:\t000001f7ffffffff\n")
     said = daemon_limits.read_unheld(90, with_v1(root, "memory", "pids", "devices", "freezer"))
     assert said == ("users can trace their daemons (slurmd may not use CAP_WAKE_ALARM)",)

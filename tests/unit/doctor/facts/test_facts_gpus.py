@@ -27,15 +27,15 @@ WELL = {
     "nvmlDeviceGetRemappedRows": [0, 0, 0, 0],
     "nvmlDeviceGetRetiredPagesPendingStatus": 0,
 }
-"""What each question gives; a number of NVML's errors for one that has to be raised."""
+"""The result of each query; a number of NVML's errors for one that raises."""
 OPTIONAL = tuple(WELL)[-5:]
-"""What not every GPU has, the mode of computing being the first."""
+"""Queries that not every GPU answers; the first is the compute mode."""
 ERRORS = {"nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses"}
 
 
 @pytest.fixture
 def driver(monkeypatch):
-    """A driver with GPUs that answer as they are told to; counts the sessions that are open."""
+    """Return a driver whose GPUs answer as told; it counts open sessions."""
     made = SimpleNamespace(gpus=[], open=0)
 
     def ask(name):
@@ -79,7 +79,6 @@ def driver(monkeypatch):
     ],
 )
 def test_what_outlasts_a_job_is_a_problem(driver, told, problem):
-    """What was replaced already, and errors that were corrected, are not."""
     driver.add(told)
     version, (one,), _ = gpus.read_driver()
     assert (version, one.compute_mode, one.persistence) == ("570.124.06", 0, True)
@@ -88,7 +87,6 @@ def test_what_outlasts_a_job_is_a_problem(driver, told, problem):
 
 
 def test_what_a_gpu_does_not_have_is_not_known(driver):
-    """A GPU without ECC and without persistence mode is a GPU like others."""
     lacks = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_NOT_SUPPORTED)
     driver.add(fails=lacks)
     _, (one,), _ = gpus.read_driver()
@@ -96,7 +94,6 @@ def test_what_a_gpu_does_not_have_is_not_known(driver):
 
 
 def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
-    """It is named by its index: it does not tell its UUID."""
     driver.add()
     driver.add(fails=dict.fromkeys(WELL, pynvml.NVML_ERROR_GPU_IS_LOST))
     _, (well, lost), cuda = gpus.read_driver()
@@ -107,8 +104,6 @@ def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
 
 
 def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
-    """Nothing is known of its GPUs then."""
-
     def refuse():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 

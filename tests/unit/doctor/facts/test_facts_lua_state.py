@@ -1,4 +1,4 @@
-"""What `slurm-share doctor` reads of Lua, of the owners of Slurm's files, of locks and of our MPS daemons."""
+"""Facts of `slurm-share doctor` about Lua, the owners of Slurm's files, of locks and of our MPS daemons."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ needs_lua = pytest.mark.skipif(
 
 @needs_lua
 def test_lua_itself_says_whether_it_takes_a_script(tmp_path, monkeypatch):
-    """It is compiled and not run: one that would write a file does not."""
     monkeypatch.setattr(lua, "_installed", lambda root, real=lua._installed: real(Path("/")))
     script = tmp_path / "job_submit.lua"
     script.write_text(OURS.read_text())
@@ -78,7 +77,6 @@ def test_lua_itself_says_whether_it_takes_a_script(tmp_path, monkeypatch):
 
 
 def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
-    """No finding from ignorance; a file that is no library is none."""
     (tmp_path / "s.lua").write_text("x = ")
     said = lua.read_problem("/s.lua", tmp_path)
     assert said == Unseen("Lua was not asked: there is no Lua library on this host")
@@ -91,7 +89,6 @@ def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
 
 
 def test_the_library_that_slurmctld_has_loaded_comes_first(tmp_path):
-    """Among what is mapped into it."""
     write_process(tmp_path, 9, "slurmctld")
     folder = tmp_path / "proc/9"
     line = "7f00-7f01 r--p 0 00:1 {}   {}\n"
@@ -127,12 +124,11 @@ def test_every_file_that_says_what_runs_as_root_is_looked_at(tmp_path):
 
 @pytest.mark.parametrize(("said", "uid"), [("slurm(64030)", 64030), ("root", 0), ("64030", 64030), ("nobody-here", 0)])
 def test_slurms_user(said, uid):
-    """As the controller says it, and as slurm.conf does. An unknown name is trusted with nothing."""
+    """The controller reports it, and slurm.conf. An unknown name is not trusted."""
     assert fact_files.uid_of(said) == uid
 
 
 def test_what_containers_see(tmp_path):
-    """Of programs that are set up here; a comment names nothing."""
     assert system._containers("/run/slurm-share", tmp_path) == ()
     (tmp_path / "etc/enroot/mounts.d").mkdir(parents=True)
     (tmp_path / "etc/apptainer").mkdir()
@@ -150,7 +146,6 @@ def test_what_containers_see(tmp_path):
     [('{"cuda": {"name": "CUDA SDK", "version": "12.4.1"}}', "12.4.1"), ("{", ""), ("[]", ""), ('{"cuda": 3}', "")],
 )
 def test_the_cuda_of_this_host(tmp_path, text, version):
-    """Of the file that NVIDIA puts beside it; empty for any other."""
     assert gpus.read_toolkit(tmp_path) == ""
     (tmp_path / "usr/local/cuda").mkdir(parents=True)
     (tmp_path / "usr/local/cuda/version.json").write_text(text)
@@ -158,7 +153,6 @@ def test_the_cuda_of_this_host(tmp_path, text, version):
 
 
 def test_room(tmp_path):
-    """Per cent of the file system; not there: it does not say."""
     percent = system.read_free_percent(tmp_path)
     assert percent is not None
     assert 0 <= percent <= 100
@@ -170,7 +164,7 @@ def test_room(tmp_path):
 
 @pytest.fixture
 def holder(tmp_path):
-    """A program that holds a lock file from the moment that it says so."""
+    """Start a program that holds a lock on a file; return when it has printed that it does."""
     code = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)"
     code += "; print('held', flush=True); time.sleep(60)"
     (tmp_path / "ledger.lock").touch()
@@ -184,7 +178,6 @@ def holder(tmp_path):
 
 
 def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypatch):
-    """With what it is, and whether it is stopped; the lock itself is never touched."""
     monkeypatch.setattr(state, "LOCK_READ_S", 0.2)
     said = state.read_lock_holder(tmp_path / "ledger.lock")
     assert said.startswith(f"process {holder.pid} (python")
@@ -197,7 +190,6 @@ def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypa
 
 
 def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
-    """And one that was never held, or has no file, costs no time."""
     monkeypatch.setattr(state, "LOCK_READ_S", 30.0)
     looks = iter(range(1000))
     real = state._holder
@@ -220,7 +212,7 @@ def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
 
 
 def shared_job(tmp_path, pipe):
-    """The state folder with a job in it whose plan names a pipe folder."""
+    """Return the state folder with a job in it whose plan names a pipe folder."""
     paths = Paths(root=tmp_path)
     gpu = Gpu(UUID, 0, 0, "H100", 81920)
     plan = plain_plan(7, os.getuid(), gpus=(gpu,), slots=(Slot(0, gpu, 0, mps_directory=str(pipe), backend="mps"),))
@@ -230,7 +222,7 @@ def shared_job(tmp_path, pipe):
 
 
 def lost(ledger, paths):
-    """What is gone of the job's files, and of its daemons'."""
+    """Return which files of the job and of its daemons are gone."""
     examination = Examination(Unseen("no driver"), lambda path: None, fact_backends.read_plans(ledger, paths), False)
     health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
     found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))
@@ -257,7 +249,6 @@ def test_what_a_job_has_lost_is_found_by_its_plan(tmp_path):
 
 
 def test_a_folder_that_only_the_user_names_is_not_looked_at(tmp_path):
-    """His plan could name one on a file server that hangs."""
     for named in ("/net/hangs/for/ever", f"{tmp_path}/mps/1/../../../etc"):
         paths, ledger = shared_job(tmp_path / str(len(named)), named)
         assert lost(ledger, paths) == []
@@ -277,7 +268,6 @@ def test_a_job_whose_epilog_is_at_work_has_lost_nothing(tmp_path, monkeypatch):
 
 
 def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path):
-    """The state folder has a check of its own; a user's leaf is his."""
     paths = Paths(root=tmp_path / "run/slurm-share")
     (paths.mps / "2001/a-b").mkdir(parents=True)
     (paths.mps / "2001").chmod(0o777)

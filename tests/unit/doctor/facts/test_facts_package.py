@@ -1,4 +1,4 @@
-"""What doctor tries in processes of its own: our modules, and the plugin's object in Slurm's programs."""
+"""Facts that doctor collects in separate processes: our modules, and the plugin's object in Slurm's programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from slurm_share.doctor.facts.records import Unseen
 
 
 def test_every_module_of_this_installation_can_be_imported():
-    """With the libraries that come with it."""
     assert package.read_broken_modules() == ()
 
 
 def test_modules_that_are_torn_or_end_python_are_named():
-    """The last one that was begun is the one that ended it."""
     said = "msgspec\n\tImportError: no _core\nslurm_share\nslurm_share.a\n\tSyntaxError: eof\nslurm_share.b\n"
     both = (("msgspec", "ImportError: no _core"), ("slurm_share.a", "SyntaxError: eof"))
     assert package.parse_modules(Finished(0, said, "")) == both
@@ -29,7 +27,7 @@ def test_modules_that_are_torn_or_end_python_are_named():
 
 @pytest.fixture
 def slurm(tmp_path):
-    """A folder with an srun that can be loaded into, and one with a slurmd that is no program for the loader."""
+    """Return a folder with an srun that can load the plugin, and one with a slurmd that is no program."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("srun", "slurmd"):
@@ -53,7 +51,6 @@ def build(folder: Path, text: str) -> str:
     ids=["fine", "symbol", "crash"],
 )
 def test_an_object_is_put_into_each_program_that_loads_plugins(slurm, tmp_path, text, why):
-    """A crash there is a finding, and ends nobody else."""
     path = build(tmp_path, text)
     found = package.read_load_problems(path, ("compute",), [str(slurm)])
     assert [name for name, _ in found] == ([] if not why else ["srun", "slurmd"])
@@ -62,7 +59,6 @@ def test_an_object_is_put_into_each_program_that_loads_plugins(slurm, tmp_path, 
 
 
 def test_an_object_that_is_torn_or_not_there_is_named(slurm, tmp_path):
-    """In the words of the loader."""
     torn = tmp_path / "torn.so"
     torn.write_bytes(b"\x7fELF")
     assert dict(package.read_load_problems(str(torn), ("login",), [str(slurm)])) == {"srun": "file too short"}
@@ -71,13 +67,11 @@ def test_an_object_that_is_torn_or_not_there_is_named(slurm, tmp_path):
 
 
 def test_what_cannot_be_tried_is_not_seen(tmp_path):
-    """No program of Slurm's, or a path that the loader would take for two."""
     assert isinstance(package.read_load_problems("/x.so", ("login",), [str(tmp_path)]), Unseen)
     assert isinstance(package.read_load_problems("/a b.so", ("login",), ["/bin"]), Unseen)
 
 
 def test_groups():
-    """The empty name asks for none."""
     assert (package.has_group("root"), package.has_group(""), package.has_group("no-such-group")) == (True, True, False)
 
 
@@ -101,7 +95,6 @@ CALL = "import sys; sys.argv = {argv}; from slurm_share.cli import start; sys.ex
     ids=["torn", "no-library", "empty", "later", "defect"],
 )
 def test_a_command_whose_modules_cannot_be_loaded_says_so_in_a_line(tmp_path, argv, code, name, text, said):
-    """With the way out; of doctor the code that means that nothing is known."""
     (tmp_path / "torn_module.py").write_text(text)
     call = CALL.format(argv=argv, module="torn_module")
     done = subprocess.run(

@@ -6,13 +6,11 @@ from slurm_share.install.rules.controllers import ControllersSeen, controller_no
 
 
 def test_one_controller_needs_no_word():
-    """Most sites."""
     assert list(controller_notes(ControllersSeen(), ["/etc/slurm/slurm.conf"])) == []
     assert list(controller_refusals(ControllersSeen())) == []
 
 
 def test_what_another_one_lacks_is_said():
-    """And who was not asked."""
     seen = ControllersSeen(("ctl2", "ctl3"), False, ("ctl2",), {"ctl2": ("/e/gres.conf",)}, ("ctl3",))
     (refusal,) = controller_refusals(seen)
     assert refusal.startswith("ctl2: a controller that lacks /usr/lib/slurm-share/job_submit.lua")

@@ -30,7 +30,7 @@ SLURM, PLUG, GRES, LUA_FILE = "/e/slurm.conf", "/e/plugstack.conf", "/e/gres.con
 
 
 def present(slurm=PLAIN, plugstack=None, gres="Name=gpu File=/dev/nvidia[0-3]\n", lua=None, **more):
-    """A site with these texts; None: no such file."""
+    """Return a site with these texts; None: no such file."""
     texts = {SLURM: slurm, PLUG: plugstack, GRES: gres, LUA_FILE: lua}
     confs = [ConfText(Path(name), parse(texts[name] or "", Path(name))) for name in (SLURM, PLUG, GRES)]
     return Present(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
@@ -40,7 +40,7 @@ TAKEN = (ALLOC, INTERACTIVE_STEP)
 
 
 def after(site, shards=0, taken=TAKEN):
-    """The texts with what is missing in them, with no refusal on the way."""
+    """Return the texts with what is missing in them, with no refusal on the way."""
     lines = site_lines(site, shards, taken)
     assert lines.refusals == ()
     names = dict.fromkeys(edit.file for edit in lines.edits)
@@ -50,12 +50,10 @@ def after(site, shards=0, taken=TAKEN):
 
 
 def values(text, key):
-    """Every value of a key in a text."""
     return ConfText(Path("f"), parse(text, Path("f"))).values(key)
 
 
 def test_a_plain_site_gets_every_line():
-    """Nothing of ours is there, nothing of theirs is changed."""
     texts = after(present(), taken=())
     assert texts[SLURM].startswith(PLAIN)
     assert values(texts[SLURM], "Prolog") == (PROLOG,)
@@ -69,7 +67,6 @@ def test_a_plain_site_gets_every_line():
 
 
 def test_a_complete_site_lacks_nothing():
-    """The lines are complete: with them in place there are no more."""
     texts = {GRES: "Name=gpu File=/dev/nvidia[0-3]\n", **after(present(), 720720)}
     again = present(texts[SLURM], texts[PLUG], texts[GRES], texts[LUA_FILE])
     assert site_lines(again, 720720).edits == ()
@@ -98,7 +95,6 @@ def test_a_list_is_made_longer_where_it_stands(line, key, becomes):
 
 
 def test_our_epilog_comes_before_the_sites_and_our_prolog_after():
-    """Whatever of theirs fails, ours has run where something was to be taken back."""
     site = present(f"Prolog=/s/pro\nProlog=/s/pro.d/*\nEpilog=/s/epi\n{PLAIN}")
     text = after(site)[SLURM]
     assert values(text, "Prolog") == ("/s/pro", "/s/pro.d/*", PROLOG)
@@ -107,13 +103,11 @@ def test_our_epilog_comes_before_the_sites_and_our_prolog_after():
 
 
 def test_the_last_line_of_the_file_may_be_the_prolog():
-    """With and without a newline."""
     for end in ("", "\n"):
         assert values(after(present(f"{PLAIN}Prolog=/s/pro{end}"))[SLURM], "Prolog") == ("/s/pro", PROLOG)
 
 
 def test_a_link_in_the_sites_folder_is_enough():
-    """A hook that is started by a pattern is not started again."""
     globs = {"/s/pro.d/*": ("/s/pro.d/zz", PROLOG), "/s/epi.d/*": ("/s/epi.d/a",)}
     text = after(present(f"Prolog=/s/pro.d/*\nEpilog=/s/epi.d/*\n{PLAIN}", hook_globs=globs))[SLURM]
     assert values(text, "Prolog") == ("/s/pro.d/*",)
@@ -142,18 +136,15 @@ def test_included_files_are_changed_in_their_place():
     ],
 )
 def test_what_only_a_person_can_decide_is_said(text, more, says):
-    """With what to do."""
     assert says in " ".join(site_lines(present(f"{text}{PLAIN}", **more), taken=TAKEN).refusals)
 
 
 def test_a_script_that_calls_ours_is_left_alone():
-    """Under whatever name, and a copy of ours too."""
     for lua in (f'local share = dofile("{LUA}")\n', 'M.VARIABLE = "SHARE_GPU"\nM.VERDICT = "slurm-share"\n'):
         assert LUA_FILE not in after(present(lua=lua))
 
 
 def test_a_plugin_that_is_named_already_is_not_named_again():
-    """Also from an included file, with arguments."""
     assert PLUG not in after(present(plugstack=f"required {PLUGIN} state=/run/x\n"))
     assert after(present(plugstack="optional /x/pyxis.so\n"))[PLUG] == f"optional /x/pyxis.so\noptional {PLUGIN}\n"
 
@@ -175,7 +166,6 @@ def test_a_plugin_that_is_named_already_is_not_named_again():
     ],
 )
 def test_shards_are_as_many_as_the_gpus_hold(gres, shards, conf):
-    """On the line of the nodes, in gres.conf, and in GresTypes."""
     texts = after(present(PLAIN.replace("gpu:h200:4", gres)), 720720)
     assert f"Gres={gres},{shards} State=UNKNOWN" in texts[SLURM]
     assert [line for line in texts[GRES].splitlines() if "shard" in line and "#" not in line] == conf
@@ -183,7 +173,6 @@ def test_shards_are_as_many_as_the_gpus_hold(gres, shards, conf):
 
 
 def test_nodes_that_have_their_gpus_from_the_default_line():
-    """The default is changed, once, and gres.conf names the nodes."""
     text = "GresTypes=gpu\nNodeName=DEFAULT Gres=gpu:2\nNodeName=a[1-2] CPUs=2\nNodeName=b CPUs=2 Gres=craynetwork:4\n"
     texts = after(present(text), 720720)
     assert "NodeName=DEFAULT Gres=gpu:2,shard:1441440\n" in texts[SLURM]
@@ -191,7 +180,6 @@ def test_nodes_that_have_their_gpus_from_the_default_line():
 
 
 def test_open_partitions_are_named_with_the_word_of_the_release():
-    """Only those whose nodes have GPUs, and that are not exclusive already."""
     more = "NodeName=c1 CPUs=4\nPartitionName=cpu Nodes=c1\nPartitionName=own Nodes=gpu01 ExclusiveUser=YES\n"
     for release, word in (((26, 5), "Exclusive=USER"), ((24, 11), "ExclusiveUser=YES")):
         advice = site_lines(present(PLAIN + more, release=release)).advice
@@ -210,7 +198,7 @@ def test_open_partitions_are_named_with_the_word_of_the_release():
     ],
 )
 def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
-    """What the site has already is chosen; what shares do without is not among the lines."""
+    """A line that the site already has counts as chosen; a line that shares do not need is not among the lines."""
     lines = site_lines(present(f"{line}\n{PLAIN}"))
     assert {choice.word: choice.is_needed for choice in lines.choices} == open_ones
     assert not {"LaunchParameters", "PrologFlags"} & {edit.key for edit in lines.edits}
@@ -218,7 +206,6 @@ def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
 
 
 def test_what_is_unclear_hides_no_other_line():
-    """One value cannot be changed without guessing; the rest is shown all the same."""
     lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4, TAKEN)
     assert [said for said in lines.refusals if "is not on one line" in said]
     assert {"Prolog", "Epilog", "JobSubmitPlugins", "GresTypes", "Gres"} <= {edit.key for edit in lines.edits}
@@ -226,7 +213,6 @@ def test_what_is_unclear_hides_no_other_line():
 
 @pytest.mark.parametrize("shards", [0, 4])
 def test_a_gres_that_nobody_can_read_is_a_sentence(shards):
-    """Without shards it is none of our business."""
     lines = site_lines(present(PLAIN.replace("gpu:h200:4", "gpu:a:b:c")), shards)
     assert any("is not gpu[:TYPE][:COUNT]" in said for said in lines.refusals) == bool(shards)
 
@@ -239,12 +225,11 @@ OTHERS = [
     ("gpu:8", "NodeName=gpu02 Name=gpu File=/dev/dri/renderD[128-135]\n"),
     ("gpu:8", "Name=gpu Type=mi250 File=/dev/dri/renderD[128-135]\n"),
 ]
-"""Gres of a node, and a gres.conf by which its GPUs are not NVIDIA's."""
+"""Gres of a node, and a gres.conf that says its GPUs are not NVIDIA's."""
 
 
 @pytest.mark.parametrize(("gres", "conf"), OTHERS)
 def test_no_shards_of_another_vendors_gpus(gres, conf):
-    """Beside nodes with NVIDIA's they stay as they are, and are named."""
     text = PLAIN.replace("gpu:h200:4", gres)
     alone = site_lines(present(text, gres=conf), 720720)
     assert any("no GPU of /e/slurm.conf is NVIDIA's" in said for said in alone.refusals)
@@ -264,7 +249,6 @@ def test_no_shards_of_another_vendors_gpus(gres, conf):
 
 
 def test_a_default_for_nodes_of_two_vendors_gets_no_shards():
-    """It would give them to both."""
     text = "NodeName=DEFAULT Gres=gpu:2\nNodeName=a[1-2]\nNodeName=b[1-2]\n"
     lines = site_lines(present(text, gres="NodeName=b[1-2] AutoDetect=rsmi\nNodeName=a[1-2] AutoDetect=nvml\n"), 4)
     assert [edit.add for edit in lines.edits if "Name=shard" in edit.add] == ["NodeName=a[1-2] Name=shard Count=8"]
@@ -272,7 +256,6 @@ def test_a_default_for_nodes_of_two_vendors_gets_no_shards():
 
 
 def test_no_gpus_no_shards():
-    """Whatever kind of resource a node has besides."""
     site = present(PLAIN.replace("gpu:h200:4", "nic:2"))
     assert site_lines(site).refusals == ()
     (said,) = site_lines(site, 4).refusals
@@ -280,7 +263,6 @@ def test_no_gpus_no_shards():
 
 
 def test_configless_and_short_times_are_worth_a_note():
-    """Neither keeps anybody from going on."""
     text = f"SlurmctldParameters=enable_configless\nPrologEpilogTimeout=20\nProlog=/s/p.d/*\n{PLAIN}"
     said = " ".join(site_lines(present(text)).advice)
     assert "configless" in said
@@ -300,7 +282,6 @@ SITES = [
 @pytest.mark.parametrize("text", SITES)
 @pytest.mark.parametrize("shards", [0, 720720])
 def test_what_was_put_in_comes_out_to_the_byte(text, shards):
-    """Whatever the file looked like."""
     edits = [edit for edit in site_lines(present(text), shards, TAKEN).edits if edit.file == SLURM]
     new = put_in(text, edits)
     assert new != text
@@ -308,7 +289,6 @@ def test_what_was_put_in_comes_out_to_the_byte(text, shards):
 
 
 def test_other_lines_that_changed_since_stay_changed():
-    """Lines more at the top, at the end and in between."""
     edits = [edit for edit in site_lines(present(SITES[1]), taken=TAKEN).edits if edit.file == SLURM]
     new = "# new\n" + put_in(SITES[1], edits).replace("CPUs=64", "CPUs=128") + "KillWait=5\n"
     text, changed = take_out(new, edits, SLURM)
@@ -317,7 +297,6 @@ def test_other_lines_that_changed_since_stay_changed():
 
 
 def test_our_words_go_from_a_line_that_was_changed_by_hand():
-    """And one that was taken out by hand is no hindrance."""
     edits = [edit for edit in site_lines(present(), taken=TAKEN).edits if edit.file == SLURM]
     by_hand = (
         put_in(PLAIN, edits).replace("PrologFlags=Alloc", "PrologFlags=Alloc,Serial").replace(f"Epilog={EPILOG}\n", "")
@@ -366,6 +345,5 @@ def test_the_line_of_our_plugin_goes_whatever_it_says():
 
 
 def test_a_difference_names_file_and_lines():
-    """As diff -u writes it."""
     assert difference("f", "a\nb\n", "a\nb\nc\n").splitlines()[0:2] == ["--- f", "+++ f"]
     assert difference("f", "a\n", "a\n") == ""

@@ -1,4 +1,4 @@
-"""What another tool writes is not changed in silence."""
+"""Files that another tool writes are not changed without a message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PrologFlags=Serial
     ],
 )
 def test_who_writes_what(text, parts):
-    """Whole files by their head, and blocks by their marks. Slurm's own configurator writes once."""
+    """Files are recognised by their head, blocks by their marks. Slurm's own configurator writes once."""
     assert [(part.tool, part.first, part.last) for part in managed.parts(text)] == parts
 
 
@@ -55,7 +55,6 @@ def test_our_hooks_go_beside_the_block_that_has_the_sites():
 
 
 def test_a_word_within_a_block_needs_the_word_for_it():
-    """With the line, and where it belongs; with the word it is written there."""
     lines = site_lines(present(f"{PLAIN}{BRIGHT}"), taken=(ALLOC,))
     (choice,) = (one for one in lines.choices if one.is_needed)
     assert (choice.word, choice.line) == (MANAGED, f"lines 8 to 12 of {SLURM}")
@@ -64,7 +63,6 @@ def test_a_word_within_a_block_needs_the_word_for_it():
 
 
 def test_a_file_that_is_written_whole_is_named_once():
-    """plugstack.conf as well; a file that is not there is nobody's."""
     lines = site_lines(present(f"# Ansible managed\n{PLAIN}", plugstack="# Ansible managed\noptional /x/a.so\n"))
     needed = [choice for choice in lines.choices if choice.is_needed]
     assert [choice.line for choice in needed] == [SLURM, PLUG]
@@ -76,5 +74,4 @@ def test_a_file_that_is_written_whole_is_named_once():
 
 @pytest.mark.parametrize(("at", "is_in"), [(0, False), (2, False), (3, True), (5, True), (6, False)])
 def test_a_line_before_the_block_or_behind_it_is_outside(at, is_in):
-    """Its first line may be pushed down."""
     assert managed.Part("x", 2, 5).holds(Edit("f", "A=1", at=at)) == is_in

@@ -42,7 +42,6 @@ def test_what_keeps_an_apply_from_writing(seen, taken, feature, featured, says):
 
 
 def test_who_was_not_asked_and_who_is_left_out_is_said():
-    """Whatever was asked for."""
     assert list(node_notes(ALL, (), "", [])) == []
     (said,) = node_notes(SOME, (), "", [])
     assert said == ("not checked, since they did not answer: n5. The next job on a node without the package drains it")
@@ -78,5 +77,4 @@ def test_a_wrapper_is_known_by_its_name_and_its_line():
     ],
 )
 def test_a_wrapper_in_force_starts_our_hook_as_well(value, expected):
-    """Then a job that asks a node what it has may be the one that drains it."""
     assert starts_ours(["/site/prolog", value]) is expected

@@ -1,4 +1,4 @@
-"""What an --undo leaves: the site's words, and files with which slurmctld starts."""
+"""Files after an --undo: they keep the site's own words, and slurmctld starts with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FRAIL = SAFE.replace(rule_lua.LOAD, f'local share = dofile("{LUA}")').replace("f
 
 
 def after_undo(slurm, lua=None, force=False):
-    """What becomes of both files, of which ours is the usual part."""
+    """Return both files after the undo, of our usual part."""
     texts = {SLURM: slurm} if lua is None else {SLURM: slurm, SCRIPT: lua}
     done = (
         {SLURM: (PLUGINS,), SCRIPT: (OURS,)}
@@ -46,7 +46,6 @@ def after_undo(slurm, lua=None, force=False):
 
 
 def test_both_go_where_both_are_ours():
-    """And nothing is left to be said."""
     found = after_undo("A=1\nJobSubmitPlugins=lua\n", f"{OWN_LUA}\n")
     assert dict(found.texts) == {SLURM: "A=1\n", SCRIPT: ""}
     assert (found.by_hand, found.notes) == ((), ())
@@ -76,7 +75,6 @@ def test_a_script_that_needs_ours_is_left_and_said(more):
 
 
 def test_a_line_of_ours_that_became_the_sites_is_named_with_its_number():
-    """With those that use what it gives, and with the lines that would survive."""
     found = after_undo("JobSubmitPlugins=lua\n", FRAIL)
     assert SCRIPT not in found.texts
     assert dict(found.texts)[SLURM] == "JobSubmitPlugins=lua\n"
@@ -93,7 +91,6 @@ def test_a_line_of_ours_that_became_the_sites_is_named_with_its_number():
 
 
 def test_lua_goes_with_the_script_from_a_line_that_somebody_copied():
-    """slurmctld does not start with `lua` and no script."""
     found = after_undo("JobSubmitPlugins=lua\nJobSubmitPlugins=lua,all_partitions\n", f"{OWN_LUA}\n")
     assert dict(found.texts) == {SLURM: "JobSubmitPlugins=all_partitions\n", SCRIPT: ""}
     assert "was entirely ours" in found.notes[0]
@@ -121,7 +118,6 @@ def test_the_kind_stays_as_long_as_there_are_shards(slurm, gres, left):
 
 
 def test_the_shards_of_gres_conf_stay_with_those_of_their_nodes():
-    """A node with shards in one file alone is drained. Those of another node go."""
     lines = [
         Edit(GRES, f"NodeName={node} Name=shard Count=8", word=f"NodeName={node} Name=shard") for node in ("n1", "n2")
     ]
@@ -149,7 +145,6 @@ def test_the_shards_of_gres_conf_stay_with_those_of_their_nodes():
     ],
 )
 def test_which_scripts_survive_our_package(lua, survives, calls):
-    """As they say it themselves, comments aside."""
     assert rule_lua.survives(lua) == survives
     assert len(rule_lua.calls(lua)) == calls
 
@@ -158,7 +153,6 @@ def test_which_scripts_survive_our_package(lua, survives, calls):
 @pytest.mark.parametrize("lua", [OWN_LUA, SAFE], ids=["all of it", "in the site's"])
 @pytest.mark.parametrize("package", [True, False])
 def test_the_lines_that_are_offered_work_with_and_without_our_package(tmp_path, lua, package):
-    """Both functions are there and answer."""
     ours = tmp_path / "ours.lua"
     if package:
         ours.write_text(

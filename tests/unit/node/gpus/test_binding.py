@@ -1,4 +1,4 @@
-"""Where the driver says its GPUs are plugged in."""
+"""PCI addresses of GPUs, as the driver reports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gpu(uuid, *, simulated=False):
 
 @pytest.fixture
 def driver(monkeypatch):
-    """NVML with one GPU, and one instance on it."""
+    """Replace NVML by one with one GPU, and one instance on it."""
 
     def by_uuid(uuid):
         if uuid not in ("GPU-1", "MIG-1"):
@@ -46,8 +46,6 @@ def test_the_address_of_each(driver):
 
 
 def test_no_driver(monkeypatch):
-    """As read_driver has it."""
-
     def absent():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 

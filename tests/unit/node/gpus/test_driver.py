@@ -1,4 +1,4 @@
-"""The driver's library as hooks ask it, with a library of Python functions in its place."""
+"""The driver's library as hooks call it, replaced by Python functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unit:
 
 
 class Library:
-    """NVML with such GPUs. Handles are places in a list."""
+    """NVML with such GPUs. Handles are positions in a list."""
 
     def __init__(self, *gpus: Unit, version: str = "550.163.01", init: int = 0) -> None:
         self.gpus = gpus
@@ -151,7 +151,6 @@ def test_gpus_and_instances(loads):
 
 
 def test_a_simulated_driver_says_so(loads):
-    """By the end of its version."""
     loads(Library(Unit("GPU-0000"), version="570.0-simulated"))
     assert driver.read_driver().gpus[0].simulated
 
@@ -170,7 +169,6 @@ def test_processes_of_three_lists(loads):
     [("nvmlDeviceGetHandleByIndex", 15), ("nvmlDeviceGetName", 1), ("nvmlDeviceGetMemoryInfo", 999), ("compute", 16)],
 )
 def test_a_gpu_that_does_not_answer_is_the_drivers_error(loads, call, code):
-    """As is said of it elsewhere; the session is closed."""
     library = loads(Library(Unit("GPU-0000", fails={call: code})))
     with pytest.raises(DriverError) as caught:
         driver.read_gpu_readings()
@@ -180,7 +178,6 @@ def test_a_gpu_that_does_not_answer_is_the_drivers_error(loads, call, code):
 
 
 def test_no_driver(loads, monkeypatch):
-    """Not loaded, and no library at all."""
     loads(Library(init=9))
     with pytest.raises(DriverError, match=r"nvmlInit: Driver Not Loaded"):
         driver.read_driver()
@@ -194,20 +191,17 @@ def test_no_driver(loads, monkeypatch):
 
 
 def test_every_error_has_pynvmls_words():
-    """Whichever binding was asked, a log says the same."""
     assert {code: str(pynvml.NVMLError(code)) for code in driver._ERRORS} == driver._ERRORS
 
 
 @pytest.mark.parametrize("uuid", ["GPU-00", "gpu-0000", "GPU-00 00", "GPU-" + "0" * 81, "GPU-00\n00", "GPU-000é"])
 def test_a_uuid_that_is_none(loads, uuid):
-    """It would become a word of a plan and the name of a folder."""
     loads(Library(Unit(uuid)))
     with pytest.raises(DriverError, match="a UUID that is none"):
         driver.read_driver()
 
 
 def test_the_compute_mode(loads):
-    """Set and read back; an unknown GPU and a refusal name the GPU."""
     library = loads(Library(Unit("GPU-0000"), Unit("GPU-0001", fails={"nvmlDeviceSetComputeMode": 4})))
     assert driver.read_compute_mode("GPU-0000") == 0
     assert driver.set_compute_mode("GPU-0000", driver.EXCLUSIVE_PROCESS) == 3
@@ -218,7 +212,6 @@ def test_the_compute_mode(loads):
 
 
 def test_the_structures_are_the_bindings_own():
-    """Size and places of what the library fills."""
     for ours, theirs in (
         (driver._Memory, pynvml.c_nvmlMemory_t),
         (driver._Utilization, pynvml.c_nvmlUtilization_t),

@@ -1,4 +1,4 @@
-"""The driver, asked again and again: a fake binding in the place of NVIDIA's."""
+"""Repeated readings of the driver, with a fake binding in place of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def test_a_gpu_is_read_whole(clock: Clock) -> None:
 
 
 def test_what_a_gpu_cannot_answer_has_a_reason_and_is_not_asked_again(clock: Clock) -> None:
-    """Every None has its sentence; the question is put once a session."""
     driver = FakeBinding(FakeGpu("GPU-a", utilization=None, fails={"nvmlDeviceGetPowerUsage": "NoPermission"}))
     reader = session(driver, clock)
     for _ in range(3):
@@ -92,7 +91,6 @@ def test_processes_are_the_union_of_three_lists(clock: Clock) -> None:
 
 
 def test_one_list_is_believed_once_it_has_shown_the_others_processes(clock: Clock) -> None:
-    """From then on it is asked alone, and looked after now and then."""
     gpu = FakeGpu("GPU-a", compute={1: 10}, mps={2: 20}, all_in_one={1: 10, 2: 20})
     driver = FakeBinding(gpu)
     reader = session(driver, clock)
@@ -107,7 +105,6 @@ def test_one_list_is_believed_once_it_has_shown_the_others_processes(clock: Cloc
 
 @pytest.mark.parametrize("whole", [{1: 10}, {1: 10, 2: None}])
 def test_one_list_that_leaves_out_mps_clients_is_not_believed(clock: Clock, whole: dict[int, int | None]) -> None:
-    """Nor is one that the binding trips over: the three lists are asked."""
     driver = FakeBinding(FakeGpu("GPU-a", compute={1: 10}, mps={2: 20}, all_in_one=whole))
     reader = session(driver, clock)
     for _ in range(3):
@@ -116,7 +113,6 @@ def test_one_list_that_leaves_out_mps_clients_is_not_believed(clock: Clock, whol
 
 
 def test_no_list_at_all_is_not_an_idle_gpu(clock: Clock) -> None:
-    """None, with the reason, where the driver lists nothing for lack of rights."""
     fails = {f"nvmlDeviceGet{kind}RunningProcesses": "NoPermission" for kind in ("Compute", "Graphics", "MPSCompute")}
     seen = read_only_gpu(session(FakeBinding(FakeGpu("GPU-a", fails=fails)), clock))
     assert seen.processes is None
@@ -160,7 +156,6 @@ def test_use_by_processes_goes_on_when_the_clock_is_set_back(clock: Clock) -> No
 
 
 def test_use_is_unknown_where_nothing_is_left_of_before_the_clock_was_set_back(clock: Clock) -> None:
-    """For one round, and not 0: after that, no sample is no use."""
     gpu = FakeGpu("GPU-a", sm={1: 30})
     driver = FakeBinding(gpu)
     hour_us, driver.clock_us = 3_600_000_000, 2_000_000_000_000_000
@@ -211,7 +206,6 @@ def test_gpm_is_the_mean_since_the_look_before(clock: Clock) -> None:
 
 
 def test_gpm_is_not_asked_twice_within_its_shortest_time(clock: Clock) -> None:
-    """Two looks within 0.1 s: the second has the figures of the first."""
     driver = FakeBinding(FakeGpu("GPU-a", gpm=dict(ALL_METRICS)))
     reader = session(driver, clock)
     read_only_gpu(reader)
@@ -239,7 +233,6 @@ def test_each_metric_answers_for_itself(clock: Clock) -> None:
 
 
 def test_a_gpu_that_claims_gpm_and_cannot_is_found_out_by_doing(clock: Clock) -> None:
-    """The samples are freed and the reason stays."""
     gpu = FakeGpu("GPU-a", gpm=dict(ALL_METRICS), fails={"nvmlGpmSampleGet": "NotSupported"})
     driver = FakeBinding(gpu)
     reader = session(driver, clock)
@@ -249,7 +242,6 @@ def test_a_gpu_that_claims_gpm_and_cannot_is_found_out_by_doing(clock: Clock) ->
 
 
 def test_closing_gives_everything_back(clock: Clock) -> None:
-    """No sample and no session is left."""
     driver = FakeBinding(FakeGpu("GPU-a", gpm=dict(ALL_METRICS)), FakeGpu("GPU-b", gpm=dict(ALL_METRICS)))
     reader = session(driver, clock)
     reader.read()
@@ -283,7 +275,6 @@ def test_mig_instances_stand_beside_their_gpu(clock: Clock) -> None:
 
 
 def test_an_instance_that_is_taken_away_goes(clock: Clock) -> None:
-    """With its samples; and MIG mode can be switched while we look."""
     whole = FakeGpu("GPU-a", instances=[FakeGpu("MIG-1", gpm=dict(ALL_METRICS))])
     driver = FakeBinding(whole)
     reader = session(driver, clock)
@@ -312,7 +303,6 @@ def test_one_lost_gpu_loses_no_other(clock: Clock) -> None:
 
 
 def test_a_gpu_that_was_lost_is_looked_for_again(clock: Clock) -> None:
-    """NVML is started anew after a while, not at every look."""
     gpu = FakeGpu("GPU-a", (10, 5), fails={"*": "GpuIsLost"})
     driver = FakeBinding(gpu)
     reader = session(driver, clock)
@@ -326,7 +316,6 @@ def test_a_gpu_that_was_lost_is_looked_for_again(clock: Clock) -> None:
 
 
 def test_a_driver_that_was_loaded_anew_is_taken_up_at_once(clock: Clock) -> None:
-    """A void session is closed and opened again within the same look."""
     driver = FakeBinding(FakeGpu("GPU-a", (10, 5)))
     reader = session(driver, clock)
     reader.read()
@@ -337,7 +326,6 @@ def test_a_driver_that_was_loaded_anew_is_taken_up_at_once(clock: Clock) -> None
 
 @pytest.mark.parametrize("error", ["LibraryNotFound", "DriverNotLoaded", "LibRmVersionMismatch"])
 def test_without_a_driver_there_is_a_sentence(clock: Clock, error: str) -> None:
-    """No version, no GPU, one problem; and a driver that comes later is found."""
     driver = FakeBinding(FakeGpu("GPU-a"))
     driver.absent = error
     reader = session(driver, clock)
@@ -352,8 +340,6 @@ def test_without_a_driver_there_is_a_sentence(clock: Clock, error: str) -> None:
 
 
 def test_a_driver_that_breaks_every_session_is_not_hammered(clock: Clock) -> None:
-    """Two attempts, then a pause."""
-
     class Broken(FakeBinding):
         def nvmlDeviceGetCount(self) -> int:
             raise self.error("Unknown")

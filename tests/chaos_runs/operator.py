@@ -1,4 +1,4 @@
-"""Looks on while there is trouble: which nodes Slurm drains, and why; puts them back, as an operator would."""
+"""The operator of a chaos run: records which nodes Slurm drains and why, and resumes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWER_S = 5.0
 
 
 class Operator:
-    """Resumes drained nodes, releases held jobs, and remembers both."""
+    """A thread that resumes drained nodes and releases held jobs, and records both."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class Operator:
         self.released = 0
 
     def check(self) -> None:
-        """Once. A controller that does not answer is looked at again."""
+        """Look at the nodes and the queue once. Does nothing if the controller does not answer."""
         try:
             said = self._cluster.exec("ctl", ["scontrol", "-o", "show", "nodes"], timeout=_ANSWER_S).stdout
             for line in said.splitlines():
