@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
-from . import names, wire
+from . import memory, names, wire
 from .errors import SpmdError, UsageError
 from .program import check_program
 from .rendezvous import Rendezvous
@@ -84,10 +84,11 @@ def run_local(
 
 
 def check(program: str | os.PathLike[str], size: int) -> None:
-    """Raise UsageError if there is no such program, it cannot be read, or there are too many ranks."""
+    """Raise UsageError for a missing or unreadable program, too many ranks, or a wrong LLSUB_SEND_LIMIT."""
     if not 1 <= size <= names.MOST_RANKS_PER_NODE:
         raise UsageError(f"a machine runs 1 to {names.MOST_RANKS_PER_NODE} ranks, not {size}")
     check_program(os.fspath(program))
+    memory.send_limit_bytes(os.environ)
 
 
 class _Output:

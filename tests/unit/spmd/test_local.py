@@ -224,11 +224,20 @@ def test_a_program_whose_name_begins_with_a_dash_runs(program):
     assert sorted(said.stdout.splitlines()) == ["0 ['-prog.py', '-x']", "[1] 1 ['-prog.py', '-x']"]
 
 
-def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch):
-    monkeypatch.setenv(names.ENV_START_S, "soon")
+@pytest.mark.parametrize(
+    ("name", "value", "unit"),
+    [
+        (names.ENV_START_S, "soon", "seconds"),
+        (names.ENV_START_S, "nan", "seconds"),
+        (names.ENV_SEND_LIMIT, "much", "bytes"),
+        (names.ENV_SEND_LIMIT, "-5", "bytes"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch, name, value, unit):
+    monkeypatch.setenv(name, value)
     said = run("-n", "2", program("print('ran')"))
     assert (said.returncode, said.stdout) == (2, "")
-    assert "LLSUB_START_S is a number of seconds, not 'soon'" in said.stderr
+    assert said.stderr == f"slurm_share.spmd: {name} is a number of {unit}, not {value!r}\n"
 
 
 def test_help_names_every_option():
