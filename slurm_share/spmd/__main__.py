@@ -127,7 +127,7 @@ def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> i
         sys.last_value = error
         # The traceback begins with the program, not with the code that runs it.
         error.__traceback__ = _from_program(error.__traceback__)
-        if isinstance(error, RunEnded | UsageError):
+        if isinstance(error, RunEnded | UsageError | KeyboardInterrupt):
             _end_in_program(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
@@ -218,7 +218,7 @@ def _from_program(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _end_in_program(traceback: TracebackType | None) -> None:
-    """Cut the frames of this package from the end, because the error is about the program's call."""
+    """Cut the frames of this package from the end: the program's call, or Ctrl-C in it, is the cause."""
     last = None
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):

@@ -524,6 +524,8 @@ SLEEP = """
 def test_ctrl_c_ends_all_ranks(program):
     path = program(
         """
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
         if rank == 0:
             time.sleep(1)
     """
@@ -535,6 +537,7 @@ def test_ctrl_c_ends_all_ranks(program):
     out, error = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert error.count("KeyboardInterrupt") >= 2
+    assert "slurm_share/spmd" not in error  # tracebacks end in the program
     assert "cleaned" in out
 
 
