@@ -20,6 +20,7 @@ from . import names
 from .errors import Aborted, NodeLost, PeerEnded, RunEnded, SpmdError, StartTimeout, UsageError
 from .ppython import finder
 from .ppython.module import names_without_import
+from .program import check_program, is_executable
 
 HELP = """\
 usage: python -m slurm_share.spmd [-n N] [--logs FOLDER] PROG [ARG...]
@@ -63,8 +64,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         request = parse(argv)
-        if not os.path.exists(request.program):  # noqa: PTH110  # pathlib would cost each rank its import
-            raise UsageError(f"there is no program {request.program}")
+        check_program(request.program)
         if request.size is not None or request.logs is not None:
             return _run_here(request)
         is_log = _prints_into_log()
@@ -93,7 +93,7 @@ def parse(argv: Sequence[str]) -> Request:
         if option == "--logs":
             logs = value
         elif value.isascii() and value.isdigit():
-            size = int(value)
+            size = int(value[:20])  # Python refuses to convert thousands of digits
         else:
             raise UsageError(f"-n is a number of ranks, not {value!r}")
     if rest and rest[0] == "--":
@@ -108,7 +108,7 @@ def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> i
 
     `is_log`: it prints into a file that loses what a full disk does not take.
     """
-    if not program.endswith(".py") and os.path.isfile(program) and os.access(program, os.X_OK):  # noqa: PTH113
+    if is_executable(program):
         return _replace(program, args)
     sys.argv[:] = [program, *args]
     if not sys.flags.safe_path:
@@ -127,7 +127,7 @@ def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> i
         sys.last_value = error
         # The traceback begins with the program, not with the code that runs it.
         error.__traceback__ = _from_program(error.__traceback__)
-        if isinstance(error, RunEnded | UsageError):
+        if isinstance(error, RunEnded | UsageError | KeyboardInterrupt):
             _end_in_program(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
@@ -218,7 +218,7 @@ def _from_program(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _end_in_program(traceback: TracebackType | None) -> None:
-    """Cut the frames of this package from the end, because the error is about the program's call."""
+    """Cut the frames of this package from the end: the program's call, or Ctrl-C in it, is the cause."""
     last = None
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):

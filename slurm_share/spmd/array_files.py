@@ -24,7 +24,7 @@ from . import host
 from .agreement import agree
 from .comm import COMM_WORLD, Comm
 from .dmat import Dmat, checked_shape
-from .errors import ArrayFileError
+from .errors import ArrayFileError, UsageError
 from .rules.maps import Map
 
 _LONGEST_HEADER = 1 << 20
@@ -54,6 +54,8 @@ def save(path: str | os.PathLike[str], array: Dmat) -> None:
     counts. An older file is replaced once the new one is complete; of a symbolic link, the target is replaced. Raises
     ArrayFileError on all ranks if a rank cannot write; then the older file stays, and the temporary one is removed.
     """
+    if not isinstance(array, Dmat):
+        raise UsageError(f"save writes a distributed array, not {type(array).__name__}; numpy.save writes a plain one")
     comm = array.comm
     dtype, _ = agree(comm, "save", [array])
     goal = _resolved(comm, "write", path)

@@ -38,7 +38,7 @@ def readable_array(given: Any, call: str) -> Flat:
             raise UsageError(
                 f"{call} needs an array or another buffer, not {type(given).__name__}{pair}; {low}() takes any object"
             ) from None
-    array: Flat = given
+    array: Flat = np.asarray(given)  # of a subclass such as memmap the memory counts
     if array.dtype.hasobject:
         raise UsageError(f"{call} cannot send an array of Python objects ({array.dtype}); use {call.lower()}()")
     if not (array.flags.c_contiguous or array.flags.f_contiguous):

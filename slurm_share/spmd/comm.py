@@ -7,6 +7,7 @@ waiting for the receiver. Tags are integers or strings.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import os
 import sys
@@ -134,7 +135,7 @@ class Comm:
 
         Raises ReceiveTimeout after `timeout_s` seconds, RunEnded if no rank is left that could send it.
         """
-        message = self.transport.receive(*self._wanted(source, tag), "recv", timeout_s)
+        message = self.transport.receive(*self._wanted(source, tag), "recv", _seconds(timeout_s))
         envelope = message.envelope
         if status is not None:
             status.take(envelope)
@@ -160,7 +161,7 @@ class Comm:
         ValueError if `array` is not contiguous; ReceiveTimeout and RunEnded as `recv`.
         """
         room = buffers.writable_array(array, "Recv")
-        message = self.transport.receive(*self._wanted(source, tag), "Recv", timeout_s)
+        message = self.transport.receive(*self._wanted(source, tag), "Recv", _seconds(timeout_s))
         try:
             part = buffers.fitting_bytes(room, message.envelope)
         except UsageError:
@@ -324,6 +325,15 @@ def _whole(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
+
+
+def _seconds(timeout_s: Any) -> float | None:
+    try:
+        if timeout_s is None or not math.isnan(timeout_s):
+            return None if timeout_s is None else float(timeout_s)
+    except TypeError:
+        pass
+    raise UsageError(f"timeout_s is a number of seconds or None, not {timeout_s!r}")
 
 
 def _tag(tag: Any) -> Tag:

@@ -86,7 +86,8 @@ def _listen_in_node(name: str) -> socket.socket:
     except OSError as error:
         sock.close()
         raise TransportError(
-            f"the socket of this rank cannot be opened ({error.strerror}): is it running twice?"
+            f"the socket of this rank cannot be opened ({error.strerror}): is it running twice? A process that it "
+            'starts must not use messages; with the method spawn, put the calls under `if __name__ == "__main__":`'
         ) from error
     return sock
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
-from . import names, wire
+from . import memory, names, wire
 from .errors import SpmdError, UsageError
+from .program import check_program
 from .rendezvous import Rendezvous
 from .rules import ends
 from .system import raise_file_limit
@@ -83,19 +84,21 @@ def run_local(
 
 
 def check(program: str | os.PathLike[str], size: int) -> None:
-    """Raise UsageError if there is no such program or too many ranks."""
+    """Raise UsageError for a missing or unreadable program, too many ranks, or a wrong LLSUB_SEND_LIMIT."""
     if not 1 <= size <= names.MOST_RANKS_PER_NODE:
         raise UsageError(f"a machine runs 1 to {names.MOST_RANKS_PER_NODE} ranks, not {size}")
-    if not Path(program).exists():
-        raise UsageError(f"there is no program {os.fspath(program)}")
+    check_program(os.fspath(program))
+    memory.send_limit_bytes(os.environ)
 
 
 class _Output:
     """Pipe with a rank's output, of which only whole lines are passed on, so that lines of ranks do not mix."""
 
-    def __init__(self, pipe: IO[bytes], target: TextIO, prefix: str) -> None:
+    def __init__(self, pipe: IO[bytes], target: TextIO | None, prefix: str) -> None:
+        """`target`: None loses the output."""
         os.set_blocking(pipe.fileno(), False)
-        self.pipe, self._target, self._prefix = pipe, target, prefix
+        self.pipe, self._target, self._prefix = pipe, target, prefix.encode()
+        self._fd = _own(target)
         self._rest = b""
 
     def pump(self) -> bool:
@@ -120,13 +123,17 @@ class _Output:
         self.pipe.close()
 
     def _write(self, lines: Sequence[bytes]) -> None:
-        if lines:
-            text = "".join(f"{self._prefix}{line.decode('utf-8', 'replace')}\n" for line in lines)
-            try:
-                self._target.write(text)
+        if not lines or self._target is None:
+            return
+        data = b"".join(b"%b%b\n" % (self._prefix, line) for line in lines)
+        try:
+            if self._fd == subprocess.PIPE:
+                self._target.write(data.decode("utf-8", "replace"))
                 self._target.flush()
-            except OSError:
-                pass  # the reader is gone, which is no reason to end the ranks
+            while data and self._fd != subprocess.PIPE:
+                data = data[os.write(self._fd, data) :]
+        except (OSError, ValueError):
+            pass  # the reader is gone or the stream is closed, which is no reason to end the ranks
 
 
 class _Run:
@@ -156,7 +163,7 @@ class _Run:
 
     def start(self, args: Sequence[str], logs: Path | None, env: Mapping[str, str], python: str) -> None:
         """Start a process for each rank."""
-        command = [python, "-u", "-m", "slurm_share.spmd", self._program, *args]
+        command = [python, "-u", "-m", "slurm_share.spmd", "--", self._program, *args]
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
         for rank in range(self._size):
@@ -166,7 +173,7 @@ class _Run:
         env[names.ENV_RENDEZVOUS] = self._rendezvous.ready.name
         env[names.ENV_RANK] = env[names.ENV_LOCAL_RANK] = str(rank)
         log: int | IO[bytes]
-        targets: list[tuple[int | IO[bytes], TextIO]]
+        targets: list[tuple[int | IO[bytes], TextIO | None]]
         if rank and logs is not None:
             log = open(logs / f"{Path(self._program).name.removesuffix('.py')}.{rank}.out", "wb")  # noqa: SIM115
             targets = [(log, sys.stdout), (log, sys.stderr)]
@@ -321,8 +328,10 @@ def _memory_kills() -> int:
         return 0
 
 
-def _own(stream: TextIO) -> int:
+def _own(stream: TextIO | None) -> int:
     """Return the file descriptor of a stream of this process; PIPE if it has none, as in a notebook."""
+    if stream is None:  # it was closed before Python started
+        return subprocess.PIPE
     try:
         stream.flush()
         return stream.fileno()

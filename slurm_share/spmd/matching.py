@@ -153,7 +153,7 @@ class Queues:
     def _none_any_more(self, envelope: Envelope) -> CollectiveMismatch:
         """Return the error about a message of a collective call in which this rank is not, and will not be."""
         return CollectiveMismatch(
-            envelope.context & _NUMBER, self._rank, "none any more", envelope.source, str(envelope.tag)
+            envelope.context & _NUMBER, self._rank, "no such call any more", envelope.source, str(envelope.tag)
         )
 
     def _of(self, context: int) -> _Context:

@@ -7,8 +7,11 @@ here first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from .errors import UsageError
+from .names import ENV_SEND_LIMIT
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -17,6 +20,20 @@ def total_bytes() -> int:
     """Return the memory of the node, or the smaller limit of the control groups."""
     limits = [limit for limit, _used in _limits()]
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
+
+
+def send_limit_bytes(environ: Mapping[str, str]) -> int | None:
+    """Return LLSUB_SEND_LIMIT, None if it is not set. Raises UsageError."""
+    text = environ.get(ENV_SEND_LIMIT, "")
+    if not text:
+        return None
+    try:
+        limit = int(text)
+    except ValueError:
+        limit = 0
+    if limit < 1:
+        raise UsageError(f"{ENV_SEND_LIMIT} is a number of bytes, not {text!r}")
+    return limit
 
 
 def available_bytes() -> int:

@@ -154,8 +154,7 @@ class MpiTransport(QueuedTransport):
         self._block = mpi.BYTE.Create_contiguous(BLOCK).Commit()
         self.nodes, local_size, cores = _places(mpi, comm)
         self._spin_s = SPIN_S if local_size <= cores else 0.0
-        limit = int(os.environ.get(ENV_SEND_LIMIT) or 0)
-        self._limit = limit or memory.total_bytes() // MEMORY_PART // local_size
+        self._limit = memory.send_limit_bytes(os.environ) or memory.total_bytes() // MEMORY_PART // local_size
 
     def send(
         self,

@@ -48,6 +48,8 @@ END_GRACE_S = 10.0
 """Seconds between the end of one rank and SIGTERM for the remaining ones."""
 HANDSHAKE_S = 5.0
 """Seconds within which both ends of a new connection must authenticate."""
+REFUSALS_NAMED = 20
+"""Limit of lines about refused connections in the log of a process; other users could fill it."""
 HALF_OPEN = 64
 """Limit of unauthenticated connections; one more closes the oldest."""
 MOST_RANKS = 1024

@@ -24,7 +24,7 @@ from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, Client, Refused, Server
 from .joining import Joined
-from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, VERSION
+from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, REFUSALS_NAMED, VERSION
 from .rules import trees
 from .segments import Pool
 from .system import is_same_user
@@ -57,6 +57,7 @@ class Peers:
         self._handlers: dict[int, Callable[[], None]] = {}
         self._incoming: set[Incoming] = set()
         self._is_many_noted = False
+        self._refusals = 0
         self._half_open: dict[socket.socket, _HalfOpen] = {}
         self._paused: list[socket.socket] = []
         """Listening sockets that do not accept until the next tick."""
@@ -336,7 +337,7 @@ class Peers:
 
     def _accept_in_node(self, sock: socket.socket) -> None:
         if not is_same_user(sock):
-            note(f"rank {self._rank}: a connection of another user was closed")
+            self._note_refusal("a connection of another user was closed")
             sock.close()
             return
         incoming = Incoming(sock, None, self._run, self._deliver, self.to_free.append)
@@ -360,7 +361,7 @@ class Peers:
         except (BlockingIOError, InterruptedError):
             return
         except (Refused, OSError) as error:
-            note(f"rank {self._rank}: {error}")
+            self._note_refusal(str(error))
             self._close_half_open(sock, partial(self._close_socket, sock))
             return
         if server.peer is not None:
@@ -372,6 +373,12 @@ class Peers:
         self._incoming.add(incoming)
         self._note_many()
         self._register(incoming.sock.fileno(), partial(self._read, incoming))
+
+    def _note_refusal(self, text: str) -> None:
+        self._refusals += 1
+        if self._refusals <= REFUSALS_NAMED:
+            more = "; further ones are not named" if self._refusals == REFUSALS_NAMED else ""
+            note(f"rank {self._rank}: {text}{more}")
 
     def _note_many(self) -> None:
         if not self._is_many_noted and len(self.outgoing) + len(self._incoming) > NOTED_CONNECTIONS:

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from . import wire
 from .errors import SpmdError, TransportError
 from .lines import AwakeClock, Connection, Watched
-from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, VERSION
+from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, REFUSALS_NAMED, VERSION
 from .node_links import Center, Uplink
 from .records import changed
 from .rules import ends
@@ -41,8 +41,6 @@ from .rules.run_state import RunState
 from .system import peer_uid, raise_file_limit
 
 _BACKLOG = 4096
-_REFUSALS = 20
-"""Limit of lines about refused connections in the node's log."""
 _RUN_BYTES = 48
 """Limit of a run's name: the room that is left for it in the name of a rank's socket."""
 _PASSES = 100
@@ -348,8 +346,8 @@ class Rendezvous:
 
     def _refused_one(self, text: str) -> None:
         self._refusals += 1
-        if self._refusals <= _REFUSALS:
-            more = "; further ones are not named" if self._refusals == _REFUSALS else ""
+        if self._refusals <= REFUSALS_NAMED:
+            more = "; further ones are not named" if self._refusals == REFUSALS_NAMED else ""
             self._note(text + more)
 
 

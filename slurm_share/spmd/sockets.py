@@ -14,7 +14,7 @@ from .control import Ends
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .joining import Joined
 from .matching import Queues
-from .names import ENV_CHECK, ENV_LOCAL_SIZE, ENV_SEND_LIMIT, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
+from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
 from .queued_transport import QueuedTransport
 from .segments import Segment, SharedWindow
@@ -49,7 +49,7 @@ class SocketTransport(QueuedTransport):
         self._sent = 0
         self._sent_to_self = 0
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
-        self._limit = int(environ.get(ENV_SEND_LIMIT) or memory.total_bytes() // 4 // max(local, 1))
+        self._limit = memory.send_limit_bytes(environ) or memory.total_bytes() // 4 // max(local, 1)
         may_spin = len(os.sched_getaffinity(0)) >= local
         self._waits = Waits(self._lock, self._ends, self._peers, self._counts, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"

@@ -33,6 +33,12 @@ def names(folder: str | Path) -> list[str]:
     return sorted(path.name for path in Path(folder).iterdir())
 
 
+def test_a_plain_array_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not ndarray; numpy\.save writes a plain one"):
+        save(tmp_path / "a.npy", np.ones(3))  # type: ignore[arg-type]
+    assert names(tmp_path) == []
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1), size=st.integers(1, 5), dtype=st.sampled_from(DTYPES), order=st.sampled_from("CF")

@@ -219,6 +219,28 @@ def test_a_receive_ends_after_its_time() -> None:
     run(1, program)
 
 
+@pytest.mark.parametrize("timeout_s", [float("nan"), "soon", [1]])
+def test_a_time_that_is_no_number_is_refused(timeout_s: Any) -> None:
+    def program(comm: Comm) -> None:
+        for call in (comm.recv, lambda **time: comm.Recv(np.zeros(1), **time)):
+            with pytest.raises(UsageError, match="timeout_s is a number of seconds or None, not"):
+                call(timeout_s=timeout_s)
+
+    run(1, program)
+
+
+@pytest.mark.parametrize("kind", [np.memmap, np.matrix, np.recarray])
+def test_upper_case_calls_take_subclasses_of_arrays(kind: type[np.ndarray]) -> None:
+    def program(comm: Comm) -> None:
+        given, room = (np.zeros((1, 2), "i4,f4" if kind is np.recarray else "i4").view(kind) for _ in range(2))
+        given.view("i4")[...] = 7
+        comm.Send(given, 0)
+        comm.Recv(room, 0)
+        assert (np.asarray(room) == np.asarray(given)).all()
+
+    run(1, program)
+
+
 def test_an_undecodable_file_name_can_be_a_tag() -> None:
     def program(comm: Comm) -> None:
         comm.send("content", 0, os.fsdecode(b"caf\xe9"))

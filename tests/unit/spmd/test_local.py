@@ -195,6 +195,9 @@ def test_the_cores_are_shared_where_the_user_does_not_say_how(program, monkeypat
         (("-n", "-1", "prog.py"), "'-1'"),
         (("-n", "0", "{}"), "1 to 256 ranks, not 0"),
         (("-n257", "{}"), "1 to 256 ranks, not 257"),
+        (("-n", "9" * 5000, "{}"), "1 to 256 ranks"),
+        (("-n2", "."), ". is a folder without __main__.py"),
+        (("/",), "/ is a folder without __main__.py"),
         (("-x", "prog.py"), "no option -x"),
         (("-n2", "/nowhere/prog.py"), "no program /nowhere/prog.py"),
         (("/nowhere/prog.py",), "no program /nowhere/prog.py"),
@@ -208,11 +211,33 @@ def test_a_wrong_command_is_refused_in_one_sentence(program, arguments, why):
     assert len(said.stderr.splitlines()) == 1
 
 
-def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch):
-    monkeypatch.setenv(names.ENV_START_S, "soon")
+def test_a_program_that_cannot_be_read_is_refused(program, monkeypatch):
+    path = program("pass")
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.R_OK)  # root may read every file
+    with pytest.raises(UsageError, match=r"prog\.py cannot be read: Permission denied"):
+        run_local(path, 1)
+
+
+def test_a_program_whose_name_begins_with_a_dash_runs(program):
+    path = Path(program("print(rank, sys.argv)", name="-prog.py"))
+    said = run("-n", "2", "--", "-prog.py", "-x", cwd=path.parent)
+    assert sorted(said.stdout.splitlines()) == ["0 ['-prog.py', '-x']", "[1] 1 ['-prog.py', '-x']"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "unit"),
+    [
+        (names.ENV_START_S, "soon", "seconds"),
+        (names.ENV_START_S, "nan", "seconds"),
+        (names.ENV_SEND_LIMIT, "much", "bytes"),
+        (names.ENV_SEND_LIMIT, "-5", "bytes"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch, name, value, unit):
+    monkeypatch.setenv(name, value)
     said = run("-n", "2", program("print('ran')"))
     assert (said.returncode, said.stdout) == (2, "")
-    assert "LLSUB_START_S is a number of seconds, not 'soon'" in said.stderr
+    assert said.stderr == f"slurm_share.spmd: {name} is a number of {unit}, not {value!r}\n"
 
 
 def test_help_names_every_option():
@@ -278,6 +303,37 @@ def test_a_caller_without_real_output_gets_what_rank_0_prints(program, capsys):
 
 
 # Ends
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_without_output_runs_all_ranks(program, tmp_path, closed):
+    path = program(f"print(rank); print(rank, file=sys.stderr); open({str(tmp_path)!r} + f'/ran.{{rank}}', 'x')")
+    said = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *COMMAND, "-n", "3", path], timeout=PATIENCE_S)
+    assert said.returncode == 0
+    assert len(list(tmp_path.glob("ran.*"))) == 3
+
+
+def test_output_that_is_not_read_to_its_end_is_no_error(program):
+    path = program("[print('line', i) for i in range(20000)] if rank else None")
+    said = subprocess.run(
+        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *COMMAND, "-n", "2", path],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (0, "[1] line 0\n", "")
+
+
+def test_output_is_passed_on_as_its_bytes(program):
+    path = program("os.write(1, b'\\xff \\xc3\\xbc\\n')")
+    said = subprocess.run(
+        [*COMMAND, "-n", "2", path],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=PATIENCE_S,
+    )
+    assert (said.returncode, said.stderr) == (0, b"")
+    assert sorted(said.stdout.splitlines()) == [b"[1] \xff \xc3\xbc", b"\xff \xc3\xbc"]
 
 
 def test_a_rank_that_fails_ends_the_run_with_a_sentence(program):
@@ -468,6 +524,8 @@ SLEEP = """
 def test_ctrl_c_ends_all_ranks(program):
     path = program(
         """
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
         if rank == 0:
             time.sleep(1)
     """
@@ -479,6 +537,7 @@ def test_ctrl_c_ends_all_ranks(program):
     out, error = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert error.count("KeyboardInterrupt") >= 2
+    assert "slurm_share/spmd" not in error  # tracebacks end in the program
     assert "cleaned" in out
 
 

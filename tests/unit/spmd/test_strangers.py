@@ -159,6 +159,24 @@ def test_another_user_of_the_node_is_closed(tmp_path: Path) -> None:
         assert run.results() == [40, 40]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_another_user_cannot_fill_the_log_of_a_rank(capfd: pytest.CaptureFixture[str]) -> None:
+    with started(None) as run:
+        program = f"for _ in range(50):\n    exec({AS_NOBODY!r})"
+        subprocess.run(
+            ["/usr/bin/python3", "-c", program, f"{run.name}/r0", hello(1).hex()],
+            user=65534,
+            group=65534,
+            cwd="/",
+            check=True,
+        )
+        assert run.results() == [40, 40]
+    said = capfd.readouterr().err.splitlines()
+    closed = [line for line in said if "a connection of another user was closed" in line]
+    assert len(closed) == 20
+    assert closed[-1].endswith("; further ones are not named")
+
+
 @pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> None:
     with Run(2, "serve", 40, 4.0, per_node=per_node) as run:

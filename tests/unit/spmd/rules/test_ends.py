@@ -226,7 +226,7 @@ def test_a_lost_node_whose_ranks_have_ended_is_no_reason():
 )
 def test_a_rank_that_ends_after_another_call_than_its_peer_ends_the_run(code: int, why: str) -> None:
     run = state()
-    told = wire.Mismatch(3, (0, "none any more"), (1, "bcast(root=1)"))
+    told = wire.Mismatch(3, (0, "no such call any more"), (1, "bcast(root=1)"))
     run.hear(0, told, 1.0)
     run.hear(0, wire.Bye(0, 1, 1), 1.0)
     assert run.take() == []
