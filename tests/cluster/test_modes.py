@@ -344,7 +344,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
             ["n2", "observe", "0", "0", "0"],
             ["n3", "on", "1", "2", "1"],
         ]
-        assert "another mode than ctl's: observe on n2; the lesser one counts there" in done.stdout
+        assert "mode observe on n2, unlike ctl; the more restrictive of the two counts there" in done.stdout
         cluster.exec("n1", ["kill", "-9", str(remote["n1"])])
         done = cluster.exec("ctl", ["slurm-share", "status", "--cluster", "--json"])
         assert done.returncode == 1
