@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     """A folder is refused, too."""
     with pytest.raises(ConfigError, match="no such file"):
         read_conf(tmp_path / "slurm.conf")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         read_conf(tmp_path)
 
 
