@@ -625,8 +625,8 @@ local function problem_of_verdict(job, old, uid)
         if not text then return problem end
         job[field] = text
       elseif now ~= was and not may_administer(uid) then
-        return "slurm-share: " .. shown(now, 60) .. " in " .. field .. " is for your administrators to say; omit it, and"
-          .. " the job keeps " .. (was and shown(was, 60) or "none")
+        return "slurm-share: only administrators may set " .. shown(now, 60) .. " in " .. field .. "; omit it, and the job"
+          .. " keeps " .. (was and shown(was, 60) or "none")
       elseif now ~= was and not is_pending(old) and of_all_runs(now) ~= of_all_runs(was) then
         return "slurm-share: the job runs and keeps what it was given; " .. shown(now, 60) .. " can be set while a job is"
           .. " pending"

@@ -1,6 +1,6 @@
 """The helper: a process with the hooks' code loaded, which forks a process for each hook that front.c requests.
 
-Starting Python and loading the hooks' code copies most of a hook's time. The helper does both once. It runs as root,
+Starting Python and loading the hooks' code takes most of a hook's time. The helper does both once. It runs as root,
 once on a node, and has one thread. It does not read the ledger, the driver or jobs: a forked process begins as a new
 program would, with the environment and the files of the hook that slurmd started. The helper ends if a file of
 its code, Python or the site's configuration changes, if its socket is removed, and after IDLE_S without a hook. The
@@ -78,7 +78,7 @@ FileStamp = tuple[int, int, int, int, int]
 def read_stamp(path: str) -> FileStamp | None:
     """Return the values of stat(2) that change if a file is replaced or written; None: there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  (pathlib copies longer than the call)
+        found = os.stat(path)  # noqa: PTH116  (pathlib takes longer than the call)
     except OSError:
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -85,8 +85,8 @@ examples
   llload -g --replay day.jsonl.gz --at 14:30
 
 exit codes
-  0 done, 1 Slurm or all nodes did not answer, or the recording failed, 2 invalid
-  request.
+  0 done, 1 Slurm or all nodes did not answer, or the recording failed,
+  2 invalid request.
 """
 
 

@@ -36,9 +36,9 @@ def lines_of(run: Run, found: DryRun) -> Iterator[str]:
     elif not found.gpus:
         yield f"first placements: not known before the run, {found.why_no_gpus}"
     if found.preview.whole:
-        wishes = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
-        more = len(found.preview.whole) - len(wishes)
-        yield f"not packed: {', '.join(wishes)}{f' and {more} more tasks' if more > 0 else ''}: they get whole GPUs"
+        not_packed = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
+        more = len(found.preview.whole) - len(not_packed)
+        yield f"not packed: {', '.join(not_packed)}{f' and {more} more tasks' if more > 0 else ''}: they get whole GPUs"
     for task, why in found.preview.given_up[:TASKS_SHOWN]:
         yield f"cannot run: task {task}: {why}"
     if len(found.preview.given_up) > TASKS_SHOWN:

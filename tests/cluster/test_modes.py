@@ -124,11 +124,11 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
     job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--hold", "--extra=slurm-share=off;hers")
     try:
         assert extra(cluster, job) == "hers;slurm-share=on"
-        assert "is for your administrators to say" in update("alice", "extra=slurm-share=off")
+        assert "only administrators may set" in update("alice", "extra=slurm-share=off")
         assert update("alice", "extra=new") == ""
         assert extra(cluster, job) == "new;slurm-share=on"
         assert update("alice", "timelimit=3", "comment=mine") == ""
-        assert "is for your administrators to say" in update("alice", "comment=slurm-share=off")
+        assert "only administrators may set" in update("alice", "comment=slurm-share=off")
         as_slurm = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"]
         done = cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"])
         assert done.returncode == 0, done.stderr
