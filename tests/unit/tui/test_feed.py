@@ -185,8 +185,8 @@ for line in sys.stdin:
     app.forget()
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
     every, details, recorded = json.loads(said)
-    assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert recorded == {"type": "AskRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
+    assert (every, details) == ({"type": "SetInterval", "seconds": 2.0}, {"type": "ShowDetails", "wanted": True})
+    assert recorded == {"type": "ReadRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
