@@ -78,7 +78,7 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 		return ESPANK_SUCCESS;
 	read_arguments(ac, av);
 	if (context == S_CTX_ALLOCATOR)
-		ss_submit_forget_outer_job();
+		ss_submit_unset_outer_job();
 	if (context == S_CTX_LOCAL)
 		ss_inside_begin();
 	if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
@@ -93,7 +93,7 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	(void)ac;
 	(void)av;
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
-		ss_submit_hand_over(sp, asked());
+		ss_submit_pass_request(sp, asked());
 	if (context == S_CTX_LOCAL) {
 		ss_srun_wait_begin(asked(), plugin.state_root);
 		ss_inside_check(asked());

@@ -12,10 +12,10 @@
  * A process between slurmstepd and the script could exit with another code, but signals, limits and accounting of every job would
  * apply to it. So report the job as ended a moment before slurmstepd does, as salloc reports its own job: slurmctld keeps the
  * first result (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's guide forbids Slurm
- * commands in Prolog and Epilog, for which slurmctld may be waiting; here it does not wait, and slurmstepd's own report follows in
- * the same way. */
+ * commands in Prolog and Epilog because slurmctld may wait for those. It does not wait for this code, and slurmstepd sends its own
+ * report in the same way afterwards. */
 
-/* Up to 25.05 a job is named by its number; later by a step id. */
+/* slurm_complete_job() takes a job id up to Slurm 25.05, and a step id in later releases. */
 __attribute__((unused))
 static int complete_number(int (*complete)(uint32_t, uint32_t), uint32_t job)
 {
@@ -35,8 +35,8 @@ static int complete_identity(int (*complete)(slurm_step_id_t *, uint32_t), uint3
 		int (*)(uint32_t, uint32_t): complete_number,                 \
 		int (*)(slurm_step_id_t *, uint32_t): complete_identity)(slurm_complete_job, job)
 
-/* The first error number of slurmctld; smaller ones are errors of the connection. */
-enum { FIRST_ANSWER = ESLURM_INVALID_PARTITION_NAME };
+/* Errors of slurmctld begin at this number; smaller ones are errors of the connection. */
+enum { FIRST_CONTROLLER_ERROR = ESLURM_INVALID_PARTITION_NAME };
 
 void ss_job_result_refused(uint32_t job)
 {
@@ -44,9 +44,9 @@ void ss_job_result_refused(uint32_t job)
 	for (int tries = 0; tries < 6; tries++) {
 		if (COMPLETE(job) == SLURM_SUCCESS)
 			return;
-		if (errno >= FIRST_ANSWER)
+		if (errno >= FIRST_CONTROLLER_ERROR)
 			break;
 		(void)sleep(5);
 	}
-	slurm_error("slurm-share: job %u had a task that was refused, and slurmctld was not told: %s", job, slurm_strerror(errno));
+	slurm_error("slurm-share: job %u had a task that was refused, but slurmctld could not be told: %s", job, slurm_strerror(errno));
 }

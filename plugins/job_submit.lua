@@ -206,7 +206,7 @@ local function problem_of_part(job, n, text, shards_per_gpu)
   -- Slurm would say "Invalid generic resource (gres) specification": the job has shards, and no gres/gpu
   local by_gpu = job.cpus_per_tres and { "--cpus-per-gpu", "say -c, CPUs for the task", " -c2" }
     or job.mem_per_tres and { "--mem-per-gpu", "say --mem", " --mem=8G" }
-    or job.tres_freq and { "--gpu-freq", "leave it away: the others on the GPU have the same clock", "" }
+    or job.tres_freq and { "--gpu-freq", "omit it: the others on the GPU have the same clock", "" }
   if by_gpu then
     return "slurm-share: " .. this .. ", and " .. by_gpu[1] .. " speaks of whole ones; " .. by_gpu[2] .. ", for example sbatch"
       .. " --share-gpu=" .. text .. " --gres=gpu:1 -n1" .. by_gpu[3] .. " job.sh"
@@ -238,7 +238,7 @@ local function problem_of(job, n, text, shards_per_gpu)
   end
   if job.ntasks_per_tres ~= nil and job.ntasks_per_tres ~= slurm.NO_VAL16 then
     return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
-      .. " leave it away, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
+      .. " omit it, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
   end
   local of_a_task = gpus_in(job.tres_per_task)
   if of_a_task and of_a_task > 1 then
@@ -625,8 +625,8 @@ local function problem_of_verdict(job, old, uid)
         if not text then return problem end
         job[field] = text
       elseif now ~= was and not may_administer(uid) then
-        return "slurm-share: " .. shown(now, 60) .. " in " .. field .. " is for your administrators to say; leave it away, and"
-          .. " the job keeps " .. (was and shown(was, 60) or "none")
+        return "slurm-share: only administrators may set " .. shown(now, 60) .. " in " .. field .. "; omit it, and the job"
+          .. " keeps " .. (was and shown(was, 60) or "none")
       elseif now ~= was and not is_pending(old) and of_all_runs(now) ~= of_all_runs(was) then
         return "slurm-share: the job runs and keeps what it was given; " .. shown(now, 60) .. " can be set while a job is"
           .. " pending"

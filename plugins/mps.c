@@ -48,7 +48,7 @@ static int check_holder(pid_t holder, uint32_t uid, char *why, size_t size)
 	name[strcspn(name, "\n")] = '\0';
 	if (strcmp(name, DAEMON_NAME) != 0)
 		return ss_fail(why, size, "its lock is held by process %d (%s), which is not the daemon", (int)holder, name);
-	if (found.st_uid != uid && found.st_uid != 0) /* 0: a daemon that its user cannot trace belongs to root in /proc */
+	if (found.st_uid != uid && found.st_uid != 0) /* /proc shows root as owner of a process that its user cannot trace */
 		return ss_fail(why, size, "its lock is held by a daemon of user id %u", found.st_uid);
 	return 0;
 }

@@ -22,7 +22,7 @@ static const char *skip_blanks(const char *at)
 	return at + strspn(at, " \t");
 }
 
-/* Copy a part of a key, or a string in quotes, and return the text after it; NULL for anything else. */
+/* Copy a part of a key or a quoted string, and return the text after it. Return NULL if there is neither. */
 static const char *read_token(const char *at, char token[PART_SIZE])
 {
 	static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -68,7 +68,7 @@ static enum ss_mode mode_of(const char *token)
 	return strcmp(token, "off") == 0 ? SS_MODE_OFF : SS_MODE_UNKNOWN;
 }
 
-/* Parse [table]; return false, with no parts, for one that cannot be parsed, or [[array]]. */
+/* Parse a line [table]. Return false for [[array]] and for a line that cannot be parsed. */
 static bool read_table(const char *line, struct key *table)
 {
 	table->parts = 0;
@@ -113,7 +113,7 @@ enum ss_mode ss_site_mode_parse(const char *text, const char *partition)
 {
 	struct modes modes = { .site = SS_MODE_OBSERVE };
 	struct key table = { 0 };
-	bool is_known = true;
+	bool is_parsed = true;
 	char line[1024];
 
 	while (*text != '\0') {
@@ -124,8 +124,8 @@ enum ss_mode ss_site_mode_parse(const char *text, const char *partition)
 		text += length + (text[length] == '\n');
 		const char *at = skip_blanks(line);
 		if (*at == '[')
-			is_known = read_table(at, &table);
-		else if (is_known)
+			is_parsed = read_table(at, &table);
+		else if (is_parsed)
 			read_line(at, &table, partition, &modes);
 	}
 	if (modes.is_switched_off)

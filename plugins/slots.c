@@ -110,8 +110,8 @@ size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_
 	return length > 0 && length < SS_HOLDING_SIZE ? (size_t)length : 0;
 }
 
-/* Parse the label, a number and `end` at `*at`, and advance `*at`. */
-static int take(const char **at, const char *label, char end, uint64_t *number)
+/* Parse a label, a number and the character `end` at `*at`, and advance `*at` behind them. */
+static int parse_field(const char **at, const char *label, char end, uint64_t *number)
 {
 	size_t length = strlen(label), digits;
 	uint64_t value = 0;
@@ -138,9 +138,9 @@ int ss_holding_parse(const char *text, size_t length, struct ss_holding *holding
 		return -1;
 	memcpy(copy, text, length);
 	copy[length] = '\0';
-	if (take(&at, "step ", ' ', &step) != 0 || take(&at, "holder ", ' ', &holder) != 0 ||
-	    take(&at, "", ' ', &holding->holder.start) != 0 || take(&at, "task ", ' ', &task) != 0 ||
-	    take(&at, "", '\n', &holding->task.start) != 0 || at != copy + length)
+	if (parse_field(&at, "step ", ' ', &step) != 0 || parse_field(&at, "holder ", ' ', &holder) != 0 ||
+	    parse_field(&at, "", ' ', &holding->holder.start) != 0 || parse_field(&at, "task ", ' ', &task) != 0 ||
+	    parse_field(&at, "", '\n', &holding->task.start) != 0 || at != copy + length)
 		return -1;
 	if (step > UINT32_MAX || holder > INT32_MAX || task > INT32_MAX)
 		return -1;

@@ -59,7 +59,7 @@ static void refuse(void)
 	char why[128];
 
 	if (now.is_immediate)
-		(void)snprintf(why, sizeof why, "--immediate does not wait%s for more; leave it away",
+		(void)snprintf(why, sizeof why, "--immediate does not wait%s for more; omit it",
 			       now.limit_ms > 0 ? " longer" : "");
 	else
 		(void)snprintf(why, sizeof why, "--" SS_OPTION_SLOT_WAIT "=%s is over; wait longer", now.limit_said);

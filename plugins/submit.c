@@ -11,7 +11,7 @@
 extern char **environ;
 
 /* Unset every variable whose name begins with `prefix`. */
-static void forget_prefix(const char *prefix)
+static void unset_prefix(const char *prefix)
 {
 	size_t length = strlen(prefix);
 	char name[256];
@@ -28,7 +28,7 @@ static void forget_prefix(const char *prefix)
 	}
 }
 
-void ss_submit_forget_outer_job(void)
+void ss_submit_unset_outer_job(void)
 {
 	if (getenv("SLURM_JOB_ID") == NULL)
 		return;
@@ -40,17 +40,17 @@ void ss_submit_forget_outer_job(void)
 		return;
 	for (const char *const *name = ss_batch_variables; *name != NULL; name++)
 		(void)unsetenv(*name);
-	/* a task's MPS daemon ends with its job: a program of another job with its variables would silently run without MPS */
+	/* The MPS daemon of a task ends with its job. A program of the new job that had its variables would run without MPS. */
 	if (getenv(SS_ENV_SLOT) != NULL)
-		forget_prefix("CUDA_MPS_");
-	forget_prefix("SLURM_SHARE_");
+		unset_prefix("CUDA_MPS_");
+	unset_prefix("SLURM_SHARE_");
 }
 
-/* Return whether the value is the job's own, which srun repeats: spank_process_env_options() reads it from this variable. */
+/* Return whether the value is the job's own. srun gets it a second time, as spank_process_env_options() reads this variable. */
 static bool is_inherited(const char *text)
 {
-	const char *of_the_job = getenv(SS_OPTION_INHERITED);
-	return of_the_job != NULL && strcmp(of_the_job, text) == 0;
+	const char *job_value = getenv(SS_OPTION_INHERITED);
+	return job_value != NULL && strcmp(job_value, text) == 0;
 }
 
 int ss_submit_option(const char *text, struct ss_request *request)
@@ -64,16 +64,16 @@ int ss_submit_option(const char *text, struct ss_request *request)
 	}
 	if (spank_context() == S_CTX_LOCAL && job != NULL && !request->off && !is_inherited(text)) {
 		slurm_error("slurm-share: srun --" SS_OPTION "=%s cannot change job %s: the share is fixed when the job is submitted; "
-			    "give it to sbatch or salloc, and leave it away here (--" SS_OPTION "=" SS_OPTION_OFF
+			    "give it to sbatch or salloc, and omit it here (--" SS_OPTION "=" SS_OPTION_OFF
 			    " runs this step without a slot)", text, job);
 		return -1;
 	}
 	return 0;
 }
 
-/* Find the share of the job that this srun is in. Without PrologFlags=Alloc a node's Prolog runs with the job's first step there,
- * and gets the variables of that srun, not of sbatch or salloc. So pass on the job's share in a step without a slot, too. */
-static bool find_jobs_own(struct ss_request *request)
+/* Find the request of the job that this srun is in. Without PrologFlags=Alloc a node's Prolog runs with the job's first step there
+ * and gets the variables of that srun, not those of sbatch or salloc. So a step without a slot must pass the job's request, too. */
+static bool find_job_request(struct ss_request *request)
 {
 	char sentence[SS_SENTENCE_SIZE];
 	const char *text = getenv(SS_OPTION_INHERITED); /* in salloc's shell on the login host */
@@ -83,12 +83,12 @@ static bool find_jobs_own(struct ss_request *request)
 	return text != NULL && ss_request_parse(text, request, sentence, sizeof sentence) == 0 && !request->off;
 }
 
-void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
+void ss_submit_pass_request(spank_t sp, const struct ss_request *request)
 {
 	char canonical[SS_CANONICAL_SIZE];
 	struct ss_request own;
 
-	if (spank_context() == S_CTX_LOCAL && ss_inside_job() != 0 && (request == NULL || request->off) && find_jobs_own(&own))
+	if (spank_context() == S_CTX_LOCAL && ss_inside_job() != 0 && (request == NULL || request->off) && find_job_request(&own))
 		request = &own;
 	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
 		/* sbatch copies SLURM_SPANK_* from its environment into the new job (init_spank_env in sbatch's opt.c) */
@@ -98,7 +98,7 @@ void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
 			(void)spank_job_control_unsetenv(sp, SS_OPTION_VARIABLE);
 		return;
 	}
-	/* srun requests its own allocation: tell job_submit.lua, which checks its other options */
+	/* this srun requests an allocation of its own: tell job_submit.lua so, because it then checks the other options of srun */
 	if (spank_context() == S_CTX_LOCAL && getenv("SLURM_JOB_ID") == NULL)
 		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_DIRECT, "1", 1);
 	else

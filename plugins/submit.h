@@ -8,13 +8,13 @@
 #include "options.h"
 
 /* Remove the variables of the outer job in an sbatch or salloc inside a share. Call it before they read the environment. */
-void ss_submit_forget_outer_job(void);
+void ss_submit_unset_outer_job(void);
 
 /* The option callback in sbatch, salloc and srun. Return 0, or print an error and return -1, after which the command ends. */
 int ss_submit_option(const char *text, struct ss_request *request);
 
 /* Pass the request to Prolog, Epilog and job_submit.lua, as SPANK_SHARE_GPU. If it is NULL or off, remove that variable; but in a
  * job that shares, srun passes the job's own request. */
-void ss_submit_hand_over(spank_t sp, const struct ss_request *request);
+void ss_submit_pass_request(spank_t sp, const struct ss_request *request);
 
 #endif

@@ -13,7 +13,7 @@ from slurm_share.share import hook
 
 def main() -> int:
     """Run the Epilog of a job. A job without a folder of ours costs one file check."""
-    hook.set_out()
+    hook.set_up()
     job = os.environ.get("SLURM_JOB_ID", "none")
     if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):
         return hook.run("epilog", work)

@@ -1,13 +1,13 @@
-"""The helper: a process with the hooks' code loaded, which forks for each hook that front.c requests.
+"""The helper: a process with the hooks' code loaded, which forks a process for each hook that front.c requests.
 
-Starting Python and loading the hooks' code takes most of a hook's time. The helper does both once. It belongs to root,
-runs once on a node, and has one thread. It reads no ledger, asks no driver and knows no job: a forked process begins as
-a new program would, with the environment and the files of the hook that slurmd started. The helper ends if a file of
-its code, Python or the site's configuration changes, if its socket is removed, and after a while without a hook. The
+Starting Python and loading the hooks' code takes most of a hook's time. The helper does both once. It runs as root,
+once on a node, and has one thread. It does not read the ledger, the driver or jobs: a forked process begins as a new
+program would, with the environment and the files of the hook that slurmd started. The helper ends if a file of
+its code, Python or the site's configuration changes, if its socket is removed, and after IDLE_S without a hook. The
 next hook starts another one (helper_start.py). In any unusual situation it rejects the hook, which then starts as a
 program: nothing depends on the helper.
 
-The front connects to a socket of root's; front.c and names.py document the protocol.
+The front connects to a socket that belongs to root; front.c and names.py document the protocol.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNPACKING, UNPACKING_S = "/run/slurm-share.unpacking", 60.0
 """The file that marks an upgrade in progress, and its greatest age, as in packaging/share/hook.in."""
 NAMESPACES = ("mnt", "pid", "user", "net", "ipc", "uts", "cgroup")
 RIGHTS = (b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb", b"NoNewPrivs", b"Seccomp")
-"""The lines of /proc/PID/status (proc_pid_status(5)) that describe the rights of a process of root's."""
+"""The lines of /proc/PID/status (proc_pid_status(5)) that describe the rights of a process of root."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
@@ -76,7 +76,7 @@ FileStamp = tuple[int, int, int, int, int]
 
 
 def read_stamp(path: str) -> FileStamp | None:
-    """Return the values that change if a file is replaced or written; None: there is no file."""
+    """Return the values of stat(2) that change if a file is replaced or written; None: there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116  (pathlib takes longer than the call)
     except OSError:
@@ -91,17 +91,17 @@ def read_code() -> dict[str, FileStamp | None]:
 
 
 def is_unpacking() -> bool:
-    """Return whether an upgrade is replacing our files. An older mark is of an upgrade that was killed."""
+    """Return whether an upgrade is replacing our files. A mark older than UNPACKING_S is left from a killed upgrade."""
     try:
         return abs(time.time() - os.stat(UNPACKING).st_mtime) < UNPACKING_S  # noqa: PTH116
     except OSError:
         return False
 
 
-def read_place(pid: int | str) -> tuple[object, ...] | None:
+def read_confinement(pid: int | str) -> tuple[object, ...] | None:
     """Return the namespaces, the root folder and the rights of a process; None: it has ended.
 
-    The hooks of a slurmd in a container, or in a unit with fewer capabilities, must not have more rights than it.
+    A slurmd may run in a container or with fewer capabilities. Its hooks must not have more rights than it has.
     """
     try:
         root = os.stat(f"/proc/{pid}/root")  # noqa: PTH116
@@ -155,16 +155,16 @@ class Helper:
 
     def __init__(self, listener: socket.socket, code: dict[str, FileStamp | None]) -> None:
         self._listener: socket.socket | None = listener
-        self._name = helper_start.place(names.HELPER_SOCKET)
+        self._name = helper_start.path_of(names.HELPER_SOCKET)
         self._socket = self._read_socket_inode()
         self._code = code
-        self._place = read_place("self")
+        self._confinement = read_confinement("self")
         self._pid = os.getpid()
         self._prctl = ctypes.CDLL(None).prctl
         self._requests: dict[int, _Request] = {}
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
-        self._last = time.monotonic()
+        self._last_hook = time.monotonic()
         self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._woken, select.POLLIN)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -180,7 +180,7 @@ class Helper:
                 if fd == self._woken:
                     self._reap()
                 elif fd in self._requests:
-                    self._hear(self._requests[fd])
+                    self._on_event(self._requests[fd])
                 elif self._listener is not None and fd == self._listener.fileno():
                     self._accept(self._listener)
             now = time.monotonic()
@@ -188,11 +188,11 @@ class Helper:
                 self._drop(one)
             if now - checked >= CHECK_S and self._listener is not None:
                 checked = now
-                is_idle = not self._requests and now - self._last >= IDLE_S
-                if is_idle or self._read_socket_inode() != self._socket or not self._is_fit():
+                is_idle = not self._requests and now - self._last_hook >= IDLE_S
+                if is_idle or self._read_socket_inode() != self._socket or not self._is_current():
                     self._close()
 
-    def _is_fit(self) -> bool:
+    def _is_current(self) -> bool:
         return not is_unpacking() and all(read_stamp(file) == before for file, before in self._code.items())
 
     def _read_socket_inode(self) -> tuple[int, int] | None:
@@ -209,8 +209,8 @@ class Helper:
                 os.unlink(self._name)  # noqa: PTH108
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept all waiting connections, since each front waits only for a second."""
-        is_fit = self._is_fit()
+        """Accept all waiting connections, because a front waits for one second only."""
+        is_current = self._is_current()
         while True:
             try:
                 connection, _ = listener.accept()
@@ -220,22 +220,22 @@ class Helper:
                 continue
             except OSError:
                 break  # no descriptor or memory is available until a hook has ended
-            if is_fit and self._takes(connection):
-                self._last = time.monotonic()
+            if is_current and self._accept_hook(connection):
+                self._last_hook = time.monotonic()
                 self._requests[connection.fileno()] = _Request(connection)
                 self._poll.register(connection, select.POLLIN | select.POLLRDHUP)
             else:
                 connection.close()
-        if not is_fit:
+        if not is_current:
             self._close()
 
-    def _takes(self, connection: socket.socket) -> bool:
-        """Return whether the helper accepts the hook of this front; if so, tell the front."""
+    def _accept_hook(self, connection: socket.socket) -> bool:
+        """Check the process of a front and tell it that the helper accepts its hook. Return False if it does not."""
         connection.setblocking(False)
         pid, uid = peer(connection)
-        if uid != 0 or pid <= 0 or self._place is None or read_place(pid) != self._place:
+        if uid != 0 or pid <= 0 or self._confinement is None or read_confinement(pid) != self._confinement:
             return False
-        # A hook inside a job's step (RunInJob) recognizes that by its ancestors; those of the helper are different.
+        # A hook inside a job's step (RunInJob) finds the step by its ancestors, and a child of the helper has others.
         if len(self._requests) >= MOST_HOOKS or processes.read_runs_in_job(pid=pid):
             return False
         try:
@@ -243,9 +243,9 @@ class Helper:
         except OSError:
             return False
 
-    def _hear(self, one: _Request) -> None:
+    def _on_event(self, one: _Request) -> None:
         if one.pid:
-            # The front sends nothing after its request, so slurmd has ended it. End its hook as well.
+            # A front sends nothing after its request: slurmd has ended it. End its hook as well.
             self._poll.unregister(one.connection)
             _kill_group(one.pid)
         elif not one.receive():
@@ -260,7 +260,7 @@ class Helper:
             self._drop(one)
             return
         if one.pid == 0:
-            self._be_hook(one)
+            self._run_as_hook(one)
         one.data = bytearray()
         # From now on the hook's process reads what the front sends.
         self._poll.modify(one.connection, select.POLLRDHUP)
@@ -271,7 +271,7 @@ class Helper:
         try:
             self._poll.unregister(one.connection)
         except KeyError:
-            pass  # it was unregistered when the front closed the connection
+            pass  # `_on_event` unregistered it when the front closed the connection
         one.connection.close()
 
     def _reap(self) -> None:
@@ -284,24 +284,24 @@ class Helper:
             if pid == 0:
                 return
             for one in [one for one in self._requests.values() if one.pid == pid]:
-                # The process has sent its exit code. If it was killed before, the front runs the hook again.
+                # The process has sent its exit code, or it was killed earlier and the front runs the hook again.
                 self._drop(one)
 
-    def _be_hook(self, one: _Request) -> NoReturn:
+    def _run_as_hook(self, one: _Request) -> NoReturn:
         """Run the hook in the forked process, as if slurmd had started it."""
         try:
             os.setsid()
             self._prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != self._pid:
-                os._exit(1)  # the helper was killed, which its front has noticed
+                os._exit(1)  # the helper was killed; the front notices that by itself
             self._prctl(_PR_SET_NAME, f"slurm-share-{one.hook}".encode()[:15], 0, 0, 0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             answer = one.connection.fileno()
             close_all_but(answer)
             front, *_ = peer(one.connection)
-            take_files(one.connection)
-            take_limits(front)
+            receive_files(one.connection)
+            copy_limits(front)
             set_environment(bytes(one.data))
             time.tzset()
 
@@ -325,7 +325,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def take_files(connection: socket.socket) -> None:
+def receive_files(connection: socket.socket) -> None:
     """Request the hook's three standard files from the front and install them in this process.
 
     Raises OSError if the front has given up and runs the hook itself.
@@ -335,38 +335,38 @@ def take_files(connection: socket.socket) -> None:
     _, files, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
     if len(files) != 3:
         raise ConnectionError("the front has ended")
-    for place, fd in enumerate(files):
-        os.dup2(fd, place)
+    for number, fd in enumerate(files):
+        os.dup2(fd, number)
         os.close(fd)
 
 
-def take_limits(pid: int) -> None:
+def copy_limits(pid: int) -> None:
     """Copy the resource limits, CPUs, nice value and OOM score of the front, which are slurmd's, to this process.
 
-    The helper may have those of an earlier slurmd, and an MPS daemon that a hook starts inherits them. A value that
-    cannot be set stays as it is.
+    The helper's own values may come from an earlier slurmd, and an MPS daemon that a hook starts inherits them. A
+    value that cannot be set is left unchanged.
     """
 
-    def take_limit(limit: int) -> None:
+    def copy_limit(limit: int) -> None:
         resource.setrlimit(limit, resource.prlimit(pid, limit))
 
     numbers = {value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
-    takes: list[Callable[[], None]] = [functools.partial(take_limit, number) for number in numbers]
-    takes += [
+    copies: list[Callable[[], None]] = [functools.partial(copy_limit, number) for number in numbers]
+    copies += [
         lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, pid)),
         lambda: os.sched_setaffinity(0, os.sched_getaffinity(pid)),
         lambda: _write("/proc/self/oom_score_adj", _read(f"/proc/{pid}/oom_score_adj")),
     ]
-    for take in takes:
+    for copy in copies:
         try:
-            take()
+            copy()
         except (OSError, ValueError):
             pass
 
 
 def set_environment(data: bytes) -> None:
-    """Set this process's environment to these variables, each with a NUL at its end. The first one of a name counts, as
-    for getenv(3)."""
+    """Replace the environment of this process with variables that each end with NUL. Of variables with the same name
+    the first counts, as for getenv(3)."""
     found: dict[bytes, bytes] = {}
     for variable in data.split(b"\0"):
         name, equals, value = variable.partition(b"=")
@@ -387,8 +387,11 @@ def close_all_but(*kept: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a hook's process and its process group. The process was not reaped, so the pid is still its own; it may not
-    lead its group yet."""
+    """Kill a hook's process and its process group.
+
+    The pid cannot belong to another process, because the hook has not been reaped. Kill the process itself too: it may
+    not lead a group yet.
+    """
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -400,8 +403,8 @@ def _kill_group(pid: int) -> None:
 
 
 def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
-    """Move to a cgroup of our own. In slurmd's cgroup the helper would count for its limits, and keep a restarted
-    slurmd from setting up its cgroups."""
+    """Move to a cgroup of our own. In slurmd's cgroup the helper would count against slurmd's limits and
+    keep a restarted slurmd from setting up its cgroups."""
     for _, ours in cgroup_paths.trees(root):
         try:
             for folder in (ours, f"{ours}/hooks"):
@@ -429,10 +432,10 @@ def _write(file: str, value: str) -> None:
 
 
 def listen() -> socket.socket:
-    """Return the socket for fronts, in a folder that only root may enter. It gets its name only after listen(2): before
-    that a front would be refused, and start Python."""
-    place = helper_start.place(names.HELPER_SOCKET)
-    new = f"{place}.new"
+    """Return the socket for fronts, in a folder that only root may enter. It gets its final name after listen(2):
+    earlier, a front would be refused and start Python."""
+    path = helper_start.path_of(names.HELPER_SOCKET)
+    new = f"{path}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         os.unlink(new)  # noqa: PTH108
@@ -440,7 +443,7 @@ def listen() -> socket.socket:
         pass
     listener.bind(new)
     listener.listen(MOST_HOOKS)
-    os.rename(new, place)  # noqa: PTH104
+    os.rename(new, path)  # noqa: PTH104
     return listener
 
 
@@ -451,7 +454,7 @@ def program() -> NoReturn:
     os.chdir("/")
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # slurmd may have blocked SIGCHLD
-    lock = os.open(helper_start.place(names.HELPER_LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    lock = os.open(helper_start.path_of(names.HELPER_LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     # A hook that checks for a helper holds the lock for a moment.
     if not locks.take(lock, Deadline.after(LOCK_S), LOCK_S / 100):
         os._exit(0)

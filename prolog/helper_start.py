@@ -19,7 +19,7 @@ AGAIN_S = 60.0
 """Seconds to wait before starting another helper after one that did not start."""
 
 
-def place(name: str) -> str:
+def path_of(name: str) -> str:
     """Return the path of one of the helper's files."""
     return f"{names.HELPER_FOLDER}/{name}"
 
@@ -33,13 +33,13 @@ def start(report: Callable[[str], None]) -> None:
     try:
         if not _is_free():
             return
-        tried_s = _age_s(place(names.HELPER_STARTED))
+        tried_s = _age_s(path_of(names.HELPER_STARTED))
         if tried_s is not None:
             if tried_s < AGAIN_S:
                 return
             report("the hooks' helper that was started before does not run; hooks work without it")
-        os.close(os.open(place(names.HELPER_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        os.utime(place(names.HELPER_STARTED))
+        os.close(os.open(path_of(names.HELPER_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.utime(path_of(names.HELPER_STARTED))
         flags = ["-ISB" if sys.flags.no_site else "-IB"]
         null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
         argv = [sys.executable, *flags, sys.argv[0], hook.HELPER_ARGUMENT]
@@ -51,7 +51,7 @@ def start(report: Callable[[str], None]) -> None:
 def forget_start() -> None:
     """Record that the helper has started, or has ended properly."""
     try:
-        os.unlink(place(names.HELPER_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
+        os.unlink(path_of(names.HELPER_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
     except OSError:
         pass  # there is no record
 
@@ -65,7 +65,7 @@ def _is_free() -> bool:
     found = os.lstat(names.HELPER_FOLDER)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise OSError(f"{names.HELPER_FOLDER} is not root's alone")
-    fd = os.open(place(names.HELPER_LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(path_of(names.HELPER_LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

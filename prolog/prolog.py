@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Run the Prolog of a job. For an ordinary job it takes the start of the interpreter and two file checks, unless a
-    shared job is or was on this node, or the site keeps some nodes to one user at a time."""
-    hook.set_out()
-    if names.HOOK_VARIABLE not in os.environ and not _knows_jobs() and not hook.site_may_list_nodes():
+    """Run the Prolog of a job and return its exit code.
+
+    For an ordinary job it ends after two file checks, unless the node has or had a shared job, or the site reserves
+    some nodes for one user at a time.
+    """
+    hook.set_up()
+    if names.HOOK_VARIABLE not in os.environ and not _has_job_folders() and not hook.site_may_list_nodes():
         return names.EXIT_OK
     return hook.run("prolog", work)
 
 
-def _knows_jobs() -> bool:
+def _has_job_folders() -> bool:
     try:
         return bool(os.listdir(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}"))  # noqa: PTH208  (pathlib: see hook.py)
     except OSError:
@@ -38,12 +41,14 @@ def _drop_plan() -> None:
             try:
                 os.unlink(f"{names.STATE_ROOT}/{path}")  # noqa: PTH108
             except OSError:
-                pass  # there is none
+                pass  # the job has no earlier plan
 
 
 def _note_unshared() -> None:
-    """Write the reason why a job that asked to share runs unshared on a node whose own mode is `on`. Without this note
-    the plugin expects a plan and refuses the tasks; that happens if the disk is full."""
+    """Write why a job that asked to share runs unshared although the node's own mode is `on`.
+
+    The plugin on the node expects a plan or this note. Without one, for example on a full disk, it refuses the tasks.
+    """
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
@@ -61,19 +66,22 @@ def _note_unshared() -> None:
 
 
 def _refuse(error: Exception) -> None:
-    """Write a refusal for a shared job that could not be admitted. If that fails, too, the plugin finds no plan and
-    refuses the tasks."""
+    """Write the refusal of a shared job that could not be admitted. If this fails too, the plugin refuses the tasks
+    because there is no plan."""
     from slurm_share.core.paths import Paths
     from slurm_share.share import admission
 
     try:
         admission.refuse_unentered(os.environ, Paths(), hook.explain_to_user(error))
-    except Exception as second:  # noqa: BLE001  (the caller logs the first error; the tasks are refused in any case)
+    except Exception as second:  # noqa: BLE001  (the caller logs the first error; tasks without a plan are refused)
         hook.report("prolog", f"the refusal cannot be written: {hook.explain(second)}")
 
 
 def work() -> bool:
-    """Do the Prolog's work, and import what it needs. Return False if the node is unwell."""
+    """Admit, observe or ignore the job, depending on the mode. Return False if the node is unwell.
+
+    Imports modules only when the mode needs them.
+    """
     shares = False
     try:
         settings = hook.load_settings()
@@ -88,10 +96,10 @@ def work() -> bool:
         paths = Paths()
         is_on = settings.mode == "on"
 
-        def code(in_driver: bool) -> int:
-            return _code_of_hang(paths, in_driver=in_driver) if is_on else names.EXIT_OK
+        def exit_code_of_hang(in_driver: bool) -> int:
+            return _count_hang(paths, in_driver=in_driver) if is_on else names.EXIT_OK
 
-        call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, code)
+        cancel_watch = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, exit_code_of_hang)
         try:
             if settings.mode == "observe":
                 from slurm_share.share import observe
@@ -101,7 +109,7 @@ def work() -> bool:
             shares = names.HOOK_VARIABLE in os.environ
             return _admit(paths, settings, shares=shares)
         finally:
-            call_off()
+            cancel_watch()
     except Exception as error:
         _drop_plan()
         if shares:
@@ -110,12 +118,12 @@ def work() -> bool:
 
 
 def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
-    """Admit the job; return False if the node is unwell. If state cannot be written, refuse the job."""
+    """Admit the job, or refuse it if no state can be written. Return False if the node is unwell."""
     from slurm_share.share import admission, drain
 
     try:
         if shares:
-            admission.give_users_folder(paths)
+            admission.mount_users_folder(paths)
         return admission.admit_job(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
     except OSError as error:
         if error.errno not in hook.NO_ROOM or not shares:
@@ -128,7 +136,7 @@ def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
 
 
 def _has_users_files(paths: Paths) -> bool:
-    """Return whether users' files are on the file system of root's state, so that a user can have filled it."""
+    """Return whether users' files are on the same file system as root's state, so that a user may have filled it."""
     try:
         users = os.stat(f"{paths.root}/user").st_dev  # noqa: PTH116
         return users == os.stat(paths.root).st_dev  # noqa: PTH116
@@ -136,8 +144,8 @@ def _has_users_files(paths: Paths) -> bool:
         return True
 
 
-def _code_of_hang(paths: Paths, *, in_driver: bool) -> int:
-    """Return the exit code of a Prolog that hangs, after counting its job as refused."""
+def _count_hang(paths: Paths, *, in_driver: bool) -> int:
+    """Count the job of a Prolog that hangs as refused, and return the exit code."""
     from slurm_share.share import drain
 
     cause = drain.of_hang(in_driver=in_driver, before_job=True)

@@ -23,7 +23,7 @@ from slurm_share.load import Origin
 from . import wire
 from .history import History
 from .picture import Picture, put_together
-from .wire import AskRecorded, Begin, Command, FeedFailure, Part, ReadNow, RecordedPoints, Seek, Step, Subject
+from .wire import Begin, Command, FeedFailure, Part, ReadNow, ReadRecorded, RecordedPoints, Seek, Step, Subject
 
 if TYPE_CHECKING:
     from textual.message import Message
@@ -63,7 +63,7 @@ class Feed:
         self._child: Stream | None = None
         self._state: dict[type[Command], Command] = {}
         """The last command of each kind, which a new process gets again."""
-        self._asked: dict[Subject, AskRecorded] = {}
+        self._asked: dict[Subject, ReadRecorded] = {}
         """Unanswered questions."""
         self._posting = threading.Lock()
         self._post = post
@@ -103,7 +103,7 @@ class Feed:
         """Send a command. Never waits. A process that does not read is killed, and the next one gets all commands that
         still hold."""
         with self._lock:
-            if isinstance(command, AskRecorded):
+            if isinstance(command, ReadRecorded):
                 self._asked[command.subject] = command
             elif not isinstance(command, ReadNow | Step):
                 self._state[type(command)] = command

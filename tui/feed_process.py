@@ -26,7 +26,7 @@ from slurm_share.load import Advisor, Origin, Survey, rows_of
 from . import wire
 from .feed_sources import FeedSource, open_feed_source
 from .recorded_history import RecordedReader
-from .wire import AskRecorded, Begin, Command, End, FeedFailure, Hold, ReadNow, RecordedPoints
+from .wire import Begin, Command, End, FeedFailure, Pause, ReadNow, ReadRecorded, RecordedPoints
 
 TIMEOUT_S = 15.0
 """Limit of one survey, seconds, as in llload."""
@@ -136,12 +136,12 @@ class Watch:
             self._wanted = True
             if self._source is not None:
                 self._source.obey(command)
-        elif isinstance(command, Hold):
+        elif isinstance(command, Pause):
             self._rows = command.held
         elif self._source is None:
             self._early.append(command)
-        elif isinstance(command, AskRecorded):
-            self._ask_recorded(command, self._source)
+        elif isinstance(command, ReadRecorded):
+            self._read_recorded(command, self._source)
         else:
             self._wanted |= self._source.obey(command)
             if not self._wanted and self._has_seen:
@@ -209,7 +209,7 @@ class Watch:
             self._say(part)
         self._say(End())
 
-    def _ask_recorded(self, command: AskRecorded, source: FeedSource) -> None:
+    def _read_recorded(self, command: ReadRecorded, source: FeedSource) -> None:
         if source.file is None:
             self._say(RecordedPoints(command.subject, ()))
             return

@@ -17,7 +17,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import NodeLoad, Origin, Replay, Survey, SurveySource
 from slurm_share.load import origin as load_origin
 
-from .wire import Command, Details, Every, Position, ReadNow, Seek, Speed, Step
+from .wire import Command, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
 
 LARGE_NODES = 1000
 """A larger cluster is read as a line for each node, and in detail only when a view needs it."""
@@ -119,10 +119,10 @@ class LiveSource:
         return survey if self.details else lines_only(survey)
 
     def obey(self, command: Command) -> bool:
-        """Carry out Every, Details and ReadNow; other commands are for recordings."""
-        if isinstance(command, Every) and math.isfinite(command.seconds):
+        """Carry out SetInterval, ShowDetails and ReadNow; other commands are for recordings."""
+        if isinstance(command, SetInterval) and math.isfinite(command.seconds):
             self._every_s = max(LEAST_S, command.seconds)
-        elif isinstance(command, Details):
+        elif isinstance(command, ShowDetails):
             self._wanted = command.wanted
             return self._is_detailed and not self.details
         elif isinstance(command, ReadNow):
@@ -203,11 +203,11 @@ class ReplaySource:
         if isinstance(command, Seek) and math.isfinite(command.taken):
             self._replay.seek(command.taken)
             return True
-        if isinstance(command, Speed) and command.factor > 0:
+        if isinstance(command, SetSpeed) and command.factor > 0:
             self._speed = min(max(command.factor, SPEEDS[0]), SPEEDS[1])
             self._go(0)
             return True
-        if isinstance(command, Details):
+        if isinstance(command, ShowDetails):
             self._wanted = command.wanted
             if command.wanted and not self.details:
                 self._go(0)

@@ -31,7 +31,7 @@ from .widgets.line import Line
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import Status
 from .widgets.tabs import TABS, Tabs
-from .wire import AskRecorded, Details
+from .wire import ReadRecorded, ShowDetails
 
 
 class DashboardScreen(TimeKeys, inherit_bindings=False):
@@ -180,10 +180,10 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         wanted = self.location.view != "nodes" or len(self.path) > 1 or self._asks_details
         if wanted and picture is not None and not picture.details and not self._told_details:
             self._told_details = True
-            self.dashboard.feed.tell(Details(True))
+            self.dashboard.feed.tell(ShowDetails(True))
         elif not wanted and self._told_details:
             self._told_details = False
-            self.dashboard.feed.tell(Details(False))
+            self.dashboard.feed.tell(ShowDetails(False))
 
     @property
     def _asks_details(self) -> bool:
@@ -243,16 +243,16 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
             at = panes.index(self.focused) + by if self.focused in panes else 0
             self.set_focus(panes[at % len(panes)])
 
-    @on(Line.Hit)
-    async def on_hit(self, event: Line.Hit) -> None:
+    @on(Line.Clicked)
+    async def open_target(self, event: Line.Clicked) -> None:
         """Act on a click on a tab, a part of the path, or a key."""
         event.stop()
         if isinstance(event.line, Tabs):
-            await self.action_view(event.hit)  # type: ignore[arg-type]
+            await self.action_view(event.target)  # type: ignore[arg-type]
         elif isinstance(event.line, Crumbs):
-            await self.go(self.path[: int(event.hit) + 1])
+            await self.go(self.path[: int(event.target) + 1])
         elif isinstance(event.line, Keys | Status):
-            await self.dashboard.press(keymap.BY_ID[event.hit])
+            await self.dashboard.press(keymap.BY_ID[event.target])
 
     # --- Tables -------------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
             self.dashboard.say("there is nothing here to plot: put the cursor on a node, a GPU or a user")
             return
         feed = self.dashboard.feed
-        ask = (lambda wanted: feed.tell(AskRecorded(wanted))) if picture.is_replay else None
+        ask = (lambda wanted: feed.tell(ReadRecorded(wanted))) if picture.is_replay else None
         label = subject_text(subject, picture) + (" (SIMULATED)" if picture.is_simulated else "")
         closes = keymap.keys_of("trend", self.dashboard.keys)
         self.app.push_screen(Trend(feed.history, subject, label, ask_recorded=ask, closes=closes))

@@ -56,23 +56,23 @@ class Options(Struct, frozen=True, kw_only=True):
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="The load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
+        description="Show the load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     version.add_to(parser)
-    options.add_which(parser, nodes="these nodes, as Slurm writes them: n[1-3,7]")
-    origin = options.add_origin(parser, replay="a recording (llload --record makes one)")
-    origin.add_argument("--interval", metavar="S", help=f"seconds between two surveys ({INTERVAL_S:g})")
+    options.add_which(parser, nodes="these nodes, such as n[1-3,7]")
+    origin = options.add_origin(parser, replay="show a recording of llload --record")
+    origin.add_argument("--interval", metavar="S", help=f"seconds between two surveys (default: {INTERVAL_S:g})")
     origin.add_argument(
-        "--demo-nodes", metavar="N", help=f"number of nodes of the demonstration ({load_origin.DEMO_NODES})"
+        "--demo-nodes", metavar="N", help=f"number of nodes of --demo (default: {load_origin.DEMO_NODES})"
     )
     screen = parser.add_argument_group("the screen")
     screen.add_argument("--view", choices=VIEWS, help="the first view (default: the last one used)")
     screen.add_argument("--theme", metavar="NAME", help=THEMES)
     screen.add_argument("--no-color", action="store_true", help="no colours (as with NO_COLOR)")
-    screen.add_argument("--readonly", action="store_true", help="nothing can be cancelled or signalled")
+    screen.add_argument("--readonly", action="store_true", help="switch off cancelling jobs and signalling processes")
     screen.add_argument("--config", metavar="FILE", type=Path, help="configuration (~/.config/slurm-share/tui.toml)")
     return parser
 

@@ -34,7 +34,7 @@ from .user_config import Memory, UserConfig
 from .view import View
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import Command, Hold, ReadNow
+from .wire import Command, Pause, ReadNow
 
 if TYPE_CHECKING:
     from .actions import Commands
@@ -240,7 +240,7 @@ class Program(App[int]):
         if held == self.status.held:
             return
         self.status = replace(self.status, held=held)
-        self.feed.tell(Hold(held))
+        self.feed.tell(Pause(held))
         if not held and self._waiting is not None:
             self.take(self._waiting)
         self.main_screen.show_status()

@@ -8,7 +8,7 @@ from textual import on
 
 from .program import MainScreen
 from .widgets.replay_bar import ReplayBar
-from .wire import Every, Seek, Speed, Step
+from .wire import Seek, SetInterval, SetSpeed, Step
 
 INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -29,7 +29,7 @@ class TimeKeys(MainScreen, inherit_bindings=False):
         shorter = [one for one in INTERVALS_S if one < now]
         wanted = (longer[:1] if by > 0 else shorter[-1:]) or [now]
         self.dashboard.status = replace(self.dashboard.status, interval_s=wanted[0])
-        self.dashboard.feed.tell(Every(wanted[0]))
+        self.dashboard.feed.tell(SetInterval(wanted[0]))
         self.show_status()
 
     def _is_replay(self) -> bool:
@@ -49,7 +49,7 @@ class TimeKeys(MainScreen, inherit_bindings=False):
         """Multiply the speed of the replay."""
         picture = self.dashboard.picture
         if self._is_replay() and picture is not None and picture.position is not None:
-            self.dashboard.feed.tell(Speed(picture.position.speed * factor))
+            self.dashboard.feed.tell(SetSpeed(picture.position.speed * factor))
 
     def action_jump(self) -> None:
         """Let the user choose a time of the recording."""

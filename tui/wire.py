@@ -14,7 +14,7 @@ from slurm_share.load import Advice, NodeRow, Survey
 from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
-"""Most entries of one Part, about a millisecond's work."""
+"""Most entries of one Part. Decoding one takes about a millisecond."""
 
 
 class Position(Struct, frozen=True, gc=False, kw_only=True):
@@ -23,6 +23,7 @@ class Position(Struct, frozen=True, gc=False, kw_only=True):
     number: int
     """Number of this survey, from 1."""
     count: int
+    """Number of surveys in the recording."""
     first: float
     """Unix time of the first survey."""
     last: float
@@ -74,7 +75,7 @@ class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     position: Position | None = None
     """None: not a replay."""
     is_earlier: bool = False
-    """True: for the history only; newer surveys follow at once."""
+    """True: the survey is for the history only; newer ones follow at once."""
 
 
 class Part(Struct, frozen=True, gc=False, tag=True):
@@ -90,15 +91,15 @@ class End(Struct, frozen=True, gc=False, tag=True):
 
 
 class FeedFailure(Struct, frozen=True, gc=False, tag=True):
-    """A survey failed. The next one follows at its time."""
+    """Reports that a survey failed. The next one follows after the interval."""
 
     why: str
     is_over: bool = False
-    """True: none follows, because the request is invalid or the dashboard does not read any more."""
+    """True: no survey follows, because the request is invalid or the dashboard has stopped reading."""
 
 
 class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
-    """Answers AskRecorded with all recorded points of a subject; none: nothing is recorded."""
+    """Answers ReadRecorded with all recorded points of a subject; empty: there are none."""
 
     subject: Subject
     points: tuple[Point, ...]
@@ -110,29 +111,29 @@ Message = Begin | Part | End | FeedFailure | RecordedPoints
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):
-    """Asks for a survey now, ahead of its time."""
+    """Asks for a survey now, without waiting for the interval."""
 
 
-class Every(Struct, frozen=True, gc=False, tag=True):
+class SetInterval(Struct, frozen=True, gc=False, tag=True):
     """Sets the interval between two surveys, seconds."""
 
     seconds: float
 
 
-class Details(Struct, frozen=True, gc=False, tag=True):
-    """Says whether more than one line for each node is wanted."""
+class ShowDetails(Struct, frozen=True, gc=False, tag=True):
+    """Turns the details of surveys on or off: processes, jobs and users besides a line for each node."""
 
     wanted: bool
 
 
-class Hold(Struct, frozen=True, gc=False, tag=True):
+class Pause(Struct, frozen=True, gc=False, tag=True):
     """Pauses or resumes: a paused replay stops, a paused source is not read."""
 
     held: bool
 
 
 class Step(Struct, frozen=True, gc=False, tag=True):
-    """Moves a replay by this number of surveys; negative: back."""
+    """Moves a replay by this number of surveys; a negative number moves it back."""
 
     count: int
 
@@ -143,19 +144,19 @@ class Seek(Struct, frozen=True, gc=False, tag=True):
     taken: float
 
 
-class Speed(Struct, frozen=True, gc=False, tag=True):
+class SetSpeed(Struct, frozen=True, gc=False, tag=True):
     """Sets the speed of a replay; 2.0 is twice as fast as recorded."""
 
     factor: float
 
 
-class AskRecorded(Struct, frozen=True, gc=False, tag=True):
+class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
     """Asks for the recorded points of a subject."""
 
     subject: Subject
 
 
-Command = ReadNow | Every | Details | Hold | Step | Seek | Speed | AskRecorded
+Command = ReadNow | SetInterval | ShowDetails | Pause | Step | Seek | SetSpeed | ReadRecorded
 
 _encoder = msgspec.json.Encoder()
 _message_decoder = msgspec.json.Decoder(Message)

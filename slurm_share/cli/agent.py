@@ -14,10 +14,14 @@ from ..core.errors import UsageError
 def add_to(commands: Any) -> None:
     """Add the command `agent` to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "agent", help="sample this node and answer on its socket (a service; as user slurm-share)"
+        "agent", help="run the service that samples this node and answers on a socket (as user slurm-share)"
     )
-    parser.add_argument("--node", metavar="NAME", help="Slurm's name of this node (default: the host's)")
-    parser.add_argument("--config", metavar="FILE", type=Path, help="instead of " + names.CONFIG_FILE)
+    parser.add_argument(
+        "--node", metavar="NAME", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="configuration file (default: " + names.CONFIG_FILE + ")"
+    )
     parser.set_defaults(run=run_agent)
 
 

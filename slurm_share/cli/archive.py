@@ -18,13 +18,13 @@ READ_S = 60.0
 LOCK_S = 60.0
 """Seconds to wait for another archiver."""
 EPILOG = """\
-Writes one file a day, YYYY-MM-DD.tsv (UTC), into archive_folder of the
-configuration: a line for each user on each node, and one for each survey. A
-second run in the same quarter of an hour adds nothing.
+The archive has one file a day, YYYY-MM-DD.tsv (UTC), with a line for each user
+on each node and one for each survey. A second run in the same quarter of an hour
+adds nothing.
 
 exit codes
-  0 done; 1 no node answered (Slurm's answer is kept), or the file cannot be
-  written; 2 wrong usage
+  0 done, 1 no node answered (Slurm's answer is kept) or the file cannot be
+  written, 2 wrong usage
 """
 
 
@@ -32,19 +32,21 @@ def add_to(commands: Any) -> None:
     """Add the sub-command `archive`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "archive",
-        help="append everybody's load to the history, for slurm-share report",
+        help="append the load of all users to the archive, for slurm-share report",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source)")
+    parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source in config.toml)")
     parser.add_argument(
         "--every",
         metavar="MIN",
         type=_minutes,
         default=records.INTERVAL_S // 60,
-        help="minutes that a survey stands for (15)",
+        help="minutes between two runs: the time that a survey counts for (default: 15)",
     )
-    parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=Path, help="folder of the archive (default: archive_folder in config.toml)"
+    )
     parser.set_defaults(run=archive)
 
 

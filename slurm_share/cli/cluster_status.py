@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import chain
 from typing import Any
 
 from ..core import names, terminal
 from ..core.text import natural
-from ..share import ClusterShares, cluster_status, differing, modes_text
+from ..share import ClusterShares, cluster_status, modes_text, nodes_by_other_mode
 
 SCHEMA = 1
-EXIT_NOT_ALL = 1
+EXIT_INCOMPLETE = 1
 COLUMNS = (
     terminal.Column("NODE"),
     terminal.Column("STATE", goes=1),
@@ -30,13 +31,13 @@ def print_status(*, as_json: bool) -> int:
         print(json.dumps(_as_json(found), indent=2))
     else:
         _print(found)
-    for said in found.problems:
-        print(f"slurm-share: {terminal.safe(said)}", file=sys.stderr)
-    is_whole = not found.problems and all(one.problem is None for one in found.nodes.values())
-    return names.EXIT_OK if is_whole else EXIT_NOT_ALL
+    for problem in found.problems:
+        print(f"slurm-share: {terminal.safe(problem)}", file=sys.stderr)
+    is_complete = not found.problems and all(one.problem is None for one in found.nodes.values())
+    return names.EXIT_OK if is_complete else EXIT_INCOMPLETE
 
 
-def _own(found: ClusterShares) -> str:
+def _modes_here(found: ClusterShares) -> str:
     return modes_text(found.modes[""], _partition_modes(found))
 
 
@@ -54,7 +55,7 @@ def _as_json(found: ClusterShares) -> dict[str, Any]:
         "mode_file": found.mode_file,
         "problems": list(found.problems),
         "differ": sorted(
-            (node for nodes in differing(_own(found), found.nodes).values() for node in nodes), key=natural
+            chain.from_iterable(nodes_by_other_mode(_modes_here(found), found.nodes).values()), key=natural
         ),
         "nodes": [
             {
@@ -75,7 +76,7 @@ def _as_json(found: ClusterShares) -> dict[str, Any]:
 def _print(found: ClusterShares) -> None:
     off = " (slurm-share off)" if found.is_switched_off else ""
     file = f"; mode file: {found.mode_file}" if found.mode_file else ""
-    print(terminal.safe(f"{found.host}: mode {_own(found)}{off}{file}"))
+    print(terminal.safe(f"{found.host}: mode {_modes_here(found)}{off}{file}"))
     rows = [
         (
             node,
@@ -89,9 +90,9 @@ def _print(found: ClusterShares) -> None:
     lines, _ = terminal.lay_out(COLUMNS, rows, terminal.width())
     for line in lines:
         print(line.rstrip())
-    for modes, nodes in differing(_own(found), found.nodes).items():
+    for modes, nodes in nodes_by_other_mode(_modes_here(found), found.nodes).items():
         print(
             terminal.safe(
-                f"another mode than {found.host}'s: {modes} on {', '.join(nodes)}; the lesser one counts there"
+                f"mode {modes} on {', '.join(nodes)}, unlike {found.host}; the more restrictive of the two counts there"
             )
         )

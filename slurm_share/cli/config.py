@@ -22,14 +22,17 @@ from ..slurm import backend
 
 def add_to(commands: Any) -> None:
     """Add the sub-command `config` and its actions."""
-    parser: argparse.ArgumentParser = commands.add_parser("config", help="the site's settings")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "config", help="print the site's settings, or write them for job_submit.lua"
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     show = actions.add_parser("print", help="print all values and their sources; report mistakes by file and key")
-    show.add_argument("--file", type=Path, help=f"another configuration file than {CONFIG_FILE}")
+    show.add_argument("--file", type=Path, help=f"configuration file (default: {CONFIG_FILE})")
     show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=print_config)
     write = actions.add_parser(
-        "write-lua", help=f"on the controller, after a change of {CONFIG_FILE.name}: write what job_submit.lua reads"
+        "write-lua",
+        help=f"on the controller, after a change of {CONFIG_FILE.name}: write the settings for job_submit.lua",
     )
     write.set_defaults(run=write_lua)
 

@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
     """Add the sub-command `doctor`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="find what is wrong on this host, and how to repair it",
+        help="find problems on this host, and print how to repair them",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -27,23 +27,25 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "install",
         help="show, write or remove the lines that slurm.conf, plugstack.conf and gres.conf need",
-        description="Shows a diff of the lines that Slurm's files on this host lack, writes them, or removes them. "
-        "--check exits with 0 if nothing is missing, 1 if lines are missing, 2 if you have to choose first.",
+        description="Show the lines that Slurm's files on this host lack, write them, or remove them. Exit code of "
+        "--check: 0 if nothing is missing, 1 if lines are missing, 2 if you must decide something first.",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="show what is missing, change nothing (the default)")
+    what.add_argument(
+        "--check", action="store_true", help="show what is missing as a diff, and change nothing (default)"
+    )
     what.add_argument("--apply", action="store_true", help="write all files or none, and keep copies of the old ones")
     what.add_argument("--undo", action="store_true", help="remove what --apply wrote, and nothing else")
     what.add_argument(
         "--names-hooks",
         action="store_true",
-        help="print the Prolog= and Epilog= lines of slurm.conf that start our hooks here; exit code 1 if there are "
-        "any, else 0, or 2 if unknown (for the packages, which must not be removed then)",
+        help="for the removal of the packages: print the lines of slurm.conf that start the hooks of slurm-share; exit "
+        "code 0 if there are none, 1 if there are some, 2 if this is unknown",
     )
     what.add_argument(
         "--names-lua",
         action="store_true",
-        help="the same for a job_submit.lua next to slurm.conf that calls ours",
+        help="the same for lines of job_submit.lua that call the script of slurm-share",
     )
     parser.add_argument(
         "--shards",
@@ -52,7 +54,7 @@ def add_to(commands: Any) -> None:
         const=SHARDS_PER_GPU,
         default=0,
         metavar="N",
-        help=f"also write the lines for parts of a GPU, with N shards for each GPU (default {SHARDS_PER_GPU})",
+        help=f"also write lines for jobs on parts of a GPU, N shards for each GPU (default: {SHARDS_PER_GPU})",
     )
     parser.add_argument(
         "--with",
@@ -60,25 +62,27 @@ def add_to(commands: Any) -> None:
         action="append",
         choices=choices.CHOICES,
         default=[],
-        help="also write a line that changes jobs of others; --check lists these lines and their effects",
+        help="also write a line that changes other jobs; --check lists such lines and their effects; repeatable",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="with --undo: remove whole lines of ours even if text was added to them",
+        help="with --undo: remove lines of slurm-share even if somebody added text to them",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object, also for errors; install.md describes its fields"
     )
     parser.add_argument(
-        "--conf", type=Path, metavar="FILE", help="use this slurm.conf instead of the one that Slurm uses here"
+        "--conf", type=Path, metavar="FILE", help="path of slurm.conf (default: the one that Slurm uses on this host)"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises UsageError where somebody has to choose, and where a file cannot be read or written: 1 means that lines
-    are missing, and nothing else."""
+    """Run the action and return its exit code, 0 or 1. Code 1 means only that lines are missing.
+
+    Raises UsageError if the administrator must decide something first, or a file cannot be read or written.
+    """
     action: Action = "undo" if arguments.undo else "apply" if arguments.apply else "check"
     if not arguments.json:
         return _run(arguments, Report(action, sorted(set(arguments.taken)), say))

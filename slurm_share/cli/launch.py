@@ -20,15 +20,14 @@ def add_to(commands: Any) -> None:
     """Add the sub-command `launch`."""
     parser = commands.add_parser(
         "launch",
-        help="run this node's part of a run of llsub or llmapreduce (their scripts call it)",
-        description="Runs this node's processes of a run, whose folder is LLSUB.N or MAPRED.N. Tasks that are done are "
-        "not run again.",
+        help="run this node's tasks of llsub or llmapreduce (their job scripts call it)",
+        description="Run this node's processes of a run. Tasks that are done are not run again.",
     )
-    parser.add_argument("folder", type=Path, help="the run's folder")
+    parser.add_argument("folder", type=Path, help="the folder of the run, LLSUB.N or MAPRED.N")
     parser.add_argument(
         "--summary",
         action="store_true",
-        help="run nothing; summarize the results of all nodes, exit code 0 if all tasks are done",
+        help="only summarize the results of all nodes; exit code 0 if all tasks are done",
     )
     parser.set_defaults(run=_run)
 

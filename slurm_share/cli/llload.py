@@ -54,26 +54,28 @@ WATCH_S = 5.0
 REPLAY_S = 1.0
 EXAMPLES = """\
 columns
-  CORES - USED = FREE    CPUs of the node, and those that Slurm gave to jobs
+  CORES - USED = FREE    used: Slurm gave the CPU to a job
   LOAD                   load average of 5 minutes
   MEMORY - USED = FREE   measured, without page cache; GB is 2^30 bytes
-  GPUS - USED = FREE     those that Slurm gave to jobs, whole or in part
-  LOAD                   sum over the GPUs, 2.0 is two fully busy: SM activity
-                         where the driver tells it, else utilisation; mean of 5
-                         minutes, or of as much as was measured (last lines)
-  GPUMEM - USED = FREE   of all GPUs of the node
-  NOTE                   c, g: CPU, GPU load is L low (below 50 %) or H high
-                         (above 150, 100 %) for what is in use; iL: a GPU that a
-                         job holds is idle (below 5 % for 10 minutes: needs the
-                         agent, Prometheus, or --watch for so long); m!: host
-                         memory full, or processes ended for want of it; v!: a
-                         GPU's memory full; n!: a problem, or silent
-  ?: not known (1.20?: without GPUs whose load is not known). -: has none. In a
-  narrow terminal columns are left out and named in the last line.
+  GPUS - USED = FREE     used: Slurm gave the GPU, or a part of it, to a job
+  LOAD                   sum over the GPUs; 2.0: two GPUs are fully busy. It is
+                         the SM activity if the driver reports it, else the
+                         utilisation: the mean of 5 minutes, or of the shorter
+                         time that the last lines name
+  GPUMEM - USED = FREE   memory of all GPUs of the node
+  NOTE                   cL, cH: low, high CPU load of the used cores (below 50,
+                         above 150 %); gL, gH: low, high load of the used GPUs
+                         (below 50, above 100 %); iL: a GPU that a job holds is
+                         idle (below 5 % for 10 minutes, as measured by agent,
+                         Prometheus or --watch); m!: host memory is full, or
+                         processes were killed for lack of it; v!: the memory
+                         of a GPU is full; n!: a problem, or no answer
+  ?: not known (1.20?: the sum without GPUs of unknown load). -: none. On a
+  narrow terminal some columns are left out, and the last line names them.
 
 examples
   llload -g                      my nodes, with their GPUs
-  llload -g --watch              again every 5 seconds, until q
+  llload -g --watch              repeated every 5 seconds, until q
   llload --advise                how many processes to run, and why
   llload -g --all -t 10          the ten fullest nodes (operators)
   llload --all --flagged         nodes with a flag, jobs with idle GPUs
@@ -83,7 +85,8 @@ examples
   llload -g --replay day.jsonl.gz --at 14:30
 
 exit codes
-  0 done, 1 no node or no Slurm answered, 2 an option is invalid.
+  0 done, 1 Slurm or all nodes did not answer, or the recording failed,
+  2 invalid request.
 """
 
 
@@ -91,39 +94,53 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's options."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="The load of the nodes that your jobs run on, one line each.",
+        description="Show the load of the nodes that your jobs run on, one line for each node.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     version_option.add_to(parser)
-    what = parser.add_argument_group("what")
-    what.add_argument("-g", "--gpu", action="store_true", help="with the GPUs")
-    what.add_argument("--detail", action="store_true", help="a line for each GPU, then the jobs")
-    what.add_argument("--processes", action="store_true", help="the processes on the GPUs as well")
+    what = parser.add_argument_group("contents")
+    what.add_argument("-g", "--gpu", action="store_true", help="add the GPUs of each node")
+    what.add_argument("--detail", action="store_true", help="add a line for each GPU, and the jobs")
+    what.add_argument("--processes", action="store_true", help="add the processes on the GPUs")
     what.add_argument(
         "--advise",
         nargs="?",
         const="",
         metavar="JOB",
-        help="how many processes a node should run, and why: for this job, or for all of mine",
+        help="print how many processes a node should run, and why: for this job (default: all my jobs)",
     )
-    which = options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
-    which.add_argument("-t", "--top", metavar="N", help="the N with the highest CPU load per CPU, or first by --sort")
-    which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or with a problem")
+    which = options.add_which(parser, nodes="these nodes with all their jobs, such as n[1-3,7]")
     which.add_argument(
-        "--sort", metavar="COLUMN", help="by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc"
+        "-t", "--top", metavar="N", help="the N nodes with the highest CPU load per CPU, or the first N by --sort"
     )
-    form = parser.add_argument_group("form")
+    which.add_argument("--flagged", action="store_true", help="nodes with low or high load, or with a problem")
+    which.add_argument(
+        "--sort",
+        metavar="COLUMN",
+        help="sort by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc: highest first",
+    )
+    form = parser.add_argument_group("format")
     forms = form.add_mutually_exclusive_group()
-    forms.add_argument("-q", "--quiet", action="store_true", help="the nodes' lines alone, for a log")
-    forms.add_argument("--json", action="store_true", help="all of it, unknown is null (--watch: a line per survey)")
-    forms.add_argument("--tsv", action="store_true", help="raw numbers, a row per node, GPU (--detail) or process")
-    forms.add_argument("--csv", action="store_true", help="the same for a spreadsheet")
-    forms.add_argument("--plain", action="store_true", help="label: value, for a screen reader")
-    form.add_argument("--watch", nargs="?", const="", metavar="S", help="again every S seconds (5) until q or Ctrl-C")
-    form.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR and TERM=dumb say the same)")
-    origin = options.add_origin(parser, replay="a recording: its last survey, or all (--watch)")
+    forms.add_argument("-q", "--quiet", action="store_true", help="print only the lines of the nodes, for a log")
+    forms.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON with all fields; unknown values are null (--watch: a line per survey)",
+    )
+    forms.add_argument(
+        "--tsv",
+        action="store_true",
+        help="print raw numbers, tab-separated: a row per node, GPU (--detail) or process (--processes)",
+    )
+    forms.add_argument("--csv", action="store_true", help="the same as --tsv with commas, for a spreadsheet")
+    forms.add_argument("--plain", action="store_true", help="print `label: value`, for a screen reader")
+    form.add_argument(
+        "--watch", nargs="?", const="", metavar="S", help="repeat every S seconds (default: 5) until q or Ctrl-C"
+    )
+    form.add_argument("--no-color", action="store_true", help="print no colours, as with NO_COLOR or TERM=dumb")
+    origin = options.add_origin(parser, replay="show the last survey of a recording, or all of them (--watch)")
     origin.add_argument("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
     origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
     return parser

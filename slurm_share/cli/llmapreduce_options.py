@@ -39,7 +39,12 @@ def parser() -> argparse.ArgumentParser:
     add("--np", metavar="N|[NODES,PER_NODE,THREADS]", help="processes at once (default: as many as you may have)")
     add("--ndata", metavar="K", help="inputs per process, instead of --np")
     add("--distribution", default="block", metavar="|".join(DISTRIBUTIONS), help="how inputs are assigned to processes")
-    add("--apptype", default="siso", metavar="siso|mimo", help="mimo: one start per process, with a file of pairs")
+    add(
+        "--apptype",
+        default="siso",
+        metavar="siso|mimo",
+        help="siso: start the mapper for each input; mimo: once per process, with a file of pairs",
+    )
     add("--reducer", metavar="PROGRAM", help="called with OUTPUT REDOUT REDARGS when every map task is done")
     add("--redargs", default="", metavar="ARGUMENTS", help="further arguments of the reducer, in one string")
     add("--redout", default="llmapreduce.out", metavar="FILE", help="output of the reducer (default: %(default)s)")
@@ -51,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add("--extSearch", metavar="EXT", help="with --subdir=true: only files with this extension")
     add("--keep", default="false", metavar="true|false", help="keep the temporary folder with scripts and logs")
     add("--tempdir", metavar="FOLDER", help=f"temporary folder (default: {map_planning.PREFIX}.<n>)")
-    add("--exclusive", default="false", metavar="true|false", help="use nodes that no other job is on")
+    add("--exclusive", default="false", metavar="true|false", help="use whole nodes, without other jobs")
     add("--cpuType", metavar="FEATURE", help="nodes with this feature (sbatch --constraint)")
     add("--partition", metavar="NAME", help="partition of the jobs")
     add("--gpuNameCount", metavar="NAME:COUNT", help="GPUs of each process or, with a triple, of each node")
@@ -66,7 +71,11 @@ def parser() -> argparse.ArgumentParser:
     add("--options", default="", metavar="OPTIONS", help="further options of sbatch, in one string")
     add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as for sbatch")
     add("--retries", default="0", metavar="K", help="run a failed map task again, up to K times")
-    add("--progress", metavar="REGEX", help="regular expression for progress in a map task's log, with one group")
+    add(
+        "--progress",
+        metavar="REGEX",
+        help="regular expression for progress in a map task's log, with one group for the number",
+    )
     add(
         "--window",
         default="30",

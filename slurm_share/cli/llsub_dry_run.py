@@ -8,7 +8,7 @@ from ..core.text import gib_range_text, gib_text
 from ..triples import DryRun, Run, submission
 
 TASKS_SHOWN = 12
-"""Most tasks that a line lists by number."""
+"""Most task numbers in a line; the rest is counted."""
 
 
 def lines_of(run: Run, found: DryRun) -> Iterator[str]:
@@ -22,10 +22,10 @@ def lines_of(run: Run, found: DryRun) -> Iterator[str]:
     sizes = [_size(group.least_mib, group.most_mib) for group in found.preview.groups]
     width = max([len("GPU MEM"), *map(len, sizes)])
     has_sm = any(group.sm for group in found.preview.groups)
-    wide = max([len("FROM"), *(len(group.words) for group in found.preview.groups)]) if has_sm else 0
-    yield f"   TASKS  {'GPU MEM':{width}}  {'FROM':{wide}}{'  SM' if has_sm else ''}"
+    source_width = max([len("FROM"), *(len(group.source) for group in found.preview.groups)]) if has_sm else 0
+    yield f"   TASKS  {'GPU MEM':{width}}  {'FROM':{source_width}}{'  SM' if has_sm else ''}"
     for group, size in zip(found.preview.groups, sizes, strict=True):
-        yield f"{group.tasks:8}  {size:{width}}  {group.words:{wide}}  {group.sm}".rstrip()
+        yield f"{group.tasks:8}  {size:{width}}  {group.source:{source_width}}  {group.sm}".rstrip()
     placements = [
         f"GPU {index} task{'s' * (len(tasks) > 1)} {_numbers(tasks)}"
         for index, tasks in found.preview.placements
@@ -36,9 +36,9 @@ def lines_of(run: Run, found: DryRun) -> Iterator[str]:
     elif not found.gpus:
         yield f"first placements: not known before the run, {found.why_no_gpus}"
     if found.preview.whole:
-        many = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
-        more = len(found.preview.whole) - len(many)
-        yield f"not packed: {', '.join(many)}{f' and {more} more tasks' if more > 0 else ''}: they get whole GPUs"
+        not_packed = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
+        more = len(found.preview.whole) - len(not_packed)
+        yield f"not packed: {', '.join(not_packed)}{f' and {more} more tasks' if more > 0 else ''}: they get whole GPUs"
     for task, why in found.preview.given_up[:TASKS_SHOWN]:
         yield f"cannot run: task {task}: {why}"
     if len(found.preview.given_up) > TASKS_SHOWN:
@@ -54,7 +54,7 @@ def _gpus(found: DryRun, before: str) -> str:
     usable = ""
     if is_alike and first.total_mib is not None:
         usable = f" ({gib_text(first.total_mib - first.reserve_mib)} usable each)"
-    assumed = f", taken to be {found.assumed}" if found.assumed else ""
+    assumed = f", assumed {found.assumed}" if found.assumed else ""
     return f"{before}{submission.counted(len(found.gpus), 'GPU')}{kind}{usable}{assumed}"
 
 

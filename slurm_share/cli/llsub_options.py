@@ -95,7 +95,9 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         help="for equal tasks, without --pack: try one task per GPU, time-slicing and MPS, and go on with the fastest",
     )
     pack.add_argument(
-        "--hang", choices=pack_options.HANGS, help="what to do with a task that hangs: log it or end it (default: say)"
+        "--hang",
+        choices=pack_options.HANGS,
+        help="what to do with a task that hangs: log it (say) or end it (kill) (default: say)",
     )
     pack.add_argument(
         "--undo",

@@ -17,10 +17,10 @@ def add_to(commands: Any) -> None:
     """Add the sub-command `pip-line`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "pip-line",
-        help="print the line that installs slurm_share.spmd into your own Python",
-        description="Print the line that installs slurm_share into the Python of your programs, with NumPy and nothing "
-        "else: tasks that exchange messages or share arrays import slurm_share.spmd there (packaging/docs/spmd.md). "
-        "Run that line in the environment that is meant.",
+        help="print the pip command that installs slurm_share.spmd into your own Python",
+        description="Print the pip command that installs slurm_share and NumPy into the Python of your programs. "
+        "Programs whose tasks exchange messages or share arrays import slurm_share.spmd (packaging/docs/spmd.md). "
+        "Run the command in the environment of those programs.",
     )
     parser.set_defaults(run=run)
 
@@ -32,9 +32,9 @@ def run(_: argparse.Namespace) -> int:
 
 
 def source(package: Path, wheels: Path) -> Path:
-    """Return what pip is to install: the checkout that `package` is in, else the wheel in `wheels` of its version.
+    """Return the path to install: the checkout that `package` is in, else the wheel of its version in `wheels`.
 
-    Raises SlurmShareError where there is neither.
+    Raises SlurmShareError if there is neither.
     """
     if (package.parent / "pyproject.toml").is_file():
         return package.parent

@@ -9,7 +9,7 @@ import time
 from ..triples import Progress, TaskCounts, as_text
 
 LINE_EVERY_S = 30.0
-"""Seconds between lines if the output is no terminal."""
+"""Seconds between lines if the output is not a terminal."""
 
 
 class Line:
@@ -17,19 +17,19 @@ class Line:
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
-        self._text, self._at = "", float("-inf")
+        self._text, self._shown_s = "", float("-inf")
 
     def show(self, text: str) -> None:
         """Show a new text."""
         now = time.monotonic()
         if self._terminal:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: the terminal has no size set
             sys.stdout.write(f"\r\x1b[K{text[: columns - 1]}")
-        elif text != self._text and now - self._at >= LINE_EVERY_S:
+        elif text != self._text and now - self._shown_s >= LINE_EVERY_S:
             sys.stdout.write(f"{text}\n")
-            self._at = now
+            self._shown_s = now
         else:
-            return  # `_text` is what was shown last: what stays as it is now is still shown later
+            return  # keep `_text`, so that a later call shows this text if it has not changed by then
         self._text = text
         sys.stdout.flush()
 
@@ -41,24 +41,24 @@ class Line:
 
 
 class LauncherLine:
-    """Progress of a launcher on standard error; nothing if that is no terminal."""
+    """Progress of a launcher on standard error. It prints nothing if that is not a terminal."""
 
     def __init__(self, total: int, stream: int = 2) -> None:
         self._total = total
         self._stream = stream
-        self._watched = os.isatty(stream)
+        self._is_terminal = os.isatty(stream)
         self._since = time.monotonic()
 
     def show(self, progress: Progress) -> None:
         """Show the progress; end the line when all is done."""
-        if not self._watched:
+        if not self._is_terminal:
             return
-        over = progress.done + progress.failed
+        ended = progress.done + progress.failed
         task_counts = TaskCounts(self._total, progress.done, progress.failed, progress.running, work=progress.work)
-        text = as_text(task_counts, over / max(time.monotonic() - self._since, 0.001) if over else None)
-        end = "\n" if progress.ended else ""
+        text = as_text(task_counts, ended / max(time.monotonic() - self._since, 0.001) if ended else None)
+        line_end = "\n" if progress.ended else ""
         try:
             width = os.get_terminal_size(self._stream).columns
-            os.write(self._stream, f"\r\x1b[K{text[: max(width - 1, 1)]}{end}".encode())
+            os.write(self._stream, f"\r\x1b[K{text[: max(width - 1, 1)]}{line_end}".encode())
         except OSError:
-            self._watched = False
+            self._is_terminal = False

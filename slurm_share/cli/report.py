@@ -38,21 +38,23 @@ def add_to(commands: Any) -> None:
     """Add the sub-command `report`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "report",
-        help="node-hours of low, good and high load, the worst users first",
+        help="print each user's node-hours of low, good and high load in a week",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--week", nargs="?", const="", metavar="YYYY-Www", help="a week; without a value: the last complete one"
+        "--week", nargs="?", const="", metavar="YYYY-Www", help="the week (default: the last complete one)"
     )
-    parser.add_argument("--from", dest="first", metavar="DAY", help="first day, such as 2026-11-16")
-    parser.add_argument("--to", dest="last", metavar="DAY", help="last day, with it (default: today)")
-    parser.add_argument("--user", metavar="NAME", help="only this user")
+    parser.add_argument("--from", dest="first", metavar="DAY", help="first day instead of a week, such as 2026-11-16")
+    parser.add_argument("--to", dest="last", metavar="DAY", help="last day, with --from (default: today)")
+    parser.add_argument("--user", metavar="NAME", help="print only this user")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--drafts", metavar="FOLDER", type=Path, help="write a draft of a message to each user with low load"
     )
-    parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=Path, help="folder of the archive (default: archive_folder in config.toml)"
+    )
     parser.set_defaults(run=print_report)
 
 
@@ -64,7 +66,7 @@ def print_report(arguments: argparse.Namespace) -> int:
     from ..history import report_text
 
     if arguments.week is not None and (arguments.first or arguments.last):
-        raise UsageError("--week is seven days by itself; leave --from and --to away, or --week")
+        raise UsageError("--week is seven days by itself; leave out --from and --to, or --week")
     settings = config.load().settings
     now = time.time()
     if arguments.first or arguments.last:

@@ -30,23 +30,34 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "sample",
         help="print this node's load as JSON",
-        description="Print this node's load: one JSON Snapshot on a line (packaging/docs/snapshot.md). Asks the node's "
-        "agent, whose windows are longer; samples the node itself if there is no agent.",
+        description="Print this node's load as one line of JSON (packaging/docs/snapshot.md). The figures come from "
+        "the node's agent, which averages over longer times. Without an agent the command samples the node itself.",
     )
-    parser.add_argument("--stream", action="store_true", help="one snapshot an interval, until standard input ends")
+    parser.add_argument(
+        "--stream", action="store_true", help="print a snapshot every interval until standard input ends"
+    )
     parser.add_argument("--interval", type=float, metavar="S", help="seconds between two snapshots of a stream")
     parser.add_argument(
-        "--silence", type=float, metavar="S", help="end a stream when standard input is silent for S seconds, too"
+        "--silence",
+        type=float,
+        metavar="S",
+        help="also end the stream when nothing arrives on standard input for S seconds",
     )
-    parser.add_argument("--frames", action="store_true", help="as short lines that survive srun (for llload)")
-    parser.add_argument("--all", action="store_true", help="everybody's load (root and operators)")
-    parser.add_argument("--node", help="Slurm's name of this node [$SLURMD_NODENAME, else the short host name]")
+    parser.add_argument(
+        "--frames",
+        action="store_true",
+        help="split the output into short lines, which srun passes on whole (for llload)",
+    )
+    parser.add_argument("--all", action="store_true", help="print the load of all users (root and operators)")
+    parser.add_argument(
+        "--node", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)"
+    )
     parser.add_argument(
         "--schema",
         nargs="?",
         const="snapshot",
         choices=sorted(snapshots.DOCUMENTS),
-        help="print only the JSON schema of this document: a snapshot, llload --json, or llload --advise --json",
+        help="print only a JSON schema: snapshot (default), survey (llload --json) or advice (llload --advise --json)",
     )
     parser.set_defaults(run=run)
 

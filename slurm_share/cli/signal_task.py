@@ -10,16 +10,18 @@ from ..slurm import signals
 
 
 def add_to(commands: Any) -> None:
-    """Add the sub-command `signal`, which the help omits: people have kill(1)."""
+    """Add the sub-command `signal`, which the help does not list because people use kill(1)."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "signal",
-        description="Send a signal to one process on this node, and to no later one of the same number: of the "
-        "caller's own, and in that job. Started by llload-tui.",
+        description="Send a signal to a process on this node that belongs to the caller and to that job. The start "
+        "time keeps it from a later process with the same pid. llload-tui runs this command.",
     )
-    parser.add_argument("--pid", type=int, required=True)
-    parser.add_argument("--start", type=int, required=True, metavar="TICKS", help="field 22 of /proc/PID/stat")
-    parser.add_argument("--job", type=int, required=True, help="Slurm's number of the job that the process is in")
-    parser.add_argument("signal", choices=signals.NAMES)
+    parser.add_argument("--pid", type=int, required=True, help="pid of the process")
+    parser.add_argument(
+        "--start", type=int, required=True, metavar="TICKS", help="its start time, field 22 of /proc/PID/stat"
+    )
+    parser.add_argument("--job", type=int, required=True, help="its job id")
+    parser.add_argument("signal", choices=signals.NAMES, help="signal to send")
     parser.set_defaults(run=run)
 
 

@@ -17,7 +17,7 @@ from ..install import write_lua_settings, write_switched_off
 from ..share import QueueSwitched, lua_settings, mode_file, queue_verdicts, switch
 from ..slurm.controllers import read_controllers, short_name
 
-EXIT_NOT_ALL = 1
+EXIT_INCOMPLETE = 1
 
 
 def add_to(commands: Any) -> None:
@@ -57,7 +57,7 @@ def _switch(*, off: bool, cluster: bool) -> int:
         _say_problems(unwritten)
         if off:
             print("jobs that run here keep what they have; jobs that come run unshared")
-        return EXIT_NOT_ALL if unwritten else _code(after, off=off)
+        return EXIT_INCOMPLETE if unwritten else _code(after, off=off)
     others = [name for name in controllers if short_name(name) != _here()]
     if others:
         print(
@@ -73,7 +73,7 @@ def _switch(*, off: bool, cluster: bool) -> int:
     _say_problems(problems)  # first, because squeue may not answer
     left = _change_jobs(after, off=off)
     _say_problems(left)
-    return EXIT_NOT_ALL if problems or left else _code(after, off=off)
+    return EXIT_INCOMPLETE if problems or left else _code(after, off=off)
 
 
 def _load(*, off: bool, cluster: bool) -> Configuration:
@@ -115,7 +115,7 @@ def _say_problems(problems: Sequence[str]) -> None:
 
 
 def _code(after: Configuration, *, off: bool) -> int:
-    return names.EXIT_OK if off or "on" in after.modes().values() else EXIT_NOT_ALL
+    return names.EXIT_OK if off or "on" in after.modes().values() else EXIT_INCOMPLETE
 
 
 def _here() -> str:

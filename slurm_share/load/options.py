@@ -21,21 +21,25 @@ _JOB = re.compile(r"([0-9]{1,10})((?:[_+][0-9]{1,10})?)")
 
 def add_which(parser: argparse.ArgumentParser, *, nodes: str) -> Group:
     """Add the options that select nodes; `nodes`: help for -n."""
-    which = parser.add_argument_group("which nodes")
+    which = parser.add_argument_group("nodes")
     selection = which.add_mutually_exclusive_group()
-    selection.add_argument("-u", "--user", metavar="USER", help="those of this user")
-    selection.add_argument("-a", "--all", action="store_true", help="everybody's (operators, with --source that can)")
-    which.add_argument("-j", "--job", metavar="JOB", help="those of this job, or of several: 4711,77_3")
+    selection.add_argument("-u", "--user", metavar="USER", help="nodes of this user's jobs")
+    selection.add_argument(
+        "-a", "--all", action="store_true", help="all nodes (operators, if the source shows other users)"
+    )
+    which.add_argument("-j", "--job", metavar="JOB", help="nodes of this job, or of several: 4711,77_3")
     which.add_argument("-n", "--nodes", metavar="NODES", help=nodes)
     return which
 
 
 def add_origin(parser: argparse.ArgumentParser, *, replay: str) -> Group:
     """Add the options that select the source; `replay`: help for --replay."""
-    origin = parser.add_argument_group("where from")
+    origin = parser.add_argument_group("source")
     origins = origin.add_mutually_exclusive_group()
-    origins.add_argument("--source", choices=SOURCES, help="how nodes are read (default: the site's load_source)")
-    origins.add_argument("--demo", action="store_true", help="a simulated cluster")
+    origins.add_argument(
+        "--source", choices=SOURCES, help="how to read the nodes (default: load_source in config.toml)"
+    )
+    origins.add_argument("--demo", action="store_true", help="show a simulated cluster")
     origins.add_argument("--replay", metavar="FILE", type=Path, help=replay)
     origin.add_argument("--at", metavar="TIME", help="start of a replay: 2026-01-31T14:30, 14:30, or Unix time")
     return origin

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .records import Room
+from .records import MemoryUse
 
 _MIB = 1024 * 1024
 _UNLIMITED_V1 = 1 << 60
@@ -33,7 +33,7 @@ class HostMemory:
                 return int(value)
         return 0
 
-    def room(self) -> Room | None:
+    def room(self) -> MemoryUse | None:
         """Return the nearest limit, or the machine's memory if less of that is left; None if neither is known."""
         rooms = [room for folder in self._folders if (room := self._limit(folder)) is not None]
         machine = self._machine()
@@ -41,7 +41,7 @@ class HostMemory:
             rooms.append(machine)
         return min(rooms, key=lambda room: room.total_mib - room.used_mib, default=None)
 
-    def _limit(self, folder: Path) -> Room | None:
+    def _limit(self, folder: Path) -> MemoryUse | None:
         limit, used = (
             ("memory.max", "memory.current") if self._is_v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         )
@@ -53,9 +53,9 @@ class HostMemory:
             key, _, value = line.partition(" ")
             if key in ("inactive_file", "total_inactive_file"):
                 cache = max(cache, int(value))
-        return Room(int(most) // _MIB, max(int(now) - cache, 0) // _MIB)
+        return MemoryUse(int(most) // _MIB, max(int(now) - cache, 0) // _MIB)
 
-    def _machine(self) -> Room | None:
+    def _machine(self) -> MemoryUse | None:
         found = {}
         for line in _text(self._proc / "meminfo").splitlines():
             key, _, value = line.partition(":")
@@ -64,7 +64,7 @@ class HostMemory:
             total, available = int(found["MemTotal"]) // 1024, int(found["MemAvailable"]) // 1024
         except (KeyError, ValueError):
             return None
-        return Room(total, total - available)
+        return MemoryUse(total, total - available)
 
 
 def _find(proc: Path, mounts: Path) -> tuple[list[Path], bool]:

@@ -1,7 +1,7 @@
 """Records of this machine: GPUs, their processes, cores and memory.
 
-Names end in units (`_mib` is 1,048,576 bytes). `None` means unknown; 0 is a measured zero. They are msgspec.Struct, not
-dataclasses: these are made in C, and a Prolog builds many.
+Names end in units (`_mib` is 1,048,576 bytes). `None` means unknown; 0 is a measured zero. The records are
+msgspec.Struct instead of dataclasses, because a Prolog creates many and msgspec does that in C.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Gpu(Struct, frozen=True):
 
     uuid: str
     index: int
-    """NVML index; for a MIG instance, its parent's."""
+    """NVML index; of a MIG instance: the index of its parent."""
     minor: int | None
     """N of /dev/nvidiaN."""
     name: str
@@ -50,7 +50,7 @@ class GpuReading(Struct, frozen=True):
     gpu: Gpu
     memory_used_mib: int | None
     utilization_percent: int | None
-    """Part of the last sampling period in which a kernel ran: an upper bound of SM activity."""
+    """Percentage of the last sampling period in which a kernel ran: an upper bound of SM activity."""
     processes: tuple[GpuProcess, ...]
 
 
@@ -59,7 +59,7 @@ class LiveJob(Struct, frozen=True):
 
     job_id: int
     uid: int | None
-    """User of its tasks; None: it has none at this moment."""
+    """User of its tasks; None: no task runs now."""
     without_task_s: float = 0.0
     """Seconds without a task: 0 if a slurmstepd of the job has a child, else the age of the youngest slurmstepd."""
 
@@ -69,9 +69,9 @@ class NodeProcess(Struct, frozen=True):
 
     identity: ProcessIdentity
     job_id: int | None
-    """Its job by its cgroup, slurmstepd or environment; None: no job."""
+    """The job that its cgroup, its slurmstepd or its environment names; None: no job."""
     is_own_claim: bool = False
-    """True: only its environment, which its user can write, names the job."""
+    """True: only its environment names the job. The user can write that, so it is a claim and no proof."""
 
 
 class Core(Struct, frozen=True):
@@ -84,8 +84,8 @@ class Core(Struct, frozen=True):
     """NUMA node of its first CPU, as numbered by the kernel."""
 
 
-class Room(Struct, frozen=True):
-    """Memory of one GPU or of the host, and of the tasks in it, in MiB."""
+class MemoryUse(Struct, frozen=True):
+    """Memory of one GPU or of the host, in MiB: all of it, the part in use, and the parts of our tasks."""
 
     total_mib: int
     used_mib: int

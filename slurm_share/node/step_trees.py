@@ -1,6 +1,7 @@
 """Read the steps of this node as process trees below their slurmstepd.
 
-They give the job of a process, and the use of a job, if Slurm keeps it in no cgroup or the cgroup does not count it.
+If a job has no cgroup, or its cgroup does not count CPU time or memory, these trees tell which processes belong to it
+and what they use.
 The sampler reads every process of the node here; for psutil's cost see load/collectors.py.
 """
 
@@ -35,7 +36,7 @@ class Step(Struct):
 
 
 class StepTrees:
-    """Read the steps of one node repeatedly. Title and user of each are looked up once."""
+    """Reader of the steps of one node. It remembers the title and the user of each slurmstepd between reads."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -50,13 +51,13 @@ class StepTrees:
         roots: dict[int, Step] = {}
         stepds = {}
         owners = {}
-        for number in os.listdir(self._proc):  # noqa: PTH208
-            if not number.isdigit():
+        for entry in os.listdir(self._proc):  # noqa: PTH208
+            if not entry.isdigit():
                 continue
-            name, fields = read_stat(f"{self._proc}/{number}")
+            name, fields = read_stat(f"{self._proc}/{entry}")
             if len(fields) < 22:
                 continue
-            pid = int(number)
+            pid = int(entry)
             parents[pid] = int(fields[1])
             ticks[pid] = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
             if not name.startswith(b"slurmstepd"):
@@ -65,36 +66,36 @@ class StepTrees:
             stepds[key] = self._stepds[key] if key in self._stepds else self._read_step(pid)
             if (found := stepds[key]) is not None:
                 job, step = found
-                # What it has waited for is its tasks'; what it used itself is not.
+                # Count the CPU time of ended children, which were tasks, and not slurmstepd's own.
                 roots[pid] = Step(job, step, self._owners.get(key), ticks[pid][1], 0)
                 steps[f"{step}.{pid}.{fields[19].decode()}"] = roots[pid]
                 owners[pid] = key
-        # A title that is not yet written is looked at again.
+        # Forget a slurmstepd that has no title yet, so that the next read looks it up again.
         self._stepds = {key: found for key, found in stepds.items() if found is not None}
         tops: dict[int, tuple[Step, int]] = {}
         for pid in parents:
             chain: list[int] = []
-            place = pid
-            while place not in tops and place not in roots and place in parents and len(chain) < _ANCESTORS:
-                chain.append(place)
-                place = parents[place]
-            if place in tops:
-                found_step, top = tops[place]
-            elif place in roots and chain:
-                found_step, top = roots[place], chain[-1]
+            ancestor = pid
+            while ancestor not in tops and ancestor not in roots and ancestor in parents and len(chain) < _ANCESTORS:
+                chain.append(ancestor)
+                ancestor = parents[ancestor]
+            if ancestor in tops:
+                found_step, top = tops[ancestor]
+            elif ancestor in roots and chain:
+                found_step, top = roots[ancestor], chain[-1]
             else:
                 continue
-            for one in chain:
-                tops[one] = found_step, top
-        for pid, (step_of, _) in tops.items():
-            step_of.cpu_ticks += sum(ticks[pid])
+            for descendant in chain:
+                tops[descendant] = found_step, top
+        for pid, (owner, _) in tops.items():
+            owner.cpu_ticks += sum(ticks[pid])
             statm = slurp(f"{self._proc}/{pid}/statm").split()
             if len(statm) > 2:
-                step_of.memory_pages += int(statm[1]) - int(statm[2])
-            if step_of.uid is None:
+                owner.memory_pages += int(statm[1]) - int(statm[2])
+            if owner.uid is None:
                 match = UID.search(slurp(f"{self._proc}/{pid}/status"))
-                if match and int(match[1]) != 0:  # still root: it has not become its task yet
-                    step_of.uid = int(match[1])
+                if match and int(match[1]) != 0:  # root: the process has not changed to the user of the task yet
+                    owner.uid = int(match[1])
         self._owners = {key: uid for pid, key in owners.items() if (uid := roots[pid].uid) is not None}
         return steps, tops
 
@@ -123,19 +124,21 @@ def find_step(pid: int, proc: str, tops: Mapping[int, tuple[Step, int]]) -> tupl
 def jobs_of(
     groups: Iterable[cgroups.JobGroup], steps: Mapping[str, Step], user_of: Callable[[int], str]
 ) -> tuple[JobNow, ...]:
-    """Return the jobs of this node by their cgroups; by their steps for what the cgroups do not count. `user_of`:
-    returns the name of a user."""
+    """Return the jobs of this node. Figures that a cgroup does not have come from the job's steps.
+
+    `user_of`: returns the name of a user id.
+    """
     found: dict[int, JobNow] = {}
     by_job: dict[int, dict[str, Step]] = {}
     for key, step in steps.items():
         by_job.setdefault(step.job, {})[key] = step
     for group in groups:
         tree = by_job.pop(group.job, {})
-        uid = group.uid if group.uid is not None else _owner(tree)
+        uid = group.uid if group.uid is not None else _uid(tree)
         if uid is None:
             continue
-        cpu_s = _cpu(tree) if group.cpu_s is None else {"cgroup": group.cpu_s}
-        memory = _memory(tree) if group.memory_mib is None else group.memory_mib
+        cpu_s = _cpu_s(tree) if group.cpu_s is None else {"cgroup": group.cpu_s}
+        memory = _memory_mib(tree) if group.memory_mib is None else group.memory_mib
         unknown = dict(group.unknown)
         if cpu_s is not None:
             unknown.pop("cpu_cores", None)
@@ -151,28 +154,28 @@ def jobs_of(
             unknown=unknown,
         )
     for job, tree in by_job.items():
-        uid = _owner(tree)
+        uid = _uid(tree)
         if uid is not None:
             found[job] = JobNow(
                 job=job,
                 uid=uid,
                 user=user_of(uid),
-                cpu_s=_cpu(tree),
-                memory_mib=_memory(tree),
+                cpu_s=_cpu_s(tree),
+                memory_mib=_memory_mib(tree),
                 unknown={"memory_kills": "Slurm keeps no job in a cgroup on this node"},
             )
     return tuple(found[job] for job in sorted(found))
 
 
-def _owner(tree: Mapping[str, Step]) -> int | None:
+def _uid(tree: Mapping[str, Step]) -> int | None:
     return next((step.uid for step in tree.values() if step.uid is not None), None)
 
 
-def _cpu(tree: Mapping[str, Step]) -> dict[str, float] | None:
+def _cpu_s(tree: Mapping[str, Step]) -> dict[str, float] | None:
     return {key: step.cpu_ticks / TICKS for key, step in tree.items()} if tree else None
 
 
-def _memory(tree: Mapping[str, Step]) -> int | None:
+def _memory_mib(tree: Mapping[str, Step]) -> int | None:
     return sum(step.memory_pages for step in tree.values()) * PAGE // MIB if tree else None
 
 

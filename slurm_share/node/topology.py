@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+TYPE_CHECKING = False  # mypy takes it for True; importing `typing` would delay a Prolog
 if TYPE_CHECKING:
     from .records import Core
 
@@ -21,7 +21,7 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
         cpu = _number_in(folder.name, "cpu")
         if cpu is not None and (folder / "topology").is_dir():
             socket = _number(folder / "topology/physical_package_id", 0)
-            # A core id is unique within its die only; the first sibling is unique on the machine.
+            # Core ids repeat in each die, so name a core by its lowest CPU.
             core = min(read_cpu_list(folder / "topology/thread_siblings_list") or [cpu])
             cores.setdefault((socket, core), []).append(cpu)
     first_of_socket: dict[int, int] = {}
@@ -32,11 +32,11 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
 
 
 def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sys")) -> tuple[Core, ...]:
-    """Return the cores with their socket and NUMA node; with `allowed`, only these CPUs. Without NUMA, all is node 0.
+    """Return the cores with their socket and NUMA node; with `allowed`, only these CPUs.
 
-    CPUs of `allowed` without a topology in the kernel are cores of their own.
+    On a machine without NUMA every core is in node 0. A CPU of `allowed` without a topology is a core of its own.
     """
-    from .records import Core  # a Prolog reads the cores alone, and need not load the records
+    from .records import Core  # not at the top: a Prolog calls read_cores() only, and must start fast
 
     numa_of = _read_numa_nodes(sysfs)
     found = []
@@ -63,7 +63,7 @@ def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
 def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
     """Return the NUMA node of a PCI device; None if the kernel does not know it (-1) or has no such device.
 
-    `bus_id`: as NVML writes it, in capitals with a domain of eight digits (00000000:3B:00.0), or as the kernel does.
+    `bus_id`: in NVML's form, capitals and a domain of eight digits (00000000:3B:00.0), or in the kernel's.
     """
     domain, _, place = bus_id.strip().lower().partition(":")
     try:
@@ -92,8 +92,8 @@ def _number_in(name: str, prefix: str) -> int | None:
     return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 
 
-def _number(file: Path, otherwise: int) -> int:
+def _number(file: Path, default: int) -> int:
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return otherwise
+        return default

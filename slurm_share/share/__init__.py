@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from .rules import allocation, drain, limits, queue, reconcile, site, submit_script, switch, verdict
     from .rules.allocation import admit
-    from .rules.cluster_status import differing, modes_text
+    from .rules.cluster_status import modes_text, nodes_by_other_mode
     from .rules.daemons import has_job
     from .rules.granted import visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
@@ -92,7 +92,7 @@ __getattr__, __all__ = exports(
             "Unshared",
         ],
         "rules.allocation": ["admit"],
-        "rules.cluster_status": ["differing", "modes_text"],
+        "rules.cluster_status": ["nodes_by_other_mode", "modes_text"],
         "rules.daemons": ["has_job"],
         "rules.granted": ["visible_gpus"],
         "rules.leftovers": ["FIRST_ORDINARY_UID"],

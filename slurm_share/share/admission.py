@@ -131,7 +131,7 @@ def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
     return True
 
 
-def give_users_folder(paths: Paths) -> None:
+def mount_users_folder(paths: Paths) -> None:
     """Mount the file system for the files of users if it is not mounted yet and the mount would hide nothing.
 
     A node where it cannot be mounted works without it; `slurm-share doctor` reports that.

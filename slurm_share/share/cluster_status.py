@@ -99,7 +99,7 @@ def read() -> ClusterShares:
         is_switched_off=here.settings.switched_off,
         mode_file=value,
         states={node: known[node][1] for node in names},
-        nodes={node: rules.without_gpus(found[node], has_gpus=known[node][0]) for node in names},
+        nodes={node: rules.without_driver_problem(found[node], has_gpus=known[node][0]) for node in names},
         problems=tuple(said for said in (problem, lua_settings.outdated(here)) if said),
     )
 

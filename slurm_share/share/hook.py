@@ -138,8 +138,8 @@ def wants_helper() -> bool:
     return not processes.read_runs_in_job()
 
 
-def set_out() -> None:
-    """Set the search path, which slurmd does not set, and the umask, which is slurmd's own. Call it first."""
+def set_up() -> None:
+    """Set the search path, which slurmd leaves unset, and the umask, which is inherited from slurmd. Call it first."""
     os.environ["PATH"] = SEARCH_PATH
     os.umask(0o022)  # slurmd's umask must not restrict the modes of the state folder
 
@@ -160,7 +160,7 @@ def report(who: str, text: str) -> None:
 
 
 why_not_on = ""
-"""Why this hook's job is not shared on a node whose own mode is `on`. Empty: no reason against it."""
+"""The reason why this job does not share although the node's own mode is `on`; empty: there is none."""
 
 
 def load_settings(*, decides: bool = True) -> Settings:

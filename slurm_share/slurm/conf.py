@@ -11,8 +11,8 @@ from ..core.errors import ConfigError
 from ..core.slurm_home import named_homes
 from .conf_text import ConfLine, ConfText, parse
 
-_DEPTH = 16
-"""Slurm follows includes without counting; a file that includes itself would never end."""
+_MOST_DEPTH = 16
+"""Most levels of included files. Slurm has no limit, but a file that includes itself would be read without end."""
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -27,17 +27,19 @@ _PLACES = tuple(
         "/cm/shared/apps/slurm/var/etc/slurm",
     )
 )
-"""In this order: Debian's and SchedMD's packages, a configless slurmd or sackd, Debian before bullseye, builds into
-/usr/local and /opt/slurm, the first cluster of Bright."""
+"""These are the places of Debian's and SchedMD's packages, a configless slurmd or sackd, Debian before bullseye, builds
+into /usr/local and /opt/slurm, and the first cluster of Bright, in this order."""
 
 
 def slurm_conf_path(
     given: Path | None = None, environ: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> Path:
-    """Return where slurm.conf is, or would be: `given`, else SLURM_CONF, else etc in the folder that SLURM_SHARE_SLURM
-    names (slurm_home.py), else the first usual place that has one.
+    """Return the path of slurm.conf, which need not exist.
 
-    `root`: the root of the file system to read; it is no part of the returned path.
+    It is `given`, else SLURM_CONF, else in etc of the folder that SLURM_SHARE_SLURM names (slurm_home.py), else at the
+    first usual place that has one.
+
+    `root`: the root of the file system to search; the returned path does not include it.
     """
     if given is not None:
         return given
@@ -45,11 +47,11 @@ def slurm_conf_path(
         return Path(conf)
     named = (Path(home, etc, "slurm.conf") for home in named_homes(environ, root) for etc in ("etc", "etc/slurm"))
     places = (*named, *_PLACES)
-    return next((place for place in places if is_there(root / place.relative_to("/"))), _PLACES[0])
+    return next((place for place in places if may_be_file(root / place.relative_to("/"))), _PLACES[0])
 
 
-def is_there(file: Path) -> bool:
-    """Return whether a path is a file. True as well without access to it: the reader reports that."""
+def may_be_file(file: Path) -> bool:
+    """Return whether a path is a regular file. Return True without access to it: reading it then reports the reason."""
     try:
         return stat.S_ISREG(file.stat().st_mode)
     except PermissionError:
@@ -59,55 +61,57 @@ def is_there(file: Path) -> bool:
 
 
 def included_path(conf: Path, name: str) -> Path:
-    """Return the path of a file that slurm.conf names. A relative name is in the folder of slurm.conf."""
+    """Return the path of a file that slurm.conf names. A relative name is relative to the folder of slurm.conf."""
     return conf.parent / name
 
 
-def read_conf(file: Path, instead: Mapping[str, str] | None = None) -> ConfText:
+def read_conf(file: Path, replacements: Mapping[str, str] | None = None) -> ConfText:
     """Read a file and everything it includes, in Slurm's order.
 
-    `instead`: texts by `str(path)`, which are taken for the contents of those files. Raises ConfigError for a file that
-    cannot be read. An included file that does not exist is in `missing`.
+    `replacements`: path as a string -> text to use instead of the file's content. An included file that does not exist
+    is listed in `missing`. Raises ConfigError if a file cannot be read.
     """
     lines: list[ConfLine] = []
     missing: list[Path] = []
-    _read(file, lines, missing, _DEPTH, instead or {})
+    _read(file, lines, missing, _MOST_DEPTH, replacements or {})
     return ConfText(file, tuple(lines), tuple(missing))
 
 
-def _read(file: Path, lines: list[ConfLine], missing: list[Path], depth: int, instead: Mapping[str, str]) -> None:
+def _read(file: Path, lines: list[ConfLine], missing: list[Path], depth: int, replacements: Mapping[str, str]) -> None:
     if depth == 0:
-        raise ConfigError(str(file), f"includes go deeper than {_DEPTH} files; does one include itself?")
-    text = instead.get(str(file))
+        raise ConfigError(str(file), f"includes go deeper than {_MOST_DEPTH} files; does one include itself?")
+    text = replacements.get(str(file))
     for line in parse(read_text(file) if text is None else text, file):
-        wanted = line.include
-        if wanted is None:
+        included = line.include
+        if included is None:
             lines.append(line)
             continue
         cluster = next((v for one in reversed(lines) for k, v in one.pairs if k.lower() == "clustername"), "")
-        wanted = wanted.replace("%c", cluster.lower())
-        # A relative name begins in the folder of the file that has the line (_add_full_path; plugstack.c too).
-        if any(sign in wanted for sign in "*?["):
-            base = Path(wanted) if wanted.startswith("/") else file.parent / wanted
+        included = included.replace("%c", cluster.lower())
+        # A relative name is relative to the folder of the including file (_add_full_path; plugstack.c does the same).
+        if any(sign in included for sign in "*?["):
+            base = Path(included) if included.startswith("/") else file.parent / included
             for found in sorted(base.parent.glob(base.name)) if base.parent.is_dir() else ():
-                _read(found, lines, missing, depth - 1, instead)
+                _read(found, lines, missing, depth - 1, replacements)
             continue
-        path = file.parent / wanted
+        path = file.parent / included
         if path.exists():
-            _read(path, lines, missing, depth - 1, instead)
+            _read(path, lines, missing, depth - 1, replacements)
         else:
             missing.append(path)
 
 
 def read_text(file: Path) -> str:
-    """Return a configuration file's text. Bytes that are not UTF-8 become lone surrogates (surrogateescape). Raises
-    ConfigError where it cannot be read."""
+    """Return a configuration file's text. Bytes that are not UTF-8 become lone surrogates (surrogateescape).
+
+    Raises ConfigError if it cannot be read.
+    """
     try:
-        seen = file.stat()
-        if not stat.S_ISREG(seen.st_mode):
-            raise ConfigError(str(file), "is no file")
-        if seen.st_size > _MOST_BYTES:
-            raise ConfigError(str(file), f"is larger than {_MOST_BYTES} bytes; that is no configuration file")
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(str(file), "is not a regular file")
+        if found.st_size > _MOST_BYTES:
+            raise ConfigError(str(file), f"is larger than {_MOST_BYTES} bytes, too large for a configuration file")
         return file.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError as error:
         raise ConfigError(str(file), "there is no such file") from error

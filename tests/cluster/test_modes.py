@@ -119,11 +119,11 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
     job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--hold", "--extra=slurm-share=off;hers")
     try:
         assert extra(cluster, job) == "hers;slurm-share=on"
-        assert "is for your administrators to say" in update("alice", "extra=slurm-share=off")
+        assert "only administrators may set" in update("alice", "extra=slurm-share=off")
         assert update("alice", "extra=new") == ""
         assert extra(cluster, job) == "new;slurm-share=on"
         assert update("alice", "timelimit=3", "comment=mine") == ""
-        assert "is for your administrators to say" in update("alice", "comment=slurm-share=off")
+        assert "only administrators may set" in update("alice", "comment=slurm-share=off")
         as_slurm = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"]
         done = cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"])
         assert done.returncode == 0, done.stderr
@@ -337,7 +337,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
             ["n2", "observe", "0", "0", "0"],
             ["n3", "on", "1", "2", "1"],
         ]
-        assert "another mode than ctl's: observe on n2; the lesser one counts there" in done.stdout
+        assert "mode observe on n2, unlike ctl; the more restrictive of the two counts there" in done.stdout
         cluster.exec("n1", ["kill", "-9", str(remote["n1"])])
         done = cluster.exec("ctl", ["slurm-share", "status", "--cluster", "--json"])
         assert done.returncode == 1

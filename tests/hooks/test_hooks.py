@@ -562,7 +562,7 @@ def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch)
 def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
     before = os.umask(0o077)
     try:
-        hook.set_out()
+        hook.set_up()
         node.prolog()
     finally:
         os.umask(before)

@@ -21,36 +21,36 @@ class Piece:
 
     text: str
     kind: str = ""
-    """on: selected; strong; dim; trouble; empty: plain."""
-    hit: str = ""
-    """What a click on it means; empty: nothing."""
+    """Its style: on (selected), strong, dim or problem; empty: plain."""
+    target: str = ""
+    """The id that a click on it sends; empty: a click does nothing."""
 
 
 class Line(Widget):
     """A line of the screen. Subclasses implement `lay_out`."""
 
-    COMPONENT_CLASSES = {"line--on", "line--strong", "line--dim", "line--trouble"}  # noqa: RUF012
+    COMPONENT_CLASSES = {"line--on", "line--strong", "line--dim", "line--problem"}  # noqa: RUF012
     DEFAULT_CSS = """
     Line {
         height: 1;
         .line--on { text-style: bold reverse; }
         .line--strong { text-style: bold; }
         .line--dim { color: $text-muted; }
-        .line--trouble { text-style: bold; color: $text-error; }
+        .line--problem { text-style: bold; color: $text-error; }
     }
     """
     ALLOW_SELECT = False
 
-    class Hit(Message):
-        """A piece was clicked."""
+    class Clicked(Message):
+        """Sent when a piece with a target was clicked."""
 
-        def __init__(self, line: Line, hit: str) -> None:
-            self.line, self.hit = line, hit
+        def __init__(self, line: Line, target: str) -> None:
+            self.line, self.target = line, target
             super().__init__()
 
         @property
         def control(self) -> Line:
-            """The line, for `@on` with a selector."""
+            """Return the line, which `@on` compares with a selector."""
             return self.line
 
     def lay_out(self, width: int) -> Sequence[Piece]:
@@ -63,28 +63,28 @@ class Line(Widget):
         for piece in self.lay_out(left):
             text = load_text.cut(terminal.safe(piece.text), left)
             if text:
-                found.append(Piece(text, piece.kind, piece.hit))
+                found.append(Piece(text, piece.kind, piece.target))
             left -= cell_len(text)
             if left <= 0:
                 break
         return found
 
     def render(self) -> Text:
-        """Return the line as plain text. (`get_visual_style` ignores `reverse`, rich's style does not.)"""
+        """Return the line as rich text, because textual's own styles (`get_visual_style`) ignore `reverse`."""
         text = Text(no_wrap=True, end="")
         for piece in self.pieces():
             text.append(piece.text, self.get_component_rich_style(f"line--{piece.kind}") if piece.kind else None)
         return text
 
     def on_click(self, event: events.Click) -> None:
-        """Post which piece was clicked."""
-        at = 0
+        """Send `Clicked` with the target of the piece under the mouse."""
+        end = 0
         for piece in self.pieces():
-            at += cell_len(piece.text)
-            if event.x < at:
-                if piece.hit:
+            end += cell_len(piece.text)
+            if event.x < end:
+                if piece.target:
                     event.stop()
-                    self.post_message(self.Hit(self, piece.hit))
+                    self.post_message(self.Clicked(self, piece.target))
                 return
 
 

@@ -62,12 +62,12 @@ class Status(Line):
         pieces: list[Piece] = [Piece(" ")]
         for number, piece in enumerate(found):
             pieces += [Piece(BETWEEN), piece] if number else [piece]
-        if width_of(pieces) > width and len(found) > 1 and found[-1].kind == "trouble":
+        if width_of(pieces) > width and len(found) > 1 and found[-1].kind == "problem":
             keep = [found[-1], *found[:-1]]
             pieces = [Piece(" ")]
             for number, piece in enumerate(keep):
                 pieces += [Piece(BETWEEN), piece] if number else [piece]
-        return [replace(piece, hit="help") for piece in pieces]
+        return [replace(piece, target="help") for piece in pieces]
 
     def texts(self) -> list[str]:
         """Return all parts of the status as lines."""
@@ -88,7 +88,7 @@ def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
         found.append(Piece(status.hint))
     notes = [] if picture is None else list(picture.survey.notes)
     if status.problem:
-        found.append(Piece(f"! {status.problem}", "trouble"))
+        found.append(Piece(f"! {status.problem}", "problem"))
     elif notes:
         found.append(Piece("| " + "; ".join(notes), "dim"))
     return found

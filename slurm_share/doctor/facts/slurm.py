@@ -23,7 +23,7 @@ from ...core.slurm_home import slurm_homes
 from ...share import lua_settings
 from ...slurm import controllers
 from ...slurm import nodes as slurm_nodes
-from ...slurm.conf import is_there, read_conf, read_text, slurm_conf_path
+from ...slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from ...slurm.release import parse_version
 from . import files, lua, programs
@@ -84,7 +84,7 @@ def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
     """Return the path of this host's slurm.conf; "": there is none. Raises UsageError if SLURM_CONF names no file,
     because then no command of Slurm works."""
     place = str(slurm_conf_path(environ=environ, root=root))
-    if is_there(root / place.lstrip("/")):
+    if may_be_file(root / place.lstrip("/")):
         return place
     if environ.get("SLURM_CONF"):
         raise UsageError(f"SLURM_CONF is {shown(place)}, and there is no such file: set it right, or unset it")

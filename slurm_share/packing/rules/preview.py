@@ -24,7 +24,7 @@ class SizeGroup(Struct, frozen=True):
     least_mib: int | None
     """Smallest reservation; None: their size is not known."""
     most_mib: int | None
-    words: str
+    source: str
     """Source of the sizes, as text."""
     sm: str = ""
     """SM activity of the tasks alone, with its source; empty: the policy does not use it."""
@@ -92,19 +92,19 @@ def _groups(
     found: dict[tuple[bool, str], list[tuple[int, Belief | None]]] = {}
     for one, belief in zip(estimates, beliefs, strict=True):
         is_known = one.safe_mib is not None
-        words = one.words if is_known else _unknown(settings)
-        found.setdefault((is_known, words), []).append((one.safe_mib or 0, belief))
+        source = one.words if is_known else _unknown(settings)
+        found.setdefault((is_known, source), []).append((one.safe_mib or 0, belief))
     groups = [
         SizeGroup(
             len(tasks),
             min(mib for mib, _ in tasks) if is_known else None,
             max(mib for mib, _ in tasks) if is_known else None,
-            words,
+            source,
             sm_text([belief for _, belief in tasks if belief is not None]),
         )
-        for (is_known, words), tasks in found.items()
+        for (is_known, source), tasks in found.items()
     ]
-    groups.sort(key=lambda group: (group.least_mib is None, -group.tasks, group.words))
+    groups.sort(key=lambda group: (group.least_mib is None, -group.tasks, group.source))
     if len(groups) <= ROWS:
         return tuple(groups)
     known = [group for group in groups if group.most_mib is not None]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from ...node.memory import HostMemory
-from ...node.records import Room
+from ...node.records import MemoryUse
 from ...packing import asked_mib
 from ...share import allocation, registry
 from ..records import Outcome, Run
@@ -166,7 +166,7 @@ class EvenCaps(Strategy):
         sizes = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
         return max(sizes, default=0)
 
-    def _room(self, worker: int, others: list[Running]) -> Room | None:
+    def _room(self, worker: int, others: list[Running]) -> MemoryUse | None:
         gpu = self.node.workers[worker].gpu
         return None if gpu is None else self.sampler.gpu(gpu.uuid, list(others))
 

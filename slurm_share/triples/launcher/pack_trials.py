@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from ...node.records import Room
+from ...node.records import MemoryUse
 from ...packing import LevelRun, Packer, PackRequest, Start, TaskKey
 from ..records import Run
 from .node import Node
@@ -91,7 +91,7 @@ class PackTrials:
         if self._shares is not None:
             self._shares.ended(task.turn.task, time.time())
 
-    def tick(self, running: Mapping[int, Running], host: Callable[[], Room | None], now: float) -> None:
+    def tick(self, running: Mapping[int, Running], host: Callable[[], MemoryUse | None], now: float) -> None:
         """Measure the running tasks, and keep results of trials. `host` returns the host's memory."""
         if self._tuning is not None:
             self._tuning.tick(running, host(), now)

@@ -12,7 +12,7 @@ from ...core.errors import DriverError
 from ...node import descendants
 from ...node.gpus import binding
 from ...node.memory import HostMemory
-from ...node.records import GpuReading, Room
+from ...node.records import GpuReading, MemoryUse
 
 EVERY_S = 1.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
@@ -96,18 +96,22 @@ class Sampler(threading.Thread):
         for leader, used in sums.items():
             running[leader].host_now_mib = int(used)
 
-    def gpu(self, uuid: str, tasks: Sequence[Watched]) -> Room | None:
+    def gpu(self, uuid: str, tasks: Sequence[Watched]) -> MemoryUse | None:
         """Return the memory of one GPU at the last sample; None: not known."""
         reading = self._gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
             return None
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
-        return Room(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
+        return MemoryUse(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
 
-    def host(self, tasks: Sequence[Watched]) -> Room | None:
+    def host(self, tasks: Sequence[Watched]) -> MemoryUse | None:
         """Return the host's memory now; None: not known."""
         room = self._host.room()
-        return None if room is None else Room(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
+        return (
+            None
+            if room is None
+            else MemoryUse(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
+        )
 
     def stop(self) -> None:
         """Ask the thread to end, without waiting: it may hang in the driver."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 
 from ...core.text import counted
-from ...node.records import Room
+from ...node.records import MemoryUse
 from ...packing import (
     Comparison,
     LevelRun,
@@ -168,7 +168,7 @@ class Tuning:
                 self._risen.add(task.turn.task)
         self._units[task.turn.task] = units
 
-    def tick(self, running: Mapping[int, Running], host: Room | None, now: float) -> None:
+    def tick(self, running: Mapping[int, Running], host: MemoryUse | None, now: float) -> None:
         """Measure the running tasks, close a window that is over, and set the next level or method."""
         if not self.has_begun or (self.is_over and not self._is_draining):
             return
@@ -260,7 +260,7 @@ class Tuning:
 
     # ---- Bounds ----
 
-    def _bound(self, host: Room | None) -> None:
+    def _bound(self, host: MemoryUse | None) -> None:
         if self.tuner is None or self.tuner.is_done:
             return
         per_gpu = self.packer.board.most_on_a_gpu()

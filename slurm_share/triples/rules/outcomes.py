@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...node.records import Room
+from ...node.records import MemoryUse
 from ...packing import how_ended, memory_message
 from ..records import Outcome
 
@@ -82,7 +82,7 @@ def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:
     return max(seen) if seen else None
 
 
-def has_room(need: int | None, room: Room | None, running: int) -> bool:
+def has_room(need: int | None, room: MemoryUse | None, running: int) -> bool:
     """Return whether a task with a need (None: not known) fits into the free memory.
 
     Running tasks may grow to the same need, so each counts with the larger of its use and `need`. Always True if no

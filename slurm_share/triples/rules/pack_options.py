@@ -195,7 +195,7 @@ def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
     if written.checkpoint_signal is not None and written.undo != "pause":
         raise UsageError(
             f"--checkpoint-signal={shown(written.checkpoint_signal)} has an effect only with --undo=pause, which moves "
-            "tasks to other GPUs; write --undo=pause too, or leave it away"
+            "tasks to other GPUs; write --undo=pause too, or omit it"
         )
 
 

@@ -148,7 +148,7 @@ def test_a_time_of_which_nothing_is_kept_says_what_there_is(site, capsys):
     [
         (["--week", "soon"], 2, "2026-W47"),
         (["--week", "9999-W52"], 2, "2026-W47"),
-        (["--week", "--from", "2026-11-16"], 2, "leave --from and --to away"),
+        (["--week", "--from", "2026-11-16"], 2, "leave out --from and --to"),
         (["--from", "2026-11-18", "--to", "2026-11-16"], 2, "is after"),
         ([], 1, "slurm-share archive makes it"),
     ],

@@ -595,7 +595,7 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     remember(here, "./plain.sh a", 6000)
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
     out = capsys.readouterr().out
-    assert "GPUs NVIDIA A100 (38.7 GiB usable each), taken to be as in your last run\n" in out
+    assert "GPUs NVIDIA A100 (38.7 GiB usable each), assumed as in your last run\n" in out
     assert "first placements: GPU 0 task" in out
     assert submitted(here) == []
 
@@ -608,9 +608,7 @@ def test_a_gpu_of_the_type_that_slurm_names_goes_before_a_newer_one_of_another(
     remember(here, "./plain.sh a", 6000)
     remember(here, "./plain.sh a", 6000, model="NVIDIA H100", total_mib=81920)
     assert call("[1,4]", "--pack", "--tasks", "list", "--dry-run") == 0
-    assert (
-        "NVIDIA A100 (38.7 GiB usable each), taken to be as in your last run on such a GPU" in capsys.readouterr().out
-    )
+    assert "NVIDIA A100 (38.7 GiB usable each), assumed as in your last run on such a GPU" in capsys.readouterr().out
 
 
 def test_a_dry_run_without_history_asks_for_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

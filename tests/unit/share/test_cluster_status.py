@@ -38,10 +38,12 @@ def test_nodes_with_another_mode_than_the_controllers_are_together():
         "n3": NodeShares("n3", "off", {"gpu": "on", "cpu": "off"}),
         "n4": NodeShares("n4", problem="no answer"),
     }
-    assert rules.differing("on", nodes) == {"off, gpu: on": ["n2", "n3"]}
+    assert rules.nodes_by_other_mode("on", nodes) == {"off, gpu: on": ["n2", "n3"]}
 
 
 def test_a_node_without_gpus_needs_no_driver():
-    assert rules.without_gpus(NodeShares("n1", "on", problem="no driver"), has_gpus=False) == NodeShares("n1", "on")
+    assert rules.without_driver_problem(NodeShares("n1", "on", problem="no driver"), has_gpus=False) == NodeShares(
+        "n1", "on"
+    )
     silent = NodeShares("n1", problem="no answer")
-    assert rules.without_gpus(silent, has_gpus=False) == silent
+    assert rules.without_driver_problem(silent, has_gpus=False) == silent

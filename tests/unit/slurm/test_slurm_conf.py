@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.errors import ConfigError
-from slurm_share.slurm.conf import is_there, read_conf, read_text, slurm_conf_path
+from slurm_share.slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
 from slurm_share.slurm.conf_text import parse
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     """A folder is refused, too."""
     with pytest.raises(ConfigError, match="no such file"):
         read_conf(tmp_path / "slurm.conf")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         read_conf(tmp_path)
 
 
@@ -128,8 +128,8 @@ def test_what_may_not_be_looked_at_is_not_said_to_be_missing(tmp_path, monkeypat
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    assert not is_there(file)
+    assert not may_be_file(file)
     monkeypatch.setattr(Path, "stat", refused)
-    assert is_there(file)
+    assert may_be_file(file)
     with pytest.raises(ConfigError, match=r"cannot be read \(Permission denied\)"):
         read_text(file)

@@ -26,7 +26,7 @@ from slurm_share_tui.widgets.crumbs import Crumbs
 from slurm_share_tui.widgets.crumbs import crumb_text as crumb
 from slurm_share_tui.widgets.keys import Keys
 from slurm_share_tui.widgets.tabs import Tabs
-from slurm_share_tui.wire import Details, Every, Hold, Position, ReadNow, Seek, Speed, Step
+from slurm_share_tui.wire import Pause, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static
@@ -293,11 +293,11 @@ def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> Non
         await shown(pilot, feed, slim)
         assert feed.told == []
         await pilot.press("3")
-        await until(pilot, lambda: feed.told == [Details(True)])
+        await until(pilot, lambda: feed.told == [ShowDetails(True)])
         await pilot.press("4")
         await shown(pilot, feed)
         await pilot.press("1")
-        await until(pilot, lambda: feed.told == [Details(True), Details(False)])
+        await until(pilot, lambda: feed.told == [ShowDetails(True), ShowDetails(False)])
 
     drive(app, play)
 
@@ -308,7 +308,7 @@ def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
-        await until(pilot, lambda: feed.told == [Details(True)])
+        await until(pilot, lambda: feed.told == [ShowDetails(True)])
 
     drive(app, play)
 
@@ -335,7 +335,7 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
             grid.sort_by("user")
         else:
             await pilot.press("slash", *asked)
-        await until(pilot, lambda: feed.told == [Details(True)])
+        await until(pilot, lambda: feed.told == [ShowDetails(True)])
         assert grid.mistake == ""
         text = screen_text(app)
         assert "users and processes of 12 nodes are being fetched" in text
@@ -347,7 +347,7 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
             assert [row.name for row in grid.shown_rows] == ["h-1", "h-2", "v-1", "v-2"]
         await pilot.press("escape")
         grid.sort_by("", False)
-        await until(pilot, lambda: feed.told == [Details(True), Details(False)])
+        await until(pilot, lambda: feed.told == [ShowDetails(True), ShowDetails(False)])
 
     drive(app, play)
 
@@ -364,19 +364,19 @@ def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
         await shown(pilot, feed, first)
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in screen_text(app))
-        assert feed.told == [Hold(True)]
+        assert feed.told == [Pause(True)]
         feed.picture(second)
         await pilot.pause(0.05)
         assert app.picture is first
         await pilot.press("f5")
-        assert feed.told == [Hold(True), ReadNow()]
+        assert feed.told == [Pause(True), ReadNow()]
         await shown(pilot, feed, third)
         feed.picture(second)
         await pilot.pause(0.05)
         assert app.picture is third
         await pilot.press("p")
         await until(pilot, lambda: app.picture is second)
-        assert feed.told[-1] == Hold(False)
+        assert feed.told[-1] == Pause(False)
         assert "PAUSED" not in screen_text(app)
 
     drive(app, play)
@@ -389,12 +389,18 @@ def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         await pilot.press("plus", "plus", "minus", "minus", "minus")
-        assert feed.told == [Every(10.0), Every(15.0), Every(10.0), Every(5.0), Every(3.0)]
+        assert feed.told == [
+            SetInterval(10.0),
+            SetInterval(15.0),
+            SetInterval(10.0),
+            SetInterval(5.0),
+            SetInterval(3.0),
+        ]
         assert "every 3 s" in screen_text(app)
         await pilot.press(*["minus"] * 10)
-        assert feed.told[-1] == Every(0.5)
+        assert feed.told[-1] == SetInterval(0.5)
         await pilot.press(*["plus"] * 20)
-        assert feed.told[-1] == Every(600.0)
+        assert feed.told[-1] == SetInterval(600.0)
 
     drive(app, play)
 
@@ -407,11 +413,11 @@ def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
         await shown(pilot, feed, replayed())
         assert "2 of 4" in screen_text(app)
         await pilot.press("right_square_bracket")
-        assert feed.told == [Hold(True), Step(1)]
+        assert feed.told == [Pause(True), Step(1)]
         await shown(pilot, feed, replayed(3))
         assert "3 of 4" in screen_text(app)
         await pilot.press("left_square_bracket", "right_curly_bracket", "left_curly_bracket")
-        assert feed.told[2:] == [Step(-1), Speed(2.0), Speed(0.5)]
+        assert feed.told[2:] == [Step(-1), SetSpeed(2.0), SetSpeed(0.5)]
         await pilot.press("colon", "5", "0", "%", "enter")
         await until(pilot, lambda: feed.told[-1] == Seek(1_795_271_308.0 + 15.0))
 

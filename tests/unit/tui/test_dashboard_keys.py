@@ -21,7 +21,7 @@ from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
-from slurm_share_tui.wire import Every, Hold, ReadNow
+from slurm_share_tui.wire import Pause, ReadNow, SetInterval
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
@@ -42,7 +42,7 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
         await pilot.press("C")
-        await until(pilot, lambda: feed.told == [Hold(True)])
+        await until(pilot, lambda: feed.told == [Pause(True)])
         assert grid.sort == ("", False)
         await pilot.press("H")
         await until(pilot, lambda: grid.sort[0] != "")
@@ -319,7 +319,7 @@ async def pauses(bench: Bench) -> None:
     """The key pauses and resumes."""
     await bench.press()
     await bench.press()
-    assert bench.feed.told == [Hold(True), Hold(False)]
+    assert bench.feed.told == [Pause(True), Pause(False)]
 
 
 async def looks(bench: Bench) -> None:
@@ -334,7 +334,7 @@ def changes_interval(wanted: float) -> Try:
     async def run(bench: Bench) -> None:
         bench.app.status = replace(bench.app.status, interval_s=5.0)
         await bench.press()
-        assert bench.feed.told == [Every(wanted)]
+        assert bench.feed.told == [SetInterval(wanted)]
         assert bench.app.status.interval_s == wanted
 
     return run

@@ -18,7 +18,7 @@ from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
 from slurm_share_tui.messages import Arrived, FeedFailed
-from slurm_share_tui.wire import AskRecorded, Details, Every, Hold, Seek, Step, Subject
+from slurm_share_tui.wire import Pause, ReadRecorded, Seek, SetInterval, ShowDetails, Step, Subject
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load import recording
@@ -136,7 +136,7 @@ def test_one_node_and_ten_thousand(app, feed, count):
     picture = app.wait(Arrived).picture
     assert len(picture.nodes) == count
     assert picture.details == (count == 1)
-    one.tell(Details(True))
+    one.tell(ShowDetails(True))
     picture = app.wait(Arrived, lambda message: message.picture.details).picture
     assert len(picture.nodes) == count
 
@@ -149,7 +149,7 @@ def test_no_node_at_all(app, feed):
 def test_a_process_that_is_killed_is_started_again(app, feed):
     one = feed()
     app.wait(Arrived)
-    one.tell(Hold(True))
+    one.tell(Pause(True))
     pid = one._child.pid
     os.kill(pid, signal.SIGKILL)
     problem = app.wait(FeedFailed)
@@ -172,14 +172,21 @@ for line in sys.stdin:
 """
     one = feed(script=script)
     app.wait(Arrived)
-    for told in (Every(9.0), Every(2.0), Details(True), Step(3), AskRecorded(Subject(node="n1")), wire.ReadNow()):
+    for told in (
+        SetInterval(9.0),
+        SetInterval(2.0),
+        ShowDetails(True),
+        Step(3),
+        ReadRecorded(Subject(node="n1")),
+        wire.ReadNow(),
+    ):
         one.tell(told)
     assert "ended with 3" in app.wait(FeedFailed).why
     app.forget()
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
     every, details, recorded = json.loads(said)
-    assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert recorded == {"type": "AskRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
+    assert (every, details) == ({"type": "SetInterval", "seconds": 2.0}, {"type": "ShowDetails", "wanted": True})
+    assert recorded == {"type": "ReadRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
@@ -189,7 +196,7 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
     writer.close()
     one = feed(Origin(user="alice", replay=str(tmp_path / "day.jsonl"), interval_s=5.0))
     app.wait(Arrived)
-    one.tell(Hold(True))
+    one.tell(Pause(True))
     one.tell(Seek(NOW + 70))
     app.wait(Arrived, lambda message: message.picture.position.number == 2)
     one.tell(Step(2))
@@ -197,7 +204,7 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
     app.forget()
     os.kill(one._child.pid, signal.SIGKILL)
     app.wait(Arrived, lambda message: message.picture.position.number == 4)
-    one.tell(AskRecorded(Subject(node="v-1")))
+    one.tell(ReadRecorded(Subject(node="v-1")))
     until = time.monotonic() + 120
     while not one.history.has_recorded(Subject(node="v-1")) and time.monotonic() < until:
         time.sleep(0.01)
@@ -252,7 +259,7 @@ time.sleep(600)
 """
     one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
     app.wait(Arrived)
-    said = Details(True)
+    said = ShowDetails(True)
     for _ in range(70_000 // len(wire.encode(said)) + 1):
         one.tell(said)
     assert "ended by signal 9" in app.wait(FeedFailed).why
@@ -274,7 +281,7 @@ def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, m
     monkeypatch.setattr(slurm_share_tui.feed, "stream", slowly)
     os.kill(one._child.pid, signal.SIGKILL)
     assert begun.wait(120)
-    teller = threading.Thread(target=lambda: (one.tell(Hold(True)), told.set()), daemon=True)
+    teller = threading.Thread(target=lambda: (one.tell(Pause(True)), told.set()), daemon=True)
     teller.start()
     teller.join(60)
     is_free = told.is_set()
@@ -289,7 +296,7 @@ def test_closing_ends_the_process(app, feed):
     one.close()
     assert gone(pid)
     one.close()
-    one.tell(Hold(True))
+    one.tell(Pause(True))
 
 
 def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):

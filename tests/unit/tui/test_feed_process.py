@@ -19,19 +19,19 @@ from slurm_share_tui.feed_process import CommandReader, Watch
 from slurm_share_tui.picture import put_together
 from slurm_share_tui.recorded_history import RecordedReader
 from slurm_share_tui.wire import (
-    AskRecorded,
     Begin,
-    Details,
     End,
-    Every,
     FeedFailure,
-    Hold,
     Part,
+    Pause,
     Position,
     ReadNow,
+    ReadRecorded,
     RecordedPoints,
     Seek,
-    Speed,
+    SetInterval,
+    SetSpeed,
+    ShowDetails,
     Step,
     Subject,
 )
@@ -141,22 +141,22 @@ def test_it_looks_when_it_is_told_to():
 
 
 def test_held_it_looks_only_when_told():
-    desk = Desk(ReplaySource(a_survey()), (1.0, Hold(True)), (8.0, ReadNow()), (30.0, Hold(False)), until=36.0)
+    desk = Desk(ReplaySource(a_survey()), (1.0, Pause(True)), (8.0, ReadNow()), (30.0, Pause(False)), until=36.0)
     assert desk.times() == [0.0, 8.0, 30.0, 35.0]
 
 
 def test_what_concerns_the_scene_reaches_it():
-    orders = (Every(2.0), Details(True), Seek(3.0), Speed(2.0))
+    orders = (SetInterval(2.0), ShowDetails(True), Seek(3.0), SetSpeed(2.0))
     source = ReplaySource(a_survey())
-    desk = Desk(source, (1.0, Hold(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
+    desk = Desk(source, (1.0, Pause(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
     assert desk.times() == [0.0, 3.0]
     assert source.told == [*orders, Step(1)]
 
 
 def test_what_is_told_before_there_is_a_scene_is_not_lost():
     source = ReplaySource(a_survey())
-    Desk(source, (0.0, Details(True)), (0.0, Every(9.0)), until=1.0).run()
-    assert source.told == [Details(True), Every(9.0)]
+    Desk(source, (0.0, ShowDetails(True)), (0.0, SetInterval(9.0)), until=1.0).run()
+    assert source.told == [ShowDetails(True), SetInterval(9.0)]
 
 
 def test_a_source_that_dies_and_returns():
@@ -249,7 +249,7 @@ def test_nobody_listens_any_more():
 
 def test_of_what_is_not_recorded_there_is_no_past():
     subject = Subject(node="v-1")
-    desk = Desk(ReplaySource(a_survey()), (1.0, AskRecorded(subject)), until=2.0)
+    desk = Desk(ReplaySource(a_survey()), (1.0, ReadRecorded(subject)), until=2.0)
     assert (1.0, RecordedPoints(subject, ())) in desk.run()
 
 
@@ -334,7 +334,7 @@ def arrived_picture(child):
 def test_it_looks_for_whoever_is_at_the_other_end():
     with start(DEMO) as child:
         assert isinstance(arrived_picture(child)[0], Begin)
-        child.stdin.write(b"\nno order\n" + wire.encode(Hold(True)) + wire.encode(AskRecorded(Subject(node="v-1"))))
+        child.stdin.write(b"\nno order\n" + wire.encode(Pause(True)) + wire.encode(ReadRecorded(Subject(node="v-1"))))
         child.stdin.flush()
         while not isinstance(message := wire.decode_message(child.stdout.readline()), RecordedPoints):
             pass
@@ -368,7 +368,7 @@ def test_it_ends_where_there_is_nothing_to_look_at():
 def test_a_recording_is_played_there(day):
     with start(Origin(user="alice", replay=str(day), interval_s=5.0)) as child:
         assert arrived_picture(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
-        child.stdin.write(wire.encode(Hold(True)) + wire.encode(Step(4)))
+        child.stdin.write(wire.encode(Pause(True)) + wire.encode(Step(4)))
         child.stdin.flush()
         assert arrived_picture(child)[0].position.number == 5
 
@@ -399,9 +399,9 @@ def test_an_order_that_is_none_is_passed_over():
     reading, writing = os.pipe()
     lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "ReadNow", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
     with open(writing, "wb") as told:
-        told.write(b"\n".join([*lines, wire.encode(Hold(True))]))
+        told.write(b"\n".join([*lines, wire.encode(Pause(True))]))
     commands = CommandReader()
     commands.read(reading)
     os.close(reading)
-    assert commands.take(0) == [Hold(True)]
+    assert commands.take(0) == [Pause(True)]
     assert commands.is_over

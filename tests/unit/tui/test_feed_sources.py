@@ -10,7 +10,7 @@ from dashboards import NOW, a_survey
 from msgspec.structs import replace
 from slurm_share_tui import feed_sources
 from slurm_share_tui.feed_sources import LiveSource, ReplaySource, lines_only, open_feed_source
-from slurm_share_tui.wire import Details, Every, ReadNow, Seek, Speed, Step
+from slurm_share_tui.wire import ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
 
 from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
@@ -61,12 +61,12 @@ def test_of_a_large_cluster_there_are_lines_until_more_is_wanted(monkeypatch):
     live = operator(cluster)
     live.read(1.0)
     assert live.pause_s(0.1) > 0.0
-    assert live.obey(Details(True))
+    assert live.obey(ShowDetails(True))
     assert live.read(1.0).jobs
-    assert not live.obey(Details(True))
-    assert not live.obey(Details(False))
+    assert not live.obey(ShowDetails(True))
+    assert not live.obey(ShowDetails(False))
     assert not live.read(1.0).jobs
-    assert live.obey(Details(True))
+    assert live.obey(ShowDetails(True))
     live.read(1.0)
     assert cluster.end_lookup == [False, True]
     live.close()
@@ -96,11 +96,11 @@ def test_a_look_that_takes_long_is_taken_less_often():
     live.read(1.0)
     assert live.pause_s(0.1) == 2.0
     assert live.pause_s(4.0) == 12.0
-    assert not live.obey(Every(30.0))
+    assert not live.obey(SetInterval(30.0))
     assert live.pause_s(4.0) == 30.0
-    live.obey(Every(0.0))
+    live.obey(SetInterval(0.0))
     assert live.pause_s(0.0) == feed_sources.LEAST_S
-    live.obey(Every(math.nan))
+    live.obey(SetInterval(math.nan))
     assert live.pause_s(0.0) == feed_sources.LEAST_S
 
 
@@ -182,22 +182,22 @@ def test_it_goes_faster_and_slower(file):
     source = played(file)
     seen(source)
     assert seen(source) == (4, 2)
-    assert source.obey(Speed(2.0))
+    assert source.obey(SetSpeed(2.0))
     assert seen(source) == (4, 2)
     assert source.position.speed == 2.0
     assert source.pause_s(0.0) == 2.0
-    source.obey(Speed(1e9))
+    source.obey(SetSpeed(1e9))
     seen(source)
     assert source.position.speed == feed_sources.SPEEDS[1]
-    assert not source.obey(Speed(math.nan))
-    assert not source.obey(Speed(-1.0))
+    assert not source.obey(SetSpeed(math.nan))
+    assert not source.obey(SetSpeed(-1.0))
     source.close()
 
 
 def test_played_fast_it_leaves_out_what_would_be_a_flicker(file):
     source = played(file)
     seen(source)
-    source.obey(Speed(100.0))
+    source.obey(SetSpeed(100.0))
     assert seen(source) == (0, 1)
     assert source.pause_s(0.0) >= feed_sources.FRAME_S
     assert seen(source) == (104, 5)
@@ -212,7 +212,7 @@ def test_steps_and_jumps_begin_at_what_is_seen(file):
         assert seen(source) == expected
     assert source.obey(Seek(NOW + 50))
     assert seen(source) == (8, 3)
-    source.obey(Speed(100.0))
+    source.obey(SetSpeed(100.0))
     seen(source)
     source.pause_s(0.0)
     assert source.obey(Step(-1))
@@ -241,10 +241,10 @@ def test_details_of_a_large_recording_are_there_when_wanted(file, monkeypatch):
     monkeypatch.setattr(feed_sources, "LARGE_NODES", 5)
     source = played(file)
     assert not source.read(1.0).jobs
-    assert source.obey(Details(True))
+    assert source.obey(ShowDetails(True))
     survey = source.read(1.0)
     assert (survey.taken, bool(survey.jobs), source.details) == (NOW, True, True)
-    assert not source.obey(Details(True))
+    assert not source.obey(ShowDetails(True))
     source.close()
 
 

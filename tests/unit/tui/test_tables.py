@@ -270,7 +270,7 @@ def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
 def test_letters_are_explained_as_llload_explains_them():
     for code in ("m!", "v!", "n!"):
         assert f"{code}: {MEANINGS[code]}" in text.ABOUT_NOTE
-    assert "processes ended for want of it" in " ".join(EXAMPLES.split())
+    assert "processes were killed for lack of it" in " ".join(EXAMPLES.split())
 
 
 def test_the_words_of_the_examples_are_columns():

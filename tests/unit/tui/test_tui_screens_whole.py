@@ -13,7 +13,7 @@ from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
-from slurm_share_tui.wire import AskRecorded, Position, ReadNow
+from slurm_share_tui.wire import Position, ReadNow, ReadRecorded
 
 from slurm_share.slurm import cancel, signals
 from slurm_share.slurm import jobs as slurm_jobs
@@ -214,12 +214,12 @@ def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
     async def play(app, pilot, feed) -> None:
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, Trend))
-        assert not any(isinstance(told, AskRecorded) for told in feed.told)
+        assert not any(isinstance(told, ReadRecorded) for told in feed.told)
         await pilot.press("escape")
         feed.picture(picture_of(replace(SURVEY, source="replay"), position=position))
         await until(pilot, lambda: app.picture.is_replay)
         await pilot.press("t")
-        await until(pilot, lambda: any(isinstance(told, AskRecorded) for told in feed.told))
+        await until(pilot, lambda: any(isinstance(told, ReadRecorded) for told in feed.told))
 
     play_on(play, view="nodes", monkeypatch=monkeypatch)
 

@@ -33,7 +33,7 @@ def test_sizes_are_grouped_by_their_source_and_unknown_ones_come_last() -> None:
     assert by_user in found.groups[:2]
     (by_history,) = {*found.groups[:2]} - {by_user}
     assert by_history.tasks == 2
-    assert by_history.words.startswith("one run of this command")
+    assert by_history.source.startswith("one run of this command")
     assert (by_history.least_mib or 0) > 4_000
 
 
