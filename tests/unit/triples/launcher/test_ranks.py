@@ -82,7 +82,11 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
     ("last", "code", "sentence"),
     [
         ("say(wire.Abort(9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
-        ("say(wire.Mismatch(3, (1, 'no such call any more'), (0, 'bcast')))\n    say(wire.Bye(0))", 1, "collective call 3"),
+        (
+            "say(wire.Mismatch(3, (1, 'no such call any more'), (0, 'bcast')))\n    say(wire.Bye(0))",
+            1,
+            "collective call 3",
+        ),
     ],
     ids=["abort", "mismatch"],
 )
@@ -297,7 +301,7 @@ def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: 
     codes, said = made.start(only=(failed,), SLURM_STEP_NODELIST="127.0.0.9,127.0.0.8").end()
     assert codes == [1, 1]
     assert time.monotonic() - began < 30
-    assert f"127.0.0.{failed + 1} is node {failed} of 2, and Slurm's list of the step's nodes says otherwise" in said
+    assert f"127.0.0.{failed + 1} is node {failed} of 2, but Slurm's list of the step's nodes differs" in said
     assert ("127.0.0.1 is lost: its launcher has ended", "rank 2 on 127.0.0.2 could not be started")[failed] in said
     assert made.outcomes() == ["unfinished"] * 2
     assert not (made.folder / "rendezvous").exists()
