@@ -145,7 +145,7 @@ def test_where_nothing_is_known_nothing_is_done(cluster: Cluster, nodes: list[No
     n1 = nodes[0]
     with doctor(n1, 3, "a defect"):
         code, said = health(n1)
-        assert (code, said) == (1, "slurm-share-health: doctor ended with 3, so nothing is known: a defect")
+        assert (code, said) == (1, "slurm-share-health: doctor ended with 3, so the state is unknown: a defect")
         assert n1.run("bash", "-c", NHC).stdout == "passed\n"
     with n1.gpu_file(3, "lost=1"):
         n1.run("sed", "-i", "s|^DOCTOR=.*|DOCTOR=/nowhere/slurm-share|", PROGRAM)

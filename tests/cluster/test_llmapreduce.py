@@ -129,7 +129,7 @@ def test_distributions_ndata_and_keep(place: Place) -> None:
     assert place.ranks("ndata") == [index // 3 for index in range(16)]
     assert place.ranks("both") == [index % 6 for index in range(16)]
     assert set(place.ranks("dynamic")) <= {0, 1, 2, 3}
-    assert "--np=2 is not used where --ndata is given" in told
+    assert "--np=2 is ignored because of --ndata" in told
     kept = place.sh("ls -d MAPRED.*").split()
     assert len(kept) == 1
     logs = place.sh(f"cd {kept[0]}/logs && ls -d p*; ls p*").split()
@@ -162,7 +162,7 @@ def test_a_triple_larger_than_the_work_is_made_smaller_and_said(place: Place) ->
     text = place.good("--np=[2,8,1]")
     assert "[2,8,1] is 16 processes for 3 inputs; [2,2,1] is enough" in text
     assert {one["node"] for one in place.outputs().values()} == {"0", "1"}
-    assert "this job has 2 on each" in text
+    assert "this job uses 2 on each" in text
     assert " -g " not in text
 
 
@@ -302,7 +302,7 @@ def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in
     assert {"paper", "logs", "run.json", "finished"} <= set(place.sh("ls -A mine").split())
     code, text = place.run("--np=2", "--tempdir=mine")
     assert code == 2
-    assert "of another run in it" in text
+    assert "of another run;" in text
 
 
 # ---- The scheduler ----
@@ -470,7 +470,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
         (["--input=empty"], "contains no files"),
         (["--input=blank"], "is empty; write an input on each line"),
         (["--input=quote"], "line 1 of"),
-        (["--output=map.sh"], "is no folder"),
+        (["--output=map.sh"], "is not a folder"),
         (["--output=/root/out"], "cannot make the output folder"),
         (["--np=0"], "--np=0: write a whole number of at least 1"),
         (["--np=[0,8]"], "the triple [0,8]"),
@@ -479,7 +479,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
         (["--apptype=foo"], "--apptype=foo: write siso or mimo"),
         (["--distribution=random"], "write block or cyclic or dynamic"),
         (["--keep=yes"], "--keep=yes: write --keep=true or --keep=false"),
-        (["--extSearch=txt"], "write --subdir=true as well"),
+        (["--extSearch=txt"], "needs --subdir=true; write that too"),
         (["--slotsPerTaskType=4"], "write 1 (map), 2 (map and reduce) or 3 (reduce)"),
         (["--gpuNameCount=volta:"], "write NAME:COUNT"),
         (["--cyclic"], "there is no option --cyclic"),
@@ -487,7 +487,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
         (["--partition=pla"], "did you mean plain?"),
         (["--redout=/root/x", "--reducer=reduce.sh"], "cannot be written"),
         (["--redout=in/f01", "--reducer=reduce.sh"], "--redout: this would overwrite the input"),
-        (["--np=[1,1]", "--gpuNameCount=9"], "write --gpuNameCount with as many"),
+        (["--np=[1,1]", "--gpuNameCount=9"], "write --gpuNameCount with such a number"),
         (["--apptype=mimo", "--distribution=dynamic"], "write --ndata=K"),
     ],
 )

@@ -120,7 +120,7 @@ def test_llfree_at_a_terminal_of_80_columns(cluster: Cluster) -> None:
     lines = screen.replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].split()[0] == "PARTITION"
-    assert "GPUS: in a wider terminal" in lines[-1]
+    assert "GPUS: shown in a wider terminal" in lines[-1]
 
 
 def test_a_runs_folder_names_its_jobs(cluster: Cluster) -> None:

@@ -162,7 +162,8 @@ def to_self(transport: Any) -> Any:
     send(transport, transport.rank, 3, array)
     send(transport, transport.rank, 3, "second")
     array[:] = 0
-    return float(recv(transport, transport.rank, 3).sum()), recv(transport, None, None)
+    # Not from any rank: another one may be in the next program already.
+    return float(recv(transport, transport.rank, 3).sum()), recv(transport, transport.rank, None)
 
 
 def window(transport: Any) -> Any:
@@ -229,6 +230,18 @@ def sleep_then_receive(transport: Any, size: int, count: int, sleep_s: float) ->
             transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
         return time.monotonic() - began
     time.sleep(sleep_s)
+    return sum(transport.receive(0, USER, 0, "recv").take().nbytes for _ in range(count))
+
+
+def receive_when_all_is_sent(transport: Any, size: int, count: int, flag: str) -> Any:
+    """Rank 1 receives only after rank 0 has sent everything; return how many bytes it got."""
+    if transport.rank == 0:
+        for _ in range(count):
+            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
+        Path(flag).touch()
+        return None
+    while not Path(flag).exists():
+        time.sleep(0.01)
     return sum(transport.receive(0, USER, 0, "recv").take().nbytes for _ in range(count))
 
 
