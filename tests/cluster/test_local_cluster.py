@@ -320,7 +320,7 @@ def test_without_root_list_says_so_and_calls_no_cluster_broken() -> None:
     argv = [sys.executable, "-c", code, str(PROGRAM.parent)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "needs root; run the same with sudo" in done.stderr
+    assert "hence root; run this with sudo" in done.stderr
 
 
 def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(

@@ -83,7 +83,7 @@ def test_what_is_undone_reaches_the_request() -> None:
 @pytest.mark.parametrize("undo", [None, "ban", "off"])
 def test_a_checkpoint_signal_without_pauses_is_refused(undo: Any) -> None:
     with pytest.raises(
-        UsageError, match=r"^--checkpoint-signal=USR1 has an effect only with --undo=pause.*too, or leave"
+        UsageError, match=r"^--checkpoint-signal=USR1 has an effect only with --undo=pause.*too, or omit it"
     ):
         pack_options.request(PackOptions(pack="gain", undo=undo, checkpoint_signal="USR1"), retries=0)
 
