@@ -38,7 +38,7 @@ _MOST_TRIES, _RETRY_S = 12, 0.1
 _PEER_READS_MS = 2
 """Time after which a peer that accepts nothing counts as not reading, so that the rest of a frame is copied."""
 _COPY_BYTES_PER_S = 1.5e9
-"""Speed of a copy into new memory, whose pages the kernel clears. Measured on a virtual machine: 1.0 to 1.9 GB/s."""
+"""Assumed speed of a copy into new memory. An idle virtual machine joined 64 MiB at 1.8 to 2.2 GB/s."""
 _READS = 32
 """Reads of one long body before other connections are served."""
 
