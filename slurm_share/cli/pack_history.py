@@ -158,5 +158,5 @@ def command_lines(command: history_queries.CommandHistory) -> list[str]:
     lines = [f"{counted(command.runs, 'run')} of this command, {counted(command.family_runs, 'run')} of its script"]
     for model, one in command.estimates.items():
         if one.safe_mib is not None:
-            lines.append(f"{one.safe_mib / 1024:6.1f} GiB on {terminal.safe(model)}: {one.words}")
+            lines.append(f"{one.safe_mib / 1024:6.1f} GiB on {terminal.safe(model)}: {one.text}")
     return lines

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         TaskSample,
         TaskSpec,
         Undo,
-    )
+    )  # fmt: skip
     from .rules import tuned_text
     from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         SharingMethod,
         TaskRate,
         TunedRun,
-    )
+    )  # fmt: skip
     from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
@@ -75,35 +75,13 @@ __getattr__, __all__ = exports(
         "outside_sizes": ["OutsideSizes"],
         "packer": ["Packer"],
         "records": [
-            "After",
-            "BOOKING",
-            "EndFacts",
-            "EndKind",
-            "GpuFacts",
-            "GpuSample",
-            "Guard",
-            "Order",
-            "POLICIES",
-            "PackRequest",
-            "PackSettings",
-            "PolicyName",
-            "TaskAsk",
-            "TaskKey",
-            "TaskSample",
-            "TaskSpec",
-            "Undo",
+            "BOOKING", "POLICIES", "After", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
+            "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Undo",
         ],
         "decision_records": ["Ban", "GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
         "history_records": ["TaskRun"],
         "speed_records": [
-            "LevelRun",
-            "NodeRates",
-            "PairRun",
-            "Rate",
-            "RateSource",
-            "ShareRun",
-            "SharingMethod",
-            "TaskRate",
+            "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
             "TunedRun",
         ],
         "rules.endings": ["how_ended"],
@@ -122,4 +100,4 @@ __getattr__, __all__ = exports(
         "node_sizes": ["NodeSizes"],
         "task_history": ["History", "Writer", "read_history", "read_site"],
     },
-)
+)  # fmt: skip

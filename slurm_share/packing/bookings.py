@@ -28,6 +28,8 @@ from msgspec import Struct
 from ..core import locks, own_folders, process
 from ..core.errors import StateError
 from ..core.process import Deadline
+from ..core.records import Count
+from .bookings_reader import MOST_BYTES, BookingRead
 
 LOCK = "lock"
 PATIENCE_S = 2.0
@@ -36,32 +38,18 @@ PAUSE_S = 0.001
 FRESH_S = 1.0
 """Others' bookings are read again after this time even without a change: a launcher that dies does not count up."""
 _COUNT = struct.Struct("=Q")
-_MOST_BYTES = 4096
 
 
 class BookingsBusyError(StateError):
     """Raised when another launcher holds the lock for too long."""
 
 
-class Booking(Struct, frozen=True, kw_only=True):
+class Booking(BookingRead, frozen=True, kw_only=True):
     """The booking of one launcher on one GPU: the content of its file."""
 
     version: int = 1
-    booked_mib: int = 0
-    """Sum over all its tasks there."""
-    memory_mib: int = 0
-    """Memory in use by these tasks at the last sample."""
-    clients: int = 0
-    """Number of their CUDA processes."""
-    tasks: int = 0
-    held_for: int | None = None
-    """The task for which the GPU is kept free; None: none."""
-    held_since: float | None = None
-    """Start of that hold, Unix time in seconds; None: none."""
-    job: str = ""
-    pid: int = 0
-    start_ticks: int = 0
-    """pid and start time of the launcher, as in proc(5)."""
+    memory_mib: Count = 0
+    """Memory in use by its tasks at the last sample."""
     since: float = 0.0
     """Unix time of the last change, seconds."""
 
@@ -188,16 +176,13 @@ class Bookings:
         self._files, self._folders, self._lock = {}, {}, -1
 
     def _read_others(self, folder: int) -> Elsewhere:
-        booked = memory = clients = 0
-        for name in os.listdir(folder):
-            if name == self._name:
-                continue
-            booking = _read_or_remove(folder, name)
-            if booking is not None:
-                booked += max(booking.booked_mib, 0)
-                memory += max(booking.memory_mib, 0)
-                clients += max(booking.clients, 0)
-        return Elsewhere(booked, memory, clients)
+        others = [_read_or_remove(folder, name) for name in os.listdir(folder) if name != self._name]
+        found = [one for one in others if one is not None]
+        return Elsewhere(
+            booked_mib=sum(one.booked_mib for one in found),
+            memory_mib=sum(one.memory_mib for one in found),
+            clients=sum(one.clients for one in found),
+        )
 
     def _read_count(self) -> int:
         data = os.pread(self._lock, _COUNT.size, 0)
@@ -221,15 +206,10 @@ def _read_or_remove(folder: int, name: str) -> Booking | None:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _parse(os.pread(fd, _MOST_BYTES, 0))
+            return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Booking)
         own_folders.remove_file(folder, name)
         return None
-    finally:
-        os.close(fd)
-
-
-def _parse(data: bytes) -> Booking | None:
-    try:
-        return msgspec.json.decode(data, type=Booking)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # the file is still empty, or another release wrote it
+    finally:
+        os.close(fd)

@@ -28,15 +28,20 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class BookingRead(Struct, frozen=True, kw_only=True):
-    """The booking of one launcher on one GPU, see `bookings.Booking`."""
+    """The booking of one launcher on one GPU, as far as it is shown."""
 
     booked_mib: Count = 0
+    """Sum over all its tasks there."""
     clients: Count = 0
+    """Number of their CUDA processes."""
     tasks: Count = 0
     held_for: Count | None = None
+    """The task for which the GPU is kept free; None: none."""
     held_since: Moment | None = None
+    """Start of that hold, Unix time in seconds; None: none."""
     job: str | Amount = ""
     pid: Count = 0
+    """Process of the launcher; with `start_ticks`, as in proc(5)."""
     start_ticks: Count = 0
 
     @property

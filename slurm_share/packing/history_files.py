@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
 
 from ..core import locks
 from ..core.errors import StateError
 from ..core.process import Deadline
+from .history_records import TaskRun
+from .speed_records import PairRun, ShareRun, TunedRun
 
 READ_BYTES = 8 << 20
 """This much of the end of a file is read: about 10,000 lines."""
@@ -23,12 +29,73 @@ LINE_BYTES = 16 * 1024
 FILE_BYTES = 256 << 20
 """Nothing is appended to a larger file: 300,000 runs in a month are enough to learn from."""
 LOCK_S = 2.0
+OLDEST_S = 180 * 86400.0
+AHEAD_S = 86400.0
+"""A record that is further in the future than this was written with a wrong clock. It is ignored, since it would always
+be the newest of its command."""
+UNIX_MOST_S = 1e11
+BAD_MOST = 10_000
+"""After this many invalid lines the rest of a file is not read."""
+NOT_A_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+Record = TypeVar("Record", bound=TaskRun | PairRun | TunedRun | ShareRun)
+Names = Callable[[list[str]], list[str]]
+"""Returns those of a folder's file names that belong to a history, in the order in which they are read."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+def find_folder(state_home: str | None = None) -> Path:
+    """Return the folder of the caller's history. `state_home`: in place of XDG_STATE_HOME; None: use the variable."""
+    home = os.environ.get("XDG_STATE_HOME", "") if state_home is None else state_home
+    # The XDG specification requires that relative paths are ignored.
+    root = Path(home) if home.startswith("/") else Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111
+    return root / "slurm-share" / "tasks"
+
+
 # ---- Reading ----
+
+
+def read_files(place: Path, what: str, names: Names, notes: list[str]) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield (name, lines at its end) of the selected files. Problems are added to `notes`; raises no error.
+
+    what: the content of the files, for the notes.
+    """
+    try:
+        for folder, name in every_file(place, names):
+            try:
+                lines = last_lines(folder, name)
+            except (OSError, StateError) as error:
+                notes.append(f"{what} of earlier tasks: {why_not(place / name, error)}; the file is ignored")
+                continue
+            yield name, lines
+    except (OSError, StateError) as error:
+        notes.append(f"no {what} of earlier tasks: {why_not(place, error)}")
+
+
+def newest(
+    lines: Sequence[bytes], decode: Callable[[bytes], Record | None], most: int, now: float
+) -> tuple[list[Record], int]:
+    """Return the newest `most` records of the last 180 days, oldest first, and the number of invalid lines among them.
+
+    decode: returns None for an invalid line.
+    """
+    records: list[Record] = []
+    bad = 0
+    for line in reversed(lines):
+        if not line or line.isspace():
+            continue
+        if len(records) >= most or bad > BAD_MOST:
+            break
+        record = decode(line) if len(line) <= LINE_BYTES else None
+        if record is None or record.when > now + AHEAD_S:
+            bad += 1
+        elif record.when >= now - OLDEST_S:
+            records.append(record)
+    # Several nodes append to one file, so lines may be out of order by seconds.
+    records.reverse()
+    records.sort(key=lambda one: one.when)
+    return records, bad
 
 
 def last_lines(folder: int, name: str) -> list[bytes]:
@@ -70,6 +137,40 @@ def why_not(place: Path, error: Exception) -> str:
 
 
 # ---- Writing ----
+
+
+class RecordWriter(ABC, Generic[Record]):
+    """Appends records to files of a user's history. Several threads and processes may append at once."""
+
+    what = ""
+    """The content of the records, for the sentence about a failure."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Open nothing yet, so that a run without learning creates no folder. `folder` None: the caller's own."""
+        self.folder = find_folder() if folder is None else folder
+        self.written = 0
+        self.failed = 0
+        """Number of records that were not written."""
+        self._is_stopped = False
+
+    @abstractmethod
+    def _files(self, records: Sequence[Record]) -> Iterable[tuple[str, bytes]]:
+        """Return (name, data) of each file to which records are appended, in one write each."""
+
+    def append(self, *records: Record) -> str | None:
+        """Append records. Return a sentence if that fails for the first time; later records are dropped."""
+        if self._is_stopped or not records:
+            self.failed += len(records)
+            return None
+        try:
+            for name, data in self._files(records):
+                append(self.folder, name, data)
+        except (OSError, StateError) as error:
+            self._is_stopped = True
+            self.failed += len(records)
+            return f"the {self.what} of these tasks are not kept for the next run: {why_not(self.folder, error)}"
+        self.written += len(records)
+        return None
 
 
 def append(place: Path, name: str, data: bytes) -> None:
@@ -214,21 +315,20 @@ def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> in
         os.close(fd)
 
 
-def every_file(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[int, str]]:
+def every_file(place: Path, names: Names) -> Iterator[tuple[int, str]]:
     """Yield (folder descriptor, name) of the files that `names` selects. Raises OSError, StateError."""
     try:
         folder = open_folder(place, makes=False)
     except FileNotFoundError:
         return
     try:
-        found = os.listdir(folder)  # noqa: PTH208 - a descriptor
-        for name in names(found):
+        for name in names(os.listdir(folder)):  # noqa: PTH208 - a descriptor
             yield folder, name
     finally:
         os.close(folder)
 
 
-def lines_of(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, bytes]]:
+def lines_of(place: Path, names: Names) -> Iterator[tuple[str, bytes]]:
     """Yield (name, line) for all lines of the selected files. Raises OSError, StateError."""
     for folder, name in every_file(place, names):
         fd = open_file(folder, name)
@@ -240,9 +340,7 @@ def lines_of(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[t
             os.close(fd)
 
 
-def forget(
-    place: Path, names: Callable[[list[str]], list[str]], matches: Callable[[str, bytes], bool] | None = None
-) -> int:
+def forget(place: Path, names: Names, matches: Callable[[str, bytes], bool] | None = None) -> int:
     """Remove the matching lines of the selected files, or the whole files (`matches` None). Return their number.
 
     Raises OSError, StateError.

@@ -96,8 +96,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Largest number of CUDA processes of such a task; the cap is per process."""
     floor_mib: int = 0
     """Largest memory with which such a task ran out of memory."""
-    words: str = ""
-    """Explanation: "largest of 12 runs of this command, +4 %"."""
+    text: str = field(default="", name="words")
+    """Explanation: "largest of 12 runs of this command, +4 %". Journals keep the name of earlier versions."""
 
 
 class Tries(Struct, frozen=True):

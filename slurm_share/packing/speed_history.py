@@ -7,18 +7,17 @@ be decoded are skipped. Lines contain hashes and numbers, no text of a command. 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ..core.errors import StateError
 from . import history_files
+from .history_files import NOT_A_RECORD, UNIX_MOST_S, RecordWriter, find_folder
 from .speed_records import PairRun, ShareRun, TunedRun
-from .task_history import AHEAD_S, OLDEST_S, UNIX_MOST_S, find_folder
 
 VERSION = 1
 NEWEST: dict[str, int] = {"pairs.jsonl": 3000, "tuned.jsonl": 500, "shares.jsonl": 2000}
@@ -40,7 +39,6 @@ COUNT_MOST = 10**9
 Record = PairRun | TunedRun | ShareRun
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 _encode = msgspec.json.Encoder().encode
-_NOT_A_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class SpeedHistory(Struct, frozen=True):
@@ -58,50 +56,12 @@ class SpeedHistory(Struct, frozen=True):
 
 def read_speed_history(folder: Path | None = None, *, now: float) -> SpeedHistory:
     """Return the history. `folder` None: the caller's own. `now`: Unix time. Errors are reported in the notes."""
-    place = find_folder() if folder is None else folder
-    try:
-        fd = history_files.open_folder(place, makes=False)
-    except FileNotFoundError:
-        return SpeedHistory()
-    except (OSError, StateError) as error:
-        return SpeedHistory(notes=(f"no speeds of earlier tasks: {history_files.why_not(place, error)}",))
-    found: dict[str, Any] = {}
     notes: list[str] = []
-    try:
-        for name in KINDS:
-            try:
-                lines = history_files.last_lines(fd, name)
-            except FileNotFoundError:
-                continue
-            except (OSError, StateError) as error:
-                notes.append(
-                    f"speeds of earlier tasks: {history_files.why_not(place / name, error)}; the file is ignored"
-                )
-                continue
-            found[name.removesuffix(".jsonl")] = _parse(name, lines, now)
-    finally:
-        os.close(fd)
+    found: dict[str, Any] = {}
+    for name, lines in history_files.read_files(folder or find_folder(), "speeds", _names, notes):
+        records, _ = history_files.newest(lines, partial(_valid, name), NEWEST[name], now)
+        found[name.removesuffix(".jsonl")] = tuple(records)
     return SpeedHistory(**found, notes=tuple(notes))
-
-
-def _parse(name: str, lines: Sequence[bytes], now: float) -> tuple[Record, ...]:
-    """Return the newest records of a file, oldest first."""
-    most = NEWEST[name]
-    records: list[Record] = []
-    bad = 0
-    for line in reversed(lines):
-        if not line or line.isspace():
-            continue
-        if len(records) >= most or bad > 2 * most:
-            break
-        record = _decoded(name, line)
-        if record is None or not is_sane(record) or record.when > now + AHEAD_S:
-            bad += 1
-        elif record.when >= now - OLDEST_S:
-            records.append(record)
-    # Several nodes append to one file, so lines may be out of order by seconds.
-    records.reverse()
-    return tuple(sorted(records, key=lambda one: one.when))
 
 
 def _decoded(name: str, line: bytes) -> Record | None:
@@ -109,9 +69,14 @@ def _decoded(name: str, line: bytes) -> Record | None:
         return None
     try:
         record: Record = _decoders[name].decode(line)
-    except _NOT_A_RECORD:
+    except NOT_A_RECORD:
         return None
     return record
+
+
+def _valid(name: str, line: bytes) -> Record | None:
+    record = _decoded(name, line)
+    return record if record is not None and is_sane(record) else None
 
 
 def is_sane(record: Record) -> bool:
@@ -148,28 +113,15 @@ def _is_within(value: float, least: float, most: float) -> bool:
 # ---- Writing ----
 
 
-class SpeedWriter:
-    """Appends to the user's history. Several processes may append at once."""
+class SpeedWriter(RecordWriter[Record]):
+    """Appends records of speed to the user's history."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Open nothing yet. `folder` None: the caller's own."""
-        self.folder = find_folder() if folder is None else folder
-        self._is_stopped = False
+    what = "speeds"
 
-    def append(self, *records: Record) -> str | None:
-        """Append records. Return a sentence if that fails for the first time; later records are dropped silently."""
-        if self._is_stopped:
-            return None
-        try:
-            for name, kind in KINDS.items():
-                data = b"".join(_encode(one) + b"\n" for one in records if isinstance(one, kind))
-                if data:
-                    history_files.append(self.folder, name, data)
-        except (OSError, StateError) as error:
-            self._is_stopped = True
-            why = history_files.why_not(self.folder, error)
-            return f"the speeds of these tasks are not kept for the next run: {why}"
-        return None
+    def _files(self, records: Sequence[Record]) -> Iterator[tuple[str, bytes]]:
+        for name, kind in KINDS.items():
+            if data := b"".join(_encode(one) + b"\n" for one in records if isinstance(one, kind)):
+                yield name, data
 
 
 # ---- Forgetting ----
@@ -188,7 +140,7 @@ def families(record: Record) -> tuple[str, ...]:
 
 def every_family(folder: Path | None = None) -> Iterator[str]:
     """Yield the families of all records on disk, including old ones. Raises OSError, StateError."""
-    for name, line in history_files.lines_of(find_folder() if folder is None else folder, _names):
+    for name, line in history_files.lines_of(folder or find_folder(), _names):
         record = _decoded(name, line)
         yield from () if record is None else families(record)
 
@@ -200,12 +152,12 @@ def forget(gone: Collection[str], folder: Path | None = None) -> int:
         record = _decoded(name, line)
         return record is not None and any(family in gone for family in families(record))
 
-    return history_files.forget(find_folder() if folder is None else folder, _names, is_match)
+    return history_files.forget(folder or find_folder(), _names, is_match)
 
 
 def forget_all(folder: Path | None = None) -> int:
     """Remove the files, and return their number. Raises OSError, StateError."""
-    return history_files.forget(find_folder() if folder is None else folder, _names)
+    return history_files.forget(folder or find_folder(), _names)
 
 
 def _names(names: list[str]) -> list[str]:

@@ -241,9 +241,10 @@ class Board:
             coming = recover.after_move(run.gpus[0].facts.index, run.view.tries, run.floor_mib)
         else:
             largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
-            coming = recover.after(
+            end = recover.End(
                 kind, verdict.reason, verdict.had, run.view.tries, run.floor_mib, self.settings, largest
             )  # fmt: skip
+            coming = recover.after(end)
         self._teach(run, kind, coming, facts.now_s)
         if coming.is_retried:
             self._enqueue(_again(run, verdict, coming, facts.now_s))

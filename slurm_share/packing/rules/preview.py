@@ -92,7 +92,7 @@ def _groups(
     found: dict[tuple[bool, str], list[tuple[int, Belief | None]]] = {}
     for one, belief in zip(estimates, beliefs, strict=True):
         is_known = one.safe_mib is not None
-        source = one.words if is_known else _unknown(settings)
+        source = one.text if is_known else _unknown(settings)
         found.setdefault((is_known, source), []).append((one.safe_mib or 0, belief))
     groups = [
         SizeGroup(

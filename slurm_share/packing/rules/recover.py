@@ -19,6 +19,10 @@ MOVED_KINDS: frozenset[EndKind] = frozenset({"done", "failed", "signal", "host m
 """Ends of an attempt that was told to save its state and end. All other ends show a problem of memory or of a GPU."""
 FREE_TRIES = 3
 """Number of retries for each reason that is not the task's own."""
+_FREE_COUNTERS = {
+    "neighbour's memory": "neighbour_memory", "neighbour's fault": "neighbour_fault", "device": "device"
+}  # fmt: skip
+"""End with free retries -> field of `Tries`."""
 FAMILY_DEAD = 3
 """After this many tasks of a family ran out of memory with a GPU to themselves, its other tasks are given up."""
 FLOOR_RESERVED = 1.5
@@ -48,16 +52,18 @@ class Had(Struct, frozen=True, kw_only=True):
     """It was the first task on its GPU that a CUDA fault ended, so it may be the cause."""
 
 
-class _End(Struct, frozen=True):
-    """The end of an attempt. `tries`, `floor_mib`: before it. `largest_mib`: memory of the node's largest GPU."""
+class End(Struct, frozen=True):
+    """The end of an attempt."""
 
     kind: EndKind
     reason: str
     had: Had
     tries: Tries
+    """Before this attempt, as `floor_mib`."""
     floor_mib: int
     settings: PackSettings
     largest_mib: int
+    """Memory that the largest GPU of the node gives to one task."""
 
 
 class Next(Struct, frozen=True, kw_only=True):
@@ -84,27 +90,15 @@ def floor(had: Had, before_mib: int) -> int:
     return max(found)
 
 
-def after(
-    kind: EndKind,
-    reason: str,
-    had: Had,
-    tries: Tries,
-    floor_mib: int,
-    settings: PackSettings,
-    largest_mib: int,
-) -> Next:
-    """Return what follows from the end of an attempt.
-
-    `tries`, `floor_mib`: before this attempt. `largest_mib`: memory that the largest GPU of the node gives to one task.
-    """
-    end = _End(kind, reason, had, tries, floor_mib, settings, largest_mib)
-    if kind in MEMORY_KINDS:
+def after(end: End) -> Next:
+    """Return what follows from the end of an attempt."""
+    if end.kind in MEMORY_KINDS:
         return _after_memory(end)
-    if kind in ("neighbour's memory", "neighbour's fault", "device"):
+    if end.kind in _FREE_COUNTERS:
         return _after_others(end)
-    if kind in ("failed", "signal", "host memory", "not started"):
+    if end.kind in ("failed", "signal", "host memory", "not started"):
         return _after_failure(end)
-    return Next(is_retried=False, why=reason, tries=tries, floor_mib=floor_mib)
+    return Next(is_retried=False, why=end.reason, tries=end.tries, floor_mib=end.floor_mib)
 
 
 def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
@@ -113,13 +107,13 @@ def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
     return Next(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
 
 
-def _after_failure(end: _End) -> Next:
+def _after_failure(end: End) -> Next:
     counted = replace(end.tries, failed=end.tries.failed + 1)
     is_retried = counted.failed <= end.settings.retries
     return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
 
 
-def _after_memory(end: _End) -> Next:
+def _after_memory(end: End) -> Next:
     had, tries, settings, largest_mib = end.had, end.tries, end.settings, end.largest_mib
     is_suspected = end.kind == "gpu memory suspected"
     if is_suspected and tries.suspected:
@@ -173,23 +167,15 @@ def _after_memory(end: _End) -> Next:
     )
 
 
-def _after_others(end: _End) -> Next:
+def _after_others(end: End) -> Next:
     """Return what follows if a neighbour or the device ended the attempt: a few free retries."""
-    tries = end.tries
-    wants_alone = False
-    if end.kind == "neighbour's memory":
-        if tries.neighbour_memory >= FREE_TRIES:
-            return _after_memory(replace(end, kind="gpu memory"))
-        counted = replace(tries, neighbour_memory=tries.neighbour_memory + 1)
-    elif end.kind == "neighbour's fault":
-        if tries.neighbour_fault >= FREE_TRIES:
-            return _after_failure(end)
-        counted = replace(tries, neighbour_fault=tries.neighbour_fault + 1)
-        # Alone, a fault is the task's own. A task that faults ended twice may be the cause.
-        wants_alone = end.had.is_suspect or tries.neighbour_fault > 0
-    else:
-        if tries.device >= FREE_TRIES:
-            return _after_failure(end)
-        counted = replace(tries, device=tries.device + 1)
+    name = _FREE_COUNTERS[end.kind]
+    count = getattr(end.tries, name)
+    if count >= FREE_TRIES:
+        is_memory = end.kind == "neighbour's memory"
+        return _after_memory(replace(end, kind="gpu memory")) if is_memory else _after_failure(end)
+    counted = replace(end.tries, **{name: count + 1})
+    # Alone, a fault is the task's own. A task that faults ended twice may be the cause.
+    wants_alone = end.kind == "neighbour's fault" and (end.had.is_suspect or count > 0)
     why = f"{end.reason}; runs again" + (" with a GPU to itself" if wants_alone else "")
     return Next(is_retried=True, why=why, tries=counted, floor_mib=end.floor_mib, wants_alone=wants_alone)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ...core.errors import UsageError, shown
 from . import log_text
-from .trace_error import TraceError
+from .log_text import TraceError
 
 FORMATS = ("philly", "helios", "alibaba")
 ROWS = 1000

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ...core.errors import shown
-from .trace_error import TraceError
+from ...core.errors import UsageError, shown
 
 LINE_MOST_BYTES = 64 << 10
 LINES_MOST = 20_000_000
@@ -28,6 +27,18 @@ _PIECE_BYTES = 256 << 10
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]+")
 _GZIP = b"\x1f\x8b"
 _TAR_AT = 257
+
+
+class TraceError(UsageError):
+    """Raised for a trace that cannot be used, with file, line and reason."""
+
+    def __init__(self, file: Path, line: int | None, why: str) -> None:
+        self.file, self.line, self.why = file, line, why
+        super().__init__(file, line, why)
+
+    def __str__(self) -> str:
+        where = shown(str(self.file), 400) if self.line is None else f"{shown(str(self.file), 400)}, line {self.line}"
+        return f"{where}: {self.why}"
 
 
 def open_at_once(file: str, flags: int) -> int:

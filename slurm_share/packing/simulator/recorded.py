@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from .. import journal
+from ..history_files import UNIX_MOST_S
 from ..records import GpuFacts, TaskAsk
-from ..task_history import MIB_MOST, SECONDS_MOST, UNIX_MOST_S
-from .log_text import open_at_once
+from ..task_history import MIB_MOST, SECONDS_MOST
+from .log_text import TraceError, open_at_once
 from .records import Bar
 
 RESULTS = "results.jsonl"
@@ -58,15 +59,11 @@ class Recorded(Struct, frozen=True):
     """Number of lines of results that cannot be used, for example incomplete ones after a crash or on a full disk."""
 
 
-class RecordedError(Exception):
-    """Raised for an unusable file of a run, with file, line (None: the whole file) and reason."""
-
-
 def read(folder: Path) -> Recorded:
-    """Return a finished run. Raises RecordedError."""
+    """Return a finished run. Raises TraceError."""
     files = sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
     if not files:
-        raise RecordedError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
+        raise TraceError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
     attempts: list[Attempt] = []
     entries: list[journal.Entry] = []
     passed_over = 0
@@ -81,18 +78,18 @@ def read(folder: Path) -> Recorded:
 
 
 def read_bytes(file: Path, most: int) -> bytes:
-    """Return the content of a file. Raises RecordedError for a file larger than `most`, and for a fifo or a device,
+    """Return the content of a file. Raises TraceError for a file larger than `most`, and for a fifo or a device,
     which might never end."""
     try:
         with open(file, "rb", opener=open_at_once) as opened:
             seen = os.fstat(opened.fileno())
             if not stat.S_ISREG(seen.st_mode):
-                raise RecordedError(file, None, "it is not a file")
+                raise TraceError(file, None, "it is not a file")
             if seen.st_size > most:
-                raise RecordedError(file, None, f"it is larger than {most >> 20} MiB")
+                raise TraceError(file, None, f"it is larger than {most >> 20} MiB")
             return opened.read(most)
     except OSError as error:
-        raise RecordedError(file, None, f"it cannot be read ({error.strerror})") from error
+        raise TraceError(file, None, f"it cannot be read ({error.strerror})") from error
 
 
 def _attempts(file: Path) -> tuple[list[Attempt], int]:

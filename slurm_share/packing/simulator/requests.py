@@ -15,7 +15,6 @@ from ...core.text import counted
 from ..task_history import MIB_MOST
 from . import assumed_sizes, cluster_logs, policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
-from .trace_error import TraceError
 
 TASKS_MOST = 200_000
 RUNS_MOST = 10_000
@@ -182,10 +181,7 @@ def _picture(trace: Trace, result: Result) -> str:
 
 def draw_run(folder: Path) -> str:
     """Return an SVG of a recorded run, without simulation. Raises TraceError."""
-    try:
-        run = recorded.read(folder)
-    except recorded.RecordedError as error:
-        raise TraceError(*error.args) from error
+    run = recorded.read(folder)
     bars = recorded.bars(run)
     lost = sum(one.outcome not in timeline.DONE for one in run.attempts)
     tasks = len({one.task for one in run.attempts})

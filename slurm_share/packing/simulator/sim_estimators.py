@@ -25,7 +25,7 @@ class Oracle(Estimator):
             source="exact",
             runs=1,
             seconds=task.work_s,
-            words="known to the simulation",
+            text="known to the simulation",
         )
 
     def learn(self, run: TaskRun) -> None:

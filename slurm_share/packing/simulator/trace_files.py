@@ -24,8 +24,8 @@ from ...core.errors import shown
 from ..history_records import TaskRun
 from ..task_history import MIB_MOST, VERSION, is_sane
 from . import assumed_sizes, cluster_logs, recorded, traces
+from .log_text import TraceError
 from .records import SimTask, Trace
-from .trace_error import TraceError
 
 FORMATS = ("gavel", "carma", "run", "history", *cluster_logs.FORMATS)
 FILE_MOST_BYTES = 64 << 20
@@ -41,13 +41,6 @@ def read(path: Path, form: str | None = None, *, throughputs: Path | None = None
     form: one of FORMATS; None: by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
     """
     form = form or form_of(path)
-    try:
-        return _read_form(path, form, throughputs, gpu_model)
-    except recorded.RecordedError as error:
-        raise TraceError(*error.args) from error
-
-
-def _read_form(path: Path, form: str, throughputs: Path | None, gpu_model: str) -> Trace:
     if form != "gavel" and throughputs is not None:
         raise TraceError(throughputs, None, "--throughputs goes with a trace of Gavel's")
     if form in cluster_logs.FORMATS:
@@ -400,7 +393,7 @@ def _carma_task(number: int, time: float, rad: _Rad, workload: traces.Workload |
 
 
 def read_run(path: Path) -> Trace:
-    """Return the measured tasks of a run. Raises TraceError, RecordedError.
+    """Return the measured tasks of a run. Raises TraceError.
 
     Durations include the slowdown by neighbours, and all tasks are submitted when the run begins.
     """

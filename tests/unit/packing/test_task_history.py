@@ -81,9 +81,9 @@ def test_no_folder_is_an_empty_history(folder):
 def test_the_folder_is_that_of_xdg_state_home(monkeypatch, tmp_path):
     """A path that is not absolute is ignored, as the specification has it."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert task_history.find_folder("/x") == task_history.Path("/x/slurm-share/tasks")
-    assert task_history.find_folder("x") == tmp_path / ".local/state/slurm-share/tasks"
-    assert task_history.find_folder("") == tmp_path / ".local/state/slurm-share/tasks"
+    assert history_files.find_folder("/x") == task_history.Path("/x/slurm-share/tasks")
+    assert history_files.find_folder("x") == tmp_path / ".local/state/slurm-share/tasks"
+    assert history_files.find_folder("") == tmp_path / ".local/state/slurm-share/tasks"
 
 
 def test_the_newest_runs_are_read_oldest_first(folder):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....core.text import counted
 from ...history_records import SiteFamily, TaskRun
@@ -71,6 +72,10 @@ DEFAULTS: dict[Source, float] = {
 """Factor of a bound if no pool has enough scores. These are assumptions, to be replaced by recorded runs. line: covers
 the one published case of 12 that it misses by more than 2 % (12.3 %). learned: 95 % of the networks above 8 GiB from
 unseen families need at most 1.50, measured against fake tensors (tests/bench/learned/train.py)."""
+_OFFERED: dict[Source, str] = {
+    "static": "formula", "learned": "fitted to fake tensors of random networks", "probe": "dry run with fake tensors"
+}  # fmt: skip
+"""Outside sources, best first, with the text of their estimates."""
 GROWTH = ((30, 1.5), (60, 1.30), (120, 1.20), (300, 1.10), (900, 1.05))
 """(age in seconds, factor by which a peak that is flat at that age may still grow). Assumed until runs are recorded."""
 GROWTH_ALPHA = 0.05
@@ -157,7 +162,7 @@ class _Candidate(Struct):
     factor: float
     """The bound over the point."""
     runs: int
-    words: str
+    text: str
     is_elastic: bool = False
 
 
@@ -260,8 +265,8 @@ class Estimator:
         else:
             command = _Command()
         family = self._families.setdefault((run.family, run.gpu_model), _Family()) if run.family else _Family()
-        self._adapt(run, family)
         is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
+        self._adapt(run, family, is_own_memory=is_own_memory)
         if not is_own_memory and run.kind != "done":
             return  # a task that was stopped or failed early shows neither its need nor a bound of it
         command.clients = max(command.clients, run.clients)
@@ -319,9 +324,8 @@ class Estimator:
                 command.growth.setdefault(age, deque(maxlen=conformal.NEWEST)).append(grown)
                 self._growth.setdefault(age, deque(maxlen=conformal.NEWEST)).append(grown)
 
-    def _adapt(self, run: TaskRun, family: _Family) -> None:
+    def _adapt(self, run: TaskRun, family: _Family, *, is_own_memory: bool) -> None:
         """Move alpha by one run, or compare the user's own number with its peak."""
-        is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
         if run.source == "user":
             self._compare_gpu_mem(run, is_own_memory=is_own_memory)
         elif (
@@ -398,68 +402,32 @@ class Estimator:
         key = ask.key or TaskKey("", "")
         command = self._commands.get((key.exact, gpu_model)) if key.exact else None
         family = self._families.get((key.family, gpu_model)) if key.family else None
-        seconds = _median(command.seconds if command and command.seconds else family.seconds if family else ())
-        processes = command.clients if command else 1
-        floor = command.floor if command else 0
-        if ask.gpu_mem_mib is not None:
-            return Estimate(
-                point_mib=ask.gpu_mem_mib,
-                safe_mib=ask.gpu_mem_mib,
-                source="user",
-                seconds=seconds,
-                processes=processes,
-                floor_mib=floor,
-                words="--gpu-mem",
-            )
-        asked = _Asked(ask.task, key, gpu_model, command, family)
-        for source in (
-            self._from_exact, self._from_twin, self._from_line, self._from_family, self._from_other_gpu,
-            self._from_static, self._from_learned, self._from_probe, self._from_sibling,
-        ):  # fmt: skip
-            found = source(asked)
-            if found is not None and self._is_possible(found, ask.task):
-                alpha = self._alpha(family)
-                return self._bounded(found, gpu_total_mib, seconds, processes, floor, alpha)
-        return Estimate(
+        unknown = Estimate(
             point_mib=None,
             safe_mib=None,
             source="unknown",
-            seconds=seconds,
-            processes=processes,
-            floor_mib=floor,
-            words="first of a kind" if ask.key else "unknown",
+            seconds=_median(command.seconds if command and command.seconds else family.seconds if family else ()),
+            processes=command.clients if command else 1,
+            floor_mib=command.floor if command else 0,
+            text="first of a kind" if ask.key else "unknown",
         )
+        if (mib := ask.gpu_mem_mib) is not None:
+            return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text="--gpu-mem")
+        for found in self._candidates(_Asked(ask.task, key, gpu_model, command, family)):
+            if found is not None and self._is_possible(found, ask.task):
+                return _bounded(unknown, found, gpu_total_mib, self._alpha(family))
+        return unknown
 
-    def _bounded(
-        self,
-        found: _Candidate,
-        gpu_total_mib: int | None,
-        seconds: float | None,
-        processes: int,
-        floor: int,
-        alpha: float,
-    ) -> Estimate:
-        point = max(round(found.point), CONTEXT_MIB)
-        if found.is_elastic:
-            safe = point
-        else:
-            point = max(point, floor)
-            safe = max(math.ceil(point * found.factor - 1e-6), point + ROOM_MIB)
-        if gpu_total_mib is not None:
-            safe = min(safe, gpu_total_mib)
-        above = round(100 * (safe / point - 1))
-        return Estimate(
-            point_mib=point,
-            safe_mib=safe,
-            source=found.source,
-            runs=found.runs,
-            alpha=alpha if found.source in DEFAULTS and not found.is_elastic else None,
-            seconds=seconds,
-            is_elastic=found.is_elastic,
-            processes=processes,
-            floor_mib=floor,
-            words=f"{found.words}, {above:+d} %" if above else found.words,
-        )
+    def _candidates(self, asked: _Asked) -> Iterator[_Candidate | None]:
+        """Yield what each source says, the best source first."""
+        yield self._from_exact(asked)
+        yield self._from_twin(asked)
+        yield self._from_line(asked)
+        yield self._from_family(asked)
+        yield self._from_other_gpu(asked)
+        for source in _OFFERED:
+            yield self._from_offer(asked, source)
+        yield self._from_sibling(asked)
 
     def _is_possible(self, found: _Candidate, task: int) -> bool:
         """Return whether a task can have this size; count and report a source whose size is impossible."""
@@ -472,7 +440,7 @@ class Estimator:
         else:
             why = f"{found.point} MiB is no size"
         self.passed_over += 1
-        self._say_once(f"passed {found.source}", f"task {task}: its estimate ({found.words}) is rejected: {why}")
+        self._say_once(f"passed {found.source}", f"task {task}: its estimate ({found.text}) is rejected: {why}")
         return False
 
     def _say_once(self, what: str, sentence: str) -> None:
@@ -533,7 +501,7 @@ class Estimator:
         if ratio > 1.0:
             most = min(sized_mib * ratio, PROBE_RATIO * self._largest_gpu)
             found.factor = max(found.factor, most / found.point)
-            found.words += ", with smaller numbers"
+            found.text += ", with smaller numbers"
 
     @staticmethod
     def _running_candidate(found: _Running | None, what: str) -> _Candidate | None:
@@ -550,33 +518,28 @@ class Estimator:
         point, name, runs = found
         shown = next(flag for flag, _ in asked.key.numbers if tag(flag) == name)
         through = shown if shown.startswith("-") else f"argument {shown}"
-        words = f"line through {through}, {counted(runs, 'run')}"
-        return _Candidate("line", point, self._factor("line", asked.family), runs, words)
+        text = f"line through {through}, {counted(runs, 'run')}"
+        return _Candidate("line", point, self._factor("line", asked.family), runs, text)
 
     def _line(self, group: str, gpu_model: str, numbers: Names) -> tuple[float, str, int] | None:
         """Return the peak on a line through one number, the tag of that number, and the number of runs on the line."""
         series = self._series.get((group, gpu_model)) if group else None
         if series is None:
             return None
-        best: tuple[tuple[bool, int, float], float, str, int] | None = None
+        # Prefer interpolation, then the line with more runs, then the larger peak.
+        found: list[tuple[tuple[bool, int, float], float, str, int]] = []
         for name, x in numbers:
-            rest = _without(numbers, name)
-            fitted, growth = self._fitted(series, name, rest)
-            point = fitted.at(x) if fitted else None
-            if fitted is None or point is None:
-                continue
-            point *= growth
-            # Prefer interpolation, then the line with more runs, then the larger peak.
-            rank = (fitted.is_inside(x), fitted.runs, point)
-            if best is None or rank > best[0]:
-                best = (rank, point, name, fitted.runs)
-        if best is None:
+            fitted, growth = self._fitted(series, name, _without(numbers, name))
+            if fitted is not None and (point := fitted.at(x)) is not None:
+                point *= growth
+                found.append(((fitted.is_inside(x), fitted.runs, point), point, name, fitted.runs))
+        if not found:
+            names = {name for name, _ in numbers}
             for name, x in numbers:
-                fitted = _free_line(series, name, {other for other, _ in numbers})
-                point = fitted.at(x) if fitted else None
-                if fitted is not None and point is not None and (best is None or fitted.runs > best[3]):
-                    best = ((False, fitted.runs, point), point, name, fitted.runs)
-        return None if best is None else best[1:]
+                fitted = _free_line(series, name, names)
+                if fitted is not None and (point := fitted.at(x)) is not None:
+                    found.append(((False, fitted.runs, 0.0), point, name, fitted.runs))
+        return max(found, key=lambda one: one[0])[1:] if found else None
 
     def _fitted(self, series: _Series, name: str, rest: Names) -> tuple[line.Line | None, float]:
         """Return the line through a number, and the factor by which its peaks may still grow.
@@ -617,8 +580,8 @@ class Estimator:
             return _Candidate("family", given, 1.0, 1, "a script that takes what it is given", is_elastic=True)
         if len(family.peaks) >= FAMILY_RUNS:
             point = upper(family.peaks, FAMILY_QUANTILE)
-            words = f"{counted(family.runs, 'run')} of this script, nine in ten need less"
-            found = _Candidate("family", point, factor, family.runs, words)
+            text = f"{counted(family.runs, 'run')} of this script, nine in ten need less"
+            found = _Candidate("family", point, factor, family.runs, text)
             if max(family.peaks) > NEAR * min(family.peaks):
                 largest = tuple(family.numbers.items())
                 self._widen(found, point * factor, _largest_ratio(_tagged(asked.key.numbers), largest))
@@ -627,9 +590,9 @@ class Estimator:
             return _Candidate("family", CONTEXT_MIB, 1.0, family.unseen, "a script whose runs are too short to be seen")
         site = self._site.get((asked.key.family, asked.gpu_model))
         if site is not None:
-            words = f"{counted(site.runs, 'run')} of this script by all users, nine in ten need less"
+            text = f"{counted(site.runs, 'run')} of this script by all users, nine in ten need less"
             factor = self._factor("family", asked.family, site=site.ratio)
-            return _Candidate("family", site.p90_mib, factor, site.runs, words)
+            return _Candidate("family", site.p90_mib, factor, site.runs, text)
         return None
 
     def _from_other_gpu(self, asked: _Asked) -> _Candidate | None:
@@ -637,8 +600,8 @@ class Estimator:
         if found is None:
             return None
         point, runs, model = found
-        words = f"{counted(runs, 'run')} of this command on {model}"
-        return _Candidate("other-gpu", point, self._factor("other-gpu", asked.family), runs, words)
+        text = f"{counted(runs, 'run')} of this command on {model}"
+        return _Candidate("other-gpu", point, self._factor("other-gpu", asked.family), runs, text)
 
     def _other_gpu(self, exact: str, gpu_model: str) -> tuple[float, int, str] | None:
         """Return the largest peak of a command on another GPU model, its number of runs, and the model."""
@@ -651,24 +614,14 @@ class Estimator:
                     best = (point, command.runs, model)
         return best
 
-    def _from_static(self, asked: _Asked) -> _Candidate | None:
-        point = self._offers.get((asked.key.exact, asked.gpu_model, "static"))
-        return (
-            None if point is None else _Candidate("static", point, self._factor("static", asked.family), 0, "formula")
-        )
-
-    def _from_learned(self, asked: _Asked) -> _Candidate | None:
-        point = self._offers.get((asked.key.exact, asked.gpu_model, "learned"))
-        words = "fitted to fake tensors of random networks"
-        return None if point is None else _Candidate("learned", point, self._factor("learned", asked.family), 0, words)
-
-    def _from_probe(self, asked: _Asked) -> _Candidate | None:
-        said = self._offers.get((asked.key.exact, asked.gpu_model, "probe"))
-        if said is None:
+    def _from_offer(self, asked: _Asked, source: Source) -> _Candidate | None:
+        point = self._offers.get((asked.key.exact, asked.gpu_model, source))
+        if point is None:
             return None
-        own = line.fit(list(self._probes)) if len(self._probes) >= PROBE_RUNS else None
-        point = static.probe_mib(said, own.slope_mib, own.base_mib) if own else static.probe_mib(said)
-        return _Candidate("probe", point, self._factor("probe", asked.family), 0, "dry run with fake tensors")
+        if source == "probe":
+            own = line.fit(list(self._probes)) if len(self._probes) >= PROBE_RUNS else None
+            point = static.probe_mib(point, own.slope_mib, own.base_mib) if own else static.probe_mib(point)
+        return _Candidate(source, point, self._factor(source, asked.family), 0, _OFFERED[source])
 
     def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
         """Return the factor by which a peak that is flat at this age may still grow."""
@@ -682,6 +635,29 @@ class Estimator:
             if found is not None:
                 return min(max(found, 1.0), GROWTH_MAX)
         return default
+
+
+def _bounded(unknown: Estimate, found: _Candidate, gpu_total_mib: int | None, alpha: float) -> Estimate:
+    """Return the estimate of a candidate with its bound. `unknown`: the same task without a size."""
+    point = max(round(found.point), CONTEXT_MIB)
+    if found.is_elastic:
+        safe = point
+    else:
+        point = max(point, unknown.floor_mib)
+        safe = max(math.ceil(point * found.factor - 1e-6), point + ROOM_MIB)
+    if gpu_total_mib is not None:
+        safe = min(safe, gpu_total_mib)
+    above = round(100 * (safe / point - 1))
+    return replace(
+        unknown,
+        point_mib=point,
+        safe_mib=safe,
+        source=found.source,
+        runs=found.runs,
+        alpha=alpha if found.source in DEFAULTS and not found.is_elastic else None,
+        is_elastic=found.is_elastic,
+        text=f"{found.text}, {above:+d} %" if above else found.text,
+    )
 
 
 def _is_sane(run: TaskRun) -> bool:
@@ -701,18 +677,13 @@ def _free_line(series: _Series, name: str, names: set[str]) -> line.Line | None:
     """
     if (name, frozenset(names)) not in series.free:
         peaks: dict[float, list[int]] = {}
-        points = []
-        varied = False
         others: dict[float, set[Names]] = {}
+        points = [(numbers[name], float(peak)) for numbers, peak in series.points if numbers.keys() == names]
         for numbers, peak in series.points:
-            if numbers.keys() != names:
-                continue
-            x = numbers[name]
-            peaks.setdefault(x, []).append(peak)
-            points.append((x, float(peak)))
-            rests = others.setdefault(x, set())
-            rests.add(_without(tuple(numbers.items()), name))
-            varied = varied or len(rests) > 1
+            if numbers.keys() == names:
+                peaks.setdefault(numbers[name], []).append(peak)
+                others.setdefault(numbers[name], set()).add(_without(tuple(numbers.items()), name))
+        varied = any(len(rests) > 1 for rests in others.values())
         same = all(max(at) <= NEAR * min(at) for at in peaks.values())
         series.free[name, frozenset(names)] = line.fit(points) if varied and same and len(peaks) >= FEW_X else None
     return series.free[name, frozenset(names)]
@@ -733,12 +704,8 @@ def _largest_ratio(numbers: Names, known: Names) -> float:
     Only whole numbers count: sizes of batches, layers and images are whole numbers, learning rates are not.
     """
     before = dict(known)
-    found = 1.0
-    for name, x in numbers:
-        x0 = before.get(name)
-        if x0 is not None and x > x0 >= 1.0 and x % 1 == 0 and x0 % 1 == 0:
-            found = max(found, x / x0)
-    return found
+    pairs = ((x, before[name]) for name, x in numbers if name in before)
+    return max((x / x0 for x, x0 in pairs if x > x0 >= 1.0 and x % 1 == 0 and x0 % 1 == 0), default=1.0)
 
 
 def _without(numbers: Names, name: str) -> Names:

@@ -67,7 +67,7 @@ def test_the_first_source_with_enough_evidence_decides(ask, runs, prepare, sourc
     prepare(estimator)
     found = estimator.estimate(ask, GPU, TOTAL)
     assert (found.source, found.point_mib) == (source, point)
-    assert found.words
+    assert found.text
     if point is not None and source != "user":
         assert found.safe_mib >= point + 128
 
@@ -85,7 +85,7 @@ def test_the_first_source_with_enough_evidence_decides(ask, runs, prepare, sourc
     ],
 )
 def test_an_estimate_says_what_it_rests_on(runs, words):
-    assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).words == words
+    assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).text == words
 
 
 def test_the_users_own_number_is_reserved_as_it_was_written():
@@ -236,7 +236,7 @@ def test_a_number_that_does_not_matter_does_not_hide_the_one_that_does():
     ask = TaskAsk(task=1, key=TaskKey("new", "f", (("--batch-size", 128.0), ("--lr", 0.77)), "series"))
     found = Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL)
     assert (found.source, found.point_mib) == ("line", 2000 + 40 * 128)
-    assert found.words.startswith("line through --batch-size, 4 runs")
+    assert found.text.startswith("line through --batch-size, 4 runs")
 
 
 def test_two_numbers_that_both_matter_are_no_line():
@@ -259,7 +259,7 @@ def test_a_positional_number_is_named_by_its_place():
     """The history has hashes of names; the words come from the task that is asked about."""
     runs = [done(4000, numbers=(("2", 32.0),), exact="a"), done(5000, numbers=(("2", 64.0),), exact="b")]
     ask = TaskAsk(task=1, key=TaskKey("new", "family", (("2", 48.0),), "series"))
-    assert "line through argument 2" in Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL).words
+    assert "line through argument 2" in Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL).text
 
 
 # ---- Running tasks ----
