@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from .bookings_reader import read_bookings
     from .decision_records import Ban, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .fingerprint import key_of
-    from .group_file import GROUPS, append_groups, read_groups
     from .history_records import TaskRun
-    from .journal import DECISIONS, Journal, explain_task, read_journal
+    from .journal import DECISIONS, GROUPS, Journal, append_groups, explain_task, read_groups, read_journal
     from .node_sizes import NodeSizes
     from .outside_sizes import OutsideSizes
     from .packer import Packer
@@ -70,8 +69,7 @@ __getattr__, __all__ = exports(
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
-        "group_file": ["GROUPS", "append_groups", "read_groups"],
-        "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
+        "journal": ["DECISIONS", "GROUPS", "Journal", "append_groups", "explain_task", "read_groups", "read_journal"],
         "outside_sizes": ["OutsideSizes"],
         "packer": ["Packer"],
         "records": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from .speed_records import SharingMethod
 
@@ -28,7 +28,8 @@ class Ban(Struct, frozen=True, tag="ban", kw_only=True):
     """Ban two commands from sharing a GPU: together they do less than one at a time."""
 
     task: int
-    beside: int
+    other: int = field(name="beside")
+    """The other task. Journals keep the name of earlier versions."""
     gpu: str
     stp: float
     """Measured aggregate speed; 1 equals one task at a time."""

@@ -136,9 +136,9 @@ class GroupSpeeds:
         elif len(members) > 1:
             self._measure(uuid, members)
 
-    def ban(self, uuid: str, task: int, beside: int, stp: float, error: float, now_s: float) -> None:
+    def ban(self, uuid: str, task: int, other: int, stp: float, error: float, now_s: float) -> None:
         """Write a ban to the history, with 0 windows, since the measurements are in the record of the group."""
-        pair = [self._running.get(task), self._running.get(beside)]
+        pair = [self._running.get(task), self._running.get(other)]
         found = [its for its in pair if its is not None and its.ask.key is not None]
         if len(found) != 2:
             return

@@ -22,12 +22,16 @@ from msgspec import Struct
 from .decision_records import Action, Decision, Start
 from .records import GpuView, PackView, RunningView, WaitingView
 from .rules import explain, place
+from .rules.speed_account import GroupResult
 
 DECISIONS = "decisions.jsonl"
 """Name of the file, in a node's folder of a run."""
 VERSION = 1
 MOST_BYTES = 64 << 20
 """Size limit, so that a journal cannot fill a disk. 100,000 short tasks take less than a tenth of it."""
+GROUPS = "groups.jsonl"
+"""Name of the file with the measured groups of tasks, in the same folder, for `pack explain`."""
+GROUPS_MOST_BYTES = 16 << 20
 LINES_MOST = 64
 """Lines with `again` are buffered up to this number, so that short tasks do not wait for the disk."""
 WAIT_S, WAIT_MOST_S = 5.0, 60.0
@@ -35,6 +39,7 @@ WAIT_S, WAIT_MOST_S = 5.0, 60.0
 
 _encode = msgspec.json.Encoder().encode
 _actions = msgspec.json.Decoder(tuple[Action, ...])
+_decode_group = msgspec.json.Decoder(GroupResult).decode
 _Record = TypeVar("_Record", bound=Struct)
 _NOT_A_LINE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError, KeyError, TypeError)
 
@@ -340,3 +345,29 @@ def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, t
         if lines and lines != before:
             yield entry.unix_s, lines
         before = lines
+
+
+# ---- Measured groups ----
+
+
+def append_groups(folder: Path, groups: Sequence[GroupResult]) -> str:
+    """Append groups to the file in a node's folder. Return the reason of a failure; empty: success."""
+    if not groups:
+        return ""
+    try:
+        with open(folder / GROUPS, "ab") as opened:
+            if opened.tell() < GROUPS_MOST_BYTES:
+                opened.write(b"".join(_encode(one) + b"\n" for one in groups))
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+def read_groups(file: Path) -> Iterator[GroupResult]:
+    """Yield the groups of a file; lines that cannot be decoded are skipped. Raises OSError."""
+    with open(file, "rb") as opened:
+        for line in opened.read(2 * GROUPS_MOST_BYTES).splitlines():
+            try:
+                yield _decode_group(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue

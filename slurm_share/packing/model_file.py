@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,6 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import StateError
-from . import learned_weights
 from .records import TaskKey
 from .rules import fingerprint
 from .rules.estimate import learned, static
@@ -36,6 +36,8 @@ from .rules.estimate import learned, static
 END = ".model.json"
 FILE_BYTES = 64 * 1024
 LAYERS = ("convolutions", "linears", "norms", "dropouts", "depth")
+LEARNED = Path(__file__).with_name("learned_weights.json")
+"""Weights of the learned estimator."""
 WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pth", ".pt")
 
 
@@ -96,9 +98,21 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
     return _learned(said, batch, formula)
 
 
+@cache
+def read_weights() -> learned.Weights:
+    """Return the weights of the learned estimator. Raises StateError if the installed file is damaged or missing."""
+    try:
+        weights = msgspec.json.decode(LEARNED.read_bytes(), type=learned.Weights)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StateError(str(LEARNED), f"the weights of the learned estimator cannot be read ({error})") from error
+    if not learned.is_usable(weights):
+        raise StateError(str(LEARNED), "the weights of the learned estimator are of another version")
+    return weights
+
+
 def _learned(said: _File, batch: float, formula: float) -> Described:
     try:
-        weights = learned_weights.read_weights()
+        weights = read_weights()
     except StateError as error:
         return Described(formula, f"{error}; the formula is used")
     model = learned.Layers(

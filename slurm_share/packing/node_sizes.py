@@ -54,7 +54,7 @@ class NodeSizes:
         """File of another node -> number of bytes that were read."""
         self._due_s = 0.0
         self._written = 0
-        self._told: dict[tuple[str, str, str], int] = {}
+        self._shared: dict[tuple[str, str, str], int] = {}
         """(exact, family, GPU model) -> largest peak in the file: a thousand equal tasks need one line."""
         self.passed_over = 0
         """Number of lines of the others that cannot be used."""
@@ -62,9 +62,9 @@ class NodeSizes:
     def append(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> str | None:
         """Write the size of a task whose memory is flat. Return a sentence if that fails for the first time."""
         what = (key.exact, key.family, gpu_model)
-        if self._told.get(what, -1) >= peak_mib or self._written < 0 or self._written > WRITE_BYTES:
+        if self._shared.get(what, -1) >= peak_mib or self._written < 0 or self._written > WRITE_BYTES:
             return None
-        self._told[what] = peak_mib
+        self._shared[what] = peak_mib
         stored = msgspec.structs.replace(key, numbers=tuple((tag(name), x) for name, x in key.numbers))
         line = _encode(NodeSize(key=stored, gpu_model=gpu_model, peak_mib=peak_mib, age_s=age_s)) + b"\n"
         try:

@@ -141,7 +141,7 @@ class Packer:
             if its is not None and one.memory_mib:
                 its.see(one, taken_s)
                 self.board.sample_task(one.task, one.memory_mib, one.clients, now_s)
-                if self.board.is_flat(one.task):
+                if (view := self.board.find(one.task)) is not None and view.is_flat:
                     its.settle()
         for gpu in gpus.values():
             self.board.sample_gpu(
@@ -157,7 +157,7 @@ class Packer:
         self._sampled_s = taken_s
         self._is_due = True
 
-    def heard(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+    def sized_elsewhere(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
         """Record the size of a task on another node of the run."""
         self.estimator.sibling(key, gpu_model, peak_mib, age_s)
         self.board.learned(key.family)
@@ -218,11 +218,13 @@ class Packer:
 
     def speed_ratio(self, task: int) -> float | None:
         """Return the speed of a running task over that of its command alone; None: not known."""
-        return self.board.speed_ratio(task)
+        view = self.board.find(task)
+        return None if view is None else view.speed_ratio
 
     def rate_alone(self, task: int) -> Rate | None:
         """Return the rate that the command of a running task has alone; None: not known."""
-        return self.board.rate_alone(task)
+        view = self.board.find(task)
+        return None if view is None else view.rate_alone
 
     def resumed(self, task: int, now_s: float) -> None:
         """Record that a paused task was resumed without a decision of the packer."""
@@ -236,7 +238,7 @@ class Packer:
         if self.board.settings.undo == "pause":
             self.board.settings = replace(self.board.settings, undo="ban")
 
-    def look(self, now_s: float) -> None:
+    def check_driver(self, now_s: float) -> None:
         """Check the age of the last sample: a driver that hangs gives no figures. Call it about once a second."""
         is_blind = self._sampled_s is None and now_s > BLIND_S
         is_blind = is_blind or (self._sampled_s is not None and now_s - self._sampled_s > BLIND_S)
@@ -255,7 +257,7 @@ class Packer:
     def ended(self, facts: EndFacts, unix_s: float, cpu_cores: float | None = None) -> After:
         """Record the end of a running task, and return what follows. `cpu_cores`: mean number of cores that it used."""
         its = self.running.pop(facts.task)
-        is_elastic = self.board.is_elastic(facts.task)
+        view = self.board.find(facts.task)
         after = self.board.ended(facts)
         its.resume(facts.now_s)
         self.groups.ended(its, facts.now_s)
@@ -270,7 +272,7 @@ class Packer:
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
         for uuid in after.returned:
             self._out.pop(uuid, None)
-        self._learn(its, after, facts, seconds, unix_s, cpu_cores, is_elastic=is_elastic)
+        self._learn(its, after, facts, seconds, unix_s, cpu_cores, is_elastic=view is not None and view.is_elastic)
         if after.is_retried:
             self.waiting[facts.task] = its.ask
             self.retried.add(facts.task)
@@ -386,7 +388,7 @@ class Packer:
                 else:
                     self.held[action.gpu] = (action.task, round(self._unix_s + now_s, 3))
             elif isinstance(action, Ban):
-                self.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, now_s)
+                self.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, now_s)
             elif isinstance(action, Pause | Resume):
                 self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
 

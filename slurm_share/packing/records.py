@@ -217,6 +217,11 @@ class RunningView(Struct, frozen=True, kw_only=True):
     is_moving: bool = False
     """It was told to end, to start on another GPU."""
 
+    @property
+    def speed_ratio(self) -> float | None:
+        """Return its speed over that of its command alone; None: not known."""
+        return None if self.rate is None or self.rate_alone is None else self.rate.ratio_to(self.rate_alone)
+
 
 class WaitingView(Struct, frozen=True, kw_only=True):
     """A task that waits for its start."""

@@ -63,7 +63,7 @@ class RunningTask:
         """The time alone for the part of its time in which its slowdown was measured or it was alone."""
         self.unmeasured_s = 0.0
         """The rest of its time."""
-        self._is_load_told = self._is_settled = False
+        self._is_load_reported = self._is_settled = False
         self._figures = Figures()
         """Figures while it was alone; after the plateau of its memory, only those since then."""
 
@@ -110,9 +110,9 @@ class RunningTask:
 
     def new_load(self) -> Load | None:
         """Return its load once, when it was alone for long enough after its warm-up; None: not now."""
-        if self._is_load_told or not self._is_settled or self._figures.seconds() < ALONE_S:
+        if self._is_load_reported or not self._is_settled or self._figures.seconds() < ALONE_S:
             return None
-        self._is_load_told = True
+        self._is_load_reported = True
         sm, util, dram = (self._mean(name) for name in ("sm", "util", "dram"))
         return Load(
             sm_ratio=None if dram is None and sm == util else sm,

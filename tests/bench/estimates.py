@@ -25,7 +25,7 @@ import bench
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.learned_weights import read_weights
+from slurm_share.packing.model_file import read_weights
 from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules.estimate import learned, static
 from slurm_share.packing.rules.estimate.estimator import Estimator

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -88,15 +89,10 @@ class Board:
     ) -> None:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
         floor_mib = max(floor_mib, self._floors.get(_same(ask), 0) if ask.gpu_mem_mib is None else 0)
-        view = WaitingView(
-            ask=ask, attempt=attempt, tries=tries or Tries(), floor_mib=floor_mib, waits_since_s=now_s
-        )  # fmt: skip
+        tries = tries or Tries()
+        view = WaitingView(ask=ask, attempt=attempt, tries=tries, floor_mib=floor_mib, waits_since_s=now_s)
         self._enqueue(Wait(view, self._next_seq))
         self._next_seq += 1
-
-    def withdraw(self, task: int) -> None:
-        """Remove a waiting task from the queue."""
-        self._dequeue(task)
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
@@ -125,7 +121,7 @@ class Board:
         is_elastic = view.is_elastic or elastic.takes_everything(
             source=view.estimate.source,
             memory_mib=memory,
-            told_mib=run.told_mib,
+            start_mib=run.start_mib,
             total_mib=run.gpus[0].facts.total_mib,
             age_s=age_s,
             peak_mib=peak,
@@ -135,15 +131,8 @@ class Board:
         self._ask_growth(run, age_s, flat)
         due = self._due(run, peak, flat, is_elastic)
         clients = max(clients, 1)
-        is_new = view.memory_mib is None
-        if (
-            memory != view.memory_mib
-            or peak != view.peak_mib
-            or flat != was_flat
-            or due != view.due_mib
-            or clients != view.clients
-            or is_elastic != view.is_elastic
-        ):
+        now = (memory, peak, flat, is_elastic, clients, due)
+        if now != (view.memory_mib, view.peak_mib, was_flat, view.is_elastic, view.clients, view.due_mib):
             run.view = replace(
                 view, memory_mib=memory, peak_mib=peak, is_flat=flat, is_elastic=is_elastic, clients=clients,
                 due_mib=due,
@@ -151,31 +140,23 @@ class Board:
             self._running_views = None
             for gpu in run.gpus:
                 gpu.view = None
-        if is_new:
+        if view.memory_mib is None:
             for gpu in run.gpus:
                 if gpu.closed_by == task:
-                    self._seen_first(gpu, now_s)
+                    self._open_after_memory(gpu, now_s)
         if flat and not was_flat and not is_elastic:
             self._tell_siblings(run, peak, age_s, now_s)
 
     def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known."""
+        self._change(task, rate=rate)
+
+    def _change(self, task: int, **fields: Any) -> None:
+        """Replace fields in the view of a running task."""
         run = self._running.get(task)
-        if run is not None and run.view.rate != rate:
-            run.view = replace(run.view, rate=rate)
+        if run is not None and any(getattr(run.view, name) != value for name, value in fields.items()):
+            run.view = replace(run.view, **fields)
             self._running_views = None
-
-    def speed_ratio(self, task: int) -> float | None:
-        """Return the speed of a running task over that of its command alone; None: not known."""
-        run = self._running.get(task)
-        if run is None or run.view.rate is None or run.view.rate_alone is None:
-            return None
-        return run.view.rate.ratio_to(run.view.rate_alone)
-
-    def rate_alone(self, task: int) -> Rate | None:
-        """Return the rate that the command of a running task has alone; None: not known."""
-        run = self._running.get(task)
-        return None if run is None else run.view.rate_alone
 
     def sample_gpu(
         self,
@@ -195,7 +176,7 @@ class Board:
             gpu.problem = problem
         gpu.view = None
         unbooked = gpu.unbooked()
-        seen = gpu.others_seen
+        seen = gpu.unbooked_samples
         if unbooked or seen:
             seen.append((now_s, unbooked))
             while seen[0][0] < now_s - OTHERS_WINDOW_S:
@@ -256,11 +237,6 @@ class Board:
             returned=verdict.returned,
         )
 
-    def is_elastic(self, task: int) -> bool:
-        """Return whether a running task takes all memory that it is given."""
-        run = self._running.get(task)
-        return run is not None and run.view.is_elastic
-
     def limit(self, per_gpu: int | None) -> None:
         """Limit the tasks on each GPU from the next start on; None: the limit of the user's settings, 0: no starts.
         The limit is part of each view's settings, so that decisions can be replayed."""
@@ -294,18 +270,20 @@ class Board:
             found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, gpu.facts.clients_max // clients))
         return max(min(found), 1) if found else None
 
-    def is_flat(self, task: int) -> bool:
-        """Return whether the memory of a running task has stopped rising."""
-        run = self._running.get(task)
-        return run is not None and run.view.is_flat
-
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return the estimate of a waiting task on a GPU model of this node."""
         return dict(self._estimates.update(self._waiting[task]).estimates).get(gpu_model)
 
+    def find(self, task: int) -> RunningView | None:
+        """Return a running task; None: it does not run."""
+        run = self._running.get(task)
+        return None if run is None else run.view
+
     def running(self) -> tuple[RunningView, ...]:
         """Return the running tasks, sorted by number."""
-        return tuple(self._running[task].view for task in sorted(self._running))
+        if self._running_views is None:
+            self._running_views = tuple(self._running[task].view for task in sorted(self._running))
+        return self._running_views
 
     # ---- Decisions ----
 
@@ -316,22 +294,19 @@ class Board:
                 gpu.open()
         if self._has_speeds and self._speeds_version != self.speeds.version:
             self._refresh_speeds()
-        if self._running_views is None:
-            self._running_views = tuple(self._running[task].view for task in sorted(self._running))
-        durations = self._durations
         dead = tuple(sorted(name for name, tasks in self._dead.items() if len(tasks) >= recover.FAMILY_DEAD))
-        waiting = self._window()
+        running, waiting = self.running(), self._window()
         return PackView(
             now_s=now_s,
             gpus=tuple([gpu.make_view(is_blind=self._is_blind) for gpu in self._gpus.values()]),
-            running=self._running_views,
+            running=running,
             waiting=waiting,
             free_workers=self.free_workers,
             settings=self.settings,
             last_gpu=self._last_gpu,
-            median_s=durations[len(durations) // 2] if durations else None,
+            median_s=self._median_s(),
             dead_families=dead,
-            pairs=self._pairs_in(self._running_views, waiting) if self._has_speeds else (),
+            pairs=self._pairs_in(running, waiting) if self._has_speeds else (),
             exponent=self.speeds.exponent,
         )
 
@@ -356,7 +331,7 @@ class Board:
                     gpu = self._gpus[action.gpu]
                     gpu.held_for, gpu.view = action.task, None
                 case GiveUp():
-                    self._dequeue(action.task)
+                    self.withdraw(action.task)
                     self._has_given_up = True
                 case Reserve():
                     self._reserve(action)
@@ -365,7 +340,7 @@ class Board:
                 case Pause() | Resume():
                     self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
                 case Move():
-                    self._set_moving(action.task)
+                    self._change(action.task, is_moving=True)
 
     def resumed(self, task: int, now_s: float) -> None:
         """Record that a paused task was resumed without a decision of this board."""
@@ -381,11 +356,9 @@ class Board:
             if self._has_given_up:
                 return now_s
             times += [gpu.closed_until_s for gpu in self._gpus.values() if gpu.closed_by is not None]
-            patience_s = self.settings.patience_s
-            if self._durations:
-                patience_s = max(patience_s, 2 * self._durations[len(self._durations) // 2])
-            for _, task in self._queue[: self.settings.window]:
-                times.append(self._waiting[task].view.waits_since_s + patience_s)
+            patience_s = max(self.settings.patience_s, 2 * (self._median_s() or 0.0))
+            window = self._queue[: self.settings.window]
+            times += [self._waiting[task].view.waits_since_s + patience_s for _, task in window]
             flat_after_s = self.settings.flat_after_s
             times += [
                 max(run.view.started_s, run.peaks[-1][0]) + flat_after_s
@@ -395,6 +368,10 @@ class Board:
             times += [run.view.started_s + MEASURED_S for run in self._running.values() if self._has_speeds]
         return min((at for at in times if at > now_s), default=None)
 
+    def _median_s(self) -> float | None:
+        """Return the median duration of the finished tasks; None: there are none."""
+        return self._durations[len(self._durations) // 2] if self._durations else None
+
     # ---- The queue ----
 
     def _enqueue(self, wait: Wait) -> None:
@@ -403,7 +380,8 @@ class Board:
         insort(self._queue, (wait.seq, task))
         self._waiting_views = None
 
-    def _dequeue(self, task: int) -> Wait:
+    def withdraw(self, task: int) -> Wait:
+        """Remove a waiting task from the queue."""
         wait = self._waiting.pop(task)
         del self._queue[bisect_left(self._queue, (wait.seq, task))]
         self._waiting_views = None
@@ -451,7 +429,7 @@ class Board:
     # ---- Running tasks ----
 
     def _start(self, action: Start, now_s: float) -> None:
-        wait = self._dequeue(action.task)
+        wait = self.withdraw(action.task)
         waiting = self._estimates.update(wait)
         gpus = [self._gpus[uuid] for uuid in action.gpus]
         estimates = dict(waiting.estimates)
@@ -516,7 +494,7 @@ class Board:
             run.granted_mib = action.reserve_mib
 
     def _ban(self, action: Ban) -> None:
-        pair = [self._running.get(task) for task in (action.task, action.beside)]
+        pair = [self._running.get(task) for task in (action.task, action.other)]
         keys = [run.view.ask.key for run in pair if run is not None]
         if len(keys) == 2 and keys[0] is not None and keys[1] is not None:
             self.speeds.ban(keys[0], keys[1])
@@ -533,13 +511,6 @@ class Board:
         for other in {number: one for gpu in run.gpus for number, one in gpu.running.items()}.values():
             other.view = replace(other.view, rate=None)
         self._running_views = None
-
-    def _set_moving(self, task: int) -> None:
-        """Record that a task was told to end, in order to move."""
-        run = self._running.get(task)
-        if run is not None:
-            run.view = replace(run.view, is_moving=True)
-            self._running_views = None
 
     def _due(self, run: TaskState, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
         view = run.view
@@ -570,11 +541,12 @@ class Board:
         if key is None or not key.family:
             return
         self.estimator.sibling(key, run.gpus[0].facts.model, peak_mib, age_s)
-        self._freshen(key.family, now_s)
+        self._estimates.freshen(key.family, now_s)
+        self._waiting_views = None
 
     # ---- GPUs ----
 
-    def _seen_first(self, gpu: GpuState, now_s: float) -> None:
+    def _open_after_memory(self, gpu: GpuState, now_s: float) -> None:
         """Open a GPU whose newest task shows memory; for policies that read free memory, after the warm-up."""
         if self.settings.policy in BOOKING:
             gpu.open()
@@ -604,11 +576,8 @@ class Board:
         if key.family:
             is_memory = kind in endings.MEMORY_KINDS
             if self._estimates.ended(key.family, now_s, is_memory=is_memory):
-                self._freshen(key.family, now_s)
-
-    def _freshen(self, name: str, now_s: float) -> None:
-        self._estimates.freshen(name, now_s)
-        self._waiting_views = None
+                self._estimates.freshen(key.family, now_s)
+                self._waiting_views = None
 
 
 _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")

@@ -34,7 +34,7 @@ class GpuState(Struct, eq=False):
     closed_by: int | None = None
     held_for: int | None = None
     running: dict[int, TaskState] = {}
-    others_seen: deque[tuple[float, int]] = field(default_factory=deque)
+    unbooked_samples: deque[tuple[float, int]] = field(default_factory=deque)
     fault: tuple[float, int] | None = None
     """Time and task of the last CUDA fault."""
     view: GpuView | None = None
@@ -61,7 +61,7 @@ class GpuState(Struct, eq=False):
         """Return the view for a decision. `is_blind`: the driver gives no figures."""
         if self.view is None:
             unbooked = self.unbooked()
-            if self.others_seen and unbooked - min(seen[1] for seen in self.others_seen) > OTHERS_GROWTH_MIB:
+            if self.unbooked_samples and unbooked - min(seen[1] for seen in self.unbooked_samples) > OTHERS_GROWTH_MIB:
                 unbooked = int(unbooked * OTHERS_FACTOR)
             self.view = GpuView(
                 facts=self.facts,
@@ -93,7 +93,7 @@ class TaskState(Struct, eq=False):
     """Another task of this launcher was on one of its GPUs."""
     granted_mib: int = 0
     """The reservation that had room; growth that found none is not in it."""
-    told_mib: int = 0
+    start_mib: int = 0
     """The size that JAX and TensorFlow are told to take at most."""
     memory: dict[str, int] = {}
     peaks: list[tuple[float, int]] = []
@@ -102,4 +102,4 @@ class TaskState(Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.floor_mib = self.waiting.floor_mib
-        self.granted_mib = self.told_mib = self.view.reserved_mib
+        self.granted_mib = self.start_mib = self.view.reserved_mib

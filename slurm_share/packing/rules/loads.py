@@ -12,7 +12,6 @@ from msgspec import Struct
 from ..history_records import TaskRun
 from ..records import TaskKey
 from ..speed_records import Belief, BeliefSource
-from .gpu_strength import scale
 
 NEWEST = 5
 """Number of newest loads of a command that count."""
@@ -25,6 +24,22 @@ ALONE_S = 60.0
 LEAST_S = 5.0
 UTIL_FACTOR = 0.9
 """SM activity over utilisation, where only that is known. Utilisation is an upper bound."""
+STRENGTHS: dict[str, float] = {
+    "A10": 72 * 1695,
+    "A30": 56 * 1440,
+    "A40": 84 * 1740,
+    "A100": 108 * 1410,
+    "H100 PCIe": 114 * 1755,
+    "H100": 132 * 1980,
+    "H200": 132 * 1980,
+    "L4": 58 * 2040,
+    "L40": 142 * 2490,
+    "L40S": 142 * 2520,
+    "P100": 56 * 1328,
+    "T4": 40 * 1590,
+    "V100": 80 * 1530,
+}
+"""Multiprocessors times the highest clock in MHz. Source: NVIDIA's data sheets and architecture white papers."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -144,3 +159,24 @@ def _middle(values: Iterable[float | None]) -> float | None:
 def _ratio(value: float | None) -> float:
     """Return a ratio from 0 to 1, rounded to 0.01 so that noise does not make the journal grow."""
     return 0.0 if value is None else round(min(max(value, 0.0), 1.0), 2)
+
+
+def strength(model: str) -> float | None:
+    """Return the strength of a GPU model by the driver's name for it; None: not known, or a MIG instance."""
+    if "MIG" in model:
+        return None
+    words = model.replace("-", " ").split()
+    for name, value in STRENGTHS.items():
+        parts = name.split()
+        if all(part in words for part in parts):
+            return value
+    return None
+
+
+def scale(measured_on: str, used_on: str) -> float:
+    """Return the factor that converts a load from one GPU model to another; 1 if one of them is not known.
+
+    Only clock and number of multiprocessors are compared, not memory or instructions.
+    """
+    there, here = strength(measured_on), strength(used_on)
+    return 1.0 if there is None or here is None else there / here

@@ -35,9 +35,9 @@ class Pairs:
         found = [name for one in names for name in self._beside.get(one, ())]
         return frozenset(found) if found else ()
 
-    def correction(self, task: TaskAsk, beside: TaskAsk) -> float:
+    def correction(self, task: TaskAsk, other: TaskAsk) -> float:
         """Return the slowdown of a task beside another over the model's; the commands count before the families."""
-        one, two = task.key, beside.key
+        one, two = task.key, other.key
         if one is None or two is None:
             return 1.0
         known = self._beside.get(one.exact)
@@ -46,9 +46,9 @@ class Pairs:
         known = self._beside.get(one.family)
         return 1.0 if known is None else known.get(two.family, 1.0)
 
-    def is_banned(self, task: TaskAsk, beside: TaskAsk) -> bool:
+    def is_banned(self, task: TaskAsk, other: TaskAsk) -> bool:
         """Return whether two tasks must not share a GPU."""
-        one, two = task.key, beside.key
+        one, two = task.key, other.key
         if not self._banned or one is None or two is None:
             return False
         return (one.exact, two.exact) in self._banned or (one.family, two.family) in self._banned

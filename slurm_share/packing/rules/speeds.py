@@ -6,7 +6,9 @@ The state uses no clock or file, like `estimate.estimator.Estimator` for memory.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,8 +17,7 @@ from ..history_records import TaskRun
 from ..records import TaskAsk, TaskKey
 from ..speed_records import Belief, PairRun, PairView, Rate, RateSource, SharingMethod
 from . import interference
-from .corrections import Constants, Group
-from .loads import Load, Loads, load_of
+from .loads import UTIL_FACTOR, Load, Loads, load_of
 from .pair_model import PairModel
 
 BAN_S = 30 * 86400.0
@@ -37,6 +38,13 @@ PAIRS_MOST = 64
 """Most corrections of pairs in one view, the largest first; bans are always included."""
 TRIFLE = 0.02
 """Smaller corrections are left out of views."""
+GROUPS_MOST = 300
+HELD_OUT = 100
+REFIT_EVERY = 30
+EXPONENTS = (1.5, 2.0, 2.5, 3.0, 4.0)
+UTIL_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
+BETTER_RATIO = 0.95
+"""New constants are used only if their error on held-out groups is at least 5 % smaller."""
 _SOURCES: frozenset[str] = frozenset({"progress", "log", "output", "finished"})
 
 
@@ -316,6 +324,70 @@ class Speeds:
         if pair.windows > 0 and pair.predicted_a > 0 and pair.predicted_b > 0:
             self._correct(a, (b,), pair.slowdown_a / pair.predicted_a, float(pair.windows))
             self._correct(b, (a,), pair.slowdown_b / pair.predicted_b, float(pair.windows))
+
+
+# ---- Constants of the capacity model ----
+
+
+class Group(Struct, frozen=True):
+    """Measured tasks that ran together on a GPU."""
+
+    beliefs: tuple[Belief, ...]
+    """Without corrections."""
+    slowdowns: tuple[float, ...]
+    sharing: SharingMethod
+    util_factor: float = UTIL_FACTOR
+    """The factor used in those beliefs that rest on utilisation."""
+
+
+class Constants:
+    """The constants of the capacity model, refitted when that improves the prediction of held-out groups."""
+
+    def __init__(self) -> None:
+        self.exponent = interference.EXPONENT
+        self.util_factor = UTIL_FACTOR
+        self._groups: deque[Group] = deque(maxlen=GROUPS_MOST + HELD_OUT)
+        self._count = 0
+        self._next = REFIT_EVERY + HELD_OUT // 2
+
+    def add(self, group: Group) -> bool:
+        """Record a measured group. Return whether the constants have changed."""
+        self._groups.append(group)
+        self._count += 1
+        if self._count < self._next:
+            return False
+        # With many groups a fit takes a tenth of a second, and 30 more groups change little.
+        self._next += REFIT_EVERY if self._count < GROUPS_MOST else GROUPS_MOST
+        return self._refit()
+
+    def _refit(self) -> bool:
+        groups = list(self._groups)
+        held = groups[-min(HELD_OUT, len(groups) // 2) :]
+        shown = groups[: -len(held)][-GROUPS_MOST:]
+        now = self.exponent, self.util_factor
+        has_util = any(belief.is_from_util for group in shown for belief in group.beliefs)
+        grid = [(p, c) for p in EXPONENTS for c in (UTIL_FACTORS if has_util else (self.util_factor,))]
+        best = min(grid, key=lambda one: (self._error(shown, *one), one))
+        if best == now or self._error(held, *best) > BETTER_RATIO * self._error(held, *now):
+            return False
+        self.exponent, self.util_factor = best
+        return True
+
+    def _error(self, groups: Sequence[Group], exponent: float, util_factor: float) -> float:
+        """Return the median error of the logarithm of a slowdown."""
+        errors = []
+        for group in groups:
+            part = util_factor / group.util_factor
+            beliefs = [
+                replace(one, sm_ratio=min(1.0, part * one.sm_ratio)) if one.is_from_util and part != 1.0 else one
+                for one in group.beliefs
+            ]
+            predicted = interference.slowdowns(beliefs, group.sharing, exponent=exponent)
+            errors += [abs(math.log(seen / said)) for seen, said in zip(group.slowdowns, predicted, strict=True)]
+        return median(errors) if errors else 0.0
+
+
+# ---- Helpers ----
 
 
 def pair_run(

@@ -257,7 +257,7 @@ def _undo(
         pair = "no such pair" if len(tasks) == 2 else f"no pair such as {other.ask.task} and {number}"
         why = f"GPU {index}: {finding.text}; {pair} again"
         found.append(
-            Ban(task=number, beside=other.ask.task, gpu=gpu.facts.uuid, stp=finding.stp, error=finding.error, why=why)
+            Ban(task=number, other=other.ask.task, gpu=gpu.facts.uuid, stp=finding.stp, error=finding.error, why=why)
         )
     windows = min(task.rate.windows for task in (younger, other) if task.rate is not None)
     is_confirmed = (was_banned or not is_known) and windows >= 2 * WINDOWS_LEAST

@@ -34,10 +34,10 @@ class TaskRates:
         self._begin_s = 0.0
         self.next_s = 0.0
         """End of the open window; the rate is constant until then."""
-        self.is_told = False
+        self.is_reported = False
         """The board has the rate of all closed windows."""
         self._closed = 0
-        self.told: Rate | None = None
+        self.reported: Rate | None = None
         """The last rate that the board got."""
 
     def restart(self, now: float, speed: float) -> None:
@@ -46,7 +46,7 @@ class TaskRates:
         self._meter.restart(now)
         self._begin_s, self._closed, self._speed = now + STEP_S, -1, speed
         self.next_s = self._begin_s
-        self.is_told = False
+        self.is_reported = False
 
     def catch_up(self, now: float) -> None:
         """Pass the work of the windows that have ended since then to the meter."""
@@ -55,7 +55,7 @@ class TaskRates:
         window = self._meter.window_s
         while (at := self.next_s) <= now:
             self._closed += 1
-            self.is_told = False
+            self.is_reported = False
             self.next_s = self._begin_s + (self._closed + 1) * window
             passed = window if self._closed else STEP_S
             self._units += self._speed * passed * math.exp(self._draw.gauss(0.0, self._assumed.rate_sigma))
@@ -69,7 +69,7 @@ class TaskRates:
         return self._meter.rate() if self._speed > 0.0 else None
 
 
-def told_at_s(changed_s: float, window_s: float, *, is_alone: bool = False, has_gaps: bool = False) -> list[float]:
+def report_times_s(changed_s: float, window_s: float, *, is_alone: bool = False, has_gaps: bool = False) -> list[float]:
     """Return when the board gets the rates of a GPU whose tasks have changed. `has_gaps`: windows are missing."""
     counts = ALONE_WINDOWS if is_alone else WINDOWS
     return [changed_s + STEP_S + count * window_s for count in sorted((*counts, *(LATER if has_gaps else ())))]

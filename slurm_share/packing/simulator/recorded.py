@@ -35,7 +35,7 @@ class Attempt(Struct):
     peak_gpu_mib: int | None = None
 
 
-class Seen(Struct):
+class FromJournal(Struct):
     """The data of one attempt in the journals."""
 
     ask: TaskAsk
@@ -53,7 +53,7 @@ class Recorded(Struct, frozen=True):
     attempts: tuple[Attempt, ...]
     gpus: tuple[GpuFacts, ...]
     """Of all nodes. GPUs that only results name have no known size."""
-    seen: dict[tuple[int, int], Seen]
+    from_journals: dict[tuple[int, int], FromJournal]
     """(task, attempt) -> its data in the journals, which do not contain all attempts."""
     passed_over: int = 0
     """Number of lines of results that cannot be used, for example incomplete ones after a crash or on a full disk."""
@@ -74,7 +74,7 @@ def read(folder: Path) -> Recorded:
         decisions = file.parent / journal.DECISIONS
         if decisions.is_file():
             entries += journal.read_journal(read_bytes(decisions, FILE_MOST_BYTES))
-    return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries), passed_over)
+    return Recorded(tuple(attempts), _gpus(entries, attempts), read_views(entries), passed_over)
 
 
 def read_bytes(file: Path, most: int) -> bytes:
@@ -119,9 +119,9 @@ def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tupl
     return tuple(found.values())
 
 
-def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
+def read_views(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], FromJournal]:
     """Return the data of each (task, attempt) in the views of the decisions."""
-    found: dict[tuple[int, int], Seen] = {}
+    found: dict[tuple[int, int], FromJournal] = {}
     for entry in entries:
         if entry.repeats is not None:
             continue
@@ -131,7 +131,9 @@ def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
                 counts[uuid] = counts.get(uuid, 0) + 1
         activity = {gpu.facts.uuid: gpu.sm_ratio for gpu in entry.view.gpus}
         for task in entry.view.running:
-            seen = found.setdefault((task.ask.task, task.attempt), Seen(task.ask, task.gpus, task.reserved_mib, [], []))
+            seen = found.setdefault(
+                (task.ask.task, task.attempt), FromJournal(task.ask, task.gpus, task.reserved_mib, [], [])
+            )
             seen.reserved_mib = task.reserved_mib
             if task.memory_mib is not None:
                 seen.memory.append((entry.unix_s, task.memory_mib))
@@ -141,7 +143,7 @@ def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
     return found
 
 
-def sm_alone(seen: Seen | None) -> float | None:
+def sm_alone(seen: FromJournal | None) -> float | None:
     """Return the mean SM activity of an attempt while it was alone on its GPU; None: it was never seen alone."""
     return min(1.0, max(0.0, fmean(seen.sm_alone))) if seen is not None and seen.sm_alone else None
 
@@ -156,7 +158,7 @@ def bars(recorded: Recorded) -> list[Bar]:
     index = {gpu.uuid: number for number, gpu in enumerate(recorded.gpus)}
     found = []
     for one in recorded.attempts:
-        seen = recorded.seen.get((one.task, one.attempt))
+        seen = recorded.from_journals.get((one.task, one.attempt))
         gpus: Sequence[str] = seen.gpus if seen is not None else (one.gpu_uuid,) if one.gpu_uuid else ()
         start, end = one.started - begin, one.started - begin + one.seconds
         memory = [(at - begin, mib) for at, mib in seen.memory if start <= at - begin <= end] if seen else []

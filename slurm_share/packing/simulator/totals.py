@@ -66,7 +66,7 @@ class Totals:
             sharing=self._assumed.sharing,
             kind=kind,
             seconds=age,
-            peak_mib=attempt.peak_seen_mib,
+            peak_mib=attempt.sampled_peak_mib,
             peak_at_mib=tuple(
                 (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
                 for limit in AGES_S

@@ -25,7 +25,7 @@ from ..rules.speeds import Speeds
 from ..running_task import RunningTask
 from ..speed_records import PairRun
 from . import truth
-from .rates import TaskRates, told_at_s
+from .rates import TaskRates, report_times_s
 from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
 from .sim_estimators import NoEstimates, Oracle
 from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode
@@ -412,7 +412,7 @@ class World:
 
     def _sampled(self, attempt: Attempt) -> None:
         """Sample the memory of a task after its first or a later growth."""
-        is_first = attempt.peak_seen_mib is None
+        is_first = attempt.sampled_peak_mib is None
         self._sample(attempt)
         node = self._node_of(attempt)
         if is_first:
@@ -425,7 +425,7 @@ class World:
         if not attempt.memory_mib or self._is_missing():
             return
         attempt.sampled_s = self._now
-        attempt.peak_seen_mib = max(attempt.peak_seen_mib or 0, attempt.memory_mib)
+        attempt.sampled_peak_mib = max(attempt.sampled_peak_mib or 0, attempt.memory_mib)
         self._node_of(attempt).board.sample_task(
             attempt.task.task, {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}, 1, self._now
         )
@@ -442,12 +442,12 @@ class World:
         """Pass the rates of tasks to the board."""
         for attempt in attempts:
             rates = attempt.rates
-            if rates is None or (rates.is_told and self._now < rates.next_s):
+            if rates is None or (rates.is_reported and self._now < rates.next_s):
                 continue
             rate = rates.rate(self._now)
-            rates.is_told = True
-            if rate != rates.told:
-                rates.told = rate
+            rates.is_reported = True
+            if rate != rates.reported:
+                rates.reported = rate
                 node = self._node_of(attempt)
                 node.board.rate_task(attempt.task.task, rate, self._now)
                 if (its := node.its.get(attempt.task.task)) is not None:
@@ -467,7 +467,7 @@ class World:
 
     def _plan_rates(self, gpu: SimGpu) -> None:
         """Schedule the next time at which the board gets the rates of a GPU's tasks."""
-        times = told_at_s(
+        times = report_times_s(
             gpu.changed_s,
             self._settings.rate_window_s,
             is_alone=gpu.stp is None,
@@ -478,11 +478,11 @@ class World:
             self._push(at, _RATES, gpu, gpu.epoch)
 
     def _banned(self, node: SimNode, action: Ban) -> None:
-        pair = [node.running.get(task) for task in (action.task, action.beside)]
+        pair = [node.running.get(task) for task in (action.task, action.other)]
         loads = [attempt.load for attempt in pair if attempt is not None]
         if len(loads) == 2:
             stp = sum(self._interference.speeds(loads))
-            node.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, self._now)
+            node.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, self._now)
             self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
 
     def _pause(self, node: SimNode, action: Pause | Resume) -> None:
@@ -519,8 +519,8 @@ class World:
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
     def _done(self, attempt: Attempt) -> None:
-        if attempt.reserved_mib and attempt.peak_seen_mib and not attempt.start.is_alone:
-            self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.peak_seen_mib - 1.0))
+        if attempt.reserved_mib and attempt.sampled_peak_mib and not attempt.start.is_alone:
+            self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.sampled_peak_mib - 1.0))
         self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 

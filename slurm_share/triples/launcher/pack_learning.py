@@ -120,7 +120,7 @@ class PackLearning:
         self.write_groups(packer)
         if self._sizes.is_due(now):
             for size in self._sizes.read_others(now):
-                packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)
+                packer.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
         self.take_outside(packer)
         for note in packer.estimator.take_notes():
             self._tell(note)

@@ -440,7 +440,7 @@ class Packed(Strategy):
     def tick(self) -> None:
         now = self._now()
         self._take_sample(now)
-        self.packer.look(now)
+        self.packer.check_driver(now)
         self.packer.journal.flush()
         self.trials.tick(self.running, lambda: self.sampler.host(list(self.running.values())), now)
         self._decide(now)

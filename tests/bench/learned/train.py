@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench
 
-from slurm_share.packing.learned_weights import FILE
+from slurm_share.packing.model_file import LEARNED as FILE
 from slurm_share.packing.rules.estimate import learned, static
 
 ROOT = Path(__file__).parents[3]

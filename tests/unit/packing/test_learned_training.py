@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.packing import learned_weights
+from slurm_share.packing import model_file
 
 LEARNED = Path(__file__).parents[2] / "bench" / "learned"
 TABLE = LEARNED.parents[1] / "data/learned/fake_memory.csv"
@@ -27,7 +27,7 @@ def test_the_shipped_weights_are_those_that_the_table_gives(monkeypatch):
     monkeypatch.syspath_prepend(LEARNED)
     import train
 
-    shipped = learned_weights.read_weights()
+    shipped = model_file.read_weights()
     hidden = len(shipped.layers[0][0])
     made = train.fit(train.read(), hidden, 1.0)
     ranges = [(*one.low, *one.high, one.lowest, one.highest) for one in (made, shipped)]

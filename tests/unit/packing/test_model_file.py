@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from slurm_share.packing import fingerprint, learned_weights
+from slurm_share.packing import fingerprint, model_file
 from slurm_share.packing.model_file import read_description
 
 MODEL = {"parameters": 1 << 20, "activations": 1 << 18, "batch": 32}
@@ -63,8 +63,8 @@ def test_without_both_there_is_no_size_and_nothing_to_say(tmp_path):
 @pytest.mark.parametrize("text", [None, "{}", "nonsense", '{"features": ["depth"], "low": [], "high": []}'])
 def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_path, monkeypatch, text):
     """An installation that lost its file of weights says so, and the run goes on."""
-    monkeypatch.setattr(learned_weights, "FILE", tmp_path / "weights.json")
-    learned_weights.read_weights.cache_clear()
+    monkeypatch.setattr(model_file, "LEARNED", tmp_path / "weights.json")
+    model_file.read_weights.cache_clear()
     if text is not None:
         (tmp_path / "weights.json").write_text(text)
     layers = {"convolutions": 1, "linears": 1, "norms": 1, "dropouts": 0, "depth": 4}

@@ -229,13 +229,13 @@ def test_without_samples_the_driver_is_taken_to_hang_and_that_is_said_once(node:
     made.starts(0.0)
     made.see(1.0, t0=500)
     for second in range(2, 40):
-        made.packer.look(float(second))
+        made.packer.check_driver(float(second))
     assert len(made.said) == 1
     made.add(1, 30.0, mib=1000)
     (start,) = made.starts(30.0).values()
     assert start.gpus == ("GPU-1",)  # where nothing runs
     made.see(41.0, t0=500)
-    made.packer.look(41.0)
+    made.packer.check_driver(41.0)
     assert not made.entries()[-1].view.gpus[0].can_measure
     made.add(2, 41.0, mib=1000)
     made.starts(41.0)
@@ -383,7 +383,7 @@ def test_since_when_a_gpu_is_kept_free_is_told_to_people_who_look(node: Callable
     made.starts(0.0)
     made.add(2, 1.0, mib=30_000)
     made.starts(40.0)
-    made.packer.heard(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
+    made.packer.sized_elsewhere(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
     made.starts(50.0)
     (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
     assert (seen.held_for, seen.held_since) == (2, 40.0)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.cli import main
-from slurm_share.packing.group_file import append_groups
+from slurm_share.packing.journal import append_groups
 from slurm_share.packing.records import PackRequest, PackSettings
 from slurm_share.packing.rules.speed_account import GroupResult
 from slurm_share.triples import run_folder

@@ -11,7 +11,7 @@ from ...records import Source
 
 WHOLE_RATIO = 0.70
 """Part of the whole GPU. JAX takes 75 % of it at its start, vLLM 90 %, TensorFlow nearly all."""
-TOLD_RATIO = 0.95
+START_RATIO = 0.95
 CONTEXT_MIB = 1024
 """CUDA context that a program takes on top of the size it was told."""
 AT_ONCE_S = 20.0
@@ -28,7 +28,7 @@ def takes_everything(
     *,
     source: Source,
     memory_mib: int,
-    told_mib: int,
+    start_mib: int,
     total_mib: int | None,
     age_s: float,
     peak_mib: int,
@@ -37,7 +37,7 @@ def takes_everything(
 ) -> bool:
     """Return whether a running task is elastic. Call it at each sample until it returns True.
 
-    A task is elastic if it reaches, within AT_ONCE_S, the size that JAX and TensorFlow are told (`told_mib`, its
+    A task is elastic if it reaches, within AT_ONCE_S, the size that JAX and TensorFlow are told (`start_mib`, its
     reservation at the start) or most of the whole GPU, or if its memory is flat at its cap.
 
     Only a task of unknown size is judged: the reservation of any other task is close to its memory in any case.
@@ -47,7 +47,7 @@ def takes_everything(
     if age_s <= AT_ONCE_S:
         if total_mib is not None and memory_mib >= WHOLE_RATIO * total_mib:
             return True
-        if TOLD_RATIO * told_mib <= memory_mib <= told_mib + CONTEXT_MIB:
+        if START_RATIO * start_mib <= memory_mib <= start_mib + CONTEXT_MIB:
             return True
     return is_flat and cap_mib is not None and peak_mib >= AT_CAP_RATIO * cap_mib
 

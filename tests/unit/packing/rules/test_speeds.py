@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules import interference
-from slurm_share.packing.rules.corrections import Constants, Group
-from slurm_share.packing.rules.gpu_strength import scale, strength
-from slurm_share.packing.rules.loads import Load
+from slurm_share.packing.rules.loads import Load, scale, strength
 from slurm_share.packing.rules.pair_model import MOST
-from slurm_share.packing.rules.speeds import BAN_S, Member, Speeds
+from slurm_share.packing.rules.speeds import BAN_S, Constants, Group, Member, Speeds
 from slurm_share.packing.speed_records import Belief, PairRun, Rate
 
 NOW = 1_795_000_000.0

@@ -51,7 +51,7 @@ def harmful(windows=3, stp=0.7, **more):
 def test_a_harmful_pair_is_banned_and_named_with_its_figures():
     (ban,) = decided(*harmful(stp=0.93))
     assert isinstance(ban, Ban)
-    assert (ban.task, ban.beside, ban.gpu) == (12, 7, "GPU-0")
+    assert (ban.task, ban.other, ban.gpu) == (12, 7, "GPU-0")
     assert ban.stp == pytest.approx(0.93)
     assert ban.why == "GPU 0: 7 and 12 together do 0.93 +- 0.01 of one at a time; no such pair again"
 
@@ -118,7 +118,7 @@ def test_of_three_the_youngest_and_the_one_that_loses_most_are_the_pair():
     tasks = [task(1, 0.3, age=900), task(2, 0.1, age=800), task(3, 0.3, age=200)]
     (ban,) = decided(*tasks)
     assert isinstance(ban, Ban)
-    assert (ban.task, ban.beside) == (3, 2)
+    assert (ban.task, ban.other) == (3, 2)
     assert "1, 2 and 3 together do 0.70" in ban.why
     assert "no pair such as 2 and 3 again" in ban.why
 
@@ -126,7 +126,7 @@ def test_of_three_the_youngest_and_the_one_that_loses_most_are_the_pair():
 def test_a_task_that_keeps_too_little_of_its_speed_is_a_reason_although_the_gpu_does_more():
     (ban,) = decided(task(7, 0.9, age=OLD), task(12, 0.2, age=YOUNG))
     assert isinstance(ban, Ban)
-    assert (ban.task, ban.beside) == (7, 12)
+    assert (ban.task, ban.other) == (7, 12)
     assert "12 keeps 0.20" in ban.why
     assert decided(task(7, 0.9, age=OLD), task(12, 0.2, age=YOUNG), min_speed=0.1) == []
 

@@ -12,7 +12,7 @@ from slurm_share.packing.decision_records import Ban, Decision, Move, Pause, Res
 from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
 from slurm_share.packing.simulator import policies, truth
-from slurm_share.packing.simulator.rates import STEP_S, TaskRates, told_at_s
+from slurm_share.packing.simulator.rates import STEP_S, TaskRates, report_times_s
 from slurm_share.packing.simulator.records import Assumptions, SimTask, Trace
 from slurm_share.packing.simulator.world import World
 
@@ -34,7 +34,7 @@ def test_a_rate_without_noise_is_the_true_speed():
     one = rates()
     one.restart(100.0, 0.8)
     assert one.rate(100.0 + STEP_S + 29.9) is None
-    found = one.rate(told_at_s(100.0, 30.0)[0])
+    found = one.rate(report_times_s(100.0, 30.0)[0])
     assert found is not None
     assert found.per_s == pytest.approx(0.8)
     assert found.windows == 3
@@ -63,7 +63,7 @@ def test_the_error_of_a_rate_is_what_the_noise_makes_of_it():
     for seed in range(200):
         one = rates(replace(QUIET, rate_sigma=0.10), seed)
         one.restart(0.0, 1.0)
-        found.append(one.rate(told_at_s(0.0, 30.0)[2]))
+        found.append(one.rate(report_times_s(0.0, 30.0)[2]))
     assert {rate.windows for rate in found} == {12}
     assert fmean(rate.error_per_s for rate in found) == pytest.approx(0.10 / 12**0.5, rel=0.15)
     spread = fmean((rate.per_s - 1.0) ** 2 for rate in found) ** 0.5
@@ -136,7 +136,7 @@ def test_a_paused_task_does_nothing_and_its_neighbour_is_as_fast_as_alone(monkey
 
 
 def test_a_ban_is_noted_with_the_true_speed_of_the_pair(monkeypatch):
-    ban = Ban(task=1, beside=0, gpu="GPU-0-0", stp=0.9, error=0.01, why="")
+    ban = Ban(task=1, other=0, gpu="GPU-0-0", stp=0.9, error=0.01, why="")
     result = play(monkeypatch, once(100.0, ban), [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)])
     assert [(one.a, one.b) for one in result.bans] == [("t1", "t0")]
     loads = [truth.Load(task(number), QUIET) for number in (0, 1)]

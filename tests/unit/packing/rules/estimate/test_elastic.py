@@ -9,7 +9,7 @@ from slurm_share.packing.rules.estimate.elastic import Sizes, takes_everything
 AT = {
     "source": "unknown",
     "memory_mib": 20_300,
-    "told_mib": 20_000,
+    "start_mib": 20_000,
     "total_mib": 40_960,
     "age_s": 10.0,
     "peak_mib": 20_300,
