@@ -82,23 +82,13 @@ class GroupSpeeds:
         self._unix_s = unix_s
         self._keep = keep
         self._groups: dict[str, _Group] = {}
-        self._paused: set[int] = set()
         self._left: dict[int, tuple[RunningTask, float]] = {}
         """Ended tasks with their last speed: the step of a GPU's figures after their end is known a minute later."""
 
     # ---- Events ----
 
-    def pause(self, task: int, now_s: float, *, is_paused: bool) -> None:
-        """Record that a task was paused or resumed."""
-        if is_paused:
-            self._paused.add(task)
-        else:
-            self._paused.discard(task)
-        if (its := self._running.get(task)) is not None:
-            self.changed(its.start.gpus, now_s)
-
     def changed(self, gpus: Sequence[str], now_s: float) -> None:
-        """Begin new groups on these GPUs, because a task has started or ended there."""
+        """Begin new groups on these GPUs, because a task has started, ended, paused or resumed there."""
         for uuid in gpus:
             self._close(uuid, now_s)
             its_tasks = self._members(uuid)
@@ -113,7 +103,6 @@ class GroupSpeeds:
 
     def ended(self, its: RunningTask, now_s: float) -> None:
         """Record the end of a task that the packer has already removed."""
-        self._paused.discard(its.ask.task)
         for uuid in its.start.gpus:
             if (group := self._groups.get(uuid)) is not None:
                 self._left[its.ask.task] = its, self._speed(uuid, its, group)
@@ -197,10 +186,8 @@ class GroupSpeeds:
     # ---- One GPU ----
 
     def _members(self, uuid: str) -> list[RunningTask]:
-        there = [
-            (task, its) for task, its in self._running.items() if uuid in its.start.gpus and task not in self._paused
-        ]
-        return [its for _, its in sorted(there)]
+        there = [task for task, its in self._running.items() if uuid in its.start.gpus and not its.is_paused]
+        return [self._running[task] for task in sorted(there)]
 
     def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
         alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)

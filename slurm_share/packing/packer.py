@@ -398,7 +398,7 @@ class Packer:
             its.pause(now_s)
         else:
             its.resume(now_s)
-        self.groups.pause(task, now_s, is_paused=is_paused)
+        self.groups.changed(its.start.gpus, now_s)
 
     def _begin(self, its: RunningTask, now_s: float) -> None:
         self.running[its.ask.task] = its

@@ -89,21 +89,15 @@ def preview_run(
 def _groups(
     estimates: Sequence[Estimate], beliefs: Sequence[Belief | None], settings: PackSettings
 ) -> tuple[SizeGroup, ...]:
-    found: dict[tuple[bool, str], list[tuple[int, Belief | None]]] = {}
+    found: dict[str, list[tuple[int | None, Belief | None]]] = {}
     for one, belief in zip(estimates, beliefs, strict=True):
-        is_known = one.safe_mib is not None
-        source = one.text if is_known else _unknown(settings)
-        found.setdefault((is_known, source), []).append((one.safe_mib or 0, belief))
-    groups = [
-        SizeGroup(
-            len(tasks),
-            min(mib for mib, _ in tasks) if is_known else None,
-            max(mib for mib, _ in tasks) if is_known else None,
-            source,
-            sm_text([belief for _, belief in tasks if belief is not None]),
-        )
-        for (is_known, source), tasks in found.items()
-    ]
+        source = _unknown(settings) if one.safe_mib is None else one.text
+        found.setdefault(source, []).append((one.safe_mib, belief))
+    groups = []
+    for source, tasks in found.items():
+        sizes = [mib for mib, _ in tasks if mib is not None]
+        sm = sm_text([belief for _, belief in tasks if belief is not None])
+        groups.append(SizeGroup(len(tasks), min(sizes, default=None), max(sizes, default=None), source, sm))
     groups.sort(key=lambda group: (group.least_mib is None, -group.tasks, group.source))
     if len(groups) <= ROWS:
         return tuple(groups)

@@ -44,6 +44,13 @@ def compare(
                 yield simulate(trace, policies.settled(policy, assumed.settle_s), assumed, seed, has_bars=has_bars)
 
 
+_FIGURES = {
+    "seed": 0, "make_span_s": 3, "wait_s": 3, "jct_s": 3, "oom_own": 0, "oom_neighbour": 0, "unfinished": 0, "stp": 4,
+    "antt": 4, "shared_s": 3, "harmful_s": 3, "paused_s": 3, "lower_bound_s": 3, "wasted_s": 3,
+}  # fmt: skip
+"""Field of a result -> its decimal places."""
+
+
 def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Return a record for JSON for each result and power exponent."""
     return [
@@ -55,23 +62,10 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "power_exponent": exponent,
                 "sharing": result.assumptions.sharing,
             },
-            "seed": result.seed,
-            "make_span_s": round(result.make_span_s, 3),
-            "wait_s": round(result.wait_s, 3),
-            "jct_s": round(result.jct_s, 3),
-            "oom_own": result.oom_own,
-            "oom_neighbour": result.oom_neighbour,
-            "unfinished": result.unfinished,
-            "stp": round(result.stp, 4),
-            "antt": round(result.antt, 4),
-            "shared_s": round(result.shared_s, 3),
-            "harmful_s": round(result.harmful_s, 3),
-            "paused_s": round(result.paused_s, 3),
+            **{name: round(getattr(result, name), digits) for name, digits in _FIGURES.items()},
             "bans": len(result.bans),
             "energy_j": round(energy_j, 1),
-            "lower_bound_s": round(result.lower_bound_s, 3),
             "bound_share": round(_share(result), 4),
-            "wasted_s": round(result.wasted_s, 3),
             "reservation_waste": None if result.waste is None else round(result.waste, 4),
         }
         for result in results

@@ -72,7 +72,7 @@ class World:
         self._steps = {task.task: truth.steps(task, assumed) for task in trace.tasks}
         self._estimator: Estimator
         if policy.knows_sizes:
-            self._estimator = Oracle(trace.tasks, trace.gpu_model)
+            self._estimator = Oracle(trace.tasks)
         elif policy.estimates:
             self._estimator = Estimator(history, now=BEGIN_UNIX_S)
         else:
@@ -492,7 +492,12 @@ class World:
         for gpu in attempt.gpus:
             self._settle(gpu)
         attempt.is_paused = isinstance(action, Pause)
-        node.groups.pause(action.task, self._now, is_paused=attempt.is_paused)
+        its = node.its[action.task]
+        if attempt.is_paused:
+            its.pause(self._now)
+        else:
+            its.resume(self._now)
+        node.groups.changed(its.start.gpus, self._now)
         self._respeed(attempt.gpus)
 
     def _move(self, node: SimNode, action: Move) -> None:
