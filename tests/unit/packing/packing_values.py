@@ -122,6 +122,26 @@ def board(gpus=1, *, workers=64, estimator=None, total=TOTAL, **settings):
     return Board(found, workers, PackSettings(**settings), estimator or Known())
 
 
+def fill(one, *tasks):
+    """Add tasks 0, 1, ... to a board at second 0, and return it. A number is a --gpu-mem, a key names a command."""
+    for task, what in enumerate(tasks):
+        given = {"gpu_mem_mib": what} if isinstance(what, int) else {"key": what}
+        one.add(TaskAsk(task=task, **given), 0.0)
+    return one
+
+
+def queued(*tasks, gpus=1, **settings):
+    """Return a board with waiting tasks, see `fill`."""
+    return fill(board(gpus, **settings), *tasks)
+
+
+def started(*tasks, gpus=1, **settings):
+    """Return a board that has decided once about its tasks, see `fill`."""
+    one = queued(*tasks, gpus=gpus, **settings)
+    one.decide(0.0)
+    return one
+
+
 def oom(task, now, text=b"torch.OutOfMemoryError: CUDA out of memory.\n", **fields):
     return EndFacts(task=task, now_s=now, code=1, log_tail=text, **fields)
 

@@ -1,10 +1,10 @@
 """The state of one node: what happened goes in, views and decisions come out."""
 
 import pytest
-from packing_values import Known, board, key, oom, starts
+from packing_values import Known, board, key, oom, queued, started, starts
 
-from slurm_share.packing.decision_records import GiveUp, Reserve
-from slurm_share.packing.records import EndFacts, TaskAsk
+from slurm_share.packing.decision_records import Reserve
+from slurm_share.packing.records import EndFacts
 from slurm_share.packing.rules.place import decide
 
 
@@ -13,9 +13,7 @@ def done(task, now):
 
 
 def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_first_memory():
-    one = board(1)
-    for task in range(3):
-        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
+    one = queued(*(key(f"e{task}", f"f{task}") for task in range(3)))
     _, first = one.decide(0.0)
     assert starts(first) == [(0, "GPU-0")]
     assert starts(one.decide(1.0)[1]) == []
@@ -26,10 +24,7 @@ def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_
 
 
 def test_flat_task_shrinks_and_its_siblings_are_sized_by_it():
-    one = board(1)
-    for task in range(6):
-        one.add(TaskAsk(task=task, key=key(f"e{task}", "sweep")), 0.0)
-    one.decide(0.0)
+    one = started(*(key(f"e{task}", "sweep") for task in range(6)))
     for second in range(5, 80):
         one.sample_task(0, {"GPU-0": 4000}, 1, float(second))
     _, decision = one.decide(80.0)
@@ -49,9 +44,7 @@ def test_a_limit_is_in_the_settings_of_a_view_and_never_above_the_users():
 
 
 def test_how_many_have_room_is_known_with_their_size():
-    one = board(2)
-    one.add(TaskAsk(task=0, key=key("e", "f")), 0.0)
-    one.add(TaskAsk(task=1, key=key("e", "f")), 0.0)
+    one = queued(key("e", "f"), key("e", "f"), gpus=2)
     assert one.most_on_a_gpu() is None
     one.decide(0.0)
     for second in range(5, 80):
@@ -60,24 +53,19 @@ def test_how_many_have_room_is_known_with_their_size():
     most = one.most_on_a_gpu()
     assert most is not None
     assert 7 <= most <= 9
-    user = board(2)
-    user.add(TaskAsk(task=0, gpu_mem_mib=9000), 0.0)
-    assert user.most_on_a_gpu() == 4
+    assert queued(9000, gpus=2).most_on_a_gpu() == 4
 
 
 def test_replayed_view_gives_the_same_decision():
-    one = board(2)
-    for task in range(5):
-        one.add(TaskAsk(task=task, gpu_mem_mib=9000), 0.0)
+    one = queued(*[9000] * 5, gpus=2)
     view, decision = one.decide(0.0)
     assert decide(view) == decision
 
 
 def test_task_that_ran_out_of_memory_goes_to_a_roomier_gpu():
-    one = board(2, estimator=Known({"small": 4096, "big": 30000}))
-    one.add(TaskAsk(task=0, key=key("big", "b")), 0.0)
-    one.add(TaskAsk(task=1, key=key("small", "s")), 0.0)
-    one.add(TaskAsk(task=2, key=key("small", "s")), 0.0)
+    one = queued(
+        key("big", "b"), key("small", "s"), key("small", "s"), gpus=2, estimator=Known({"small": 4096, "big": 30000})
+    )
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0"), (1, "GPU-1"), (2, "GPU-1")]
     one.sample_task(1, {"GPU-1": 5000}, 1, 9.0)
     after = one.ended(oom(1, 10.0))
@@ -85,19 +73,8 @@ def test_task_that_ran_out_of_memory_goes_to_a_roomier_gpu():
     assert starts(one.decide(10.0)[1]) == [(1, "GPU-1")]
 
 
-def test_task_larger_than_any_gpu_is_given_up_with_the_largest_size():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=50000), 0.0)
-    _, decision = one.decide(0.0)
-    assert decision.actions == (
-        GiveUp(task=0, outcome="not started", why="wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"),
-    )
-
-
 def test_seats_come_back_at_an_end():
-    one = board(1, workers=1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=1000), 0.0)
+    one = queued(1000, 1000, workers=1)
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
     assert starts(one.decide(1.0)[1]) == []
     assert one.ended(done(0, 2.0)).kind == "done"
@@ -106,9 +83,7 @@ def test_seats_come_back_at_an_end():
 
 @pytest.mark.parametrize("policy", ["rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "exclusive"])
 def test_each_policy_runs_a_list_of_tasks_to_its_end(policy):
-    one = board(2, policy=policy)
-    for task in range(6):
-        one.add(TaskAsk(task=task, gpu_mem_mib=9000), 0.0)
+    one = queued(*[9000] * 6, gpus=2, policy=policy)
     now, left, on = 0.0, 6, []
     while left:
         on += [task for task, _ in starts(one.decide(now)[1])]

@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from packing_values import Known, board, facts, key, oom, starts
+from packing_values import Known, board, facts, fill, key, oom, queued, started, starts
 
 from slurm_share.packing.decision_records import GiveUp, Hold, Reserve
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
@@ -34,9 +34,7 @@ def flat(one, task, mib, start, end):
 
 
 def test_estimate_far_too_small_ends_that_task_alone_at_its_cap_and_moves_it_to_a_roomier_gpu():
-    one = board(2, total=40960)
-    for task in range(4):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one = queued(*[4096] * 4, gpus=2, total=40960)
     started = dict(starts(one.decide(0.0)[1]))
     assert sorted(started.values()) == ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
     for task in (1, 2, 3):
@@ -53,9 +51,7 @@ def test_estimate_far_too_small_ends_that_task_alone_at_its_cap_and_moves_it_to_
 
 
 def test_estimate_far_too_large_shrinks_when_memory_is_flat():
-    one = board(1)
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
-    one.decide(0.0)
+    one = started(key("e"))
     assert run_of(one, 0).reserved_mib == 20070
     flat(one, 0, 2048, 5, 66)
     (action,) = one.decide(66.0)[1].actions
@@ -77,17 +73,13 @@ def test_reservation_by_the_user_or_by_the_same_commands_history_never_shrinks(a
 
 
 def test_with_the_hard_guard_nothing_shrinks():
-    one = board(1, guard="hard")
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
-    one.decide(0.0)
+    one = started(key("e"), guard="hard")
     flat(one, 0, 2048, 5, 80)
     assert one.decide(80.0)[1].actions == ()
 
 
 def test_late_growth_within_what_is_expected_changes_nothing_and_beyond_it_is_booked_and_blamed():
-    one = board(1, estimator=Known(growth=1.3))
-    one.add(TaskAsk(task=0, key=key("a", "a")), 0.0)
-    one.decide(0.0)
+    one = started(key("a", "a"), estimator=Known(growth=1.3))
     flat(one, 0, 10000, 5, 66)
     one.decide(66.0)
     assert run_of(one, 0).reserved_mib == 13056
@@ -105,20 +97,14 @@ def test_late_growth_within_what_is_expected_changes_nothing_and_beyond_it_is_bo
 
 
 def test_neighbours_growth_is_no_excuse_for_a_task_that_outgrew_its_own_reservation():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=10000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=10000), 0.0)
-    one.decide(0.0)
+    one = started(10000, 10000)
     grow(one, 0, 12000, 5.0)
     grow(one, 1, 11000, 5.0)
     assert one.ended(oom(1, 6.0)).kind == "gpu memory"
 
 
 def test_task_within_its_reservation_that_asked_for_more_than_it_is_its_own_failure():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=10000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=10000), 0.0)
-    one.decide(0.0)
+    one = started(10000, 10000)
     grow(one, 0, 12000, 5.0)
     grow(one, 1, 6000, 5.0)
     text = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB.\n"
@@ -126,8 +112,7 @@ def test_task_within_its_reservation_that_asked_for_more_than_it_is_its_own_fail
 
 
 def test_out_of_memory_for_ever_ends_after_bounded_attempts_with_a_sentence():
-    one = board(2)
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one = queued(key("e"), gpus=2)
     attempts, now, why = 0, 0.0, ""
     while True:
         _, decision = one.decide(now)
@@ -147,9 +132,7 @@ def test_out_of_memory_for_ever_ends_after_bounded_attempts_with_a_sentence():
 
 
 def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
-    one = board(4)
-    for task in range(100):
-        one.add(TaskAsk(task=task, key=key(f"e{task}", "sweep")), 0.0)
+    one = queued(*(key(f"e{task}", "sweep") for task in range(100)), gpus=4)
     tried, untried, now = set(), set(), 0.0
     while True:
         _, decision = one.decide(now)
@@ -170,9 +153,7 @@ def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
 
 
 def test_words_about_the_hosts_memory_are_an_ordinary_failure():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     text = b"RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.\n"
     after = one.ended(failed(0, 9.0, text, room_ratio=0.01, sample_age_s=1.0))
     assert (after.kind, after.is_retried) == ("failed", False)
@@ -197,18 +178,14 @@ def test_task_with_several_processes_is_booked_by_their_sum_and_capped_by_each_o
 
 
 def test_memory_that_escaped_from_a_task_counts_as_somebody_elses():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     grow(one, 0, 1000, 5.0)
     one.sample_gpu("GPU-0", 5.0, used_mib=9000)
     assert one.view(5.0).gpus[0].others_mib == 8000
 
 
 def test_own_cap_is_no_fault_of_another_launcher_that_has_just_started_much():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     one.elsewhere("GPU-0", 20000, 0, 1)
     one.sample_gpu("GPU-0", 5.0, used_mib=20000)
     after = one.ended(oom(0, 5.5, room_ratio=0.5))
@@ -216,18 +193,14 @@ def test_own_cap_is_no_fault_of_another_launcher_that_has_just_started_much():
 
 
 def test_memory_that_others_have_taken_is_no_fault_of_a_task_within_its_booking():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     grow(one, 0, 1000, 5.0)
     one.sample_gpu("GPU-0", 5.0, used_mib=40500)
     assert one.ended(oom(0, 5.5, room_ratio=0.01)).kind == "neighbour's memory"
 
 
 def test_end_of_the_daemon_is_free_for_its_tasks_and_its_gpu_takes_none_until_it_is_back():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     one.sample_gpu("GPU-0", 5.0, used_mib=0, problem="its MPS daemon ended")
     after = one.ended(failed(0, 5.0, is_daemon_lost=True))
     assert (after.kind, after.is_retried) == ("neighbour's fault", True)
@@ -238,10 +211,7 @@ def test_end_of_the_daemon_is_free_for_its_tasks_and_its_gpu_takes_none_until_it
 
 def test_fatal_fault_is_free_for_all_that_it_ended_and_the_first_runs_alone_next():
     """Under MPS a fault ends all clients of the GPU, in any order: nobody sees whose it was."""
-    one = board(1)
-    for task in range(3):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(*[4096] * 3)
     first = one.ended(failed(1, 50.0, FAULT))
     second = one.ended(failed(0, 51.0, FAULT))
     third = one.ended(failed(2, 52.0, FAULT))
@@ -255,9 +225,7 @@ def test_fatal_fault_is_free_for_all_that_it_ended_and_the_first_runs_alone_next
 
 
 def test_fatal_fault_of_a_task_with_a_gpu_to_itself_or_without_mps_is_its_own():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     assert one.ended(failed(0, 50.0, FAULT)).kind == "failed"
     one = Board([facts(0, is_mps=False)], 8, PackSettings(), Known())
     for task in range(2):
@@ -270,9 +238,7 @@ def test_fatal_fault_of_a_task_with_a_gpu_to_itself_or_without_mps_is_its_own():
 
 def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
     """Task 0 faults wherever it runs, and is the last to end of it: the others are done in the end, without retries."""
-    one = board(2)
-    for task in range(5):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one = queued(*[4096] * 5, gpus=2)
     now, ends = 0.0, {}
     while len(ends) < 5:
         assert now < 500
@@ -290,9 +256,7 @@ def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
 
 
 def test_fault_is_no_ones_that_had_ended_before_the_task_began():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     assert one.ended(failed(0, 50.0, FAULT)).kind == "failed"
     one.add(TaskAsk(task=1, gpu_mem_mib=4096), 51.0)
     one.decide(51.0)
@@ -300,18 +264,13 @@ def test_fault_is_no_ones_that_had_ended_before_the_task_began():
 
 
 def test_faults_far_apart_in_time_are_each_their_own():
-    one = board(1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096, 4096)
     one.ended(failed(0, 50.0, FAULT))
     assert one.ended(failed(1, 61.0, FAULT)).kind == "failed"
 
 
 def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere():
-    one = board(2)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096, gpus=2)
     after = one.ended(failed(0, 5.0, is_device_lost=True))
     assert (after.kind, after.is_retried) == ("device", True)
     assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
@@ -322,19 +281,14 @@ GONE = b"NVRM: GPU has fallen off the bus\n"
 
 
 def test_gpu_of_which_a_log_says_that_it_is_gone_is_out_of_service():
-    one = board(2)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096, gpus=2)
     after = one.ended(failed(0, 5.0, GONE))
     assert (after.kind, after.is_retried) == ("device", True)
     assert one.view(6.0).gpus[0].is_out
 
 
 def test_task_that_says_of_every_gpu_that_it_is_gone_fails_and_the_gpus_are_back():
-    one = board(2)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
-    one.decide(0.0)
+    one = started(30000, 30000, gpus=2)
     assert one.ended(failed(0, 5.0, GONE)).kind == "device"
     one.ended(done(1, 6.0))
     assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
@@ -346,17 +300,13 @@ def test_task_that_says_of_every_gpu_that_it_is_gone_fails_and_the_gpus_are_back
 
 
 def test_only_gpu_is_not_taken_out_of_service_by_the_log_of_a_task():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
-    one.decide(0.0)
+    one = started(4096)
     assert one.ended(failed(0, 5.0, GONE)).kind == "failed"
     assert not one.view(6.0).gpus[0].is_out
 
 
 def test_gpu_of_which_two_tasks_say_that_it_is_gone_stays_out():
-    one = board(3)
-    for task in range(4):
-        one.add(TaskAsk(task=task, gpu_mem_mib=15000), 0.0)
+    one = queued(*[15000] * 4, gpus=3)
     there = dict(starts(one.decide(0.0)[1]))
     pair = [task for task, gpu in there.items() if gpu == there[0]]
     assert len(pair) == 2
@@ -369,9 +319,7 @@ def test_gpu_of_which_two_tasks_say_that_it_is_gone_stays_out():
 
 
 def test_blind_driver_stops_starts_beside_others_until_it_answers_again():
-    one = board(1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one = queued(4096, 4096)
     one.blind(0.0, is_blind=True)
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
     assert starts(one.decide(99.0)[1]) == []
@@ -384,20 +332,8 @@ def test_task_killed_by_hand_on_a_full_gpu_is_a_signal():
     assert endings.classify(facts_of)[0] == "signal"
 
 
-def test_gpu_in_exclusive_process_mode_takes_the_next_task_when_the_first_ends():
-    gpus = [facts(0, is_mps=False, is_single=True)]
-    one = Board(gpus, 8, PackSettings(), Known())
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=300), 0.0)
-    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
-    one.ended(done(0, 9.0))
-    assert starts(one.decide(9.0)[1]) == [(1, "GPU-0")]
-
-
 def test_processes_seen_count_not_those_expected():
-    one = Board([facts(0, is_mps=True, clients_max=13)], 8, PackSettings(), Known())
-    for task in range(3):
-        one.add(TaskAsk(task=task, gpu_mem_mib=300), 0.0)
+    one = fill(Board([facts(0, is_mps=True, clients_max=13)], 8, PackSettings(), Known()), *[300] * 3)
     one.free_workers = 1
     one.decide(0.0)
     grow(one, 0, 200, 5.0, clients=12)
@@ -405,28 +341,14 @@ def test_processes_seen_count_not_those_expected():
     assert starts(one.decide(6.0)[1]) == [(1, "GPU-0")]
 
 
-def test_unknown_figures_leave_booking_as_it_is():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
-    one.sample_gpu("GPU-0", 0.0, used_mib=None, sm_ratio=None)
-    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
-
-
 def test_task_shorter_than_a_sample_opens_its_gpu_at_its_end():
-    one = board(1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
-    one.decide(0.0)
+    one = started(*(key(f"e{task}", f"f{task}") for task in range(2)))
     one.ended(done(0, 0.2))
     assert starts(one.decide(0.2)[1]) == [(1, "GPU-0")]
 
 
 def test_hold_lets_others_go_on_elsewhere_and_ends_when_its_task_starts():
-    one = board(2, patience_s=100.0)
-    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
-    one.decide(0.0)
+    one = started(30000, 30000, gpus=2, patience_s=100.0)
     one.add(TaskAsk(task=2, gpu_mem_mib=35000), 0.0)
     assert one.next_s(0.0) == 100.0
     _, decision = one.decide(100.0)
@@ -440,9 +362,7 @@ def test_hold_lets_others_go_on_elsewhere_and_ends_when_its_task_starts():
 
 
 def test_hold_of_a_withdrawn_task_ends():
-    one = board(1, patience_s=10.0)
-    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
-    one.decide(0.0)
+    one = started(30000, patience_s=10.0)
     one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
     one.decide(20.0)
     assert one.view(20.0).gpus[0].held_for == 1
@@ -454,9 +374,7 @@ def test_hold_of_a_withdrawn_task_ends():
 
 
 def test_siblings_of_a_task_that_ran_out_of_memory_get_its_floor_at_once():
-    one = board(1, estimator=Known({"e": 4000, "other": 4000}))
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
-    one.decide(0.0)
+    one = started(key("e"), estimator=Known({"e": 4000, "other": 4000}))
     one.add(TaskAsk(task=1, key=key("e")), 1.0)
     one.add(TaskAsk(task=2, key=key("other")), 1.0)
     grow(one, 0, 5000, 5.0)
@@ -468,9 +386,7 @@ def test_siblings_of_a_task_that_ran_out_of_memory_get_its_floor_at_once():
 
 
 def test_floor_is_forgotten_when_a_run_of_the_same_command_is_done():
-    one = board(1, estimator=Known({"e": 4000}))
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
-    one.decide(0.0)
+    one = started(key("e"), estimator=Known({"e": 4000}))
     one.ended(oom(0, 6.0))
     one.decide(6.0)
     one.ended(done(0, 60.0))
@@ -479,10 +395,7 @@ def test_floor_is_forgotten_when_a_run_of_the_same_command_is_done():
 
 
 def test_task_that_could_not_be_started_waits_at_its_old_place_with_the_same_attempt():
-    one = board(1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
-    one.decide(0.0)
+    one = started(30000, 30000)
     one.put_back(0, 1.0)
     assert [(task.ask.task, task.attempt) for task in one.view(1.0).waiting] == [(0, 1), (1, 1)]
     assert one.free_workers == 64
@@ -490,10 +403,7 @@ def test_task_that_could_not_be_started_waits_at_its_old_place_with_the_same_att
 
 
 def test_memory_of_a_task_that_ended_is_free_before_the_next_figure_of_the_driver():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
-    one.decide(0.0)
+    one = started(30000, 30000)
     grow(one, 0, 29000, 5.0)
     one.sample_gpu("GPU-0", 5.0, used_mib=29000)
     one.ended(done(0, 5.5))
@@ -501,9 +411,7 @@ def test_memory_of_a_task_that_ended_is_free_before_the_next_figure_of_the_drive
 
 
 def test_memory_not_yet_seen_of_a_task_is_not_taken_for_somebody_elses():
-    one = board(1)
-    one.add(TaskAsk(task=0, gpu_mem_mib=20000), 0.0)
-    one.add(TaskAsk(task=1, gpu_mem_mib=20000), 0.0)
+    one = queued(20000, 20000)
     one.free_workers = 1
     one.decide(0.0)
     one.sample_gpu("GPU-0", 3.0, used_mib=15000)
@@ -532,9 +440,7 @@ def test_what_other_launchers_use_is_theirs_and_not_a_strangers():
 
 def test_task_that_takes_all_it_is_given_at_once_keeps_its_reservation_and_tells_its_siblings_nothing():
     sizes = Known()
-    one = board(1, estimator=sizes)
-    one.add(TaskAsk(task=0, key=key("jax", "f")), 0.0)
-    one.decide(0.0)
+    one = started(key("jax", "f"), estimator=sizes)
     flat(one, 0, run_of(one, 0).reserved_mib + 400, 5, 70)
     assert run_of(one, 0).is_elastic
     assert all(action.reserve_mib >= 20000 for action in one.decide(70.0)[1].actions)
@@ -543,8 +449,7 @@ def test_task_that_takes_all_it_is_given_at_once_keeps_its_reservation_and_tells
 
 def test_estimates_are_asked_again_when_others_taught_the_estimator():
     sizes = Known()
-    one = board(1, estimator=sizes)
-    one.add(TaskAsk(task=0, key=key("e", "f")), 0.0)
+    one = queued(key("e", "f"), estimator=sizes)
     assert one.view(0.0).waiting[0].estimates[0][1].safe_mib is None
     sizes.siblings["f"] = 7000
     one.learned("f")
@@ -553,9 +458,7 @@ def test_estimates_are_asked_again_when_others_taught_the_estimator():
 
 def test_only_the_window_is_looked_at_and_the_estimator_is_asked_once_for_the_same_command():
     sizes = Known({"e": 40000})
-    one = board(1, estimator=sizes, window=8)
-    for task in range(100):
-        one.add(TaskAsk(task=task, key=key("e")), 0.0)
+    one = queued(*(key("e") for task in range(100)), estimator=sizes, window=8)
     view, _ = one.decide(0.0)
     assert [task.ask.task for task in view.waiting] == list(range(8))
     assert sizes.asked == 1
@@ -572,17 +475,14 @@ def test_actions_of_a_journal_lead_to_the_same_state():
 
 
 def test_reasons_are_the_same_for_tasks_of_the_same_need():
-    one = board(1)
-    for task in range(3):
-        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
+    one = queued(*[30000] * 3)
     _, decision = one.decide(0.0)
     assert [row.why for row in decision.refused] == [refusals.NO_ROOM, refusals.SAME_AS.format(1)]
 
 
 def test_without_a_cap_and_without_neighbours_a_failure_is_one_with_a_gpu_to_itself():
     gpus = [facts(0, is_mps=False)]
-    one = Board(gpus, 8, PackSettings(), Known())
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one = fill(Board(gpus, 8, PackSettings(), Known()), key("e"))
     one.decide(0.0)
     grow(one, 0, 39000, 5.0)
     after = one.ended(oom(0, 6.0))
@@ -591,8 +491,7 @@ def test_without_a_cap_and_without_neighbours_a_failure_is_one_with_a_gpu_to_its
 
 
 def test_on_a_gpu_of_unknown_size_a_task_has_no_cap_and_its_end_names_no_size():
-    one = Board([facts(0, None, is_mps=True)], 8, PackSettings(), Known())
-    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one = fill(Board([facts(0, None, is_mps=True)], 8, PackSettings(), Known()), key("e"))
     one.decide(0.0)
     assert run_of(one, 0).cap_mib is None
     after = one.ended(oom(0, 6.0))
@@ -600,10 +499,7 @@ def test_on_a_gpu_of_unknown_size_a_task_has_no_cap_and_its_end_names_no_size():
 
 
 def test_memory_that_strangers_took_from_the_booked_is_not_the_tasks_own_failure():
-    one = board(1)
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=20000), 0.0)
-    one.decide(0.0)
+    one = started(20000, 20000)
     grow(one, 0, 15000, 5.0)
     grow(one, 1, 15000, 5.0)
     one.sample_gpu("GPU-0", 5.0, used_mib=40500)  # a notebook of 10,500
@@ -612,9 +508,6 @@ def test_memory_that_strangers_took_from_the_booked_is_not_the_tasks_own_failure
 
 
 def test_a_gpu_closed_for_a_moment_is_no_reason_to_hold_another():
-    one = board(1, patience_s=1.0)
-    for task in range(2):
-        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
-    one.decide(0.0)
+    one = started(*(key(f"e{task}", f"f{task}") for task in range(2)), patience_s=1.0)
     _, decision = one.decide(5.0)
     assert decision.actions == ()

@@ -183,29 +183,92 @@ def chosen(policy, gpus, runs, task, settings):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_policy(name):
-    *state, expected = TABLE[name]
-    assert chosen(*state) == expected
-
-
-def test_the_table_has_all_policies_and_enough_states():
-    assert {row[0] for row in TABLE.values()} == {
-        "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug",
-    }  # fmt: skip
-    assert len(TABLE) >= 40
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_the_order_in_which_gpus_are_listed_changes_nothing(name):
+    """The order in which GPUs are listed changes nothing."""
     policy, gpus, runs, task, settings, expected = TABLE[name]
+    assert chosen(policy, gpus, runs, task, settings) == expected
     assert chosen(policy, list(reversed(gpus)), runs, task, settings) == expected
 
 
+# ---- Starts in other states ----
+
+T4 = GpuView(facts=GpuFacts(uuid="GPU-1", index=1, model="T4", total_mib=15360, reserve_mib=307, is_mps=True))
+STATES = {
+    "thesis policies go in order and a large task stops those behind": (
+        view([busy(0, 20000)], [waiting(1, 30000), waiting(2, 1000)], [task_on(0, 20000)], policy="worst-fit"), [],
+    ),
+    "one decision starts one task on a gpu since free memory lags behind": (
+        view([idle(0), idle(1)], [waiting(number) for number in range(4)], policy="magm"), [(0, 0), (1, 1)],
+    ),
+    "small tasks go past one that does not fit": (
+        view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)]), [(2, 0)],
+    ),
+    "in strict order nothing goes past it": (
+        view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)], backfills=False), [],
+    ),
+    "retries after running out of memory go first then old tasks then the rest": (
+        view([gpu(0)], [waiting(1, 15000, waits_since_s=900.0), waiting(2, 15000, waits_since_s=0.0),
+                        waiting(3, 15000, waits_since_s=950.0, after="gpu memory")], now=1000.0), [(3, 0), (2, 0)],
+    ),
+    "held gpu takes no other task and takes its own": (
+        view([gpu(0, held_for=2)], [waiting(1, 5000), waiting(2, 5000)]), [(2, 0)],
+    ),
+    "after the held task started the gpu is open to others in the same decision": (
+        view([gpu(0, held_for=2)], [waiting(2, 5000, waits_since_s=-900.0), waiting(3, 5000)]), [(2, 0), (3, 0)],
+    ),
+    "nothing goes ahead of a hold when an end is not known": (
+        view([gpu(0, held_for=1)], [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=1.0)],
+             [running(8, 0, 15000), running(9, 0, 5000, ends_s=200.0)], now=100.0), [],
+    ),
+    "gpu takes no more tasks than are allowed": (
+        view([gpu(0)], [waiting(number, 1000) for number in range(3)], max_per_gpu=2), [(0, 0), (1, 0)],
+    ),
+    "clients of other launchers count": (
+        view([gpu(0, clients_elsewhere=47)], [waiting(1, 300), waiting(2, 300)]), [(1, 0)],
+    ),
+    "gpu of unknown size takes one task at a time": (
+        view([gpu(0, None)], [waiting(1, 90000), waiting(2, 300)]), [(1, 0)],
+    ),
+    "without figures a task starts only where nothing else runs": (
+        view([gpu(0, can_measure=False), gpu(1, can_measure=False)], [waiting(1, 300), waiting(2, 300)],
+             [running(9, 0, 1000)]), [(1, 1)],
+    ),
+    "busy multiprocessors alone stop nothing": (
+        view([gpu(0, sm_ratio=1.0)], [waiting(1, 300)], [running(9, 0, 1000)]), [(1, 0)],
+    ),
+    "unknown figures stop nothing": (
+        view([gpu(0)], [waiting(1, 300), waiting(2, 39000)], [running(9, 0, 1000)]), [(1, 0)],
+    ),
+    "gpu with a problem or out of service takes nothing": (
+        view([gpu(0, problem="no daemon"), gpu(1, is_out=True), gpu(2)], [waiting(1, 300)]), [(1, 2)],
+    ),
+    "unknown task closes its gpu": (view([gpu(0)], [waiting(1), waiting(2)]), [(1, 0)]),
+    "known task does not close its gpu": (
+        view([gpu(0)], [waiting(1, 9000), waiting(2, 9000)]), [(1, 0), (2, 0)],
+    ),
+    "closed gpu does not open before its time": (view([gpu(0, closed_until_s=100.5)], [waiting(1, 300)], now=100.0), []),
+    "closed gpu opens at its time": (view([gpu(0, closed_until_s=100.0)], [waiting(1, 300)], now=100.0), [(1, 0)]),
+    "task alone on a gpu is joined by nobody": (
+        view([gpu(0)], [waiting(1, 300)], [running(9, 0, 1000, is_alone=True)]), [],
+    ),
+    "unlike gpus are asked for the estimate of their model": (
+        view([gpu(0), T4], [replace(waiting(1), estimates=((A100, estimate(35000)), ("T4", estimate(9000))))],
+             [running(9, 0, 10000)]), [(1, 1)],
+    ),
+    "exclusive recovery stops the queue": (
+        view([gpu(0)], [waiting(1, 5000), waiting(2, 5000, wants_alone=True, after="gpu memory")],
+             [running(8, 0, 1000)], recovery="exclusive"), [],
+    ),
+}  # fmt: skip
+"""State -> (task, GPU index) of each start."""
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_starts(name):
+    state, expected = STATES[name]
+    assert [(task, int(uuid.removeprefix("GPU-"))) for task, uuid in starts(decide(state))] == expected
+
+
 # ---- First in, first out, and recovery, of the thesis ----
-
-
-def test_thesis_policies_go_in_order_and_a_large_task_stops_those_behind():
-    state = view([busy(0, 20000)], [waiting(1, 30000), waiting(2, 1000)], [task_on(0, 20000)], policy="worst-fit")
-    assert starts(decide(state)) == []
 
 
 def test_recovery_goes_first_and_stops_the_queue_until_a_gpu_is_idle():
@@ -218,11 +281,6 @@ def test_recovery_goes_first_and_stops_the_queue_until_a_gpu_is_idle():
     assert decision.actions[0].is_alone
 
 
-def test_one_decision_starts_one_task_on_a_gpu_since_free_memory_lags_behind():
-    state = view([idle(0), idle(1)], [waiting(number) for number in range(4)], policy="magm")
-    assert starts(decide(state)) == [(0, "GPU-0"), (1, "GPU-1")]
-
-
 def test_policies_of_the_thesis_set_no_cap_and_those_with_bookings_do():
     plain = decide(view([idle(0)], [waiting(1, 4000)], policy="magm")).actions[0]
     book = decide(view([idle(0)], [waiting(1, 4000)], policy="magm", uses_booking=True)).actions[0]
@@ -231,25 +289,6 @@ def test_policies_of_the_thesis_set_no_cap_and_those_with_bookings_do():
 
 
 # ---- booked: order, ageing, holds ----
-
-
-def test_small_tasks_go_past_one_that_does_not_fit():
-    state = view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)])
-    assert starts(decide(state)) == [(2, "GPU-0")]
-
-
-def test_in_strict_order_nothing_goes_past_it():
-    state = view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)], backfills=False)
-    assert starts(decide(state)) == []
-
-
-def test_retries_after_running_out_of_memory_go_first_then_old_tasks_then_the_rest():
-    waits = [
-        waiting(1, 15000, waits_since_s=900.0),
-        waiting(2, 15000, waits_since_s=0.0),
-        waiting(3, 15000, waits_since_s=950.0, after="gpu memory"),
-    ]
-    assert starts(decide(view([gpu(0)], waits, now=1000.0))) == [(3, "GPU-0"), (2, "GPU-0")]
 
 
 @pytest.mark.parametrize(("order", "first"), [("fifo", 1), ("short", 2), ("long", 3)])
@@ -295,16 +334,6 @@ def test_one_task_at_a_time_has_a_gpu_held():
     assert holds(decide(state)) == []
 
 
-def test_held_gpu_takes_no_other_task_and_takes_its_own():
-    waits = [waiting(1, 5000), waiting(2, 5000)]
-    assert starts(decide(view([gpu(0, held_for=2)], waits))) == [(2, "GPU-0")]
-
-
-def test_after_the_held_task_started_the_gpu_is_open_to_others_in_the_same_decision():
-    waits = [waiting(2, 5000, waits_since_s=-900.0), waiting(3, 5000)]
-    assert starts(decide(view([gpu(0, held_for=2)], waits))) == [(2, "GPU-0"), (3, "GPU-0")]
-
-
 def test_hold_of_a_task_that_waits_no_more_ends():
     decision = decide(view([gpu(0, held_for=77)], [waiting(1, 5000)]))
     assert holds(decision) == [(None, "GPU-0")]
@@ -326,12 +355,6 @@ def test_what_goes_ahead_of_a_hold_obeys_all_other_limits(fields):
     waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=50.0)]
     runs = [running(9, 0, 20000, ends_s=200.0)]
     assert starts(decide(view([gpu(0, held_for=1, **fields)], waits, runs, now=100.0))) == []
-
-
-def test_nothing_goes_ahead_of_a_hold_when_an_end_is_not_known():
-    waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=1.0)]
-    runs = [running(8, 0, 15000), running(9, 0, 5000, ends_s=200.0)]
-    assert starts(decide(view([gpu(0, held_for=1)], waits, runs, now=100.0))) == []
 
 
 # ---- booked: several GPUs ----
@@ -359,21 +382,11 @@ def test_task_with_more_gpus_than_the_node_has_is_not_started():
 # ---- booked: limits ----
 
 
-def test_gpu_takes_no_more_tasks_than_are_allowed():
-    state = view([gpu(0)], [waiting(number, 1000) for number in range(3)], max_per_gpu=2)
-    assert starts(decide(state)) == [(0, "GPU-0"), (1, "GPU-0")]
-
-
 @pytest.mark.parametrize(("processes", "count"), [(1, 48), (12, 4), (20, 2), (60, 1)])
 def test_processes_count_against_the_limit_of_clients_not_tasks(processes, count):
     """Row "48/60 clients reached (a task with 12 CUDA processes)": clients counted, not tasks."""
     waits = [waiting(number, 300, processes=processes) for number in range(60)]
     assert len(starts(decide(view([gpu(0)], waits)))) == count
-
-
-def test_clients_of_other_launchers_count():
-    state = view([gpu(0, clients_elsewhere=47)], [waiting(1, 300), waiting(2, 300)])
-    assert starts(decide(state)) == [(1, "GPU-0")]
 
 
 def test_exclusive_process_mode_without_mps_takes_one_task_a_gpu():
@@ -384,41 +397,11 @@ def test_exclusive_process_mode_without_mps_takes_one_task_a_gpu():
     assert [row.why for row in decision.refused if row.task == 2] == [refusals.SINGLE]
 
 
-def test_gpu_of_unknown_size_takes_one_task_at_a_time():
-    state = view([gpu(0, None)], [waiting(1, 90000), waiting(2, 300)])
-    assert starts(decide(state)) == [(1, "GPU-0")]
-
-
-def test_without_figures_a_task_starts_only_where_nothing_else_runs():
-    """Row "driver hangs in a query": no new start on GPUs without figures except those that are idle by the books."""
-    state = view([gpu(0, can_measure=False), gpu(1, can_measure=False)], [waiting(1, 300), waiting(2, 300)],
-                 [running(9, 0, 1000)])  # fmt: skip
-    assert starts(decide(state)) == [(1, "GPU-1")]
-
-
 @pytest.mark.parametrize(("figure", "value"), [("sm_ratio", 0.96), ("dram_ratio", 0.81)])
 def test_saturated_gpu_takes_no_further_task_but_an_idle_one_does(figure, value):
     full = gpu(0, **{figure: value})
     assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)], sm_guard=0.95))) == []
     assert starts(decide(view([full], [waiting(1, 300)], sm_guard=0.95))) == [(1, "GPU-0")]
-
-
-def test_busy_multiprocessors_alone_stop_nothing():
-    """Speed is not known, and tasks would only wait longer."""
-    full = gpu(0, sm_ratio=1.0)
-    assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)]))) == [(1, "GPU-0")]
-
-
-def test_unknown_figures_stop_nothing():
-    """Row "NaN/None figures from NVML": guards off, booking still holds."""
-    state = view([gpu(0)], [waiting(1, 300), waiting(2, 39000)], [running(9, 0, 1000)])
-    assert starts(decide(state)) == [(1, "GPU-0")]
-
-
-def test_gpu_with_a_problem_or_out_of_service_takes_nothing():
-    """Row "GPU lost / ECC": out of service, the run goes on."""
-    state = view([gpu(0, problem="no daemon"), gpu(1, is_out=True), gpu(2)], [waiting(1, 300)])
-    assert starts(decide(state)) == [(1, "GPU-2")]
 
 
 def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
@@ -432,21 +415,6 @@ def test_no_seat_no_start():
     assert decision.refused[-1].why == refusals.NO_CORES
 
 
-def test_unknown_task_closes_its_gpu_and_a_known_one_does_not():
-    assert starts(decide(view([gpu(0)], [waiting(1), waiting(2)]))) == [(1, "GPU-0")]
-    assert starts(decide(view([gpu(0)], [waiting(1, 9000), waiting(2, 9000)]))) == [(1, "GPU-0"), (2, "GPU-0")]
-
-
-def test_closed_gpu_opens_at_its_time():
-    assert starts(decide(view([gpu(0, closed_until_s=100.5)], [waiting(1, 300)], now=100.0))) == []
-    assert starts(decide(view([gpu(0, closed_until_s=100.0)], [waiting(1, 300)], now=100.0))) == [(1, "GPU-0")]
-
-
-def test_task_alone_on_a_gpu_is_joined_by_nobody():
-    state = view([gpu(0)], [waiting(1, 300)], [running(9, 0, 1000, is_alone=True)])
-    assert starts(decide(state)) == []
-
-
 def test_size_above_every_gpu_is_given_up_with_the_largest_size():
     (end,) = decide(view([gpu(0), gpu(1, 20480)], [waiting(1, word=50000)])).actions
     assert end.why == "wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"
@@ -457,14 +425,6 @@ def test_family_that_died_alone_several_times_is_not_tried_unless_asked():
     (end,) = decide(view([gpu(0)], waits, dead=("dead",))).actions
     assert end.outcome == "gpu memory"
     assert starts(decide(view([gpu(0)], waits, dead=("dead",), keep_going=True))) == [(1, "GPU-0")]
-
-
-def test_unlike_gpus_are_asked_for_the_estimate_of_their_model():
-    small = GpuView(facts=GpuFacts(uuid="GPU-1", index=1, model="T4", total_mib=15360, reserve_mib=307, is_mps=True))
-    task = waiting(1)
-    sizes = ((A100, estimate(35000)), ("T4", estimate(9000)))
-    state = view([gpu(0), small], [replace(task, estimates=sizes)], [running(9, 0, 10000)])
-    assert starts(decide(state)) == [(1, "GPU-1")]
 
 
 # ---- Retries after running out of memory ----
@@ -502,12 +462,6 @@ def test_retry_alone_gets_an_idle_gpu_without_a_cap():
     task = waiting(1, 5000, wants_alone=True, after="gpu memory")
     (start,) = decide(view([gpu(0), gpu(1)], [task], [running(8, 0, 1000)])).actions
     assert (start.gpus, start.is_alone, start.cap_mib, start.reserve_mib) == (("GPU-1",), True, None, 40960 - 819)
-
-
-def test_exclusive_recovery_stops_the_queue():
-    waits = [waiting(1, 5000), waiting(2, 5000, wants_alone=True, after="gpu memory")]
-    state = view([gpu(0)], waits, [running(8, 0, 1000)], recovery="exclusive")
-    assert starts(decide(state)) == []
 
 
 def test_task_that_died_alone_goes_only_to_a_larger_gpu():

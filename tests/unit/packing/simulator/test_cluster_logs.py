@@ -11,10 +11,10 @@ import tarfile
 
 import msgspec
 import pytest
-from slurm_share.packing.simulator.trace_error import TraceError
 
 from slurm_share.cli import main
 from slurm_share.packing.simulator import assumed_sizes, cluster_logs, log_text
+from slurm_share.packing.simulator.log_text import TraceError
 
 
 def machine(*gpus):
