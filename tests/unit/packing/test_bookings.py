@@ -51,7 +51,6 @@ mine.close()
 
 
 def files(tmp: Path) -> list[str]:
-    """The files of all launchers on the GPU."""
     return sorted(path.name for path in (tmp / f"slurm-share-{os.getuid()}" / "bookings" / GPU).iterdir())
 
 

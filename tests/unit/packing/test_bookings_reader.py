@@ -35,7 +35,6 @@ def lives(pid: int, start_ticks: int, uid: int) -> bool:
 
 
 def own(booked_mib: int = 100, **more: object) -> dict[str, object]:
-    """A booking of this process."""
     me = identify(os.getpid())
     assert me is not None
     return {"booked_mib": booked_mib, "pid": os.getpid(), "start_ticks": me.start_ticks, **more}
@@ -150,7 +149,6 @@ def test_nobody_books_for_somebody_else(folders: Folders) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a folder of another user needs root")
 def test_a_folder_of_another_user_is_passed_over(folders: Folders) -> None:
-    """Although the file in it is the user's own, as a second name of it would be."""
     folders.write("a.1", json.dumps(own()))
     assert len(folders.read()) == 1
     os.chown(folders.gpu, 65534, 65534)

@@ -22,7 +22,6 @@ from slurm_share.packing.rules.fingerprint import (
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with two scripts and a configuration."""
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "other.py").write_text("print(2)\n")
     (tmp_path / "run.sh").write_text("#!/bin/sh\nexec python train.py\n")
@@ -33,7 +32,6 @@ def folder(tmp_path):
 
 
 def key(folder, text, **other):
-    """Return the key of a command line."""
     return fingerprint.key_of(shlex.split(text), folder, **other)
 
 
@@ -147,7 +145,6 @@ def test_a_command_is_taken_apart(argv, script, text):
 
 
 def test_a_script_counts_by_its_content(folder):
-    """An edited script is another task of the same family."""
     before = key(folder, "python train.py --lr 1")
     (folder / "train.py").write_text("print(10)\n")
     after = key(folder, "python train.py --lr 1")
@@ -157,7 +154,6 @@ def test_a_script_counts_by_its_content(folder):
 
 
 def test_a_configuration_counts_by_its_content(folder):
-    """Its copy under another name is the same task; an edited one is another."""
     (folder / "copy.yaml").write_text("batch: 32\n")
     before = key(folder, "python train.py --config c.yaml")
     assert before == key(folder, "python train.py --config copy.yaml")
@@ -206,7 +202,6 @@ def test_a_program_of_the_path_is_found(folder, tmp_path):
 
 
 def test_no_word_of_a_command_is_in_its_hashes(folder):
-    """The flags' names are hashed before they are stored."""
     found = key(folder, "python train.py --secret-project 3", name="classified")
     stored = f"{found.exact} {found.series} {found.family} {found.script} {tag('--secret-project')}"
     assert not any(word in stored for word in ("secret", "train", "classified"))
@@ -214,7 +209,6 @@ def test_no_word_of_a_command_is_in_its_hashes(folder):
 
 
 def test_software_is_the_container_before_the_environment():
-    """Unknown is empty, and counts as the same as any."""
     conda = {"CONDA_PREFIX": "/opt/conda/a"}
     assert name_software({}) == name_software({"CONDA_PREFIX": ""}) == ""
     assert name_software(conda) == name_software({**conda, "VIRTUAL_ENV": "/x"}) != name_software({"VIRTUAL_ENV": "/x"})
@@ -222,7 +216,6 @@ def test_software_is_the_container_before_the_environment():
 
 
 def test_a_file_is_hashed_once(folder, monkeypatch):
-    """A sweep of a thousand tasks reads its script once."""
     opened = []
     real = os.open
     monkeypatch.setattr(os, "open", lambda *args, **kwargs: opened.append(args[0]) or real(*args, **kwargs))

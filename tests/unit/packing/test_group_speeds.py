@@ -28,8 +28,6 @@ def rate(per_s: float, windows: int = 3, error: float = 0.0) -> Rate:
 
 
 class Node:
-    """A packer with one GPU and no launcher."""
-
     def __init__(self, folder: Path, *, gpus: int = 1, is_mps: bool = True, **request: Any) -> None:
         self.pairs: list[PairRun] = []
         self.runs: list[TaskRun] = []
@@ -58,7 +56,6 @@ class Node:
             self.see(now)
 
     def see(self, now: float, sm: float = 0.5, **figures: Any) -> None:
-        """A sample."""
         tasks = [TaskSample(task=task, memory_mib={"GPU-0": 3000}) for task in self.packer.running]
         gpu = GpuSample(uuid="GPU-0", used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1, **figures)
         self.packer.sampled({"GPU-0": gpu}, tasks, now, now)
@@ -209,7 +206,6 @@ def test_a_task_without_rates_teaches_by_the_time_that_it_took(node: Node) -> No
 
 
 def test_a_task_that_is_alone_shows_its_load_while_it_runs(node: Node) -> None:
-    """A minute after its memory is flat, without what it did before."""
     node.start(0.0, t1="a")
     for now in range(1, 62):
         node.see(float(now), 0.05)

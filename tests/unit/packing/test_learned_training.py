@@ -17,7 +17,6 @@ TABLE = LEARNED.parents[1] / "data/learned/fake_memory.csv"
 
 
 def needs(module):
-    """Skip where a module is not there."""
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"NOT TESTED: this interpreter has no {module}")
 

@@ -13,7 +13,6 @@ MODEL = {"parameters": 1 << 20, "activations": 1 << 18, "batch": 32}
 
 
 def described(folder, *words, text=None):
-    """Return what the description beside train.py says of a command."""
     (folder / "train.py").write_text("")
     if text is not None:
         (folder / "train.model.json").write_text(text)
@@ -22,7 +21,6 @@ def described(folder, *words, text=None):
 
 
 def test_a_description_gives_the_closed_form(tmp_path):
-    """16 MiB of parameters, 64 of activations, and the context."""
     assert described(tmp_path, text=json.dumps(MODEL)).point_mib == 1440 + 16 + 64
 
 
@@ -62,7 +60,6 @@ def test_without_both_there_is_no_size_and_nothing_to_say(tmp_path):
 
 @pytest.mark.parametrize("text", [None, "{}", "nonsense", '{"features": ["depth"], "low": [], "high": []}'])
 def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_path, monkeypatch, text):
-    """An installation that lost its file of weights says so, and the run goes on."""
     monkeypatch.setattr(model_file, "LEARNED", tmp_path / "weights.json")
     model_file.read_weights.cache_clear()
     if text is not None:
@@ -78,6 +75,5 @@ def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_pat
 
 
 def test_layers_do_not_matter_to_the_formula(tmp_path):
-    """One description serves both ways of estimating."""
     text = json.dumps({**MODEL, "convolutions": 5, "function": "gelu"})
     assert described(tmp_path, text=text).point_mib == 1440 + 16 + 64

@@ -13,7 +13,6 @@ KEY = TaskKey("exact", "family", (("--batch", 32.0),), "series", "script")
 
 @pytest.fixture
 def nodes(tmp_path):
-    """The folders of two nodes."""
     folders = [tmp_path / "p0-p3_n1", tmp_path / "p4-p7_n2"]
     for folder in folders:
         folder.mkdir()
@@ -53,7 +52,6 @@ def test_others_are_read_every_half_minute(nodes):
 
 
 def test_a_node_that_begins_later_is_read_too(tmp_path):
-    """Its folder was not there when this one began."""
     (tmp_path / "p0-p3_n1").mkdir()
     reader = NodeSizes(tmp_path / "p0-p3_n1")
     assert reader.read_others(0) == []
@@ -91,7 +89,6 @@ def test_a_line_that_is_none_is_passed_over(nodes, bad):
 
 
 def test_a_file_without_a_line_s_end_does_not_hold_up_the_reader(nodes):
-    """A megabyte of zeros: read in pieces, and left behind."""
     (nodes[0] / FILE).write_bytes(bytes(1 << 20))
     reader = NodeSizes(nodes[1])
     for now in range(5):

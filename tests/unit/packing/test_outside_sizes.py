@@ -13,7 +13,6 @@ from slurm_share.packing.outside_sizes import OutsideSizes
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two scripts, one with a description of its model."""
     (tmp_path / "train.py").write_text("1\n")
     (tmp_path / "train.model.json").write_text(json.dumps({"parameters": 1, "activations": 1, "batch": 1}))
     (tmp_path / "other.py").write_text("2\n")
@@ -21,7 +20,6 @@ def folder(tmp_path):
 
 
 def ask(sizes, folder, *words):
-    """Ask for a command, and return its key."""
     argv = ["python", *words]
     key = fingerprint.key_of(argv, folder)
     sizes.ask(argv, folder, key)
@@ -68,7 +66,6 @@ def test_a_dry_run_without_an_answer_is_said(folder, monkeypatch):
 
 
 def test_static_runs_nothing(folder, monkeypatch):
-    """Nor does it say anything where there is no description."""
     monkeypatch.setattr(probe, "probe", lambda *_: pytest.fail("a program was run"))
     sizes = OutsideSizes("static", {})
     ask(sizes, folder, "other.py")

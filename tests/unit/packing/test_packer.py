@@ -47,7 +47,6 @@ class Node:
     def add(
         self, task: int, now: float = 0.0, *, mib: int | None = None, exact: str = "e", family: str = "f", gpus: int = 1
     ) -> None:
-        """A task waits."""
         key = TaskKey(exact=exact, family=family)
         self.packer.add(TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key, submitted_s=now), now)
 
@@ -74,11 +73,9 @@ class Node:
         self.packer.sampled(gpus, tasks, now, now)
 
     def end(self, task: int, now: float, code: int = 0, tail: bytes = b"", **more: Any):
-        """A task ends."""
         return self.packer.ended(EndFacts(task=task, now_s=now, code=code, log_tail=tail, **more), now)
 
     def entries(self) -> list[journal.Entry]:
-        """What the journal says until now."""
         self.packer.journal.flush()
         return list(journal.read_journal((self.folder / journal.DECISIONS).read_bytes()))
 
@@ -211,7 +208,6 @@ def _raise(*_: object) -> Any:
 
 
 def test_processes_on_a_gpu_are_counted_and_not_tasks(tmp_path: Path) -> None:
-    """Five CUDA processes are the most, and one task has all of them: another one waits."""
     made = Node(tmp_path, gpus=[facts(0, is_mps=True, clients_max=5)])
     made.add(0, mib=1000)
     assert set(made.starts(0.0)) == {0}
@@ -376,7 +372,6 @@ def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[.
 
 
 def test_since_when_a_gpu_is_kept_free_is_told_to_people_who_look(node: Callable[..., Node], tmp_path: Path) -> None:
-    """Unix time; the clock of the packer of this test begins at 0."""
     booked = Bookings(tmp_path, "4711", ["GPU-0"])
     made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
     made.add(1, mib=30_000)
@@ -403,7 +398,6 @@ def test_a_gpu_is_not_told_as_kept_free_once_its_task_runs(node: Callable[..., N
 
 
 def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: Callable[..., Node]) -> None:
-    """A long list is taken in parts: what has not been taken yet waits, too."""
     made = node()
     made.add(0, mib=4000)
     made.starts(0.0)

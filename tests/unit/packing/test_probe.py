@@ -112,7 +112,6 @@ for step in range(100):
 
 @pytest.fixture
 def program(tmp_path):
-    """A function that probes the text of a program beside the stand-in for torch."""
     for name, text in TORCH.items():
         file = tmp_path / "lib" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +161,6 @@ def test_a_program_that_does_not_get_there_has_no_estimate(program, text):
 
 
 def test_a_program_without_torch_has_no_estimate(program):
-    """The environment of the task does not have it."""
     assert program("import torch", PYTHONPATH="").peak_mib is None
 
 

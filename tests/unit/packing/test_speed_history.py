@@ -24,7 +24,6 @@ DAY = 86400.0
 
 
 def pair(when=NOW, **other):
-    """Return a pair of tasks that was measured."""
     fields = {
         "a": "e1", "b": "e2", "family_a": "f1", "family_b": "f2", "gpu_model": "A100", "sharing": "mps",
         "slowdown_a": 1.2, "slowdown_b": 1.3, "predicted_a": 1.1, "predicted_b": 1.1, "stp": 1.6, "stp_error": 0.02,
@@ -81,7 +80,6 @@ def test_a_line_that_cannot_be_read_or_be_true_is_passed_over(folder, line):
 
 
 def test_the_newest_lines_of_the_last_180_days_count(folder, monkeypatch):
-    """Oldest first, whatever order two nodes wrote them in."""
     monkeypatch.setitem(speed_history.NEWEST, "pairs.jsonl", 3)
     SpeedWriter(folder).append(*(pair(NOW - day * DAY, windows=day) for day in (181, 9, 7, 8, 2)))
     assert [one.windows for one in read_speed_history(folder, now=NOW).pairs] == [8, 7, 2]

@@ -24,7 +24,6 @@ DAY = 86400.0
 
 
 def run(peak=5000, *, when=NOW, **other):
-    """Return a finished task."""
     fields = {"exact": "e", "family": "f", "gpu_model": "A100", "kind": "done", "seconds": 60.0, **other}
     return TaskRun(when=when, peak_mib=peak, **fields)
 
@@ -36,14 +35,12 @@ def folder(tmp_path):
 
 
 def written(folder, *runs):
-    """Write runs, and return the one file that holds them."""
     assert Writer(folder).append(*runs) is None
     (file,) = folder.iterdir()
     return file
 
 
 def peaks(folder):
-    """Return the peaks that are read again."""
     return [one.peak_mib for one in read_history(folder, now=NOW).runs]
 
 
@@ -79,7 +76,6 @@ def test_no_folder_is_an_empty_history(folder):
 
 
 def test_the_folder_is_that_of_xdg_state_home(monkeypatch, tmp_path):
-    """A path that is not absolute is ignored, as the specification has it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert history_files.find_folder("/x") == task_history.Path("/x/slurm-share/tasks")
     assert history_files.find_folder("x") == tmp_path / ".local/state/slurm-share/tasks"

@@ -19,12 +19,10 @@ from slurm_share.packing.speed_records import Belief, PairView, Rate
 
 
 def believed(**belief):
-    """Return a belief; what is said of a load was measured."""
     return Belief(**{"source": "alone" if belief else "default", **belief})
 
 
 def on(task, index, mib=4000, name="", *, rate=None, rate_alone=None, paused=False, **belief):
-    """Return a running task with what is believed of it."""
     one = running(task, index, mib, memory=mib)
     ask = TaskAsk(task=task, key=key(name, f"f-{name}") if name else None)
     return replace(
@@ -33,19 +31,16 @@ def on(task, index, mib=4000, name="", *, rate=None, rate_alone=None, paused=Fal
 
 
 def waits(task, mib=4000, name="", **belief):
-    """Return a waiting task with what is believed of it."""
     one = waiting(task, mib, key=key(name, f"f-{name}") if name else None)
     return replace(one, beliefs=((A100, believed(**belief)),))
 
 
 def answer(gpus, tasks, runs, *, pairs=(), **settings):
-    """Return the decision of `gain`."""
     seen = view(gpus, tasks, runs, policy="gain", **settings)
     return decide(replace(seen, pairs=pairs))
 
 
 def reasons(decision):
-    """Return the refusals by GPU."""
     return {one.gpu: one.why for one in decision.refused}
 
 
@@ -94,7 +89,6 @@ def test_the_fast_prediction_is_that_of_the_model(beliefs, sharing, corrections)
 
 
 def test_a_task_goes_beside_the_neighbour_that_suits_not_where_most_room_is():
-    """Half of the memory against a quarter of the multiprocessors."""
     decision = answer(
         [gpu(0), gpu(1)], [waits(9, sm_ratio=0.5)], [on(1, 0, 3000, sm_ratio=0.9), on(2, 1, 20000, sm_ratio=0.2)]
     )
@@ -115,7 +109,6 @@ def test_of_gpus_that_gain_the_same_the_roomier_and_then_the_first_is_taken():
 
 
 def test_room_comes_before_speed():
-    """The best neighbour is of no use where the memory is booked."""
     runs = [on(1, 0, 39000, sm_ratio=0.1), on(2, 1, 4000, sm_ratio=0.6)]
     assert starts(answer([gpu(0), gpu(1)], [waits(9, sm_ratio=0.3)], runs)) == [(9, "GPU-1")]
 
@@ -135,7 +128,6 @@ def test_a_task_waits_only_for_loads_that_were_measured(known):
 
 
 def test_nobody_keeps_less_than_the_least_speed():
-    """The newcomer, or one that is there: the sentence names it."""
     runs = [on(7, 0, sm_ratio=0.2, factor=2.0), on(8, 0, sm_ratio=0.6), on(6, 0, sm_ratio=0.6)]
     why = reasons(answer([gpu(0)], [waits(9, sm_ratio=0.7, busy_ratio=0.2)], runs))["GPU-0"]
     assert why.startswith("task 7 would keep 0.2")
@@ -169,7 +161,6 @@ def test_nothing_starts_beside_two_that_do_less_than_one_at_a_time():
 
 
 def test_measured_pairs_count_before_the_model():
-    """The model prefers GPU 0; beside that task it was measured to be slow."""
     runs = [on(1, 0, name="a", sm_ratio=0.2), on(2, 1, name="b", sm_ratio=0.3)]
     task = waits(9, name="c", sm_ratio=0.3)
     assert starts(answer([gpu(0), gpu(1)], [task], runs)) == [(9, "GPU-0")]
@@ -184,7 +175,6 @@ def test_nothing_starts_beside_a_paused_task():
 
 
 def test_without_mps_tasks_take_turns():
-    """Two that are always on the GPU add nothing; two that wait for the host half of the time do."""
     sliced = gpu(0, is_mps=False)
     full = answer([sliced], [waits(9, sm_ratio=0.1)], [on(1, 0, sm_ratio=0.1)])
     assert "would add only" in reasons(full)["GPU-0"]
@@ -193,21 +183,18 @@ def test_without_mps_tasks_take_turns():
 
 
 def test_what_is_decided_counts_for_the_next_task_of_the_same_decision():
-    """The first fills GPU 0, which is then no better than GPU 1."""
     runs = [on(1, 0, 4000, sm_ratio=0.1), on(2, 1, 4000, sm_ratio=0.2)]
     tasks = [waits(8, sm_ratio=0.6), waits(9, sm_ratio=0.6)]
     assert starts(answer([gpu(0), gpu(1)], tasks, runs)) == [(8, "GPU-0"), (9, "GPU-1")]
 
 
 def test_a_task_behind_one_that_waits_for_its_neighbours_goes_on():
-    """Another load, so what was refused the first says nothing of it."""
     runs = [on(task, 0, sm_ratio=0.9) for task in range(3)]
     tasks = [waits(8, sm_ratio=0.9), waits(9, sm_ratio=0.05, busy_ratio=0.3)]
     assert starts(answer([gpu(0)], tasks, runs, min_speed=0.2)) == [(9, "GPU-0")]
 
 
 def test_behind_many_tasks_that_suit_no_neighbours_a_gpu_without_tasks_is_still_taken():
-    """The work of a decision is bounded; no GPU stays empty for that."""
     runs = [on(task, 0, 1000, sm_ratio=0.9) for task in range(3)]
     tasks = [waits(10 + n, 1000 + n, sm_ratio=0.9) for n in range(20)]
     decision = answer([gpu(0)], tasks, runs, min_speed=0.3)
@@ -218,7 +205,6 @@ def test_behind_many_tasks_that_suit_no_neighbours_a_gpu_without_tasks_is_still_
 
 
 def test_an_old_task_that_nobody_suits_gets_a_gpu_kept_free():
-    """Otherwise small tasks could keep it out for ever."""
     runs = [on(task, 0, sm_ratio=0.9) for task in range(3)]
     decision = answer([gpu(0)], [waits(9, sm_ratio=0.9)], runs, now=10_000.0)
     assert [one.task for one in decision.actions] == [9]
@@ -253,7 +239,6 @@ def test_a_long_task_that_shows_a_first_rate_is_left_alone_for_the_second(rate, 
 
 
 def test_the_start_says_what_is_expected():
-    """Two tasks both keep a part; three keep from a least to a most."""
     decision = answer([gpu(0)], [waits(9, sm_ratio=0.4)], [on(1, 0, sm_ratio=0.4)])
     (start,) = decision.actions
     assert start.why == "GPU 0 beside 1: 3.9 of 35.3 GiB free booked; both keep ~0.87, together 1.7 of one"
@@ -279,7 +264,6 @@ def test_speeds_in_words(speeds, text):
 
 
 def board(policy="gain", speeds=None):
-    """Return a board of one GPU."""
     return Board([gpu(0).facts], 8, PackSettings(policy=policy), Estimator(), speeds)
 
 

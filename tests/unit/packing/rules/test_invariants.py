@@ -216,7 +216,6 @@ def test_no_task_waits_while_an_idle_gpu_fits_it(state):
 @MANY
 @given(states(policy="gain"))
 def test_gain_starts_nobody_beside_tasks_that_booked_would_not_start_there(state):
-    """Memory comes first: each single task that starts beside others is one that `booked` could start on that GPU."""
     for task in state.waiting:
         alone = replace(state, waiting=(task,))
         for one in decide(alone).actions:

@@ -12,12 +12,10 @@ from slurm_share.packing.rules.pair_model import LEAST, MOST, PairModel
 
 
 def key(exact: str, family: str = "") -> TaskKey:
-    """Return a command of a family."""
     return TaskKey(exact=exact, family=family or exact)
 
 
 def ratio(known: PairModel, task: TaskKey, *neighbours: TaskKey) -> float:
-    """Return the whole correction of a task beside neighbours."""
     found = known.factor(task)
     for other in neighbours:
         found *= known.pressure(other) * known.pair(task, other)
@@ -81,7 +79,6 @@ def test_three_tasks_on_a_gpu_teach_of_pairs():
 
 
 def test_a_neighbour_of_the_same_command_counts():
-    """Three copies of one command: two neighbours with one name."""
     known = PairModel()
     for _ in range(10):
         known.add(key("a"), [key("a"), key("a")], 1.44, 4)
@@ -129,7 +126,6 @@ def test_only_the_groups_that_were_measured_last_are_kept(monkeypatch):
 
 
 def test_later_measurements_outweigh_old_ones():
-    """A program that was changed is known anew after some runs."""
     known = PairModel()
     for measured in (1.8, 1.0):
         for _ in range(200):
@@ -138,7 +134,6 @@ def test_later_measurements_outweigh_old_ones():
 
 
 def test_tasks_without_a_name_share_nothing():
-    """No family and no command: only what all tasks have in common is learned."""
     known = PairModel()
     for _ in range(20):
         known.add(TaskKey(exact="", family=""), [TaskKey(exact="", family="")], 1.5, 4)

@@ -440,7 +440,6 @@ def test_family_that_died_alone_several_times_is_not_tried_unless_asked():
     ],
 )
 def test_retry_wants_a_roomier_gpu(had, booked, is_started):
-    """A fifth or 5 GiB more room, whichever is less."""
     task = waiting(1, 5000, floor_mib=9000, had_room_mib=had, after="gpu memory", not_on=("GPU-0",))
     found = starts(decide(view([gpu(0)], [task], [running(9, 0, booked)])))
     assert found == ([(1, "GPU-0")] if is_started else [])

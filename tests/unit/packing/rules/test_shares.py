@@ -19,7 +19,6 @@ Truth = Callable[[str], float]
 
 
 def run_starts(truth: Truth, noise: float, seed: int, count: int = 40) -> list[Share]:
-    """The shares of the starts of one family beside another one."""
     rng = random.Random(seed)
     shares, found = Shares(), []
     for number in range(count):

@@ -13,7 +13,6 @@ def group(tasks=(1, 2), seconds=100.0, stp=1.6, slowdowns=(1.25, 1.25), **more):
 
 
 def test_nothing_measured_is_nothing_said():
-    """A prediction is never given as a measurement."""
     assert sentences([]) == sentences([group(seconds=0.0)]) == []
 
 

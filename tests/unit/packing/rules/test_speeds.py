@@ -21,7 +21,6 @@ A100, H100 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"
 
 
 def run(exact="e", family="f", *, model=A100, alone_s=100.0, **other):
-    """Return a finished task that was alone."""
     fields = {"when": NOW, "kind": "done", "seconds": 100.0, "alone_seconds": alone_s, "sm_ratio": 0.4, **other}
     return TaskRun(exact=exact, family=family, gpu_model=model, **fields)
 
@@ -48,7 +47,6 @@ def test_nothing_known_is_the_default():
 
 
 def test_a_command_that_was_alone_is_believed_to_take_what_was_measured():
-    """The middle of the newest runs; one that is off does not count."""
     speeds = Speeds([run(sm_ratio=0.9), *(run(sm_ratio=x, dram_ratio=0.2, util_ratio=0.7) for x in (0.4, 0.42, 0.4))])
     belief = speeds.belief(ask(), A100)
     assert (belief.sm_ratio, belief.dram_ratio, belief.busy_ratio) == (0.41, 0.2, 0.7)
@@ -61,7 +59,6 @@ def test_a_task_that_was_hardly_alone_teaches_nothing():
 
 
 def test_where_only_utilisation_is_known_nine_tenths_of_it_count_and_it_is_marked():
-    """The sampler gives utilisation in the place of SM activity then."""
     belief = Speeds([run(sm_ratio=0.8, util_ratio=0.8)]).belief(ask(), A100)
     assert (belief.sm_ratio, belief.busy_ratio, belief.is_from_util) == (0.72, 0.8, True)
 
@@ -81,7 +78,6 @@ def test_a_load_of_another_gpu_model_is_scaled_where_both_are_known():
 
 
 def test_the_cpu_counts_only_where_tasks_share_cores():
-    """A task with cores of its own slows nobody there."""
     one = run(cpu_cores=4.0)
     assert Speeds([one]).belief(ask(), A100).cpu_ratio == 0.0
     assert Speeds([one], cores=16).belief(ask(), A100).cpu_ratio == 0.25
@@ -122,7 +118,6 @@ def test_the_newest_rate_alone_counts():
 
 
 def learned(speeds, slowdowns, windows=4, names=("e1", "e2")):
-    """Let tasks be measured together."""
     members = [
         Member(ask=ask(name, f"f{name[1:]}"), slowdown=slow, windows=windows)
         for name, slow in zip(names, slowdowns, strict=True)
@@ -131,7 +126,6 @@ def learned(speeds, slowdowns, windows=4, names=("e1", "e2")):
 
 
 def test_a_task_that_suffers_more_than_predicted_is_corrected_and_its_neighbour_presses_more():
-    """One group does not say which of both it is: each has its part, and the pair another one."""
     speeds = Speeds()
     said = interference.slowdowns([Belief(), Belief()])[0]
     (line,) = learned(speeds, (said * 1.5, said))
@@ -174,7 +168,6 @@ def test_of_three_tasks_each_neighbour_has_its_part_and_nothing_is_written():
 
 
 def test_pairs_of_the_history_correct_and_those_of_others_are_not_shown():
-    """A view has what concerns its tasks only, sorted."""
     speeds = Speeds([], [pair(), pair(a="e3", family_a="f3")], now=NOW)
     keys = [TaskKey(exact="e1", family="f1"), TaskKey(exact="e2", family="f2")]
     views = speeds.pairs(keys)
@@ -184,7 +177,6 @@ def test_pairs_of_the_history_correct_and_those_of_others_are_not_shown():
 
 
 def test_commands_that_are_not_known_are_found_by_their_families():
-    """Two scripts whose bytes could not be read have no hash of their own, and not the same family."""
     speeds = Speeds()
     speeds.ban(TaskKey(exact="", family="f1"), TaskKey(exact="", family="f2"))
     keys = [TaskKey(exact="", family=f"f{number}") for number in (1, 2, 3)]
@@ -208,7 +200,6 @@ def test_a_ban_of_this_run_holds_and_a_command_can_be_banned_from_itself():
 
 
 def is_family_banned(speeds):
-    """Return whether commands of the two families may not share a GPU that were never seen."""
     return speeds.is_banned(TaskKey(exact="new", family="f1"), TaskKey(exact="newer", family="f2"))
 
 
@@ -222,7 +213,6 @@ def test_two_families_are_banned_after_two_pairs_of_commands():
 
 
 def test_families_with_more_pairs_that_suit_are_not_banned():
-    """Two pairs of five harm: three that were measured do not."""
     suit = [pair(a=f"s{number}", windows=3) for number in range(3)]
     bans = [pair(a=f"h{number}", is_banned=True, windows=0) for number in range(2)]
     assert not is_family_banned(Speeds([], [*suit, *bans], now=NOW))
@@ -312,7 +302,6 @@ def test_whatever_is_measured_what_is_believed_stays_possible_and_is_the_same_ag
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd"), st.sampled_from((0.6, 1.5, 3.0)))))
 def test_answers_that_are_kept_are_those_of_the_newest_measurements(steps):
-    """Asked after each of them or only at the end of the next fit: what is kept is what would be computed."""
     speeds = Speeds()
     keys = [TaskKey(exact=name, family=name.upper()) for name in "abcd"]
     for one, two, slow in steps:

@@ -108,7 +108,6 @@ def test_between_two_tests_nothing_is_tested():
 
 
 def test_a_pair_is_tested_after_more_windows_than_a_rate_is_the_mean_of():
-    """Such as two whose memory was seen to be flat late."""
     assert decided(*harmful(2 * WINDOWS_KEPT - 1)) == []
     (ban,) = decided(*harmful(2 * WINDOWS_KEPT))
     assert isinstance(ban, Ban)
@@ -201,7 +200,6 @@ _rates = st.none() | st.builds(
 
 @st.composite
 def nodes(draw):
-    """Tasks on three GPUs, some of them paused, some on their way out."""
     tasks = []
     for number in range(draw(st.integers(1, 7))):
         one = task(number, on=draw(st.integers(0, 2)), family=draw(st.sampled_from("abc")))
@@ -275,7 +273,6 @@ def measured(values):
 
 
 def test_few_pairs_that_pay_are_banned():
-    """Noise 10 %, tested for 48 windows (24 minutes)."""
     chance = random.Random(20)
     banned = {stp: sum(first_ban(chance, stp) is not None for _ in range(200)) for stp in (1.0, 1.05, 1.1)}
     assert banned[1.1] <= 0.02 * 200
@@ -284,7 +281,6 @@ def test_few_pairs_that_pay_are_banned():
 
 
 def test_harmful_pairs_are_found_in_few_windows():
-    """Nine in ten of them within so many windows; of those of STP 0.9 half."""
     chance = random.Random(21)
     for stp, ratio, most in [(0.6, 0.9, 3), (0.7, 0.9, 6), (0.8, 0.9, 12), (0.9, 0.5, 12)]:
         found = sorted(first_ban(chance, stp, windows=24) or 999 for _ in range(100))

@@ -18,17 +18,14 @@ from slurm_share.packing.simulator.log_text import TraceError
 
 
 def machine(*gpus):
-    """Return a machine of an attempt in Philly's log."""
     return {"ip": "m1", "gpus": list(gpus)}
 
 
 def attempt(start, end, *machines):
-    """Return an attempt in Philly's log."""
     return {"start_time": start, "end_time": end, "detail": list(machines)}
 
 
 def job(name, attempts, **changes):
-    """Return a job of Philly's log."""
     return {
         "status": "Pass", "vc": "v", "jobid": name, "attempts": attempts, "submitted_time": "2017-10-07 01:00:00",
         "user": "u", **changes,
@@ -53,7 +50,6 @@ PHILLY = [
 
 
 def philly(tmp_path, jobs=PHILLY, indent=1, name="cluster_job_log"):
-    """Write a log of Philly's."""
     file = tmp_path / name
     file.write_text(json.dumps(jobs, indent=indent))
     return file
@@ -71,7 +67,6 @@ def test_philly_counts_gpus_of_all_machines_and_time_of_all_attempts(tmp_path):
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_philly_is_read_the_same_in_pieces_of_any_length(tmp_path, monkeypatch, indent):
-    """An entry may begin in one piece of the file and end in another."""
     file = philly(tmp_path, indent=indent)
     whole = cluster_logs.read(file, "philly")
     for size in (1, 7, 64):
@@ -125,7 +120,6 @@ def test_a_job_of_phillys_that_cannot_be_is_refused_with_its_line(tmp_path, chan
     ],
 )
 def test_text_that_is_no_log_of_phillys_is_refused(tmp_path, text, why):
-    """Cut off, empty, of something else, or made to break a parser."""
     file = tmp_path / "cluster_job_log"
     file.write_text(text)
     with pytest.raises(TraceError, match=why):
@@ -133,7 +127,6 @@ def test_text_that_is_no_log_of_phillys_is_refused(tmp_path, text, why):
 
 
 def test_an_entry_without_an_end_is_not_read_for_ever(tmp_path, monkeypatch):
-    """No more is kept in memory than one entry may have."""
     monkeypatch.setattr(log_text, "ENTRY_MOST_CHARS", 1000)
     monkeypatch.setattr(log_text, "_PIECE_BYTES", 100)
     monkeypatch.setattr(log_text, "TEXT_MOST_BYTES", 10_000)
@@ -157,7 +150,6 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 
 
 def written(tmp_path, text, name="cluster_log.csv"):
-    """Write a log."""
     file = tmp_path / name
     file.write_text(text)
     return file
@@ -226,7 +218,6 @@ def test_a_task_of_alibabas_is_as_many_jobs_as_it_has_instances(tmp_path):
 
 
 def test_instances_of_alibabas_have_times_of_their_own_and_the_request_of_their_task(tmp_path):
-    """The table of tasks is beside that of instances; without it nothing says what an instance asked for."""
     file = written(tmp_path, INSTANCES, "pai_instance_table.csv")
     with pytest.raises(TraceError, match=r"pai_task_table\.csv; put it into the same folder"):
         cluster_logs.read(file, "alibaba")
@@ -239,7 +230,6 @@ def test_instances_of_alibabas_have_times_of_their_own_and_the_request_of_their_
 
 
 def test_what_alibabas_sensors_measured_is_not_drawn(tmp_path):
-    """The largest memory of a task's workers, and their largest use of the GPU; other jobs are drawn as before."""
     file = written(tmp_path, TASKS, "pai_task_table.csv")
     before = assumed_sizes.trace_of(cluster_logs.read(file, "alibaba"), 1)
     written(tmp_path, SENSORS, "pai_sensor_table.csv")
@@ -315,7 +305,6 @@ def test_no_more_rows_are_read_than_asked_for(tmp_path):
 
 
 def test_sizes_are_drawn_by_seed_within_what_a_gpu_has_and_said_to_be_assumed(tmp_path):
-    """The same seed gives the same sizes; a part of a GPU holds its job."""
     log = cluster_logs.read(written(tmp_path, PODS, "openb_pod_list_default.csv"), "alibaba")
     log = msgspec.structs.replace(log, jobs=log.jobs * 200)
     one = assumed_sizes.trace_of(log, 1)
@@ -328,7 +317,6 @@ def test_sizes_are_drawn_by_seed_within_what_a_gpu_has_and_said_to_be_assumed(tm
 
 
 def test_a_log_is_simulated_with_a_new_draw_for_each_seed_and_its_report_says_what_is_assumed(tmp_path, capsys):
-    """Through the command, with the format by name; jobs wider than a node are left out."""
     file = written(tmp_path, HELIOS)
     assert main.main(["pack", "simulate", str(file), "--policy", "exclusive", "--alpha", "1", "--settle", "30",
                       "--json", "--runs", "2"]) == 0  # fmt: skip
@@ -371,7 +359,6 @@ def test_published_names_tell_the_format(name, form):
 
 
 def test_a_header_that_somebody_put_in_front_of_a_table_is_passed_over(tmp_path):
-    """The names of the columns are published in a file beside the table."""
     text = io.StringIO()
     csv.writer(text).writerow(cluster_logs.TASKS)
     file = written(tmp_path, text.getvalue() + TASKS, "pai_task_table.csv")

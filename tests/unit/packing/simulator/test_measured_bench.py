@@ -13,7 +13,6 @@ BENCH = Path(__file__).resolve().parents[4] / "tests" / "bench"
 
 @pytest.fixture
 def bench(monkeypatch, tmp_path):
-    """Return the bench, which writes into a folder of the test."""
     monkeypatch.syspath_prepend(str(BENCH))
     before = set(sys.modules)
     import bench
@@ -28,7 +27,6 @@ def bench(monkeypatch, tmp_path):
 
 
 def rows(folder: Path) -> dict[str, float]:
-    """Return the rows that were written."""
     return {row["what"]: row["value"] for row in json.loads((folder / "measured.json").read_text())["rows"]}
 
 

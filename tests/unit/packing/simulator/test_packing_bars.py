@@ -28,7 +28,6 @@ def played(request):
 
 
 def of(played, policy, base, figure):
-    """Return the median of a figure over that of another policy."""
     return median(getattr(played[policy, seed], figure) / getattr(played[base, seed], figure) for seed in SEEDS)
 
 
@@ -37,7 +36,6 @@ def test_every_task_is_done_under_every_policy(played):
 
 
 def test_a_cold_start_loses_few_tasks_and_no_neighbours(played):
-    """At most two of the run's own; none that kept to what was booked for it."""
     assert median(played[BOOKED, seed].oom_own for seed in SEEDS) <= 2
     assert median(played[BOOKED, seed].oom_neighbour for seed in SEEDS) == 0
 

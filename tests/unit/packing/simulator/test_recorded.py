@@ -18,7 +18,6 @@ BEGIN = 1e9
 
 
 def ended(task, started, seconds, outcome="done", attempt=1, peak=3000):
-    """Return a line of results.jsonl."""
     line = {"task": task, "rank": 0, "attempt": attempt, "outcome": outcome, "node": "n1", "job": "7",
             "started": BEGIN + started, "seconds": seconds, "gpu_uuid": "GPU-a", "peak_gpu_mib": peak}  # fmt: skip
     return json.dumps(line) + "\n"
@@ -68,7 +67,6 @@ def test_bars_have_the_memory_that_decisions_saw_and_the_peak(run):
 
 
 def test_a_run_is_a_trace_with_what_was_measured(run):
-    """GPU, sizes, the user's words, and SM activity where a task was alone; what is assumed is said."""
     trace = trace_files.read(run)
     assert (trace.gpus, trace.gpu_mib, trace.gpu_model) == (1, 24576, "L4")
     first, second = trace.tasks

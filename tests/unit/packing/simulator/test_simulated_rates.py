@@ -26,7 +26,6 @@ def task(number, **changes):
 
 
 def rates(assumed=QUIET, seed=1):
-    """Return the rates of one attempt."""
     return TaskRates(assumed, 30.0, random.Random(seed))
 
 
@@ -144,7 +143,6 @@ def test_a_ban_is_noted_with_the_true_speed_of_the_pair(monkeypatch):
 
 
 def test_time_in_harmful_pairs_is_counted(monkeypatch):
-    """Two tasks that are slower together than one after the other."""
     assumed = replace(QUIET, harmful_ratio=1.0)
     tasks = [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)]
     result = play(monkeypatch, lambda view: (), tasks, assumed)

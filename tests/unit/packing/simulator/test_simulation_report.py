@@ -18,7 +18,6 @@ KEYS = ("make_span_s", "wait_s", "jct_s", "oom_own", "oom_neighbour", "energy_j"
 
 @pytest.fixture(scope="module")
 def answer():
-    """Compare two policies at two settings."""
     return run_simulation(
         SimulationRequest(
             trace="thesis60", policies=("exclusive", "booked"), alphas=(1.0, 1.3), settles_s=(30.0,), has_picture=True
@@ -27,7 +26,6 @@ def answer():
 
 
 def test_every_report_says_that_it_is_simulated(answer):
-    """First of all; and the range over the settings is in each figure."""
     lines = answer.text.splitlines()
     assert lines[0] == report.NOTE
     assert answer.record["note"] == report.NOTE
@@ -37,7 +35,6 @@ def test_every_report_says_that_it_is_simulated(answer):
 
 
 def test_a_record_has_each_policy_at_each_setting(answer):
-    """Two policies, two SM activities, two power exponents."""
     results = answer.record["results"]
     assert len(results) == 8
     assert all(set(KEYS) <= set(one) for one in results)
@@ -120,7 +117,6 @@ def test_a_picture_that_cannot_be_written_is_said(tmp_path, capsys):
 
 
 def test_a_narrow_terminal_gets_a_line_for_each_figure(capsys, monkeypatch):
-    """No line of the table is folded; the figures are the same."""
     given = ["pack", "simulate", "sweep", "--alpha", "1", "--settle", "30"]
     monkeypatch.setattr(terminal, "width", lambda: 1000)
     assert main.main(given) == 0

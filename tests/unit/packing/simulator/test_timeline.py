@@ -11,13 +11,11 @@ from slurm_share.packing.simulator.records import Bar
 
 
 def bar(task, start, end, mib, **changes):
-    """Return a task of constant memory."""
     given = {"gpu": 0, "task": task, "start_s": start, "end_s": end, "memory": ((start, mib),), "outcome": "done"}
     return Bar(**(given | changes))
 
 
 def text_of(svg):
-    """Return all text in a picture."""
     return " ".join(ElementTree.fromstring(svg).itertext())
 
 

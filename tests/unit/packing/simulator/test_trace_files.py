@@ -25,7 +25,6 @@ RATES = {
 
 @pytest.fixture
 def gavel(tmp_path):
-    """Write a trace and its matrix."""
     (tmp_path / "simulation_throughputs.json").write_text(json.dumps(RATES))
     folder = tmp_path / "traces"
     folder.mkdir()
@@ -38,7 +37,6 @@ def gavel(tmp_path):
 
 
 def test_gavel_lines_of_both_kinds_are_read(gavel):
-    """Durations are steps over the rate alone; speeds of pairs those of the matrix, relative to alone."""
     trace = trace_files.read(gavel)
     assert [(task.name, task.submitted_s, task.work_s) for task in trace.tasks] == [
         ("A3C", 0.0, 100.0),
@@ -106,7 +104,6 @@ exclusive
 
 @pytest.fixture
 def carma(tmp_path):
-    """Write a submission script with two tasks."""
     (tmp_path / "workloads").mkdir()
     (tmp_path / "workloads" / "resnet2.rad").write_text(RAD)
     (tmp_path / "workloads" / "own.rad").write_text(RAD.replace("resnet50.py --batch_size 64", "own.py"))
@@ -118,7 +115,6 @@ def carma(tmp_path):
 
 
 def test_a_carma_script_is_read_with_its_files(carma):
-    """Size from the .rad file, minutes from the published table, or assumed and said."""
     trace = trace_files.read(carma)
     first, second = trace.tasks
     assert (first.submitted_s, first.memory_mib, first.gpus) == (0.0, 7106, 1)
@@ -157,14 +153,12 @@ def test_a_rad_file_that_cannot_be_used_is_named(carma, text, why):
 
 
 def ended(task, outcome="done", **changes):
-    """Return a line of results.jsonl."""
     line = {"task": task, "rank": 0, "attempt": 1, "outcome": outcome, "node": "n1", "job": "7", "started": 100.0,
             "seconds": 30.0, "gpu_uuid": "GPU-1", "peak_gpu_mib": 2000}  # fmt: skip
     return json.dumps(line | changes) + "\n"
 
 
 def test_a_run_is_read_from_its_results(tmp_path):
-    """Tasks that were done, as long and as large as they were; what was not seen is said."""
     for node, lines in (("n1", ended(0) + ended(1, "failed")), ("n2", ended(2, gpu_uuid="GPU-2", peak_gpu_mib=None))):
         (tmp_path / f"p0-p1_{node}").mkdir()
         (tmp_path / f"p0-p1_{node}" / "results.jsonl").write_text(lines)
@@ -197,7 +191,6 @@ def test_a_folder_without_finished_tasks_is_refused(tmp_path, lines, why):
 
 
 def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
-    """Submitted when they started; a line that is none is named."""
     file = tmp_path / "2026-11.jsonl"
     runs = [
         TaskRun(when=1000.0, seconds=100.0, kind="done", exact="aa", peak_mib=3000, sm_ratio=0.3),
@@ -229,7 +222,6 @@ def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
     ],
 )
 def test_a_line_of_a_history_that_cannot_be_true_is_named(tmp_path, capsys, changes, why):
-    """Exit code 2 and a sentence, whatever the figures are."""
     file = tmp_path / "2026-11.jsonl"
     line = {"when": 1000.0, "seconds": 100.0, "kind": "done", "peak_mib": 3000}
     file.write_text(json.dumps(line) + "\n" + json.dumps(line | changes) + "\n")
@@ -278,7 +270,6 @@ def test_a_name_that_is_none_gets_a_short_sentence(capsys, given, why):
     ("name", "why"), [("gone.trace", "cannot be read"), ("gone", "no such file"), ("x.txt", "--format")]
 )
 def test_a_path_that_tells_nothing_is_answered_with_the_formats(tmp_path, name, why):
-    """A name without a known ending, or of nothing."""
     (tmp_path / "x.txt").write_text("x")
     (tmp_path / "simulation_throughputs.json").write_text(json.dumps(RATES))
     with pytest.raises(TraceError, match=why):

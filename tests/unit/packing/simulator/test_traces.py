@@ -12,7 +12,6 @@ from slurm_share.packing.simulator import traces
 )
 @pytest.mark.parametrize("seed", [1, 2, 77])
 def test_a_thesis_trace_has_the_published_shape(name, count, span_s, two_gpus, seed):
-    """Number of tasks, time of submissions, tasks with two GPUs."""
     trace = traces.thesis(name, seed)
     assert len(trace.tasks) == count
     times = [task.submitted_s for task in trace.tasks]
@@ -49,7 +48,6 @@ def test_seeds_differ_and_a_seed_gives_the_same_trace():
 
 
 def test_a_sweep_is_a_line_in_its_number():
-    """Within 5 %, family by family; some users are wrong by half, and say so."""
     trace = traces.sweep(3)
     assert len(trace.tasks) == traces.SWEEP_FAMILIES * traces.SWEEP_SETTINGS
     for family in {task.family for task in trace.tasks}:

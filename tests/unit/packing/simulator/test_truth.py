@@ -21,7 +21,6 @@ def task(**changes):
 
 
 def speeds(tasks, assumed=QUIET, **more):
-    """Return the speeds of tasks on one GPU."""
     return truth.Interference(assumed, 1, **more).speeds([truth.Load(one, assumed) for one in tasks])
 
 
@@ -45,13 +44,11 @@ def test_a_task_that_is_mostly_on_the_host_hardly_slows():
 
 
 def test_time_sliced_tasks_share_the_time():
-    """Two that are always on the GPU run at half their speed."""
     assumed = replace(QUIET, sharing="time-slicing")
     assert speeds([task(), task()], assumed) == pytest.approx([0.5, 0.5])
 
 
 def test_the_noise_of_a_pair_is_the_same_each_time_and_another_for_another_seed():
-    """Decisions cannot see it, and policies are compared under the same."""
     assumed = Assumptions(pair_sigma=0.3)
     loads = [truth.Load(task(name=name, sm_ratio=0.6), assumed) for name in ("a", "b")]
     first = truth.Interference(assumed, 1).speeds(loads)
@@ -60,7 +57,6 @@ def test_the_noise_of_a_pair_is_the_same_each_time_and_another_for_another_seed(
 
 
 def test_measured_pairs_replace_the_model():
-    """Three: the product; a pair that was not measured: the model."""
     measured = {("a", "a"): 0.7}
     assert speeds([task()] * 2, measured=measured) == pytest.approx([0.7, 0.7])
     assert speeds([task()] * 3, measured=measured) == pytest.approx([0.49] * 3)
@@ -76,7 +72,6 @@ def test_memory_rises_in_steps_to_the_size():
 
 
 def test_power_is_between_idle_and_full():
-    """An SM activity of 0 draws the idle power, one of 1 all."""
     assert truth.watts(0.0, 0.35, QUIET) == 52.0
     assert truth.watts(1.0, 0.8, QUIET) == 275.0
     assert 52.0 < truth.watts(0.5, 0.8, QUIET) < truth.watts(0.5, 0.35, QUIET) < 275.0

@@ -23,7 +23,6 @@ def task(number, submitted_s=0.0, **changes):
 
 
 def play(tasks, policy="booked", assumed=EXACT, gpus=1, seed=1, **more):
-    """Simulate tasks on GPUs of 40 GiB."""
     trace = Trace(name="test", tasks=tuple(tasks), gpus=gpus)
     return simulate(trace, policies.parse(policy), assumed, seed, has_bars=True, **more)
 
@@ -34,7 +33,6 @@ def spans(result):
 
 
 def test_one_after_the_other_is_the_sum():
-    """Exclusive, one GPU: the second waits for the first."""
     result = play([task(0), task(1, 100.0)], "exclusive")
     assert spans(result) == {0: (0.0, 1000.0), 1: (1000.0, 2000.0)}
     assert (result.make_span_s, result.wait_s, result.jct_s) == (2000.0, 450.0, 1450.0)
@@ -55,7 +53,6 @@ def test_two_tasks_side_by_side_slow_each_other_as_the_model_says():
 
 
 def test_energy_is_the_integral_of_power():
-    """Half a GPU for 1000 s, on one of two GPUs; the other one is idle."""
     result = play([task(0)], "exclusive", gpus=2)
     busy_w = 52.0 + (275.0 - 52.0) * 0.5
     assert result.energy_j == ((1.0, pytest.approx((busy_w + 52.0) * 1000.0)),)
@@ -87,7 +84,6 @@ def test_all_work_is_done_and_no_gpu_holds_more_than_it_has(policy):
 
 
 def test_a_task_that_outgrows_its_own_cap_ends_alone_and_runs_again():
-    """Its user wrote half of what it needs: its neighbour notes nothing."""
     result = play([task(0, gpu_mem_mib=12_000), task(1, gpu_mem_mib=5_000)])
     lost = [bar for bar in result.bars if bar.outcome != "done"]
     assert {(bar.task, bar.outcome) for bar in lost} == {(1, "gpu memory")}
@@ -144,7 +140,6 @@ def test_samples_that_are_missing_stop_nothing():
 
 
 def test_a_second_run_knows_the_sizes():
-    """No task runs out of memory, and the history has the run of every attempt."""
     trace = traces.thesis("thesis60", 4)
     first = simulate(trace, policies.parse("booked"), Assumptions(), 4)
     assert len(first.runs) == sum(one.attempts for one in first.outcomes)
@@ -160,7 +155,6 @@ def test_several_nodes_share_one_queue():
 
 
 def test_time_slicing_gives_no_cap_and_halves_the_speed():
-    """Two that are always on the GPU take as long as one after the other."""
     result = play(
         [task(0, gpu_mem_mib=12_000), task(1, gpu_mem_mib=12_000)], assumed=replace(EXACT, sharing="time-slicing")
     )

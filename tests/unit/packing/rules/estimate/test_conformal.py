@@ -14,13 +14,11 @@ from slurm_share.packing.rules.estimate import conformal
 
 @pytest.mark.parametrize(("alpha", "least"), [(0.2, 4), (0.1, 9), (0.05, 19), (0.02, 49), (0.01, 99)])
 def test_a_pool_counts_from_the_number_of_scores_that_its_alpha_needs(alpha, least):
-    """ceil((n + 1) (1 - alpha)) must not be above n."""
     assert conformal.quantile([0.0] * (least - 1), alpha) is None
     assert conformal.quantile(list(range(least)), alpha) == least - 1
 
 
 def test_the_first_pool_with_enough_scores_decides():
-    """The narrow pool has 3 scores, which is too few."""
     assert conformal.pooled(([0.5] * 3, [0.1] * 30, [0.6] * 300), 0.05, 1.5) == 0.1
 
 

@@ -56,7 +56,6 @@ def test_a_task_is_elastic_if_it_takes_what_it_is_told_or_all_there_is(change, e
 
 
 def test_the_first_size_that_was_enough_is_tried_with_a_fifth_less_by_one_task_in_five():
-    """The other four get what is known to be enough."""
     sizes = Sizes()
     assert sizes.next_mib(0) is None
     sizes.note(10_000, is_done=True)
@@ -64,7 +63,6 @@ def test_the_first_size_that_was_enough_is_tried_with_a_fifth_less_by_one_task_i
 
 
 def test_after_a_try_four_runs_go_by_before_the_next():
-    """The try was enough: all get it, and no task less."""
     sizes = Sizes()
     sizes.note(10_000, is_done=True)
     sizes.note(8000, is_done=True)
@@ -75,7 +73,6 @@ def test_after_a_try_four_runs_go_by_before_the_next():
 
 
 def test_no_try_comes_near_a_size_that_was_too_small():
-    """7,000 died: 1.25 times that is the least that is tried."""
     sizes = Sizes()
     sizes.note(7000, is_done=False)
     sizes.note(10_000, is_done=True)
@@ -85,7 +82,6 @@ def test_no_try_comes_near_a_size_that_was_too_small():
 
 
 def test_a_size_that_was_enough_and_is_no_more_is_forgotten():
-    """The program has changed: nothing is known to be enough."""
     sizes = Sizes()
     sizes.note(8000, is_done=True)
     sizes.note(8000, is_done=False)

@@ -21,7 +21,6 @@ ASK = TaskAsk(task=1, key=KEY)
 
 
 def done(peak, *, batch=128.0, exact="exact", when=NOW - 3600, **other):
-    """Return a run that ended well."""
     fields = {
         "family": "family", "series": "series", "numbers": (("--batch-size", batch),), "gpu_model": GPU,
         "kind": "done", "seconds": 600.0, **other,
@@ -35,7 +34,6 @@ ELSEWHERE = [done(6000, gpu_model="NVIDIA H100")]
 
 
 def say_all(estimator):
-    """Give an estimator all that is asked outside, and a sibling of the script."""
     estimator.offer(KEY, GPU, "static", 3000)
     estimator.offer(KEY, GPU, "probe", 2000)
     estimator.sibling(TaskKey("another", "family"), GPU, 4500, 60)
@@ -94,7 +92,6 @@ def test_the_users_own_number_is_reserved_as_it_was_written():
 
 
 def test_the_estimate_of_a_command_follows_its_last_ten_runs():
-    """One run of 9,000 MiB is forgotten after ten of 3,000."""
     runs = [done(9000)] + [done(3000)] * 10
     assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 3000
     assert Estimator(runs[:-1], now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 9000
@@ -228,7 +225,6 @@ def test_one_run_that_was_seen_ends_that():
 
 
 def test_a_number_that_does_not_matter_does_not_hide_the_one_that_does():
-    """Every run has a learning rate of its own; runs of one batch size agree."""
     runs = [
         done(2000 + 40 * int(batch), exact=f"{batch} {rate}", numbers=(("--batch-size", batch), ("--lr", rate)))
         for batch, rate in ((32.0, 0.1), (32.0, 0.2), (64.0, 0.3), (64.0, 0.4))
@@ -240,7 +236,6 @@ def test_a_number_that_does_not_matter_does_not_hide_the_one_that_does():
 
 
 def test_two_numbers_that_both_matter_are_no_line():
-    """Runs of one batch size have other peaks with other depths."""
     runs = [
         done(1000 * depth + 40 * int(batch), exact=f"{batch} {depth}", numbers=(("-b", batch), ("--depth", depth)))
         for batch, depth in ((32.0, 2), (32.0, 4), (64.0, 3), (64.0, 5))
@@ -250,13 +245,11 @@ def test_two_numbers_that_both_matter_are_no_line():
 
 
 def test_a_line_lies_within_one_series():
-    """Two models of one script: the difference of their sizes is none of the batch size."""
     runs = [done(4000, batch=32.0, exact="a"), done(20_000, batch=64.0, exact="b", series="another model")]
     assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
 
 
 def test_a_positional_number_is_named_by_its_place():
-    """The history has hashes of names; the words come from the task that is asked about."""
     runs = [done(4000, numbers=(("2", 32.0),), exact="a"), done(5000, numbers=(("2", 64.0),), exact="b")]
     ask = TaskAsk(task=1, key=TaskKey("new", "family", (("2", 48.0),), "series"))
     assert "line through argument 2" in Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL).text
@@ -296,7 +289,6 @@ def test_a_number_that_is_not_whole_does_not_make_a_task_larger_than_its_sibling
 
 @pytest.mark.parametrize(("peaks", "safe"), [((4000, 5000, 6000), 15_000), ((6000, 6000, 6000), 7500)])
 def test_a_family_whose_peaks_differ_gives_more_to_a_larger_number(peaks, safe):
-    """Twice the largest batch of its runs; where all need the same, no number matters."""
     runs = [
         done(peak, exact=f"e{n}", series=f"s{n}", numbers=(("--batch-size", 2.0 ** (n + 3)),))
         for n, peak in enumerate(peaks)
@@ -324,7 +316,6 @@ def test_siblings_of_another_gpu_model_are_not_sized_by_it():
 
 
 def test_two_running_tasks_with_other_numbers_are_a_line():
-    """A sweep over batch sizes is sized by its first two."""
     estimator = Estimator(now=NOW)
     estimator.sibling(TaskKey("a", "family", (("--batch-size", 32.0),), "series"), GPU, 4000, 900)
     estimator.sibling(TaskKey("b", "family", (("--batch-size", 64.0),), "series"), GPU, 5000, 900)
@@ -333,7 +324,6 @@ def test_two_running_tasks_with_other_numbers_are_a_line():
 
 
 def test_a_finished_sibling_still_sizes_the_others():
-    """One run is not a family, but better than nothing known."""
     estimator = Estimator(now=NOW)
     estimator.learn(done(6000, exact="first", series="x"))
     assert estimator.estimate(ASK, GPU, TOTAL).source == "sibling"
@@ -350,7 +340,6 @@ def test_growth_without_a_history_is_the_table(age, factor):
 
 
 def test_growth_is_the_quantile_of_what_was_seen():
-    """19 runs whose peak doubled after the first minute."""
     runs = [done(6000, peak_at_mib=((60, 3000), (300, 6000)))] * 19
     estimator = Estimator(runs, now=NOW)
     assert estimator.growth(KEY, GPU, 60) == 2
@@ -442,7 +431,6 @@ RUNS = st.builds(
 @settings(deadline=None)
 @given(st.lists(RUNS, max_size=30), st.sampled_from([None, TOTAL, 0]))
 def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
-    """Neither an exception nor a bound below its estimate, unless the GPU is smaller."""
     estimator = Estimator(runs[:20], now=NOW)
     for run in runs[20:]:
         estimator.learn(run)
@@ -474,7 +462,6 @@ def test_an_elastic_task_is_given_what_it_saw_where_it_did_not_keep_to_its_reser
 
 
 def test_runs_with_a_learned_size_tell_how_far_it_is_off():
-    """Half as much again until there are enough of them; then what 19 of 20 needed."""
     estimator = Estimator(now=NOW)
     estimator.offer(KEY, GPU, "learned", 4000)
     assert estimator.estimate(ASK, GPU, TOTAL).safe_mib == 6000

@@ -7,13 +7,11 @@ from slurm_share.packing.rules.estimate.families import group, publish
 
 
 def run(peak, when=0.0, **other):
-    """Return a finished task."""
     fields = {"exact": "e", "family": "f", "script": "p", "gpu_model": "A100", "kind": "done", "seconds": 60.0, **other}
     return TaskRun(when=when, peak_mib=peak, **fields)
 
 
 def test_runs_are_grouped_by_family_and_gpu_model_the_last_first():
-    """A task that ran out of memory has no size, and counts."""
     runs = [
         run(1000, 1.0, family="g"),
         run(5000, 2.0, seconds=100.0),
@@ -34,18 +32,15 @@ def test_a_family_whose_memory_was_never_seen_has_no_size():
 
 
 def test_a_site_publishes_families_of_three_runs_and_no_command():
-    """The 0.9 quantile, and the default factor where there are too few runs to know a better one."""
     runs = [run(peak) for peak in range(1000, 2000, 100)] + [run(5000, family="two runs")] * 2
     (one,) = publish(runs)
     assert (one.family, one.gpu_model, one.runs, one.p90_mib, one.ratio) == ("f", "A100", 10, 1800, 1.25)
 
 
 def test_the_published_ratio_is_the_quantile_of_what_was_seen():
-    """50 equal runs, then one of twice their size among 50 more."""
     assert publish([run(1000)] * 50)[0].ratio == 1.0
     assert publish(([run(1000)] * 9 + [run(2000)]) * 8)[0].ratio == 2.0
 
 
 def test_only_runs_that_say_what_is_needed_are_published():
-    """Neither what failed nor what takes all it gets."""
     assert publish([run(5000, kind="failed")] * 5 + [run(5000, is_elastic=True)] * 5 + [run(None)] * 5) == ()

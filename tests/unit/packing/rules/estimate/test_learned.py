@@ -22,7 +22,6 @@ TABLE = Path(__file__).parents[4] / "data/learned/fake_memory.csv"
 
 
 def weights(layers, *, low=0.0, high=1.0, lowest=-9.0, highest=9.0):
-    """Return weights whose features all have the same range."""
     return learned.Weights(
         features=learned.FEATURES, low=(low,) * WIDTH, high=(high,) * WIDTH, layers=layers, lowest=lowest,
         highest=highest,
@@ -30,19 +29,16 @@ def weights(layers, *, low=0.0, high=1.0, lowest=-9.0, highest=9.0):
 
 
 def constant(value):
-    """Return a layer whose output is always the same."""
     return (((0.0,) * WIDTH,), (value,))
 
 
 def test_a_model_without_weights_is_the_closed_form_times_a_factor():
-    """16 bytes for each parameter, 8 for each activation."""
     closed = (16 * 25_557_032 + 8 * 32 * 31_839_720) / static.MIB
     assert learned.tensors_mib(MODEL, weights((constant(math.log(0.5)),))) == pytest.approx(closed / 2)
     assert learned.memory_mib(MODEL, weights((constant(0.0),))) == pytest.approx(static.probe_mib(closed))
 
 
 def test_layers_are_sums_of_weights_with_a_hyperbolic_tangent_between_them():
-    """The first feature is at the upper edge of its range, where it counts 1."""
     first = ((1.0,) + (0.0,) * (WIDTH - 1), (0.0,) * WIDTH)
     made = weights(((first, (0.5, 0.0)), (((2.0, 1.0),), (0.25,))))
     factor = learned.tensors_mib(MODEL, made) / learned.closed_mib(MODEL)
@@ -89,14 +85,12 @@ def test_figures_that_no_network_has_give_no_error(figure):
     ],
 )
 def test_weights_of_another_shape_are_not_used(changes):
-    """Other features, other widths, more than one output."""
     good = weights((constant(0.0),))
     assert learned.is_usable(good)
     assert not learned.is_usable(msgspec.structs.replace(good, **changes))
 
 
 def test_the_weights_that_are_shipped_fit_the_table_from_which_they_were_made():
-    """A table of fake tensors; not one of its sizes was measured on a GPU."""
     made = model_file.read_weights()
     assert "not GPU measurements" in made.about
     assert model_file.LEARNED.stat().st_size < 100_000

@@ -16,7 +16,6 @@ def test_two_points_give_the_line_through_them():
 
 
 def test_one_strange_run_does_not_turn_the_line_through_many():
-    """Nine runs on the line and one of three times its size."""
     points = [(x, 2000 + 40 * x) for x in (8, 16, 24, 32, 40, 48, 56, 64, 72)] + [(80, 15_600)]
     found = line.fit(points)
     assert found is not None
@@ -46,6 +45,5 @@ def test_fewer_than_two_numbers_are_no_line(points):
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats(300, 1e7)), max_size=40))
 def test_any_numbers_give_a_line_or_none(points):
-    """Numbers of a command can be anything that a float holds; what the line says then is checked where it is used."""
     found = line.fit(points)
     assert found is None or not found.slope_mib < 0
