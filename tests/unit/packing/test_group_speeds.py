@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 from packing_values import A100, facts, is_replayable
+from test_packer import Node
 
-from slurm_share.packing import journal
-from slurm_share.packing.decision_records import Ban, Start
-from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.packer import Packer
-from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
+from slurm_share.packing.decision_records import Ban
+from slurm_share.packing.records import GpuSample, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.demand import FULL, Steps
-from slurm_share.packing.rules.estimate.estimator import Estimator
-from slurm_share.packing.rules.speeds import Speeds
-from slurm_share.packing.speed_records import PairRun, Rate
+from slurm_share.packing.speed_records import Rate
 
 
 def key(name: str) -> TaskKey:
@@ -27,49 +23,31 @@ def rate(per_s: float, windows: int = 3, error: float = 0.0) -> Rate:
     return Rate(per_s=per_s, error_per_s=error, windows=windows, source="progress")
 
 
-class Node:
-    def __init__(self, folder: Path, *, gpus: int = 1, is_mps: bool = True, **request: Any) -> None:
-        self.pairs: list[PairRun] = []
-        self.runs: list[TaskRun] = []
-        self.speeds = Speeds()
-        self.folder = folder
-        self.packer = Packer(
-            [facts(index, is_mps=is_mps) for index in range(gpus)],
-            8,
-            PackRequest(settings=PackSettings(policy="gain", **request)),
-            estimator=Estimator(),
-            journal=journal.Journal(folder, "job", 0.0),
-            bookings=None,
-            unix_s=1e9,
-            say=lambda text: None,
-            keep=self.runs.append,
-            speeds=self.speeds,
-            keep_pair=self.pairs.append,
-        )
+class SpeedNode(Node):
+    """A packer of one GPU with the policy `gain`."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        super().__init__(folder, gpus=[facts(0, is_mps=True)], policy="gain", **more)
 
     def start(self, now: float, **tasks: str) -> None:
         """Tasks start: `t3="a"` is task 3 of the command a."""
         for name, command in tasks.items():
             self.packer.add(TaskAsk(task=int(name[1:]), gpu_mem_mib=4000, key=key(command)), now)
-            began = [one.task for one in self.packer.decide(now) if isinstance(one, Start)]
-            assert began == [int(name[1:])]
-            self.see(now)
+            assert list(self.starts(now)) == [int(name[1:])]
+            self.sample(now)
 
-    def see(self, now: float, sm: float = 0.5, **figures: Any) -> None:
+    def sample(self, now: float, sm: float = 0.5) -> None:
         tasks = [TaskSample(task=task, memory_mib={"GPU-0": 3000}) for task in self.packer.running]
-        gpu = GpuSample(uuid="GPU-0", used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1, **figures)
+        gpu = GpuSample(uuid="GPU-0", used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1)
         self.packer.sampled({"GPU-0": gpu}, tasks, now, now)
-
-    def end(self, task: int, now: float) -> None:
-        self.packer.ended(EndFacts(task=task, now_s=now, code=0), 1e9 + now)
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> SpeedNode:
+    return SpeedNode(tmp_path)
 
 
-def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: Node) -> None:
+def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: SpeedNode) -> None:
     node.start(0.0, t1="a")
     node.packer.rated(1, rate(5.0, 1), 30.0)
     assert node.speeds.rate_alone(key("a"), A100) is None
@@ -77,16 +55,16 @@ def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: Node) -
     assert node.speeds.rate_alone(key("a"), A100) == rate(5.0, 2)
     assert node.packer.board.view(60.0).running[0].rate_alone == rate(5.0, 2)
     node.end(1, 90.0)
-    assert (node.runs[0].rate_alone, node.runs[0].rate_source) == (5.0, "progress")
+    assert (node.kept[0].rate_alone, node.kept[0].rate_source) == (5.0, "progress")
 
 
-def test_a_task_with_a_neighbour_gives_no_rate_alone(node: Node) -> None:
+def test_a_task_with_a_neighbour_gives_no_rate_alone(node: SpeedNode) -> None:
     node.start(0.0, t1="a", t2="b")
     node.packer.rated(1, rate(5.0, 5), 100.0)
     assert node.speeds.rate_alone(key("a"), A100) is None
 
 
-def measured(node: Node, *, windows: int = 3, error: float = 0.0) -> None:
+def measured(node: SpeedNode, *, windows: int = 3, error: float = 0.0) -> None:
     """Two tasks that keep a half and four fifths of their speed alone."""
     for name in "ab":
         node.speeds.note_alone(key(name), A100, rate(10.0))
@@ -95,7 +73,7 @@ def measured(node: Node, *, windows: int = 3, error: float = 0.0) -> None:
     node.packer.rated(2, rate(8.0, windows, error), 100.0)
 
 
-def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: Node) -> None:
+def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: SpeedNode) -> None:
     measured(node, error=0.1)
     (pair,) = node.pairs
     assert (pair.a, pair.b, pair.slowdown_a, pair.slowdown_b, pair.windows) == ("a", "b", 2.0, 1.25, 3)
@@ -108,7 +86,7 @@ def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: Node
     assert [one.windows for one in node.pairs] == [3, 3]
 
 
-def test_what_is_learned_is_believed_of_the_tasks_that_wait_and_run(node: Node) -> None:
+def test_what_is_learned_is_believed_of_the_tasks_that_wait_and_run(node: SpeedNode) -> None:
     node.packer.add(TaskAsk(task=9, gpu_mem_mib=99_000, key=key("a")), 0.0)
     node.packer.withdraw(9)
     measured(node)
@@ -120,7 +98,7 @@ def test_what_is_learned_is_believed_of_the_tasks_that_wait_and_run(node: Node) 
 
 
 @pytest.mark.parametrize("missing", ["windows", "rate alone", "rate", "source"])
-def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: Node, missing: str) -> None:
+def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: SpeedNode, missing: str) -> None:
     node.speeds.note_alone(key("a"), A100, rate(10.0))
     if missing != "rate alone":
         source = "log" if missing == "source" else "progress"
@@ -134,7 +112,7 @@ def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: Node, missin
 
 
 def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: Path) -> None:
-    node = Node(tmp_path, min_speed=0.01, min_gain=-1.0)
+    node = SpeedNode(tmp_path, min_speed=0.01, min_gain=-1.0)
     node.speeds.note_alone(key("c"), A100, rate(10.0))
     measured(node)
     node.start(101.0, t3="c")
@@ -147,19 +125,13 @@ def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: 
 
 
 def test_nothing_is_written_where_the_user_does_not_want_it(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    quiet = Packer(
-        [facts(0, is_mps=True)], 8, PackRequest(settings=PackSettings(policy="gain"), learns=False),
-        estimator=Estimator(), journal=journal.Journal(tmp_path, "job", 0.0), bookings=None, unix_s=0.0,
-        say=lambda text: None, keep=node.runs.append, speeds=node.speeds, keep_pair=node.pairs.append,
-    )  # fmt: skip
-    node.packer = quiet
+    node = SpeedNode(tmp_path, learns=False)
     measured(node)
     assert node.pairs == []
     assert node.speeds.pairs_version > 0
 
 
-def test_a_ban_is_written_at_once(node: Node) -> None:
+def test_a_ban_is_written_at_once(node: SpeedNode) -> None:
     measured(node)
     ban = Ban(task=1, other=2, gpu="GPU-0", stp=0.9, error=0.02, why="slow")
     node.packer._note(node.packer.board.view(100.0), (ban,), 100.0)
@@ -169,21 +141,20 @@ def test_a_ban_is_written_at_once(node: Node) -> None:
 
 @pytest.mark.parametrize("is_banned", [False, True])
 def test_the_place_of_an_ended_task_is_not_taken_beside_one_that_its_kind_is_banned_from(
-    node: Node, is_banned: bool
+    node: SpeedNode, is_banned: bool
 ) -> None:
     node.start(0.0, t1="a", t2="b")
     node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 0.1)
     if is_banned:
         node.speeds.ban(key("a"), key("b"))
     node.end(1, 0.2)
-    began = [one.task for one in node.packer.decide(0.3) if isinstance(one, Start)]
-    assert began == ([] if is_banned else [3])
+    assert list(node.starts(0.3)) == ([] if is_banned else [3])
     if is_banned:
         node.end(2, 0.4)
-        assert [one.task for one in node.packer.decide(0.5) if isinstance(one, Start)] == [3]
+        assert list(node.starts(0.5)) == [3]
 
 
-def test_groups_are_kept_for_the_end_of_the_run(node: Node) -> None:
+def test_groups_are_kept_for_the_end_of_the_run(node: SpeedNode) -> None:
     measured(node, error=0.1)
     node.end(1, 130.0)
     node.packer.rated(2, rate(10.0), 200.0)
@@ -193,26 +164,26 @@ def test_groups_are_kept_for_the_end_of_the_run(node: Node) -> None:
     assert 1 < group.predicted < 2
 
 
-def test_a_task_without_rates_teaches_by_the_time_that_it_took(node: Node) -> None:
+def test_a_task_without_rates_teaches_by_the_time_that_it_took(node: SpeedNode) -> None:
     node.start(0.0, t1="a")
     for now in range(1, 101):
-        node.see(float(now))
+        node.sample(float(now))
     node.end(1, 100.0)
     before = node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).factor
     node.start(101.0, t2="a", t3="b")
-    node.see(300.0)
+    node.sample(300.0)
     node.end(2, 501.0)
     assert node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).factor > before == 1.0
 
 
-def test_a_task_that_is_alone_shows_its_load_while_it_runs(node: Node) -> None:
+def test_a_task_that_is_alone_shows_its_load_while_it_runs(node: SpeedNode) -> None:
     node.start(0.0, t1="a")
     for now in range(1, 62):
-        node.see(float(now), 0.05)
+        node.sample(float(now), 0.05)
         node.packer.decide(float(now))
     assert node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).source == "default"
     for now in range(62, 140):
-        node.see(float(now), 0.4)
+        node.sample(float(now), 0.4)
         node.packer.decide(float(now))
     belief = node.speeds.belief(TaskAsk(task=9, key=key("a")), A100)
     assert (belief.source, belief.sm_ratio) == ("alone", pytest.approx(0.4, abs=0.05))
@@ -248,39 +219,37 @@ def test_no_step_is_read_off_a_full_gpu_nor_before_it_has_settled() -> None:
     assert stepped(0.3, 0.5, settle=False)[1] is None
 
 
-def test_the_packer_believes_a_step_until_more_is_known(node: Node) -> None:
+def test_the_packer_believes_a_step_until_more_is_known(node: SpeedNode) -> None:
     node.start(0.0, t1="a")
     for now in range(1, 100):
-        node.see(float(now), 0.3)
+        node.sample(float(now), 0.3)
     node.start(100.0, t2="b")
     for now in range(101, 180):
-        node.see(float(now), 0.5)
+        node.sample(float(now), 0.5)
         node.packer.decide(float(now))
     belief = node.speeds.belief(TaskAsk(task=9, key=key("b")), A100)
     assert belief.source == "step"
     assert 0.2 <= belief.sm_ratio <= 0.3
 
 
-def test_the_journal_of_all_this_is_decided_again_byte_for_byte(node: Node) -> None:
+def test_the_journal_of_all_this_is_decided_again_byte_for_byte(node: SpeedNode) -> None:
     measured(node)
     node.packer.decide(101.0)
     node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 102.0)
     node.packer.decide(102.0)
     node.end(1, 150.0)
     node.packer.decide(151.0)
-    node.see(152.0)
+    node.sample(152.0)
     node.packer.decide(152.0)
-    node.packer.journal.flush()
-    entries = list(journal.read_journal((node.folder / journal.DECISIONS).read_bytes()))
-    assert any(entry.view.pairs for entry in entries)
-    assert is_replayable(entries)
+    assert any(entry.view.pairs for entry in node.entries())
+    assert is_replayable(node.entries())
 
 
-def test_the_end_of_the_run_says_what_was_measured(node: Node) -> None:
+def test_the_end_of_the_run_says_what_was_measured(node: SpeedNode) -> None:
     assert not any("STP" in one for one in node.packer.sentences("LLSUB.3", 0.0))
     measured(node)
-    node.see(50.0)
-    node.see(60.0)
+    node.sample(50.0)
+    node.sample(60.0)
     node.end(1, 130.0)
     node.end(2, 130.0)
     said = node.packer.sentences("LLSUB.3", 200.0)

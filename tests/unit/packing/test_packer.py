@@ -19,22 +19,33 @@ from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
 from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.estimate.estimator import Estimator
+from slurm_share.packing.rules.speeds import Speeds
+from slurm_share.packing.speed_records import PairRun
 
 
 class Node:
     """A packer without a launcher."""
 
     def __init__(
-        self, folder: Path, *, workers: int = 8, gpus: Any = None, bookings: Bookings | None = None, **settings: Any
+        self,
+        folder: Path,
+        *,
+        workers: int = 8,
+        gpus: Any = None,
+        bookings: Bookings | None = None,
+        learns: bool = True,
+        **settings: Any,
     ) -> None:
         self.folder = folder
+        self.speeds = Speeds()
+        self.pairs: list[PairRun] = []
         self.said: list[str] = []
         self.kept: list[TaskRun] = []
         self.told: list[tuple[TaskKey, str, int, float]] = []
         self.packer = Packer(
             gpus or [facts(0, is_mps=True), facts(1, is_mps=True)],
             workers,
-            PackRequest(settings=PackSettings(**settings)),
+            PackRequest(settings=PackSettings(**settings), learns=learns),
             estimator=Estimator(),
             journal=journal.Journal(folder, "job", 0.0),
             bookings=bookings,
@@ -42,6 +53,8 @@ class Node:
             say=self.said.append,
             keep=self.kept.append,
             tell=lambda *size: self.told.append(size),
+            speeds=self.speeds,
+            keep_pair=self.pairs.append,
         )
 
     def add(
@@ -371,7 +384,11 @@ def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[.
     assert (run.probe_mib, run.peak_mib) == (4000, 6000)
 
 
-def test_since_when_a_gpu_is_kept_free_is_told_to_people_who_look(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_since_when_a_gpu_is_kept_free_is_shown_until_its_task_runs(node: Callable[..., Node], tmp_path: Path) -> None:
+    def shown() -> tuple[int | None, float | None]:
+        (one,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
+        return one.held_for, one.held_since
+
     booked = Bookings(tmp_path, "4711", ["GPU-0"])
     made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
     made.add(1, mib=30_000)
@@ -380,21 +397,10 @@ def test_since_when_a_gpu_is_kept_free_is_told_to_people_who_look(node: Callable
     made.starts(40.0)
     made.packer.sized_elsewhere(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
     made.starts(50.0)
-    (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
-    assert (seen.held_for, seen.held_since) == (2, 40.0)
-
-
-def test_a_gpu_is_not_told_as_kept_free_once_its_task_runs(node: Callable[..., Node], tmp_path: Path) -> None:
-    booked = Bookings(tmp_path, "4711", ["GPU-0"])
-    made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
-    made.add(1, mib=30_000)
-    made.starts(0.0)
-    made.add(2, 1.0, mib=30_000)
-    made.starts(40.0)
+    assert shown() == (2, 40.0)
     made.end(1, 60.0)
     assert set(made.starts(60.0)) == {2}
-    (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
-    assert (seen.held_for, seen.held_since) == (None, None)
+    assert shown() == (None, None)
 
 
 def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: Callable[..., Node]) -> None:

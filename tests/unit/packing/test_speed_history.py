@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from slurm_share.packing import history_files, history_queries, speed_history
+from slurm_share.packing import history_queries, speed_history
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.rules.fingerprint import name_family
 from slurm_share.packing.speed_history import SpeedWriter, read_speed_history
@@ -83,53 +80,6 @@ def test_the_newest_lines_of_the_last_180_days_count(folder, monkeypatch):
     monkeypatch.setitem(speed_history.NEWEST, "pairs.jsonl", 3)
     SpeedWriter(folder).append(*(pair(NOW - day * DAY, windows=day) for day in (181, 9, 7, 8, 2)))
     assert [one.windows for one in read_speed_history(folder, now=NOW).pairs] == [8, 7, 2]
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=400), st.integers(0, 10_000))
-def test_any_bytes_anywhere_in_a_file_cost_no_more_than_lines(tmp_path_factory, noise, at):
-    """Reading never fails, and a pair that is written afterwards is found."""
-    folder = tmp_path_factory.mktemp("h") / "slurm-share" / "tasks"
-    SpeedWriter(folder).append(*(pair(windows=n) for n in range(20)))
-    file = folder / "pairs.jsonl"
-    data = file.read_bytes()
-    at %= len(data)
-    file.write_bytes(data[:at] + noise + data[at + len(noise) :])
-    assert SpeedWriter(folder).append(pair(windows=4711)) is None
-    assert 4711 in [one.windows for one in read_speed_history(folder, now=NOW).pairs]
-
-
-@pytest.mark.parametrize("which", ["file", "folder"])
-def test_a_link_is_neither_read_nor_written(folder, tmp_path, which):
-    elsewhere = tmp_path / "elsewhere" / "slurm-share" / "tasks"
-    SpeedWriter(elsewhere).append(pair())
-    before = (elsewhere / "pairs.jsonl").read_bytes()
-    folder.parent.mkdir(parents=True, mode=0o700)
-    if which == "folder":
-        folder.symlink_to(elsewhere)
-    else:
-        folder.mkdir(mode=0o700)
-        (folder / "pairs.jsonl").symlink_to(elsewhere / "pairs.jsonl")
-    found = read_speed_history(folder, now=NOW)
-    assert (found.pairs, len(found.notes)) == ((), 1)
-    assert SpeedWriter(folder).append(pair()) is not None
-    assert (elsewhere / "pairs.jsonl").read_bytes() == before
-
-
-def test_what_others_may_write_is_not_used(folder):
-    SpeedWriter(folder).append(pair())
-    (folder / "pairs.jsonl").chmod(0o620)
-    assert read_speed_history(folder, now=NOW).pairs == ()
-    writer = SpeedWriter(folder)
-    assert "not kept" in (writer.append(pair()) or "")
-    assert writer.append(TUNED) is None
-    assert not (folder / "tuned.jsonl").exists()
-
-
-def test_a_huge_file_takes_no_further_lines(folder):
-    SpeedWriter(folder).append(pair())
-    os.truncate(folder / "pairs.jsonl", history_files.FILE_BYTES + 1)
-    assert "too large" in (SpeedWriter(folder).append(pair()) or "")
 
 
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):

@@ -4,7 +4,7 @@ import pytest
 from packing_values import Known, board, key, oom, queued, started, starts
 
 from slurm_share.packing.decision_records import Reserve
-from slurm_share.packing.records import EndFacts
+from slurm_share.packing.records import EndFacts, TaskAsk
 from slurm_share.packing.rules.place import decide
 
 
@@ -98,3 +98,17 @@ def test_each_policy_runs_a_list_of_tasks_to_its_end(policy):
 
 def run_gpu(one, task):
     return next(run.gpus[0] for run in one.view(0.0).running if run.ask.task == task)
+
+
+@pytest.mark.parametrize(("policy", "starts_s"), [("booked", 6.0), ("lug", 36.0), ("magm", 36.0)])
+def test_a_gpu_opens_after_the_first_memory_and_for_policies_that_read_it_after_the_warm_up(policy, starts_s):
+    one = started(key("a", "a"), policy=policy, smact_max=None, warm_up_s=30.0)
+    one.add(TaskAsk(task=1), 1.0)
+    assert one.decide(1.0)[1].actions == ()
+    one.sample_task(0, {"GPU-0": 400}, 1, 6.0)
+    one.sample_gpu("GPU-0", 6.0, used_mib=400, sm_ratio=0.1)
+    now = 6.0
+    while not one.decide(now)[1].actions:
+        now = one.next_s(now)
+        assert now is not None
+    assert now == starts_s

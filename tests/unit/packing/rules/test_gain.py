@@ -168,12 +168,6 @@ def test_measured_pairs_count_before_the_model():
     assert starts(answer([gpu(0), gpu(1)], [task], runs, pairs=(pair,))) == [(9, "GPU-1")]
 
 
-def test_nothing_starts_beside_a_paused_task():
-    runs = [on(1, 0, 20000, sm_ratio=0.9, paused=True), on(2, 1, 4000, sm_ratio=0.5)]
-    assert starts(answer([gpu(0), gpu(1)], [waits(9, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
-    assert starts(answer([gpu(0), gpu(1)], [waits(9, 25000, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
-
-
 def test_without_mps_tasks_take_turns():
     sliced = gpu(0, is_mps=False)
     full = answer([sliced], [waits(9, sm_ratio=0.1)], [on(1, 0, sm_ratio=0.1)])

@@ -4,14 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import json
 from msgspec.structs import replace
-from packing_values import A100, Known, board, estimate, gpu, key, oom, running, starts, view, waiting
+from packing_values import A100, Known, board, gpu, key, oom, running, starts, view, waiting
 
 from slurm_share.packing.decision_records import GiveUp, Hold, Start
-from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk, Tries
+from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk
 from slurm_share.packing.rules import booked_policy, room
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
-from slurm_share.packing.rules.refusals import CLOSED
 from slurm_share.packing.speed_records import Belief
 
 SIZES = st.integers(300, 45000)
@@ -310,16 +309,6 @@ def test_every_task_of_a_random_mix_ends_in_bounded_attempts(mix, count, policy,
     assert max(attempts.values()) <= 1 + retries + 3 + 3 * FREE_TRIES
     assert one.free_workers == 64
     assert not one.view(now).running
-
-
-def test_records_of_a_view_can_be_written_and_read():
-    state = view([gpu()], [waiting(1, 500, size=estimate(5), tries=Tries(failed=1))], [running(2, 0, 5)])
-    assert json.decode(json.encode(state), type=PackView) == state
-
-
-def test_temporary_closing_is_a_reason_of_its_own():
-    state = view([gpu(0, closed_until_s=200.0)], [waiting(1, 500)])
-    assert [row.why for row in decide(state).refused] == [CLOSED]
 
 
 @MANY

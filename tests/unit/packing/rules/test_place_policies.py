@@ -245,7 +245,7 @@ STATES = {
     "known task does not close its gpu": (
         view([gpu(0)], [waiting(1, 9000), waiting(2, 9000)]), [(1, 0), (2, 0)],
     ),
-    "closed gpu does not open before its time": (view([gpu(0, closed_until_s=100.5)], [waiting(1, 300)], now=100.0), []),
+    "closed gpu is not used": (view([gpu(0, closed_until_s=100.5)], [waiting(1, 300)], now=100.0), []),
     "closed gpu opens at its time": (view([gpu(0, closed_until_s=100.0)], [waiting(1, 300)], now=100.0), [(1, 0)]),
     "task alone on a gpu is joined by nobody": (
         view([gpu(0)], [waiting(1, 300)], [running(9, 0, 1000, is_alone=True)]), [],
@@ -366,12 +366,20 @@ def test_task_with_several_gpus_gets_whole_idle_ones_without_a_cap():
     assert (start.gpus, start.is_alone, start.cap_mib) == (("GPU-1", "GPU-2"), True, None)
 
 
-def test_old_task_with_several_gpus_holds_them():
-    runs = [running(8, 0, 100), running(9, 1, 100)]
-    waits = [waiting(1, gpus=2, waits_since_s=-900.0), waiting(2, 100)]
-    decision = decide(view([gpu(0), gpu(1)], waits, runs))
-    assert holds(decision) == [(1, "GPU-0"), (1, "GPU-1")]
-    assert starts(decision) == []
+@pytest.mark.parametrize(
+    ("now", "held", "begun"), [(599.0, [], [(8, "GPU-0")]), (600.0, [(7, "GPU-0"), (7, "GPU-1")], [])]
+)
+def test_gpus_drain_for_a_task_of_several_gpus_only_when_it_is_old(now, held, begun):
+    waits = [waiting(7, gpus=2, waits_since_s=0.0), waiting(8, 5000)]
+    decision = decide(view([gpu(0), gpu(1)], waits, [running(1, 0, 10_000), running(2, 1, 10_000)], now=now))
+    assert (holds(decision), starts(decision)) == (held, begun)
+
+
+def test_a_short_task_runs_on_an_empty_held_gpu_while_another_one_is_still_in_use():
+    """GPU 1 is in use for 1000 s more; GPU 0 is empty, and held for the same task."""
+    waits = [waiting(7, gpus=2), waiting(8, 5000, seconds=900.0), waiting(9, 5000, seconds=1100.0), waiting(10, 5000)]
+    state = view([gpu(0, held_for=7), gpu(1, held_for=7)], waits, [running(1, 1, 10_000, ends_s=1100.0)])
+    assert starts(decide(state)) == [(8, "GPU-0")]
 
 
 def test_task_with_more_gpus_than_the_node_has_is_not_started():

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing.rules.rates import OUTPUT_WINDOWS, WINDOWS_KEPT, RateMeter
+from slurm_share.packing.speed_records import Rate
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.integers(0, 10**6).map(float)
+
+
+def rate_of(meter: RateMeter) -> Rate:
+    rate = meter.rate()
+    assert rate is not None
+    return rate
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), NUMBERS, st.sampled_from(["add", "add", "add", "restart"]))))
@@ -32,8 +39,7 @@ def test_steady_counter_gives_its_rate_without_an_error(per_s: float, every_s: f
     meter = RateMeter("progress", window_s)
     for turn in range(1, 2 + 3 * math.ceil(window_s / every_s + 1)):
         meter.add(turn * every_s, turn * every_s * per_s)
-    rate = meter.rate()
-    assert rate is not None
+    rate = rate_of(meter)
     assert rate.windows >= 3
     assert rate.per_s == pytest.approx(per_s, rel=1e-6)
     assert rate.error_per_s == pytest.approx(0, abs=1e-4 * per_s)
@@ -50,9 +56,7 @@ def test_time_before_a_restart_counts_in_no_window(per_s: float, pause_s: float)
     meter.restart(60.0 + pause_s)
     for second in range(60):
         meter.add(60 + pause_s + second, (60 + second) * per_s)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == pytest.approx(per_s)
+    assert rate_of(meter).per_s == pytest.approx(per_s)
     assert meter.mean_per_s == pytest.approx(per_s)
     assert meter.units == pytest.approx(119 * per_s)
 
@@ -61,8 +65,7 @@ def test_epoch_counter_that_rises_every_five_minutes_has_a_window_for_each_rise(
     meter = RateMeter("log", 30.0)
     for second in range(3001):
         meter.add(second, second // 300)
-    rate = meter.rate()
-    assert rate is not None
+    rate = rate_of(meter)
     assert (rate.windows, rate.source) == (10, "log")
     assert rate.per_s == pytest.approx(1 / 300)
     assert rate.error_per_s == 0
@@ -72,8 +75,7 @@ def test_one_window_says_nothing_of_the_error() -> None:
     meter = RateMeter("progress", 2.0)
     for second in range(3):
         meter.add(second, second * 5)
-    rate = meter.rate()
-    assert rate is not None
+    rate = rate_of(meter)
     assert (rate.per_s, rate.error_per_s, rate.windows) == (5, 5, 1)
 
 
@@ -81,9 +83,7 @@ def test_counter_that_falls_after_each_epoch_keeps_its_rate() -> None:
     meter = RateMeter("log", 30.0)
     for tenth in range(1, 3000):
         meter.add(tenth / 10, tenth % 100 + 1)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == pytest.approx(10, rel=0.01)
+    assert rate_of(meter).per_s == pytest.approx(10, rel=0.01)
     assert meter.units == pytest.approx(2999, rel=0.01)
 
 
@@ -93,9 +93,7 @@ def test_program_that_goes_back_to_a_saved_state_has_not_done_all_of_it_in_a_mom
         meter.add(second, 1000 + second)
     for second in range(100, 200):
         meter.add(second, 950 + second - 100)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == pytest.approx(1.0, rel=0.01)
+    assert rate_of(meter).per_s == pytest.approx(1.0, rel=0.01)
 
 
 def test_task_that_stands_still_does_not_keep_its_rate() -> None:
@@ -104,14 +102,10 @@ def test_task_that_stands_still_does_not_keep_its_rate() -> None:
         meter.add(second, second)
     for second in range(101, 201):
         meter.add(second, 100)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s < 0.8
+    assert rate_of(meter).per_s < 0.8
     for second in range(201, 2001):
         meter.add(second, 100)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == 0
+    assert rate_of(meter).per_s == 0
 
 
 def test_only_the_newest_windows_count() -> None:
@@ -120,9 +114,7 @@ def test_only_the_newest_windows_count() -> None:
         meter.add(second, second)
     for second in range(WINDOWS_KEPT + 1):
         meter.add(100 + second, 100 + 5 * second)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == pytest.approx(5)
+    assert rate_of(meter).per_s == pytest.approx(5)
 
 
 def test_output_counts_only_where_it_comes_evenly() -> None:
@@ -134,8 +126,7 @@ def test_output_counts_only_where_it_comes_evenly() -> None:
         uneven.add(second, lines)
         if second < 10 * OUTPUT_WINDOWS:
             assert even.rate() is None
-    rate = even.rate()
-    assert rate is not None
+    rate = rate_of(even)
     assert (rate.per_s, rate.windows) == (4, OUTPUT_WINDOWS)
     assert uneven.rate() is None
 
@@ -147,9 +138,7 @@ def test_number_that_is_none_and_time_that_runs_back_are_left_out() -> None:
     for second, units in ((0.5, 500), (2, math.nan), (2, math.inf), (2, -5)):
         meter.add(second, units)
     meter.add(2, 20)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.per_s == 10
+    assert rate_of(meter).per_s == 10
 
 
 def test_windows_that_are_no_longer_kept_are_still_counted() -> None:
@@ -157,12 +146,8 @@ def test_windows_that_are_no_longer_kept_are_still_counted() -> None:
     meter = RateMeter("progress", 1.0)
     for turn in range(WINDOWS_KEPT + 6):
         meter.add(float(turn), float(turn))
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.windows == WINDOWS_KEPT + 5
+    assert rate_of(meter).windows == WINDOWS_KEPT + 5
     meter.restart(100.0)
     for turn in range(4):
         meter.add(100.0 + turn, 100.0 + turn)
-    rate = meter.rate()
-    assert rate is not None
-    assert rate.windows == 3
+    assert rate_of(meter).windows == 3

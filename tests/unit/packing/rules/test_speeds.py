@@ -234,23 +234,15 @@ def test_a_finished_task_without_rates_teaches_a_little():
 # ---- The constants ----
 
 
-def test_the_exponent_is_fitted_where_another_is_better_on_groups_that_were_held_out():
+@pytest.mark.parametrize("exponent", [4.0, interference.EXPONENT])
+def test_the_exponent_is_fitted_where_another_is_better_on_groups_that_were_held_out(exponent):
     constants = Constants()
     changed = False
     for count in range(200):
         beliefs = (Belief(sm_ratio=0.3 + 0.002 * count), Belief(sm_ratio=0.5))
-        slow = interference.slowdowns(beliefs, exponent=4.0)
+        slow = interference.slowdowns(beliefs, exponent=exponent)
         changed = constants.add(Group(beliefs, tuple(slow), "mps")) or changed
-    assert changed
-    assert constants.exponent == 4.0
-
-
-def test_the_exponent_stays_where_no_other_is_better():
-    constants = Constants()
-    for count in range(200):
-        beliefs = (Belief(sm_ratio=0.3 + 0.002 * count), Belief(sm_ratio=0.5))
-        constants.add(Group(beliefs, tuple(interference.slowdowns(beliefs)), "mps"))
-    assert constants.exponent == interference.EXPONENT
+    assert (constants.exponent, changed) == (exponent, exponent != interference.EXPONENT)
 
 
 def test_the_part_of_the_utilisation_is_fitted_too():

@@ -79,11 +79,16 @@ def test_levels_are_multiples_of_the_gpus() -> None:
     assert max(levels_of(found)) <= 24
 
 
+def close(search: Tuner | Comparison, windows: int, rates: list[float], finished: int) -> None:
+    """Close so many equal windows."""
+    for _ in range(windows):
+        search.window(rates, finished)
+
+
 def test_trials_end_after_a_quarter_of_the_tasks_and_a_level_cut_short_is_not_used() -> None:
     tuner = Tuner(1, 40)
     tuner.bound(16)
-    for _ in range(3):
-        tuner.window([1.0], 1)
+    close(tuner, 3, [1.0], 1)
     assert (tuner.level, levels_of_tuner(tuner)) == (2, [1])
     tuner.window([9.0], 8)
     assert tuner.is_done
@@ -97,8 +102,7 @@ def levels_of_tuner(tuner: Tuner) -> list[int]:
 
 def test_nothing_is_decided_before_the_bound_is_known() -> None:
     tuner = Tuner(1, 1000)
-    for _ in range(10):
-        tuner.window([1.0], 2)
+    close(tuner, 10, [1.0], 2)
     assert (tuner.level, tuner.levels) == (1, [])
     tuner.bound(8)
     tuner.window([1.0], 2)
@@ -108,8 +112,7 @@ def test_nothing_is_decided_before_the_bound_is_known() -> None:
 def test_two_finished_tasks_a_place_are_waited_for_and_no_longer_than_fifteen_minutes() -> None:
     tuner = Tuner(2, 1000)
     tuner.bound(8)
-    for _ in range(29):
-        tuner.window([1.0], 0)
+    close(tuner, 29, [1.0], 0)
     assert tuner.level == 2
     tuner.window([1.0], 0)
     assert tuner.level == 4
@@ -118,8 +121,7 @@ def test_two_finished_tasks_a_place_are_waited_for_and_no_longer_than_fifteen_mi
 def test_without_any_rate_it_stays_and_says_so() -> None:
     tuner = Tuner(2, 1000)
     tuner.bound(8)
-    for _ in range(tune.WINDOWS_MAX):
-        tuner.window([], 0)
+    close(tuner, tune.WINDOWS_MAX, [], 0)
     assert (tuner.is_done, tuner.level) == (True, 2)
     assert tuner.why.startswith("no task shows progress")
 
@@ -127,10 +129,8 @@ def test_without_any_rate_it_stays_and_says_so() -> None:
 def test_a_bound_that_falls_takes_the_level_with_it() -> None:
     tuner = Tuner(1, 1000)
     tuner.bound(16)
-    for _ in range(3):
-        tuner.window([1.0], 2)
-    for _ in range(3):
-        tuner.window([2.0], 2)
+    close(tuner, 3, [1.0], 2)
+    close(tuner, 3, [2.0], 2)
     assert tuner.level == 4
     tuner.bound(3)
     assert tuner.level == 3
@@ -147,8 +147,7 @@ def test_a_fresh_result_is_taken_over_where_it_does_as_much() -> None:
     tuner = Tuner(1, 1000, known=_known(8, 10.0), now=29 * DAY_S)
     tuner.bound(16)
     assert tuner.level == 8
-    for _ in range(6):
-        tuner.window([10.5], 8)
+    close(tuner, 6, [10.5], 8)
     assert (tuner.is_done, tuner.level) == (True, 8)
 
 
@@ -176,8 +175,7 @@ def test_what_was_measured_in_this_run_is_not_tried_again() -> None:
     measured = [LevelRun(4, "mps", 2.0, 0.0, 3)]
     compared = Comparison([("exclusive", 2), ("mps", 4)], 1000, measured)
     assert compared.now == ("exclusive", 2)
-    for _ in range(3):
-        compared.window([1.0], 4)
+    close(compared, 3, [1.0], 4)
     assert compared.now is None
     assert compared.best is measured[0]
 

@@ -96,14 +96,6 @@ def test_the_command_prints_text_or_json_and_writes_the_picture(tmp_path, capsys
     assert ElementTree.fromstring(file.read_text()).tag.endswith("svg")
 
 
-@pytest.mark.parametrize(("given", "code"), [(["thesis60", "--policy", "x"], 2), (["gone"], 2)])
-def test_a_mistake_is_a_sentence_and_exit_code_2(given, code, capsys):
-    assert main.main(["pack", "simulate", *given]) == code
-    error = capsys.readouterr().err
-    assert error.startswith("slurm-share: ")
-    assert error.count("\n") == 1
-
-
 def test_a_picture_that_cannot_be_written_is_said(tmp_path, capsys):
     """Exit code 1, after the report; a place that cannot be one is refused before the simulation."""
     given = ["pack", "simulate", "sweep", "--policy", "booked", "--alpha", "1", "--settle", "30", "--picture"]
