@@ -127,25 +127,25 @@ class GroupSpeeds:
 
     def ban(self, uuid: str, task: int, other: int, stp: float, error: float, now_s: float) -> None:
         """Write a ban to the history, with 0 windows, since the measurements are in the record of the group."""
-        pair = [self._running.get(task), self._running.get(other)]
-        found = [its for its in pair if its is not None and its.ask.key is not None]
-        if len(found) != 2:
+        pair = [
+            (its, its.ask.key)
+            for number in (task, other)
+            if (its := self._running.get(number)) is not None and its.ask.key is not None
+        ]
+        if len(pair) != 2:
             return
         facts = self._gpus[uuid]
-        said = self._speeds.predict([its.ask for its in found], facts.model, sharing_of(facts))
-        one, two = (its.ask.key for its in found)
-        if one is None or two is None:
-            return
-        slow = [self._slowdown(its, facts.model) or expected for its, expected in zip(found, said, strict=True)]
+        predicted = self._speeds.predict([its.ask for its, _ in pair], facts.model, sharing_of(facts))
+        slow = [self._slowdown(its, facts.model) or said for (its, _), said in zip(pair, predicted, strict=True)]
         self._keep(
             pair_run(
-                one,
-                two,
+                pair[0][1],
+                pair[1][1],
                 facts.model,
                 sharing_of(facts),
                 when=self._unix_s + now_s,
                 slowdowns=slow,
-                predicted=said,
+                predicted=predicted,
                 windows=0,
                 stp=stp,
                 error=error,
@@ -189,9 +189,16 @@ class GroupSpeeds:
         there = [task for task, its in self._running.items() if uuid in its.start.gpus and not its.is_paused]
         return [self._running[task] for task in sorted(there)]
 
-    def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
+    def _rates(self, its: RunningTask, gpu_model: str) -> tuple[Rate, Rate] | None:
+        """Return the rate of a task and its rate alone; None: one is not known, or they have different sources."""
         alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)
-        return _slowdown(its.rate, alone)
+        if its.rate is None or alone is None or not (its.rate.ratio_to(alone) or 0.0) > 0.0:
+            return None
+        return its.rate, alone
+
+    def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
+        rates = self._rates(its, gpu_model)
+        return None if rates is None else rates[1].per_s / rates[0].per_s
 
     def _measure(self, uuid: str, members: Sequence[RunningTask]) -> None:
         """Learn from a group if all its tasks are measured."""
@@ -201,15 +208,10 @@ class GroupSpeeds:
         windows = min(0 if its.rate is None else its.rate.windows for its in members)
         if windows < WINDOWS:
             return
-        rates: list[tuple[Rate, Rate]] = []
-        known: list[float] = []
-        for its in members:
-            alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, facts.model)
-            slowdown = _slowdown(its.rate, alone)
-            if slowdown is None or its.rate is None or alone is None:
-                return
-            known.append(slowdown)
-            rates.append((its.rate, alone))
+        rates = [found for its in members if (found := self._rates(its, facts.model)) is not None]
+        if len(rates) < len(members):
+            return
+        known = [alone.per_s / rate.per_s for rate, alone in rates]
         alone_s = [self._speeds.seconds_alone(its.ask.key, facts.model) for its in members]
         group.measured = _Measured(rates, known, alone_s, windows)
         if windows < 2 * group.learned:
@@ -265,13 +267,6 @@ class GroupSpeeds:
             if len(self.results) > 2 * GROUPS_MOST:
                 self.results.sort(key=lambda one: (-one.windows, one.from_s))
                 del self.results[GROUPS_MOST:]
-
-
-def _slowdown(rate: Rate | None, alone: Rate | None) -> float | None:
-    if rate is None or alone is None:
-        return None
-    speed = rate.ratio_to(alone)
-    return 1.0 / speed if speed is not None and speed > 0 else None
 
 
 def sharing_of(facts: GpuFacts) -> SharingMethod:

@@ -177,35 +177,37 @@ class Journal:
 
 def difference(before: PackView | None, view: PackView) -> Line:
     """Return the difference of a view to the view before it (None: the whole view)."""
-    line = Line(t=view.now_s)
-    parts = ("gpus", "running", "waiting", "now_s")
-    line.v = _changes(before, view, leave=parts)
-    old_gpus = {} if before is None else {one.facts.index: one for one in before.gpus}
-    for gpu in view.gpus:
-        if changed := _changes(old_gpus.get(gpu.facts.index), gpu):
-            line.g[gpu.facts.index] = changed
-    old_waiting = {} if before is None else {one.ask.task: one for one in before.waiting}
-    old_running = {} if before is None else {one.ask.task: one for one in before.running}
-    tasks = set()
-    for one in view.running:
-        task = one.ask.task
-        tasks.add(task)
-        was = old_running.get(task)
-        waited = None if was is not None else old_waiting.get(task)
-        known = waited is not None and waited.ask == one.ask
-        if changed := _changes(was, one, leave=("ask",) if known else ()):
+    line = Line(t=view.now_s, v=_changes(before, view, leave=("gpus", "running", "waiting", "now_s")))
+    old_gpus, old_running, old_waiting = _parts(before)
+    gpus, running, waiting = _parts(view)
+    for index, gpu in gpus.items():
+        if changed := _changes(old_gpus.get(index), gpu):
+            line.g[index] = changed
+    for task, run in running.items():
+        waited = None if task in old_running else old_waiting.get(task)
+        is_known = waited is not None and waited.ask == run.ask
+        if changed := _changes(old_running.get(task), run, leave=("ask",) if is_known else ()):
             line.r[task] = changed
-    line.gone = tuple(task for task in old_running if task not in tasks)
-    order = [one.ask.task for one in view.waiting]
-    tasks = set(order)
-    for waits in view.waiting:
-        if changed := _changes(old_waiting.get(waits.ask.task), waits):
-            line.w[waits.ask.task] = changed
-    line.out = tuple(task for task in old_waiting if task not in tasks)
-    kept = [task for task in old_waiting if task in tasks]
-    if kept + [task for task in order if task not in old_waiting] != order:
-        line.order = tuple(order)
+    for task, waits in waiting.items():
+        if changed := _changes(old_waiting.get(task), waits):
+            line.w[task] = changed
+    line.gone = tuple(task for task in old_running if task not in running)
+    line.out = tuple(task for task in old_waiting if task not in waiting)
+    kept = [task for task in old_waiting if task in waiting]
+    if kept + [task for task in waiting if task not in old_waiting] != list(waiting):
+        line.order = tuple(waiting)
     return line
+
+
+def _parts(view: PackView | None) -> tuple[dict[int, GpuView], dict[int, RunningView], dict[int, WaitingView]]:
+    """Return the GPUs of a view by index, its running and its waiting tasks by number."""
+    if view is None:
+        return {}, {}, {}
+    return (
+        {one.facts.index: one for one in view.gpus},
+        {one.ask.task: one for one in view.running},
+        {one.ask.task: one for one in view.waiting},
+    )
 
 
 def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> dict[str, Any]:
@@ -283,9 +285,7 @@ def read_journal(data: bytes) -> Iterator[Entry]:
 
 def rebuild(before: PackView | None, line: Line) -> PackView:
     """Return the view of a line. Raises msgspec.ValidationError or KeyError if the line does not match `before`."""
-    gpus = {} if before is None else {one.facts.index: one for one in before.gpus}
-    running = {} if before is None else {one.ask.task: one for one in before.running}
-    waiting = {} if before is None else {one.ask.task: one for one in before.waiting}
+    gpus, running, waiting = _parts(before)
     for index, fields in line.g.items():
         gpus[index] = _changed(gpus.get(index), fields, GpuView)
     for task, fields in line.r.items():
@@ -298,15 +298,11 @@ def rebuild(before: PackView | None, line: Line) -> PackView:
         waiting[task] = _changed(waiting.get(task), fields, WaitingView)
     for task in line.out:
         del waiting[task]
-    rest = (
-        {}
-        if before is None
-        else {
-            written: msgspec.to_builtins(getattr(before, name))
-            for name, (written, _) in _defaults(PackView).items()
-            if name not in ("gpus", "running", "waiting", "now_s")
-        }
-    )
+    rest = {
+        written: msgspec.to_builtins(getattr(before, name))
+        for name, (written, _) in _defaults(PackView).items()
+        if before is not None and name not in ("gpus", "running", "waiting", "now_s")
+    }
     whole = msgspec.convert({**rest, **line.v, "gpus": [], "now_s": line.t}, type=PackView)
     return msgspec.structs.replace(
         whole,

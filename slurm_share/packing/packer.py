@@ -29,6 +29,7 @@ from .records import (
     TaskKey,
     TaskSample,
     Tries,
+    WaitingView,
 )
 from .rules import log_messages
 from .rules.board import Board
@@ -240,8 +241,7 @@ class Packer:
 
     def check_driver(self, now_s: float) -> None:
         """Check the age of the last sample: a driver that hangs gives no figures. Call it about once a second."""
-        is_blind = self._sampled_s is None and now_s > BLIND_S
-        is_blind = is_blind or (self._sampled_s is not None and now_s - self._sampled_s > BLIND_S)
+        is_blind = now_s - (self._sampled_s or 0.0) > BLIND_S
         if is_blind != self._is_blind:
             self._is_blind, self._is_due = is_blind, True
             self.board.blind(now_s, is_blind=is_blind)
@@ -288,9 +288,8 @@ class Packer:
 
     def _forget_rates(self, gpus: Sequence[str], now_s: float) -> None:
         """Discard the rates of the tasks on these GPUs, because their neighbours have changed."""
-        for task, its in self.running.items():
-            if not set(gpus).isdisjoint(its.start.gpus):
-                self.board.rate_task(task, None, now_s)
+        for its in self._on(gpus):
+            self.board.rate_task(its.ask.task, None, now_s)
 
     def withdraw(self, task: int) -> None:
         """Remove a waiting task from the queue."""
@@ -363,34 +362,39 @@ class Packer:
         """Apply the actions of a decision to the packer's own state."""
         waits = {one.ask.task: one for one in view.waiting}
         for action in actions:
-            if isinstance(action, Start):
-                waiting = waits[action.task]
-                model = self.facts[action.gpus[0]].model
-                estimate = next((found for name, found in waiting.estimates if name == model), None)
-                ask = self.waiting.pop(action.task)
-                self._drop_hold(action.task)
-                its = RunningTask(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
-                self._begin(its, now_s)
-                is_first = action.task not in self.retried
-                self.retried.discard(action.task)
-                self.totals.started(now_s if is_first else None)
-                if its.is_plain:
-                    self._answers[its.signature] = (now_s, action)
-            elif isinstance(action, Reserve):
-                self._reserve(action, now_s)
-            elif isinstance(action, GiveUp):
-                self.waiting.pop(action.task, None)
-                self.retried.discard(action.task)
-                self._drop_hold(action.task)
-            elif isinstance(action, Hold):
-                if action.task is None:
+            match action:
+                case Start():
+                    self._start(action, waits[action.task], now_s)
+                case Reserve():
+                    self._reserve(action, now_s)
+                case GiveUp():
+                    self._leave_queue(action.task)
+                case Hold(task=None):
                     self.held.pop(action.gpu, None)
-                else:
-                    self.held[action.gpu] = (action.task, round(self._unix_s + now_s, 3))
-            elif isinstance(action, Ban):
-                self.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, now_s)
-            elif isinstance(action, Pause | Resume):
-                self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
+                case Hold(task=int(task)):
+                    self.held[action.gpu] = (task, round(self._unix_s + now_s, 3))
+                case Ban():
+                    self.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, now_s)
+                case Pause() | Resume():
+                    self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
+
+    def _start(self, action: Start, waiting: WaitingView, now_s: float) -> None:
+        model = self.facts[action.gpus[0]].model
+        estimate = dict(waiting.estimates).get(model)
+        is_first = action.task not in self.retried
+        ask = self._leave_queue(action.task)
+        its = RunningTask(ask, action, now_s, waiting.attempt, estimate, neighbours=len(self._on(action.gpus)))
+        self._begin(its, now_s)
+        self.totals.started(now_s if is_first else None)
+        if its.is_plain:
+            self._answers[its.signature] = (now_s, action)
+
+    def _leave_queue(self, task: int) -> TaskAsk:
+        """Remove a task that starts or ends from the queue, with the holds for it: these end without an action."""
+        self.retried.discard(task)
+        if self.held:
+            self.held = {uuid: hold for uuid, hold in self.held.items() if hold[0] != task}
+        return self.waiting.pop(task)
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
         its = self.running[task]
@@ -405,11 +409,6 @@ class Packer:
         self.groups.changed(its.start.gpus, now_s)
         self._forget_rates(its.start.gpus, now_s)
 
-    def _drop_hold(self, task: int) -> None:
-        """End the holds for a task. Its start or its end implies this without an action."""
-        if self.held:
-            self.held = {uuid: hold for uuid, hold in self.held.items() if hold[0] != task}
-
     def _reserve(self, action: Reserve, now_s: float) -> None:
         its = self.running.get(action.task)
         if its is None:
@@ -420,8 +419,9 @@ class Packer:
             self._tell(key, self.facts[its.start.gpus[0]].model, its.peak_mib, now_s - its.started_s)
         its.is_flat = its.is_flat or action.is_flat
 
-    def _count(self, gpus: Sequence[str]) -> int:
-        return sum(1 for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus))
+    def _on(self, gpus: Sequence[str]) -> list[RunningTask]:
+        """Return the tasks that run on any of these GPUs."""
+        return [one for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus)]
 
     def _booked(self) -> dict[str, Booking]:
         """Return the booking of this launcher on each GPU."""
@@ -468,12 +468,12 @@ class Packer:
         ):
             return None
         most = self.board.settings.max_per_gpu
-        if most is not None and self._count(its.start.gpus) >= most:
+        if most is not None and len(self._on(its.start.gpus)) >= most:
             return None  # the limit has been lowered
         start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
         self.board.apply((start,), now_s)
         del self.waiting[task]
-        self._begin(RunningTask(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus)), now_s)
+        self._begin(RunningTask(ask, start, now_s, 1, its.estimate, neighbours=len(self._on(start.gpus))), now_s)
         self.totals.started(now_s)
         self.journal.repeat(now_s, its.ask.task, task)
         return start
@@ -494,8 +494,7 @@ class Packer:
         model = self.facts[its.start.gpus[0]].model
         if self.speeds.belief(ask, model) != self.speeds.belief(its.ask, model):
             return False
-        beside = [one.ask.key for one in self.running.values() if not set(its.start.gpus).isdisjoint(one.start.gpus)]
-        return not any(self.speeds.is_banned(ask.key, other) for other in beside)
+        return not any(self.speeds.is_banned(ask.key, one.ask.key) for one in self._on(its.start.gpus))
 
     # ---- Learning ----
 

@@ -11,6 +11,7 @@ loss is 1.3 to 1.7 times the part of the cores that is used).
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from statistics import median
 
@@ -37,6 +38,9 @@ by at most STP_SAME. With a gain of 1.05, chance chose arms up to 3.2 % worse th
 BAD_RATIO = 1.25
 """A slowdown of this multiple of the predicted one over BAD_WINDOWS shows that a share is too small."""
 BAD_WINDOWS = 3
+
+_Key = tuple[str, str, frozenset[str]]
+"""(family, GPU model, families of the neighbours)"""
 
 
 class Share(Struct, frozen=True):
@@ -69,9 +73,9 @@ def guess_percent(belief: Belief | None) -> int:
 
 def choose(scores: Iterable[Score]) -> str | None:
     """Return the arm with the best medians, `free` unless another arm wins clearly; None: there are too few scores."""
-    found: dict[str, list[Score]] = {}
+    found: dict[str, list[Score]] = defaultdict(list)
     for score in scores:
-        found.setdefault(score.arm, []).append(score)
+        found[score.arm].append(score)
     if any(len(of_arm) < SCORES_MIN for of_arm in found.values()) or FREE not in found:
         return None
     stp = {arm: median(one.stp for one in of_arm) for arm, of_arm in found.items()}
@@ -93,14 +97,13 @@ class Shares:
 
     def __init__(self, history: Iterable[ShareRun] = ()) -> None:
         """Start from the trials of earlier runs (`history`, oldest first)."""
-        self._scores: dict[tuple[str, str, frozenset[str]], list[Score]] = {}
-        self._bad: dict[tuple[str, str, frozenset[str]], set[str]] = {}
-        self._running: dict[tuple[str, str, frozenset[str]], list[str]] = {}
-        earlier: dict[tuple[str, str, tuple[str, ...]], list[Score]] = {}
+        self._scores: dict[_Key, list[Score]] = {}
+        self._bad: dict[_Key, set[str]] = {}
+        self._running: dict[_Key, list[str]] = {}
+        earlier: dict[tuple[str, str, tuple[str, ...]], list[Score]] = defaultdict(list)
         for run in history:
             if run.stp > 0 and run.antt > 0 and run.neighbours:
-                same = earlier.setdefault((run.family, run.gpu_model, run.neighbours), [])
-                same.append(Score(run.arm, run.stp, run.antt))
+                earlier[run.family, run.gpu_model, run.neighbours].append(Score(run.arm, run.stp, run.antt))
         for (family, model, neighbours), scores in earlier.items():
             if choose(scores) is not None:
                 # All these trials had the same neighbours, so their predictions are comparable.
