@@ -37,7 +37,6 @@ class _Measured(Struct, frozen=True):
     windows: int
 
     def error(self) -> float:
-        """Return the standard error of the aggregate speed."""
         squares = 0.0
         for (rate, alone), slowdown in zip(self.rates, self.slowdowns, strict=True):
             parts = (rate.error_per_s / rate.per_s, alone.error_per_s / alone.per_s)
@@ -168,7 +167,6 @@ class GroupSpeeds:
         return 1.0 / (slowdown or group.slowdowns[group.tasks.index(its.ask.task)])
 
     def take_families(self) -> set[str]:
-        """Return the families with new measurements since the last call."""
         found, self.families = self.families, set()
         return found
 
@@ -270,5 +268,4 @@ class GroupSpeeds:
 
 
 def sharing_of(facts: GpuFacts) -> SharingMethod:
-    """Return the sharing method of a GPU."""
     return "mps" if facts.is_mps else "time-slicing"

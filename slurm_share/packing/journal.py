@@ -168,7 +168,6 @@ class Journal:
         self._size += len(data)
 
     def close(self) -> None:
-        """Write the buffered lines, and close the file."""
         self.flush()
         if self._fd >= 0:
             os.close(self._fd)

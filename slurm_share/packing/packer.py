@@ -283,7 +283,6 @@ class Packer:
 
     @property
     def is_out_of_gpus(self) -> bool:
-        """Return whether all GPUs are out of service."""
         return len(self._out) == len(self.facts)
 
     def _forget_rates(self, gpus: Sequence[str], now_s: float) -> None:
@@ -292,7 +291,6 @@ class Packer:
             self.board.rate_task(its.ask.task, None, now_s)
 
     def withdraw(self, task: int) -> None:
-        """Remove a waiting task from the queue."""
         if self.waiting.pop(task, None) is not None:
             self.retried.discard(task)
             self.board.withdraw(task)
@@ -359,7 +357,6 @@ class Packer:
             self.board.elsewhere(uuid, 0, 0, 0)
 
     def _note(self, view: PackView, actions: Sequence[Action], now_s: float) -> None:
-        """Apply the actions of a decision to the packer's own state."""
         waits = {one.ask.task: one for one in view.waiting}
         for action in actions:
             match action:
@@ -420,7 +417,6 @@ class Packer:
         its.is_flat = its.is_flat or action.is_flat
 
     def _on(self, gpus: Sequence[str]) -> list[RunningTask]:
-        """Return the tasks that run on any of these GPUs."""
         return [one for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus)]
 
     def _booked(self) -> dict[str, Booking]:

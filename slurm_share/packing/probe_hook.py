@@ -207,7 +207,6 @@ class Probe:
         return self.mode is not None and isinstance(tensor, self.fake_tensor)
 
     def as_zeros(self, tensor):
-        """Return zeros in the shape of a fake tensor, as lists."""
         return self.torch.zeros(tensor.shape).tolist()
 
     def factory(self, make):
@@ -247,7 +246,6 @@ class Probe:
         optimiser.__init__ = prepared
 
     def counted(self, step):
-        """Return the step method of an optimiser with a counter that answers after STEPS."""
 
         @functools.wraps(step)
         def step_and_count(*args, **kwargs):
@@ -267,7 +265,6 @@ class Probe:
 
 
 def is_cuda(device):
-    """Return whether a device argument of torch is a GPU."""
     if isinstance(device, str):
         return device.split(":")[0] == "cuda"
     return getattr(device, "type", None) == "cuda"

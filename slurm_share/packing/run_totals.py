@@ -52,7 +52,6 @@ class RunTotals:
             self.waits.append(max(waited_s, 0.0))
 
     def ended(self, its: RunningTask, after: After, seconds: float) -> None:
-        """Count the end of an attempt."""
         if after.kind == "done":
             self.done += 1
         elif after.kind in MEMORY_KINDS:

@@ -68,17 +68,14 @@ class RunningTask:
         """Figures while it was alone; after the plateau of its memory, only those since then."""
 
     def pause(self, now_s: float) -> None:
-        """Record that it is paused from now on."""
         if self._paused_at_s is None:
             self._paused_at_s = now_s
 
     @property
     def is_paused(self) -> bool:
-        """Return whether it is paused now."""
         return self._paused_at_s is not None
 
     def resume(self, now_s: float) -> None:
-        """Record that it is resumed, if it was paused."""
         if self._paused_at_s is not None:
             self.paused_s += now_s - self._paused_at_s
             self._paused_at_s = None

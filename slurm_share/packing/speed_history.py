@@ -128,7 +128,6 @@ class SpeedWriter(RecordWriter[Record]):
 
 
 def families(record: Record) -> tuple[str, ...]:
-    """Return the families of the tasks in a record."""
     match record:
         case PairRun():
             return record.family_a, record.family_b

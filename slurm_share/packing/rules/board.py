@@ -152,7 +152,6 @@ class Board:
         self._change(task, rate=rate)
 
     def _change(self, task: int, **fields: Any) -> None:
-        """Replace fields in the view of a running task."""
         run = self._running.get(task)
         if run is not None and any(getattr(run.view, name) != value for name, value in fields.items()):
             run.view = replace(run.view, **fields)
@@ -280,7 +279,6 @@ class Board:
         return None if run is None else run.view
 
     def running(self) -> tuple[RunningView, ...]:
-        """Return the running tasks, sorted by number."""
         if self._running_views is None:
             self._running_views = tuple(self._running[task].view for task in sorted(self._running))
         return self._running_views
@@ -343,7 +341,6 @@ class Board:
                     self._change(action.task, is_moving=True)
 
     def resumed(self, task: int, now_s: float) -> None:
-        """Record that a paused task was resumed without a decision of this board."""
         self._set_paused(task, now_s, is_paused=False)
 
     def next_s(self, now_s: float) -> float | None:
@@ -369,7 +366,6 @@ class Board:
         return min((at for at in times if at > now_s), default=None)
 
     def _median_s(self) -> float | None:
-        """Return the median duration of the finished tasks; None: there are none."""
         return self._durations[len(self._durations) // 2] if self._durations else None
 
     # ---- The queue ----
@@ -381,7 +377,6 @@ class Board:
         self._waiting_views = None
 
     def withdraw(self, task: int) -> Wait:
-        """Remove a waiting task from the queue."""
         wait = self._waiting.pop(task)
         del self._queue[bisect_left(self._queue, (wait.seq, task))]
         self._waiting_views = None
@@ -399,7 +394,6 @@ class Board:
     # ---- Speed ----
 
     def _with_speed(self, view: RunningView, gpu_model: str) -> RunningView:
-        """Return the view of a running task with the current belief and rate alone."""
         belief = self.speeds.belief(view.ask, gpu_model)
         alone = self.speeds.rate_alone(view.ask.key, gpu_model)
         if belief == view.belief and alone == view.rate_alone:

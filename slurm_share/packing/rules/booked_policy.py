@@ -17,7 +17,6 @@ for all GPUs: decisions are made at every start and end of a task, and have to s
 
 
 def seconds_of(task: WaitingView) -> float | None:
-    """Return the expected duration of a waiting task; None: not known."""
     for _, estimate in task.estimates:
         if estimate.seconds is not None:
             return estimate.seconds

@@ -267,7 +267,6 @@ def make_key(
 
 
 def name_family(name: str) -> str:
-    """Return the family hash for a name that the user gave."""
     return _hash("name", name)
 
 

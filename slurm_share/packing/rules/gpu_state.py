@@ -42,11 +42,9 @@ class GpuState(Struct, eq=False):
 
     @property
     def running_views(self) -> list[RunningView]:
-        """Return the views of the tasks on the GPU."""
         return [one.view for one in self.running.values()]
 
     def open(self) -> None:
-        """Let tasks start on the GPU again."""
         self.closed_by, self.closed_until_s, self.view = None, 0.0, None
 
     def unbooked(self) -> int:

@@ -95,7 +95,6 @@ class Loads:
         self._summed_up.clear()
 
     def add(self, key: TaskKey, gpu_model: str, load: Load) -> None:
-        """Record a load of a command and its family."""
         if load.sm_ratio is None and load.util_ratio is None:
             return
         for name, most in ((key.exact, NEWEST), (key.family, NEWEST_OF_FAMILY)):

@@ -185,7 +185,6 @@ def memory_message(tail: bytes) -> str | None:
 
 
 def find(tail: bytes) -> Found:
-    """Search the tail of a log for messages of all kinds."""
     certain: re.Match[bytes] | None = None
     mild = ""
     for seen in _MEMORY.finditer(tail):
@@ -246,7 +245,6 @@ def _is_last(tail: bytes, message: re.Match[bytes]) -> bool:
 
 
 def _line(tail: bytes, seen: re.Match[bytes]) -> bytes:
-    """Return the line in which a match begins."""
     end = tail.find(b"\n", seen.start())
     return tail[tail.rfind(b"\n", 0, seen.start()) + 1 : end if end >= 0 else len(tail)]
 

@@ -111,7 +111,6 @@ class PairModel:
         return self._product((_FAMILIES, family, other))
 
     def settle(self) -> None:
-        """Fit the terms now if that is due."""
         if self.is_due:
             self._fit()
 
@@ -135,7 +134,6 @@ class PairModel:
         return min(max(math.exp(sum([self._found.get(term, 0.0) for term in terms])), LEAST), MOST)
 
     def _fit(self) -> None:
-        """Fit all terms, one kind after the other."""
         rows = list(self._rows.values())
         before = self._found
         found = {term: before.get(term, 0.0) for row in rows for term, _ in row.terms}

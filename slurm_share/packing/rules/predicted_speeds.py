@@ -47,7 +47,6 @@ class Pairs:
         return 1.0 if known is None else known.get(two.family, 1.0)
 
     def is_banned(self, task: TaskAsk, other: TaskAsk) -> bool:
-        """Return whether two tasks must not share a GPU."""
         one, two = task.key, other.key
         if not self._banned or one is None or two is None:
             return False
@@ -95,7 +94,6 @@ class PredictedGroup:
         """Current aggregate speed."""
 
     def add(self, member: GroupTask) -> None:
-        """Add a task to the GPU."""
         self._corrections = self._with_pairs(member)
         self._pressure *= member.pressure
         self._sums = self._with(member)
@@ -135,7 +133,6 @@ class PredictedGroup:
         return [1.0 if slowdown < 1.0 else 1.0 / slowdown for slowdown in slowdowns]
 
     def is_banned(self, more: GroupTask) -> bool:
-        """Return whether one more task must not share the GPU with one of the members."""
         if not self._pairs.has_bans:
             return False
         return any(self._pairs.is_banned(more.ask, member.ask) for member in self.members)
@@ -176,5 +173,4 @@ def speeds_text(speeds: Sequence[float]) -> str:
 
 
 def belief_on(beliefs: Sequence[tuple[str, Belief]], gpu_model: str) -> Belief:
-    """Return the belief about a waiting task on a GPU model."""
     return dict(beliefs).get(gpu_model) or Belief()

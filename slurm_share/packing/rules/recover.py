@@ -91,7 +91,6 @@ def floor(had: Had, before_mib: int) -> int:
 
 
 def after(end: End) -> Next:
-    """Return what follows from the end of an attempt."""
     if end.kind in MEMORY_KINDS:
         return _after_memory(end)
     if end.kind in _FREE_COUNTERS:

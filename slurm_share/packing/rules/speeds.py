@@ -103,11 +103,9 @@ class Speeds:
 
     @property
     def exponent(self) -> float:
-        """Return the exponent p of the capacity model."""
         return self._constants.exponent
 
     def belief(self, ask: TaskAsk, gpu_model: str) -> Belief:
-        """Return the belief about the load of a task."""
         key = ask.key
         found = self._loads.belief(key, gpu_model)
         if key is None:
@@ -215,7 +213,6 @@ class Speeds:
                 self._correct(key, (), run.seconds / alone_s / predicted, FINISHED_WEIGHT)
 
     def note_load(self, key: TaskKey | None, gpu_model: str, load: Load) -> None:
-        """Record the load of a running task."""
         if key is not None:
             self._loads.add(key, gpu_model, load)
             self.version += 1
@@ -275,7 +272,6 @@ class Speeds:
         self.pairs_version += 1
 
     def is_banned(self, a: TaskKey | None, b: TaskKey | None) -> bool:
-        """Return whether two commands or their families are banned from sharing a GPU."""
         if a is None or b is None or not self._bans:
             return False
         return b.exact in self._bans.get(a.exact, ()) or b.family in self._bans.get(a.family, ())

@@ -96,7 +96,6 @@ class Measure(Struct):
     finished: int = 0
 
     def add(self, rates: Iterable[float], finished: int) -> None:
-        """Add a closed window, see `Tuner.window`."""
         self.rates += rates
         self.windows += 1
         self.finished += finished
@@ -175,7 +174,6 @@ class Tuner:
 
     @property
     def has_rates(self) -> bool:
-        """Return whether the level under trial has shown any rate."""
         return bool(self._measure.rates)
 
     def bound(self, hi: int) -> None:

@@ -30,7 +30,6 @@ def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) 
 
 
 def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]:
-    """Return a table of sharing methods."""
     alone = next((one.per_s for one in runs if one.sharing == "exclusive"), 0.0)
     rows = [("METHOD", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "x OF ONE AT A TIME")]
     for one in runs:

@@ -46,7 +46,6 @@ class SimTask(Struct, frozen=True, kw_only=True):
 
     @property
     def peak_mib(self) -> int:
-        """Return the largest memory on a GPU."""
         return self.memory_mib if self.late_at_ratio is None else max(self.memory_mib, self.late_mib)
 
 

@@ -107,7 +107,6 @@ class SimGpu(Struct, eq=False):
         return paused_s
 
     def mean_sm(self, now: float, window: float) -> float:
-        """Return the mean SM activity over the window that ends now."""
         begin = now - window
         points = self.points
         while len(points) > 1 and points[1][0] <= begin:

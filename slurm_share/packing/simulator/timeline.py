@@ -138,7 +138,6 @@ def _cross(x: float, y: float) -> str:
 
 
 def _axis(span: float, plot: float, top: float) -> list[str]:
-    """Return the time axis with ticks at round times."""
     unit, name = (3600.0, "h") if span >= 7200.0 else (60.0, "min") if span >= 120.0 else (1.0, "s")
     length = span / unit
     step = next(

@@ -103,7 +103,6 @@ class Totals:
         ]
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """Return the outcome of each task."""
         return tuple(
             Outcome(
                 task=task.task,

@@ -35,7 +35,6 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return the shown name, with the batch size."""
         return f"{self.name} {self.batch}"
 
 

@@ -149,7 +149,6 @@ def steps(task: SimTask, assumed: Assumptions) -> tuple[tuple[float, int], ...]:
 
 
 def watts(sm: float, exponent: float, assumed: Assumptions) -> float:
-    """Return the power of a GPU at an SM activity."""
     return assumed.idle_w + (assumed.full_w - assumed.idle_w) * (sm**exponent if sm > 0.0 else 0.0)
 
 

@@ -421,7 +421,6 @@ class World:
             self._plan(node)
 
     def _sample(self, attempt: Attempt) -> None:
-        """Pass a sample of a task's memory to the board."""
         if not attempt.memory_mib or self._is_missing():
             return
         attempt.sampled_s = self._now
@@ -439,7 +438,6 @@ class World:
     # ---- Rates and their actions ----
 
     def _tell_rates(self, attempts: Iterable[Attempt]) -> None:
-        """Pass the rates of tasks to the board."""
         for attempt in attempts:
             rates = attempt.rates
             if rates is None or (rates.is_reported and self._now < rates.next_s):
@@ -456,7 +454,6 @@ class World:
                         node.board.learned(family)
 
     def _restart_rates(self, gpu: SimGpu) -> None:
-        """Start new measurements after a change of the tasks on a GPU."""
         gpu.epoch += 1
         gpu.changed_s = self._now
         for attempt in gpu.running:
@@ -568,7 +565,6 @@ class World:
         node.decide_now = True
 
     def _learn(self, run: TaskRun, its: RunningTask | None) -> None:
-        """Learn from an attempt like the packer."""
         self._estimator.learn(run)
         if its is not None:
             is_alone = its.model_s <= 0.0 or its.was_alone(run.seconds)

@@ -44,7 +44,6 @@ def pooled(pools: Iterable[Sequence[float]], alpha: float, default: float) -> fl
 
 
 def adapt(alpha: float, *, is_miss: bool, step: float = ALPHA_STEP) -> float:
-    """Return the alpha that follows from one more case."""
     return min(max(alpha + step * (ALPHA - is_miss), ALPHA_MIN), ALPHA_MAX)
 
 

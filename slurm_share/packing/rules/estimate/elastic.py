@@ -63,7 +63,6 @@ class Sizes(Struct):
     """Runs since the last trial."""
 
     def note(self, given_mib: int, *, is_done: bool) -> None:
-        """Record the size of a finished run, and whether it was enough."""
         is_try = self.done_mib is not None and given_mib < self.done_mib
         self.since_try = 0 if is_try else self.since_try + 1
         if is_done:

@@ -85,7 +85,6 @@ Names = tuple[tuple[str, float], ...]
 
 
 def _newest(most: int) -> Any:
-    """Return a field that holds the newest `most` values."""
     return field(default_factory=lambda: deque(maxlen=most))
 
 
@@ -217,7 +216,6 @@ class Estimator:
     # ---- Learning ----
 
     def learn(self, run: TaskRun) -> None:
-        """Learn from a finished attempt."""
         self._learn(run, is_scored=True)
         if run.kind == "done" and run.peak_mib and not run.is_elastic:
             # Until three runs of a family are known, its first task stands for the others.

@@ -44,7 +44,6 @@ class Line(Struct, frozen=True):
         return self.is_inside(x)
 
     def is_inside(self, x: float) -> bool:
-        """Return whether `x` is between the known numbers."""
         return self.low <= x <= self.high
 
 
