@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from .records import TaskKey
@@ -20,14 +21,13 @@ CONFIG_BYTES = 64 * 1024
 SCRIPT_BYTES = 1 << 20
 """Of a larger script or program, the size and this many bytes of its beginning and its end are hashed."""
 CACHED = 4096
-"""Number of files in the cache."""
+"""Number of files in each cache, so that a run with a hundred thousand files does not keep them all."""
 INTERPRETED_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 _State = tuple[int, int, int]
 _contents: dict[tuple[str, bool], tuple[_State, str | None]] = {}
 """(path, is_script) -> state and hash of the file; hash None: not usable as that kind of file."""
-_real: dict[str, str] = {}
-_programs: dict[tuple[str, str], str] = {}
+_real = lru_cache(CACHED)(os.path.realpath)
 
 
 def key_of(
@@ -73,11 +73,7 @@ def _script(command: fingerprint.Command, folder: str, search: str) -> tuple[str
     file = os.path.join(folder, command.script)  # noqa: PTH118 - called for each task; a Path costs more than the rest
     if "/" not in command.script and command.script.rpartition("/")[2] == command.program:
         file = _found(command.script, search) or file
-    content = _content(file, is_script=True)
-    if file not in _real:
-        _forget_some(_real)
-        _real[file] = os.path.realpath(file)
-    return _real[file], content
+    return _real(file), _content(file, is_script=True)
 
 
 def _module(name: str, folder: str) -> tuple[str, str | None]:
@@ -91,21 +87,11 @@ def _module(name: str, folder: str) -> tuple[str, str | None]:
     return f"module {name}", fingerprint.hash_text(f"module {name}")
 
 
+@lru_cache(CACHED)
 def _found(program: str, search: str) -> str | None:
     """Return the path of a program in a search path; None: it is not found."""
-    known = _programs.get((program, search))
-    if known is None:
-        _forget_some(_programs)
-        known = next(
-            (
-                file
-                for folder in search.split(":")
-                if folder and os.access(file := f"{folder}/{program}", os.X_OK) and not os.path.isdir(file)  # noqa: PTH112
-            ),
-            "",
-        )
-        _programs[(program, search)] = known
-    return known or None
+    files = (f"{folder}/{program}" for folder in search.split(":") if folder)
+    return next((file for file in files if os.access(file, os.X_OK) and not os.path.isdir(file)), None)  # noqa: PTH112
 
 
 def _content(file: str, *, is_script: bool) -> str | None:
@@ -123,7 +109,8 @@ def _content(file: str, *, is_script: bool) -> str | None:
         content = None
     else:
         content = _hash_file(file, is_script=is_script)
-    _forget_some(_contents)
+    if len(_contents) >= CACHED:
+        _contents.clear()
     _contents[(file, is_script)] = (state, content)
     return content
 
@@ -147,9 +134,3 @@ def _hash_file(file: str, *, is_script: bool) -> str | None:
     except OSError:
         return None
     return data.hexdigest()[: fingerprint.HASH_DIGITS]
-
-
-def _forget_some(cache: dict) -> None:  # type: ignore[type-arg]
-    """Empty a full cache, so that a run with a hundred thousand files does not keep them all."""
-    if len(cache) >= CACHED:
-        cache.clear()

@@ -91,8 +91,7 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
     formula = static.adam_mib(model)
     if not is_learned:
         return Described(formula)
-    layers = (said.convolutions, said.linears, said.norms, said.dropouts, said.depth)
-    missing = [name for name, count in zip(LAYERS, layers, strict=True) if count is None]
+    missing = [name for name in LAYERS if getattr(said, name) is None]
     if missing:
         return Described(formula, f"{file}: the learned estimate also needs {', '.join(missing)}; the formula is used")
     return _learned(said, batch, formula)
@@ -116,11 +115,7 @@ def _learned(said: _File, batch: float, formula: float) -> Described:
     except StateError as error:
         return Described(formula, f"{error}; the formula is used")
     model = learned.Layers(
-        convolutions=said.convolutions or 0.0,
-        linears=said.linears or 0.0,
-        norms=said.norms or 0.0,
-        dropouts=said.dropouts or 0.0,
-        depth=said.depth or 0.0,
+        **{name: getattr(said, name) for name in LAYERS},
         batch=batch,
         parameters=said.parameters,
         activations=said.activations,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 from msgspec import Struct
 
@@ -72,10 +73,7 @@ def actions(view: PackView) -> list[Undoing]:
     """Return the bans, pauses, resumptions and moves that follow from the measured rates of a view."""
     if view.settings.undo == "off" or not any(task.is_paused or task.rate is not None for task in view.running):
         return []
-    here: dict[str, list[RunningView]] = {}
-    for task in view.running:
-        for uuid in task.gpus:
-            here.setdefault(uuid, []).append(task)
+    here = _by_gpu(view)
     banned = _banned(view)
     found: list[Undoing] = []
     for gpu in sorted(view.gpus, key=lambda one: one.facts.index):
@@ -96,15 +94,19 @@ def harmful_gpus(view: PackView) -> frozenset[str]:
     banned = _banned(view)
     if not banned:
         return frozenset()
-    here: dict[str, list[RunningView]] = {}
-    found: set[str] = set()
+    return frozenset(
+        uuid
+        for uuid, tasks in _by_gpu(view).items()
+        if any(is_banned(one, other, banned) for one, other in combinations(tasks, 2))
+    )
+
+
+def _by_gpu(view: PackView) -> dict[str, list[RunningView]]:
+    found: dict[str, list[RunningView]] = {}
     for task in view.running:
         for uuid in task.gpus:
-            others = here.setdefault(uuid, [])
-            if any(is_banned(task, other, banned) for other in others):
-                found.add(uuid)
-            others.append(task)
-    return frozenset(found)
+            found.setdefault(uuid, []).append(task)
+    return found
 
 
 def _banned(view: PackView) -> set[frozenset[str]]:

@@ -56,10 +56,8 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen["order"] = modifier
         elif modifier == "book":
             chosen["uses_booking"] = True
-        elif equals and key == "smact_max":
-            chosen["smact_max"] = None if value == "none" else _ratio(text, value)
-        elif equals and key == "sm_guard":
-            chosen["sm_guard"] = None if value == "none" else _ratio(text, value)
+        elif equals and key in ("smact_max", "sm_guard"):
+            chosen[key] = None if value == "none" else _ratio(text, value)
         elif equals and key == "undo" and value in get_args(Undo):
             chosen["undo"] = value
         elif equals and key == "min_gain":
