@@ -1,10 +1,10 @@
-"""How well the memory of tasks is estimated: on generated sweeps, on published sizes, and beside published estimators.
+"""Measure the errors of memory estimates: on generated sweeps, on published sizes, and against published estimators.
 
     python tests/bench/estimates.py               50 seeds drawn now
     python tests/bench/estimates.py --fixed       the list of 20 that CI uses
     python tests/bench/estimates.py --seed 7      one of them again
 
-Each sweep is gone through in the order of time: a run is estimated from the runs before it, and is learned then.
+Each sweep is played in the order of time: a run is estimated from the runs before it, and then learned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOW = 2e9
 FIXED = tuple(range(1, 21))
 SEEDS = 50
 WARM_UP = 20
-"""Runs before the first that counts."""
+"""Number of runs before the first one that is scored."""
 
 # ---- Generated sweeps ----
 
@@ -44,11 +44,11 @@ FAMILIES = 8
 BATCHES = (8, 16, 32, 48, 64, 96, 128)
 RUNS = 600
 NOISE = (0.01, 0.03, 0.06)
-"""Of a family, as a standard deviation. Less than the least margin of 2 % is always covered, and would test nothing."""
+"""Noise of a family, as a standard deviation. Noise below the least margin of 2 % is always covered."""
 LATE_FAMILIES = 0.2
-"""Families with a second, higher peak at half of their time, such as a validation."""
+"""Part of the families with a second, higher peak after half of their time, such as a validation."""
 LIARS = 0.1
-"""Commands whose size depends on something that their words do not say."""
+"""Part of the commands whose size depends on something that is not in their arguments."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Task:
     key: TaskKey
     peak_mib: int
     early_mib: int
-    """Its peak before the late one."""
+    """Its peak before the late peak."""
     seconds: float
     changed: bool
-    """Its program was changed before it."""
+    """Its program was changed before this run."""
 
 
 def sweep(seed: int, step: float = 1.0, step_at: int = RUNS // 2) -> list[Task]:
-    """Return runs of families whose memory is a line through a number, most of them with noise of some percent.
+    """Return runs of families whose memory is linear in a number, most of them with some percent of noise.
 
-    step: by which factor the first family's sizes change after `step_at` runs.
+    step: factor by which the first family's sizes change after `step_at` runs.
     """
     draw = random.Random(f"estimates {seed}")
     families = []
@@ -100,20 +100,20 @@ BASELINES: dict[str, Callable[[Sequence[int]], float]] = {
 
 @dataclass
 class Outcome:
-    """What came of one sweep."""
+    """The results of one sweep."""
 
     covered: list[bool]
     waste: list[float]
-    """(reserved - peak) / peak, of each run with an estimate."""
+    """(reserved - peak) / peak of each run with an estimate."""
     repeated_covered: dict[str, list[bool]]
-    """Of the runs whose command had run before: ours and each baseline."""
+    """For runs whose command had run before: our figure and that of each baseline."""
     repeated_waste: dict[str, list[float]]
     after_change: list[bool]
     """Whether the runs of the changed program were covered, in their order."""
 
 
 def go_through(tasks: Sequence[Task]) -> Outcome:
-    """Estimate each run from those before it, and learn it."""
+    """Estimate each run from the runs before it, then learn it."""
     estimator = Estimator(now=NOW)
     past: dict[str, list[int]] = defaultdict(list)
     out = Outcome([], [], defaultdict(list), defaultdict(list), [])
@@ -150,8 +150,8 @@ def go_through(tasks: Sequence[Task]) -> Outcome:
 
 
 def _reserved(estimator: Estimator, task: Task, source: str, safe_mib: int) -> float:
-    """Return what is reserved once memory is flat: the bound where the same command is known, else the peak seen after
-    a third of the time and what it may still grow; at least what the run takes in the end."""
+    """Return the reservation after memory is flat: the bound if the same command is known, else the peak after a third
+    of the time, multiplied by the growth that is still possible; at least the final size of the run."""
     if source in ("exact", "user"):
         return max(safe_mib, 1.02 * task.peak_mib)
     age = task.seconds / 3
@@ -161,7 +161,7 @@ def _reserved(estimator: Estimator, task: Task, source: str, safe_mib: int) -> f
 
 
 def recovery(covered: Sequence[bool]) -> int:
-    """Return after how many runs at least 18 of the next 20 are covered again, or 9 of the last 10."""
+    """Return the number of runs until at least 18 of the next 20, or 9 of the last 10, are covered again."""
     for start in range(max(len(covered) - 10, 0) + 1):
         if sum(covered[start : start + 20]) >= 0.9 * len(covered[start : start + 20]):
             return start
@@ -169,7 +169,7 @@ def recovery(covered: Sequence[bool]) -> int:
 
 
 def sweeps(seeds: Sequence[int]) -> list[bench.Row]:
-    """Return coverage and waste over all seeds, and what a change of the program costs."""
+    """Return coverage and waste over all seeds, and the cost of a change of the program."""
     print("seeds:", *seeds)
     outcomes = [go_through(sweep(seed)) for seed in seeds]
     coverage = [statistics.fmean(one.covered) for one in outcomes]
@@ -238,7 +238,7 @@ def _finished(exact: str, batch: int, peak: int) -> TaskRun:
 
 
 def third_sizes() -> list[bench.Row]:
-    """Return how near the line through two published sizes comes to the third."""
+    """Return the error at the third size of the line through two published sizes."""
     errors, unsafe = [], 0
     for model, sets in SIZES.items():
         for when, (small, middle, large) in zip(("thesis", "2025-09"), sets, strict=True):
@@ -270,12 +270,12 @@ class Published:
     actual: int
     gpumemnet: int
     fake: float | None
-    """Sum of fake tensors; None: it gave nothing for transformers."""
+    """Sum of fake tensors; None: it gave no result for transformers."""
     horus: float
     parameters: int | None = None
-    """Elements, from the model's public summary. None: what was counted for the published figure is not known."""
+    """Number of elements, from the model's public summary. None: it is not known what the published figure counts."""
     activations: int | None = None
-    """Elements of one sample: convolutions, norms, activation functions, pooling to 1 x 1, linear layers."""
+    """Number of elements for one sample: convolutions, norms, activation functions, pooling to 1 x 1, linear layers."""
     later: int | None = None
     """The same task, measured in September 2025."""
 
@@ -313,9 +313,9 @@ LAYERS: dict[str, tuple[int, int, int, int, int, str]] = {
 """Convolutions, linear layers, norms, dropouts, all layers, activation function: counted in torchvision's networks, and
 Xception's from its paper. The transformers' lengths of text, and so their activations, were not published."""
 HORUS_CONTEXT_MIB = 800.0
-"""The overhead with which the published figures were computed: what is left of any two of them of one model."""
+"""The overhead in the published figures: the remainder in any two of them for one model."""
 PUBLISHED_MAPE = {"GPUMemNet": 56.6, "Horus": 66.9, "FakeTensor": 45.6}
-"""Mean absolute errors in percent of the figures above; the check that they were typed as they are."""
+"""Mean absolute errors of the figures above in percent, to check that they were copied correctly."""
 
 
 def _summary(one: Published) -> static.ModelSummary | None:
@@ -341,7 +341,7 @@ def _adam(one: Published) -> float | None:
 
 
 def _learned(one: Published) -> float | None:
-    """The fitted model. It has seen random networks only, whose sizes were fake tensors and no measurements."""
+    """Return the estimate of the fitted model, which was trained on fake tensors of random networks."""
     if one.model not in LAYERS or one.parameters is None or one.activations is None:
         return None
     convolutions, linears, norms, dropouts, depth, function = LAYERS[one.model]
@@ -353,7 +353,7 @@ def _learned(one: Published) -> float | None:
 
 
 def _line(one: Published) -> float | None:
-    """The size from those of the two other batch sizes of the same measurements."""
+    """Return the size at one batch from the two other batch sizes of the same measurements."""
     if one.model not in SIZES:
         return None
     known = dict(zip((32, 64, 128), SIZES[one.model][0], strict=True))
@@ -375,7 +375,7 @@ ESTIMATORS: dict[str, Callable[[Published], float | None]] = {
 
 
 def published() -> list[bench.Row]:
-    """Return the errors of estimators on 18 published models, and how near ours comes to published figures of Horus."""
+    """Return the errors of estimators on 18 published models, and how well we reproduce the figures of Horus."""
     rows = []
     for name, estimator in ESTIMATORS.items():
         said = [(point, one) for one in PUBLISHED if (point := estimator(one)) is not None]
@@ -399,7 +399,7 @@ def published() -> list[bench.Row]:
 
 
 def cost() -> list[bench.Row]:
-    """Return what an estimator costs with 5,000 runs known."""
+    """Return the time of an estimate with a history of 5,000 runs."""
     tasks = [task for seed in range(10) for task in sweep(seed)][:5000]
     runs = [_finished(task.key.exact, int(task.key.numbers[0][1]), task.peak_mib) for task in tasks]
     began = time.thread_time()
@@ -420,7 +420,7 @@ def cost() -> list[bench.Row]:
 
 
 def main() -> int:
-    """Run all, and answer 0 where every bar holds."""
+    """Run everything, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--seed", type=int, action="append", help="this seed (again for more)")

@@ -1,11 +1,11 @@
-"""How good decisions by measured speed are: python tests/bench/measured.py [--seeds [PART=]N] [--gavel PATH] (no GPU).
+"""Evaluate decisions by measured speed: python tests/bench/measured.py [--seeds [PART=]N] [--gavel PATH] (no GPU).
 
 Parts: predict (Gavel's measured pairs, only with --gavel), no training (published slowdowns), undo (harmful pairs in
 simulation), tuner (published curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs,
-tasks, times and rates of undo, tuner, shares and gain are simulated; what is published is typed with its source.
+tasks, times and rates of undo, tuner, shares and gain are simulated. Published figures are given with their source.
 
 --gavel PATH: a copy of simulation_throughputs.json of stanford-futuredata/gavel, or a clone of it, bare or not.
-Seeds are drawn when it begins, and printed: neither code nor constants have seen them. --seed N repeats a run.
+Seeds are drawn at the start and printed, so no code or constant is fitted to them. --seed N repeats a run.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bench import RESULTS, Row, report
 
 PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
 BEGINNINGS = ("predict", "no training", "undo", "tuner", "shares", "gain")
-"""Of the rows of each part."""
+"""Beginning of the names of each part's rows."""
 MATRIX = "scheduler/simulation_throughputs.json"
 SEEDS = {"predict": 20, "undo": 100, "tuner": 200, "shares": 50, "gain": 20}
 _Found = TypeVar("_Found")
 
 
 def matrix(path: Path, folder: Path) -> Path:
-    """Return the file with Gavel's matrix: itself, or from a clone's last commit."""
+    """Return the file with Gavel's matrix: the path itself, or a file of a clone's last commit."""
     if path.is_file():
         return path
     if (path / MATRIX).is_file():
@@ -50,7 +50,7 @@ def matrix(path: Path, folder: Path) -> Path:
 
 
 def _over(seeds: Sequence[int], play: Callable[[int], _Found], what: str, processes: int | None) -> list[_Found]:
-    """Return what was played of each seed."""
+    """Return the result of each seed."""
     found = []
     with multiprocessing.Pool(processes) as pool:
         for number, one in enumerate(pool.imap(play, seeds), 1):
@@ -65,7 +65,7 @@ def play(
 ) -> bool:
     """Run the parts, print the table, write results/measured.json, and return whether every bar holds.
 
-    Rows of parts that are not run stay in that file as they are.
+    Rows of parts that are not run stay unchanged in that file.
 
     counts: part -> its number of seeds.
     """
@@ -115,7 +115,7 @@ def play(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench, and answer 0 where every bar holds."""
+    """Run the bench, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gavel", type=Path, metavar="PATH", help="Gavel's matrix, or a clone of its repository")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="only this one; may be repeated")

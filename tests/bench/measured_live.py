@@ -1,8 +1,8 @@
-"""Speed that is measured, on real Slurm with simulated GPUs: python tests/bench/measured_live.py (root; 5 minutes).
+"""Evaluate measured speed on real Slurm with simulated GPUs: python tests/bench/measured_live.py (root; 5 minutes).
 
-Levels: `[1,auto]` on equal tasks that saturate a GPU, against runs of the same tasks with each number at once. Undo:
-eight tasks of which no two suit (--clash), under --undo=off, ban and pause, each after a run that measured them alone.
-The simulated tasks slow each other down as the capacity model and --clash say; no figure here is one of a real GPU.
+Levels: `[1,auto]` with equal tasks that saturate a GPU, against runs of the same tasks with each level. Undo: eight
+tasks that all harm each other (--clash), with --undo=off, ban and pause, each after a run that measured them alone.
+The simulated tasks slow each other down by the capacity model and --clash; no figure comes from a real GPU.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from slurm_share.triples.records import Ended
 
 TRAIN = "#!/bin/bash\nexec simgpu-task --load 80 --util 100 --memory 1G --work 1.0 --progress 0.1\n"
 GPUS = 2
-"""Of each node."""
+"""Number of GPUs of each node."""
 LEVELS = (2, 4, 6, 8)
-"""All that a node of eight cores can have: GPUs times a whole number."""
+"""The levels of a node with eight cores: multiples of its GPUs."""
 TUNED_TASKS, FIXED_TASKS = 160, 60
 END_TASKS = 10
-"""The last of a run, for which places stay free, do not count."""
+"""The last tasks of a run, which leave places empty, are not counted."""
 RATE_PART = 0.9
 WORK_S = 16
 HARMED = f"simgpu-task --load 10 --util 30 --progress 0.1 --work {WORK_S} --memory 1G --clash cache:8"
@@ -41,7 +41,7 @@ STEP = re.compile(r"GPU \d+: task (\d+) (is paused|goes on)")
 
 
 class Live:
-    """One use of llsub by alice."""
+    """One run of llsub by alice."""
 
     def __init__(
         self, cluster: Cluster, home: str, files: dict[str, str], words: str, node: str, after: int = 0
@@ -60,21 +60,21 @@ class Live:
         self.job = int(found[1])
 
     def wait(self) -> None:
-        """Until it is over. Raises RuntimeError where it is not completed."""
+        """Wait for its end. Raises RuntimeError if it is not completed."""
         state = self.cluster.wait(self.job, 600)
         if state != "COMPLETED":
             raise RuntimeError(f"job {self.job} of {self.home} is {state}: {self.log()}")
 
     def read(self, pattern: str) -> str:
-        """Return what files of the run's folder hold."""
+        """Return the content of files of the run's folder."""
         return self.cluster.as_user("alice", f"cat {self.home}/LLSUB.1/{pattern}", check=True).stdout
 
     def log(self) -> str:
-        """Return what the launcher said."""
+        """Return the launcher's log."""
         return self.read("llsub-triple-mode-launch.log-*")
 
     def ended(self) -> list[Ended]:
-        """Return all attempts, by their ends."""
+        """Return all attempts, sorted by their ends."""
         found = list(run_folder.parse_results(self.read("p*/results.jsonl").encode()))
         return sorted(found, key=lambda one: one.started + one.seconds)
 
@@ -89,21 +89,21 @@ def equal(cluster: Cluster, home: str, triple: str, tasks: int, after: int = 0) 
 
 
 def harmed(cluster: Cluster, home: str, kind: str, tasks: int, words: str, node: str, after: int = 0) -> Live:
-    """Submit tasks that harm each other; what is learned of them counts for their kind."""
+    """Submit tasks that harm each other; `kind` is their family."""
     lines = "".join(json.dumps({"run": HARMED, "gpu_mem": "2G", "name": kind}) + "\n" for _ in range(tasks))
     line = f"--tasks mix.jsonl [1,4,1] --pack --window=2 --max-per-gpu=2 {words}"
     return Live(cluster, home, {"mix.jsonl": lines}, line, node, after)
 
 
 def rate_per_s(run: Live, first_part: float) -> float:
-    """Return the tasks a second that were done, without the first part of the run and without its end."""
+    """Return the finished tasks per second, without the beginning and the end of the run."""
     ends = [one.started + one.seconds for one in run.ended()]
     part = ends[int(first_part * len(ends)) : -END_TASKS]
     return (len(part) - 1) / (part[-1] - part[0])
 
 
 def level_rows(tuned: Live, again: Live, fixed: dict[int, Live]) -> list[Row]:
-    """Compare what [1,auto] ends with and what each number at once does."""
+    """Compare the result of [1,auto] with the rate of each level."""
     tuned.wait()
     rates = {}
     for level, run in fixed.items():
@@ -127,7 +127,7 @@ def level_rows(tuned: Live, again: Live, fixed: dict[int, Live]) -> list[Row]:
 
 
 def paused_spans(log: str) -> list[tuple[int, float, float]]:
-    """Return (task, from, to) of all pauses a log tells of, in seconds of the day."""
+    """Return (task, from, to) of all pauses in a log, in seconds of the day."""
     begun: dict[int, float] = {}
     spans = []
     for hours, minutes, seconds, text in SAID.findall(log):
@@ -142,7 +142,7 @@ def paused_spans(log: str) -> list[tuple[int, float, float]]:
 
 
 def paired_s(run: Live) -> float:
-    """Return for how many seconds two tasks ran on one GPU, the sum over GPUs, without pauses."""
+    """Return the seconds in which two tasks ran on one GPU, without pauses, summed over the GPUs."""
     together = sum(
         max(0.0, min(a.started + a.seconds, b.started + b.seconds) - max(a.started, b.started))
         for a, b in combinations(run.ended(), 2)
@@ -152,7 +152,7 @@ def paired_s(run: Live) -> float:
 
 
 def undo_rows(runs: dict[str, Live]) -> list[Row]:
-    """Compare the ways to undo."""
+    """Compare the settings of --undo."""
     rows, spans = [], {}
     for undo, run in runs.items():
         run.wait()
@@ -173,7 +173,7 @@ def undo_rows(runs: dict[str, Live]) -> list[Row]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the bench; 0 where every bar holds."""
+    """Run the bench, and return 0 if every bar holds."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     with Cluster.up("measured-bench", nodes=5) as cluster:
         undone = {}

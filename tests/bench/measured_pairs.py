@@ -1,7 +1,7 @@
-"""How well slowdowns are predicted: on rates of pairs that Gavel (Narayanan 2020) published, and on published runs.
+"""Evaluate predicted slowdowns on rates of pairs that Gavel (Narayanan 2020) published, and on published runs.
 
-Gavel's matrix is read and scored, and is not part of this repository. It has rates and no load: every belief about a
-load is the default, and what is learned from the pairs that are seen has to carry the prediction.
+Gavel's matrix is not part of this repository. It has rates and no loads: every belief about a load is the default, so
+the prediction rests on the corrections learned from known pairs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from slurm_share.packing.simulator.trace_files import read_rates
 from slurm_share.packing.speed_records import Belief
 
 PAYS_STP = 1.05
-"""A pair is called worth it from this aggregate speed on."""
+"""A pair pays from this aggregate speed on."""
 SEEN_RATIO = 0.2
 WINDOWS = 4
-"""A published rate counts as so many windows: the least after which a group is learned, and one more."""
+"""Number of windows of a published rate: one more than a group needs to be learned."""
 BARS = {"v100": (0.81, 0.17), "p100": (0.82, 0.055), "k80": (0.70, 0.05)}
-"""GPU -> (right on whether a pair pays, mean error of a speed)."""
+"""GPU -> (part of correct answers whether a pair pays, mean error of a speed)."""
 
 Pair = tuple[str, str]
 Speed = Mapping[Pair, float]
@@ -47,7 +47,7 @@ def read_speeds(path: Path, gpu: str) -> dict[Pair, float]:
 
 
 def pairs_of(speeds: Speed) -> list[Pair]:
-    """Return each pair once, sorted; a job beside another of its own kind is one."""
+    """Return each pair once, sorted; two jobs of the same kind are a pair too."""
     return sorted({(min(pair), max(pair)) for pair in speeds})
 
 
@@ -58,7 +58,7 @@ def ask(job: str, *, has_family: bool = True) -> TaskAsk:
 
 
 class Predictor:
-    """What the packer would believe after it has seen some pairs run."""
+    """The beliefs of the packer after some pairs have run."""
 
     def __init__(self, gpu: str, *, has_families: bool = True) -> None:
         self.gpu = gpu
@@ -66,7 +66,7 @@ class Predictor:
         self.speeds = Speeds()
 
     def see(self, pair: Pair, speeds: tuple[float, float]) -> None:
-        """Learn a pair that ran."""
+        """Learn from a pair that ran."""
         members = [
             Member(ask=self.ask(job), slowdown=1.0 / speed, windows=WINDOWS)
             for job, speed in zip(pair, speeds, strict=True)
@@ -78,7 +78,7 @@ class Predictor:
         return ask(job, has_family=self.has_families)
 
     def predict(self, pair: Pair) -> tuple[float, float]:
-        """Return the speeds of both, as policy `gain` predicts them."""
+        """Return the speeds of both as the policy `gain` predicts them."""
         asks = [self.ask(job) for job in pair]
         views = self.speeds.pairs([one.key for one in asks if one.key is not None])
         pairs, exponent = Pairs(views), self.speeds.exponent
@@ -90,11 +90,11 @@ class Predictor:
 
 
 class Score:
-    """How often a prediction was right, and how far off."""
+    """The part of correct predictions, and their errors."""
 
     def __init__(self) -> None:
         self.right: list[float] = []
-        """One for each seed."""
+        """One value for each seed."""
         self.errors: list[float] = []
 
     def add(self, speeds: Speed, held: Sequence[Pair], predict: Predict) -> None:
@@ -109,7 +109,7 @@ class Score:
 
     @property
     def error(self) -> float:
-        """Mean absolute error of a speed."""
+        """Return the mean absolute error of a speed."""
         return fmean(self.errors)
 
 
@@ -130,7 +130,7 @@ def one_gpu(speeds: Speed, gpu: str, seeds: Sequence[int]) -> dict[str, Score]:
         scores["model alone"].add(speeds, held, Predictor(gpu).predict)
         scores["constant"].add(speeds, held, lambda pair, said=constant: said)  # type: ignore[misc]
         scores["always yes"].add(speeds, held, lambda pair: (1.0, 1.0))
-        # A fifth of the jobs has never run beside anybody, and all that did is seen in the same part.
+        # A fifth of the jobs has never had a neighbour; the same part of the other pairs is known.
         jobs = sorted({job for pair in pairs for job in pair})
         new = set(draw.sample(jobs, max(1, len(jobs) // 5)))
         known = [pair for pair in seen if new.isdisjoint(pair)]
@@ -147,7 +147,7 @@ def _taught(gpu: str, speeds: Speed, seen: Sequence[Pair], *, has_families: bool
 
 
 def predict(path: Path, seeds: Sequence[int]) -> list[Row]:
-    """Return how well pairs are predicted of which a fifth was seen."""
+    """Return the scores of predictions for pairs of which a fifth is known."""
     rows = []
     for gpu, (bar, bar_error) in BARS.items():
         scores = one_gpu(read_speeds(path, gpu), gpu, seeds)
@@ -164,14 +164,14 @@ def predict(path: Path, seeds: Sequence[int]) -> list[Row]:
     return rows
 
 
-# ---- Published runs, without any training ----
+# ---- Published runs, without learning ----
 
 RESNET, DGEMM = 0.4026, 0.5978
-"""SM demand alone, as the use of the FP32 and FP64 units: Pan 2021, Table 1."""
+"""SM demand alone: the use of the FP32 and FP64 units (Pan 2021, Table 1)."""
 
 
 def _util(ratio: float) -> Belief:
-    """Return what is believed of a task of which only utilisation is known."""
+    """Return the belief about a task of which only utilisation is known."""
     return Belief(sm_ratio=0.9 * ratio, busy_ratio=ratio)
 
 
@@ -183,12 +183,12 @@ PUBLISHED: tuple[tuple[str, tuple[Belief, ...], tuple[float, ...]], ...] = (
     ("Pan 2021, Table 3, DGEMM and ResNet-18", (_util(0.8472), _util(0.768)), (596.8 / 458.9, 586.7 / 432.4)),
     ("Yousefzadeh 2025, Table 4.2, recommender and ResNet152", (_util(0.05), _util(0.82)), (1.04, 1.05)),
 )
-"""Case, beliefs, measured slowdowns (one: the same of all). Table 3: ResNet-18 alone takes 891.3 - 458.9 s."""
+"""Case, beliefs, measured slowdowns (one value: the same for all). Table 3: ResNet-18 alone takes 891.3 - 458.9 s."""
 MEAN_BAR, WORST_BAR = 0.05, 0.15
 
 
 def no_training() -> list[Row]:
-    """Return how far the capacity model is from published slowdowns, with published loads and nothing learned."""
+    """Return the errors of the capacity model for published slowdowns, with published loads and without learning."""
     rows, errors = [], []
     for what, beliefs, measured in PUBLISHED:
         said = interference.slowdowns(beliefs)

@@ -1,4 +1,4 @@
-"""`gain` beside `booked` and the thesis' best policy without sizes, on its traces at every setting. Simulated."""
+"""Compare `gain` with `booked` and the thesis' best policy without sizes: simulations of its traces at every setting."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slurm_share.packing.simulator.world import simulate
 TRACES = ("thesis60", "thesis90")
 LUG, BOOKED, GAIN = "lug", "booked", "gain"
 EAGER = "gain,min_gain=0.02"
-"""It starts a task also where that adds little; only shown."""
+"""It also starts tasks that add little; shown only."""
 POLICIES = (LUG, BOOKED, GAIN, EAGER)
 WORSE_BAR = 1.03
-"""`gain` is to be at most so much worse than `booked`."""
+"""Largest accepted ratio of `gain` to `booked`."""
 RATIOS = (("make-span", "make_span_s", 1.04), ("waiting", "wait_s", 0.7), ("JCT", "jct_s", 0.8))
-"""Figure, its name, the bar against LUG: the same that `booked` is held to in packing.py."""
+"""Figure, its name, the bar against LUG, which is that of `booked` in packing.py."""
 
 Figures = dict[str, float]
 Key = tuple[str, float, float, str]
@@ -48,7 +48,7 @@ def one_seed(seed: int, names: Sequence[str] = TRACES) -> dict[Key, Figures]:
 
 
 def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Return a row for each trace and measure, the median over seeds at its worst setting, and all medians."""
+    """Return a row for each trace and measure with the median over seeds at the worst setting, and all medians."""
     rows, details = [], []
     names = list(dict.fromkeys(key[0] for key in every[0]))
     settings = list(dict.fromkeys(key[1:3] for key in every[0]))

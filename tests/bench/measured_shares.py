@@ -1,8 +1,8 @@
-"""How well shares of the multiprocessors are found by trials (`sm=auto`), on published knees. Simulated scores.
+"""Evaluate shares of the multiprocessors found by trials (`sm=auto`) on published curves, with simulated scores.
 
-Truth: a task with a share runs as much slower alone as Pan 2021, Figure 2, measured, and takes as much less of the GPU;
-beside a neighbour the capacity model holds. Loads of single batch sizes were not published: they are taken to be the
-knee (the least share with at most 10 % loss) over 1.5.
+Truth: alone, a task with a share is as slow as measured in Pan 2021, Figure 2, and takes as much less of the GPU; with
+neighbours the capacity model holds. Loads of single batch sizes were not published: the least share with at most 10 %
+loss, divided by 1.5, is used instead.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KNEES: dict[str, tuple[float, dict[int, float]]] = {
     "ResNet-50, batch 128": (0.60, {20: 3.26, 30: 2.30, 50: 1.52, 70: 1.22, 100: 1.0}),
     "Recommender": (0.25, {20: 1.15, 30: 1.09, 50: 1.0, 70: 1.0, 100: 1.0}),
 }
-"""Program -> (load, slowdown at a share): Pan 2021, Figure 2 (V100). What is below 1 there is noise, and 1 here."""
+"""Program -> (load, slowdown at a share): Pan 2021, Figure 2 (V100). Values below 1 are noise, and are 1 here."""
 PAN_T2 = {FREE: 316 / 345 + 144 / 360, "90": 316 / 344 + 144 / 263}
 """Aggregate speed of ResNet-50 and SqueezeNet without limits, and with 90 and 10 %: Pan 2021, Table 2. SqueezeNet alone
-takes 460 - 316 s. An even part was not published: it is taken to be a tenth worse."""
+takes 460 - 316 s. An even part was not published: 10 % less is assumed."""
 NOISE, WINDOWS = 0.10, 12
-"""Of one window; a score is the median of so many."""
+"""Noise of one window, and number of windows whose median is a score."""
 STARTS = 20
 WORSE_BAR, FOUND_BAR = 3.0, 6
 
@@ -39,7 +39,7 @@ Truth = Callable[[str], float]
 
 
 def slowed(program: str, percent: float) -> float:
-    """Return the slowdown of a program that has the GPU and a share to itself."""
+    """Return the slowdown of a program with a share and without neighbours."""
     known = sorted(KNEES[program][1].items())
     if percent <= known[0][0]:
         return known[0][1] * known[0][0] / percent
@@ -50,7 +50,7 @@ def slowed(program: str, percent: float) -> float:
 
 
 def together(program: str, neighbour: str, arm: str) -> float:
-    """Return the aggregate speed of a program with a share beside one without."""
+    """Return the aggregate speed of a program with a share and one without."""
     percent = 100.0 if arm == FREE else 50.0 if arm == "even" else float(arm)
     slow = slowed(program, percent)
     loads = Belief(sm_ratio=KNEES[program][0] / slow), Belief(sm_ratio=KNEES[neighbour][0])
@@ -59,7 +59,7 @@ def together(program: str, neighbour: str, arm: str) -> float:
 
 
 def arms_chosen(truth: Truth, load: float, seed: int) -> tuple[str, int | None]:
-    """Return the arm of the last start, and how many starts were trials before the first that was chosen."""
+    """Return the arm of the last start, and the number of trials before the first chosen one."""
     draw = random.Random(seed)
     shares, found = Shares(), []
     belief = Belief(sm_ratio=load, source="alone")
@@ -73,7 +73,7 @@ def arms_chosen(truth: Truth, load: float, seed: int) -> tuple[str, int | None]:
 
 
 def percentages(seeds: Sequence[int]) -> list[Row]:
-    """Return how much worse than no limit a choice ever is, and how soon a share is found that helps."""
+    """Return the largest loss of a choice against no limit, and the number of starts until a useful share is found."""
     chosen, even = [], []
     for program, neighbour in product(KNEES, KNEES):
 

@@ -1,4 +1,4 @@
-"""How well the number of tasks on a node is found by trials, on published curves of throughput. Simulated windows."""
+"""Evaluate the number of tasks found by trials on published curves of throughput, with simulated windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASE_WINDOWS, BASE_GAIN = 3, 1.10
 
 
 def doubled(curve: tuning_curves.Curve, noise: float, seed: int, hi: int, gpus: int) -> int:
-    """Return the level that plain doubling finds: three windows each, the first gain below a tenth ends it."""
+    """Return the level that plain doubling finds: three windows each, until the first gain below 10 %."""
     draw = random.Random(seed)
 
     def measured(level: int) -> float:
@@ -34,7 +34,7 @@ def doubled(curve: tuning_curves.Curve, noise: float, seed: int, hi: int, gpus: 
 
 
 def tuner(seeds: Sequence[int]) -> list[Row]:
-    """Return how often a good level is found, without and with noise, and at what cost."""
+    """Return how often a good level is found without and with noise, and the cost."""
     rows = []
     for name, (curve, gpus, hi) in tuning_curves.CASES.items():
         most = tuning_curves.top(curve, hi, gpus)

@@ -1,4 +1,4 @@
-"""What undoing by measured rates brings where some pairs harm each other and no load shows it. Simulated."""
+"""Evaluate undoing by measured rates in simulations with harmful pairs that their loads do not show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAYS_STP = 1.1
 OFF, BAN, PAUSE = (f"gain,max_per_gpu=2,undo={undo}" for undo in ("off", "ban", "pause"))
 BOOKED = "booked,max_per_gpu=2"
 BLIND = "no rates"
-"""The policy gain where no task shows how much it has done: nothing is learned of pairs, and nothing is undone."""
+"""The policy gain without rates of tasks: no pair is learned, and nothing is undone."""
 CASES: dict[str, tuple[str, Assumptions]] = {
     BLIND: (OFF, replace(HARMFUL, has_rates=False)),
     BOOKED: (BOOKED, HARMFUL),
@@ -45,7 +45,7 @@ def kinds(seed: int, sizes: int = 1) -> Trace:
 
     Each kind is a family.
 
-    sizes: of each family so many commands, which are kinds of their own.
+    sizes: number of commands of each family; each is a kind of its own.
     """
     draw = random.Random(f"kinds {seed}")
     made = []
@@ -69,7 +69,7 @@ def kinds(seed: int, sizes: int = 1) -> Trace:
 
 
 def forbidden(trace: Trace, result: Result, seed: int, assumed: Assumptions = HARMFUL) -> tuple[int, int]:
-    """Return how many pairs of kinds that truly pay were banned, and how many there are. A ban is of two families."""
+    """Return the numbers of banned useful pairs of kinds, and of all useful pairs. A ban is of two families."""
     loads = {task.name: truth.Load(task, assumed) for task in trace.tasks}
     family = {task.name: task.family for task in trace.tasks}
     true = truth.Interference(assumed, seed)
@@ -83,7 +83,7 @@ def forbidden(trace: Trace, result: Result, seed: int, assumed: Assumptions = HA
 
 
 def alone_runs(trace: Trace, seed: int) -> list[TaskRun]:
-    """Return a history in which each kind has run once, with a GPU to itself: its size, load and rate are known."""
+    """Return a history in which each kind has run once, alone on a GPU, so its size, load and rate are known."""
     draw = random.Random(f"alone {seed}")
     found = {}
     for task in trace.tasks:
@@ -97,7 +97,7 @@ def alone_runs(trace: Trace, seed: int) -> list[TaskRun]:
 
 
 SHOWN_EVERY = 5
-"""Every fifth seed has the cases that are only shown."""
+"""Every fifth seed has the cases that are shown only."""
 
 
 def one_seed(seed: int) -> dict[str, Figures]:
@@ -135,7 +135,7 @@ def _figures(result: Result) -> Figures:
 
 
 def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
-    """Return what undoing brings over the seeds."""
+    """Return the effect of undoing over the seeds."""
     rows = []
 
     def mean(text: str, figure: str) -> float:

@@ -1,14 +1,14 @@
-"""Packing in simulation, beside the policies of Yousefzadeh 2025: python tests/bench/packing.py [SEEDS] (no GPU).
+"""Compare packing with the policies of Yousefzadeh 2025 in simulation: python tests/bench/packing.py [SEEDS] (no GPU).
 
 python tests/bench/packing.py --fixed: a fixed list of 20 seeds. --seed N: the seeds from N on, to repeat a run.
 
-Each seed is a trace of thesis60 and of thesis90 with noise of its own. On each, at every setting of what nobody has
-measured (SM activity x 0.8, 1, 1.3, 1.6; GPUs closed for 30 or 90 s after a start), `booked` is compared with what the
-same simulator makes of the thesis' best policy without sizes (LUG, 80 % SM activity, 5 GB, recovery only) and with
-sizes (oracle worst fit): first without any history, then a second time, with the history of a first run and long tasks
-first. Bars hold medians over the seeds, at the worst setting; the worst seed is printed beside.
+Each seed is a trace of thesis60 and of thesis90 with its own noise. For each, at every setting of the unmeasured values
+(SM activity x 0.8, 1, 1.3, 1.6; GPUs closed for 30 or 90 s after a start), `booked` is compared with the thesis' best
+policy without sizes (LUG, 80 % SM activity, 5 GB, recovery only) and with sizes (oracle worst fit) in the same
+simulator: first without a history, then with the history of a first run and long tasks first. Bars are for medians over
+the seeds at the worst setting; the worst seed is printed too.
 
-Seeds are drawn when it begins, and printed: neither code nor constants have seen them.
+Seeds are drawn at the start and printed, so no code or constant is fitted to them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FIXED = tuple(range(1801, 1821))
 TRACES = ("thesis60", "thesis90")
 LUG, ORACLE, BOOKED, SECOND = "lug", "worst-fit", "booked", "booked,history,long"
 GUARDED = "booked,sm_guard=0.95"
-"""With a limit on measured SM activity; only shown."""
+"""With a limit on measured SM activity; shown only."""
 POLICIES = ("exclusive", LUG, ORACLE, BOOKED, GUARDED, SECOND)
 MANY, NODES, DECISIONS = 10_000, 8, 200
 MANY_S, DECIDE_MS = 60.0, 5.0
@@ -58,7 +58,7 @@ PUBLISHED = (
     ("thesis90", LUG, "make_span_s", -28.0, "6.4.2"),
     ("thesis60", LUG, "energy", -13.30, "Table 6.6, MAGM, 2 GB"),
 )
-"""Trace, policy, figure -> published change against exclusive in percent; only shown."""
+"""Trace, policy, figure -> published change against exclusive in percent; shown only."""
 
 Figures = dict[str, float]
 Key = tuple[str, float, float, str]
@@ -149,7 +149,7 @@ def compared(seeds: Sequence[int], every: Sequence[dict[Key, Figures]]) -> tuple
 
 
 def published(every: Sequence[dict[Key, Figures]]) -> list[Row]:
-    """Return what the policies change against exclusive, beside what was published."""
+    """Return the changes of the policies against exclusive, with the published ones."""
     rows = []
     for name, policy, figure, percent, where in PUBLISHED:
         values = []
@@ -185,7 +185,7 @@ def energy(every: Sequence[dict[Key, Figures]]) -> list[Row]:
 
 
 def crowded() -> PackView:
-    """Return 64 waiting tasks, 16 GPUs, 8 tasks on each, and no room: every task is looked at on every GPU."""
+    """Return 64 waiting tasks, 16 GPUs, 8 tasks on each, and no room: every task is compared with every GPU."""
     draw = random.Random(1)
     gpus = [
         GpuView(
@@ -234,7 +234,7 @@ def decide_ms() -> float:
 
 
 def many_s() -> float:
-    """Return how long a simulation of many tasks takes, on one core."""
+    """Return the time of a simulation of many tasks on one core."""
     trace = traces.many(MANY, NODES, 1)
     begin = time.perf_counter()
     result = simulate(trace, policies.parse(BOOKED), Assumptions(), 1)
@@ -243,7 +243,7 @@ def many_s() -> float:
 
 
 def replayed(seed: int) -> float:
-    """Return how many decisions of a simulation, read from its journal, differ when they are decided again."""
+    """Return the number of decisions in the journal of a simulation that differ when they are decided again."""
     world = World(traces.GENERATORS["thesis60"](seed), policies.parse(BOOKED), Assumptions(), seed)
     with tempfile.TemporaryDirectory() as folder:
         notes = journal.Journal(Path(folder), "bench", time.time())

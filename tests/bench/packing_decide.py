@@ -1,8 +1,8 @@
-"""How long one decision of packing takes: python tests/bench/packing_decide.py
+"""Measure the time of one packing decision: python tests/bench/packing_decide.py
 
-64 waiting tasks, all of another size, on 16 GPUs with 8 tasks each, which is the largest state that the bar is set for:
-5 ms with the making of its view, after new figures of every task and GPU. Prints one line a case, in CPU time, since
-other programs may run beside it; main() of others may call `measure`.
+The state has 64 waiting tasks of different sizes and 16 GPUs with 8 tasks each, the largest one for which the bar
+holds: 5 ms with the creation of the view, after new figures of every task and GPU. Prints a line for each case, in CPU
+time, because other programs may run too. Other benches call `measure`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ GPUS, TASKS, WAITING = 16, 8, 64
 
 
 class _Sizes:
-    """An estimator whose answer costs nothing."""
+    """An estimator whose answers take no time."""
 
     def estimate(self, ask, gpu_model, gpu_total_mib):
         mib = ask.gpu_mem_mib
         return Estimate(point_mib=mib, safe_mib=mib, source="exact", seconds=100.0 + ask.task)
 
     def sibling(self, key, gpu_model, peak_mib, age_s):
-        """Nothing is learned."""
+        """Learn nothing."""
 
     def growth(self, key, gpu_model, age_s):
         return 1.1
@@ -43,7 +43,7 @@ def full(*, waiting_mib: Callable[[int], int], policy: str = "booked") -> Board:
         GpuFacts(uuid=f"GPU-{index:08x}", index=index, model="A100", total_mib=81920, reserve_mib=1638, is_mps=True)
         for index in range(GPUS)
     ]
-    # With `gain`, eight tasks fit on a GPU by speed; whether a further one does is what has to be found out.
+    # With `gain`, eight tasks fit on a GPU by speed; the decision has to find out whether one more does.
     settings = PackSettings(policy=policy, free_min_mib=None, smact_max=None, min_speed=0.01, min_gain=-1.0)
     board = Board(gpus, 4096, settings, _Sizes(), _speeds())
     for task in range(GPUS * TASKS):
@@ -63,7 +63,7 @@ def full(*, waiting_mib: Callable[[int], int], policy: str = "booked") -> Board:
 
 
 def _speeds() -> Speeds:
-    """Return what is known of every task: another load of each, and corrections of many pairs."""
+    """Return speeds with a different load of each task, and corrections of many pairs."""
     speeds = Speeds()
     for task in range(GPUS * TASKS + WAITING):
         key = TaskKey(exact=f"e{task}", family="f" if task < GPUS * TASKS else "g")
@@ -74,7 +74,7 @@ def _speeds() -> Speeds:
 
 
 def sample(board: Board, now: float) -> None:
-    """Give the board new figures of everything."""
+    """Pass new figures of all tasks and GPUs to the board."""
     view = board.view(now)
     for run in view.running:
         board.sample_task(run.ask.task, {run.gpus[0]: 9000 + int(now) % 7}, 1, now)

@@ -1,9 +1,9 @@
-"""Unlike tasks on real Slurm with simulated GPUs: python tests/bench/packing_live.py [--seed N] (root; 15 minutes).
+"""Pack unlike tasks on real Slurm, simulated GPUs: python tests/bench/packing_live.py [--seed N] (root; 15 minutes).
 
-60 tasks of 1 to 30 GiB, 30 % of them with half of their size written, on two nodes with four simulated GPUs each, under
---pack, --pack=exclusive and --pack=magm: make-span, attempts out of GPU memory, retries. Then random mixes on one node,
-with the hard and the soft memory guard: neighbours that were harmed, and how often they ran again. The simulated tasks
-slow each other down as the capacity model says; no figure here is one of a real GPU.
+60 tasks of 1 to 30 GiB, 30 % of them with a --gpu-mem of half their size, on two nodes with four simulated GPUs each,
+with --pack, --pack=exclusive and --pack=magm: make-span, attempts out of GPU memory, retries. Then random mixes on one
+node, with the hard and the soft memory guard: number of harmed neighbours, and of their retries. The simulated tasks
+slow each other down by the capacity model; no figure comes from a real GPU.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MIXES = 200
 MIX_TASKS = 8
 MIXES_A_RUN = 10
 MAKE_SPAN_PART = 0.7
-"""Of exclusive's, for booked."""
+"""Largest accepted make-span of booked over that of exclusive."""
 
 
 def mixed_tasks(chance: random.Random, count: int, seconds: tuple[float, float]) -> list[dict[str, object]]:
-    """Return tasks of 1 to 30 GiB, of which 30 % have half of their size written."""
+    """Return tasks of 1 to 30 GiB, 30 % of them with a --gpu-mem of half their size."""
     found = []
     for number in range(count):
         size = round(1024 * 30 ** chance.random())
@@ -49,7 +49,7 @@ def mixed_tasks(chance: random.Random, count: int, seconds: tuple[float, float])
 
 
 def run_packed(cluster: Cluster, folder: str, tasks: list[dict[str, object]], words: str) -> dict[int, list[Ended]]:
-    """Run the tasks; return the attempts at each. Raises RuntimeError where a task is not done."""
+    """Run the tasks, and return the attempts at each. Raises RuntimeError if a task is not done."""
     text = "".join(json.dumps(one) + "\n" for one in tasks)
     cluster.as_user("alice", f"mkdir -p {folder} && cat >{folder}/mix.jsonl", input=text, check=True)
     said = cluster.as_user("alice", f"cd {folder} && llsub --tasks mix.jsonl {words} --wait", timeout=900)
@@ -67,13 +67,13 @@ def run_packed(cluster: Cluster, folder: str, tasks: list[dict[str, object]], wo
 
 
 def make_span_s(found: dict[int, list[Ended]]) -> float:
-    """From the first start to the last end."""
+    """Return the time from the first start to the last end."""
     every = [one for attempts in found.values() for one in attempts]
     return max(one.started + one.seconds for one in every) - min(one.started for one in every)
 
 
 def harmed(tasks: list[dict[str, object]], found: dict[int, list[Ended]]) -> list[int]:
-    """Return tasks that ran out of memory though what was written for them was enough."""
+    """Return tasks that ran out of memory although their --gpu-mem was enough."""
     lost = []
     for task, attempts in found.items():
         size = int(str(tasks[task]["run"]).split("--memory ")[1].split("M")[0])
@@ -102,7 +102,7 @@ def policies(cluster: Cluster, chance: random.Random) -> list[Row]:
 
 
 def mixes(cluster: Cluster, chance: random.Random, guard: str, count: int) -> list[Row]:
-    """Run random mixes on one node, several lists after one another in a run."""
+    """Run random mixes on one node, several lists in one run."""
     harmed_tasks = again = runs = most = 0
     waits = []
     for number in range(0, count, MIXES_A_RUN):
@@ -125,7 +125,7 @@ def mixes(cluster: Cluster, chance: random.Random, guard: str, count: int) -> li
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the bench; 0 where every bar holds."""
+    """Run the bench, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--mixes", type=int, default=MIXES)

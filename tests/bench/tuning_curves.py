@@ -1,7 +1,7 @@
-"""Published curves of throughput against the number of tasks, and a driver that plays the search for the best number.
+"""Published curves of throughput against the number of tasks, and a simulation of the search for the best number.
 
-The driver is pure: `play` gives the tuner the windows of a node that follows a curve, with noise. The same `Tuner` runs
-in the launcher. Run it as a program for a table of all curves.
+`play` passes the windows of a node that follows a curve, with noise, to the `Tuner` of the launcher. As a program, this
+file prints a table of all curves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Curve = Callable[[int], float]
 
 
 def between(points: dict[int, float]) -> Curve:
-    """Return a curve through these points, straight between them and flat behind the last."""
+    """Return a curve through these points, linear between them and constant after the last."""
     known = sorted({0: 0.0, **points}.items())
 
     def rate(level: int) -> float:
@@ -32,17 +32,17 @@ def between(points: dict[int, float]) -> Curve:
 
 
 PAN_T4 = between({1: 943.0, 2: 1667.0, 3: 1948.0, 4: 2083.0, 7: 2333.0})
-"""ResNet-18 on CIFAR10, one V100, images a second: Pan 2021, Table 4. Memory for 7."""
+"""ResNet-18 on CIFAR10, one V100, images a second: Pan 2021, Table 4. There is memory for 7."""
 LENET = between({1: 1.0, 8: 8.0, 24: 10.0})
-"""LeNet on MNIST, two V100, speed-up over one task: LLSC gives 8 at 8 and about 10 at 24. Memory for 26."""
+"""LeNet on MNIST, two V100, speed-up over one task: LLSC gives 8 at 8 and about 10 at 24. There is memory for 26."""
 RESNET = between({1: 1.0, 2: 1.85, 6: 2.57})
-"""ResNet-18 on ImageNet, two V100, speed-up over one task: the same paper, at 2 and 6. Memory: 6."""
+"""ResNet-18 on ImageNet, two V100, speed-up over one task: the same paper, at 2 and 6. There is memory for 6."""
 CASES: dict[str, tuple[Curve, int, int]] = {
     "Pan 2021, Table 4": (PAN_T4, 1, 7),
     "LLSC, LeNet": (LENET, 2, 26),
     "LLSC, ResNet-18": (RESNET, 2, 6),
 }
-"""Name -> curve, GPUs, the most tasks that have memory."""
+"""Name -> curve, GPUs, most tasks for which there is memory."""
 
 
 def play(
@@ -56,10 +56,10 @@ def play(
     task_s: float = 60.0,
     known: TunedRun | None = None,
 ) -> TunedRun:
-    """Return what the tuner finds on a node that follows a curve.
+    """Return the result of the tuner on a node that follows a curve.
 
     noise: standard deviation of the logarithm of a window's rate. tasks: of the run, each of which takes `task_s`
-    seconds alone. known: what an earlier run has found.
+    seconds alone. known: the result of an earlier run.
     """
     rng = random.Random(seed)
     work = task_s * curve(1)
@@ -84,7 +84,7 @@ def play(
 
 
 def top(curve: Curve, hi: int, gpus: int) -> float:
-    """Return the rate of the best level that there is."""
+    """Return the rate of the best possible level."""
     return max(curve(level) for level in range(gpus, hi + 1, gpus))
 
 

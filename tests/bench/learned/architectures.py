@@ -1,4 +1,4 @@
-"""Networks of random shape, for the data from which the learned estimator of GPU memory is made.
+"""Random networks: the training data of the learned estimator of GPU memory.
 
 Six families as in published networks: fully connected, VGG-like, ResNet-like, MobileNet-like, DenseNet-like, and
 encoders of transformers. Needs PyTorch.
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[bool], nn.Module]] = {
 
 
 class Drawn:
-    """A network, one sample's shape, and the choices that its parts share."""
+    """A network, the shape of one sample, and the settings that its parts share."""
 
     def __init__(self, draw: random.Random, activation: str) -> None:
         self.draw = draw
@@ -106,7 +106,7 @@ class Residual(nn.Module):
         self.body, self.skip, self.last = body, skip, last
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum, behind the last activation function where there is one."""
+        """Return the sum, after the last activation function if there is one."""
         y = self.body(x) + (x if self.skip is None else self.skip(x))
         return y if self.last is None else self.last(y)
 
@@ -179,14 +179,14 @@ def mobilenet(made: Drawn, size: float) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 class Dense(nn.Module):
-    """A layer whose input stays beside its output."""
+    """A layer whose output includes its input."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return both."""
+        """Return input and output in one tensor."""
         return torch.cat((x, self.body(x)), 1)
 
 
@@ -204,7 +204,7 @@ def densenet(made: Drawn, size: float) -> tuple[nn.Module, tuple[int, ...]]:
             body = [*norm, made.act(), nn.Conv2d(before, 4 * growth, 1, bias=False)]
             body += [nn.BatchNorm2d(4 * growth)] if made.has_norm else []
             body += [made.act(), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False), *made.drop()]
-            # In place, the function would change what stays beside the output.
+            # In place, the function would change the input, which is part of the output.
             body[len(norm)] = ACTIVATIONS[made.activation](False)
             layers.append(Dense(nn.Sequential(*body)))
             before += growth
@@ -215,7 +215,7 @@ def densenet(made: Drawn, size: float) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 class Attention(nn.Module):
-    """Attention of several heads, whose weights are written out or, as in fused kernels, are not."""
+    """Attention with several heads. Its weights are stored, or not, as in fused kernels."""
 
     def __init__(self, width: int, heads: int, made: Drawn, *, is_fused: bool) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ class Attention(nn.Module):
         self.drop = nn.Sequential(*made.drop())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what each place attends to."""
+        """Return the attended values of each position."""
         batch, length, width = x.shape
         query, key, value = (
             one(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
@@ -239,7 +239,7 @@ class Attention(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Layers of attention and of two linear layers each, over words."""
+    """Layers of attention and of two linear layers each, over tokens."""
 
     def __init__(self, made: Drawn, size: float) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Encoder(nn.Module):
         self.head = nn.Linear(width, words if draw.random() < 0.5 else 10)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return a row for each place."""
+        """Return a row for each position."""
         x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
@@ -268,7 +268,7 @@ class Encoder(nn.Module):
 
 
 def encoder(made: Drawn, size: float) -> tuple[nn.Module, tuple[int, ...]]:
-    """Return the encoder of a transformer; its sample is a row of words."""
+    """Return the encoder of a transformer; its sample is a row of tokens."""
     return Encoder(made, size), (made.draw.choice((32, 64, 128, 256, 512)),)
 
 

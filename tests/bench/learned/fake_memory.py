@@ -1,6 +1,6 @@
-"""The peak memory of a training step, by the fake tensors of this project's probe, and the features of the network.
+"""Compute the peak memory of a training step with the probe's fake tensors, and the features of the network.
 
-Nothing is allocated and no GPU is needed. These are sums of tensors, and no measurements on a GPU.
+Nothing is allocated and no GPU is needed. The results are sums of tensors, not measurements on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _hook() -> Any:
 
 
 class Counted:
-    """Counts the layers and outputs of a network's parts while it runs."""
+    """Counts layers and elements of outputs while a network runs."""
 
     def __init__(self, network: nn.Module) -> None:
         self.layers: Counter[str] = Counter()
@@ -44,13 +44,13 @@ class Counted:
             self.elements += made.numel()
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         for hook in self.hooks:
             hook.remove()
 
 
 def kind(part: nn.Module) -> str:
-    """Return under which name a layer counts; "other" counts nowhere."""
+    """Return the name under which a layer is counted; "other": it is not."""
     if isinstance(part, CONV):
         return "convolutions"
     if isinstance(part, nn.Linear):
@@ -89,7 +89,7 @@ class FakeTraining:
                 nn.functional.cross_entropy(said.reshape(-1, said.shape[-1]), target).backward()
             if step == 0:
                 counted.stop()
-            optimiser.step()  # outside of the mode: the optimiser reads the value of its own count of steps
+            optimiser.step()  # outside the mode, because the optimiser reads its own step counter
         layers = counted.layers
         parameters = sum(one.numel() for one in network.parameters())
         return {

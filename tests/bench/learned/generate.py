@@ -1,8 +1,8 @@
-"""Write the data from which the learned estimator is made: random networks, and their memory by fake tensors.
+"""Write the training data of the learned estimator: random networks with their memory by fake tensors.
 
     python tests/bench/learned/generate.py                 needs PyTorch; some minutes
 
-The file, tests/data/learned/fake_memory.csv, is ours. Its sizes are estimates by fake tensors, and no measurements.
+The file is tests/data/learned/fake_memory.csv. Its sizes are estimates by fake tensors, not measurements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST_MIB = 20
 
 
 def row(drawn: tuple[str, int]) -> dict[str, object] | None:
-    """Return a line of the file; None: the network is too large, too small, or cannot be run in that size."""
+    """Return a line of the file; None: the network is too large, too small, or cannot run with that size."""
     import architectures
     import fake_memory
     import torch

@@ -1,10 +1,10 @@
-"""Fit the learned estimator to the generated data, by NumPy, and say how far it is off for families it has not seen.
+"""Fit the learned estimator to the generated data with NumPy, and report its errors for families left out of the fit.
 
     python tests/bench/learned/train.py            prints, writes slurm_share/packing/learned_weights.json
                                                    and tests/bench/results/learned.json
     python tests/bench/learned/train.py --dry      prints
 
-Each family of networks is left out once; the model that is best for those left out is fitted to all and written.
+Each family of networks is left out once. The model with the least error for them is fitted to all data and written.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def read() -> list[Case]:
 
 
 def fit(cases: Sequence[Case], hidden: int, decay: float) -> learned.Weights:
-    """Return a model of so many hidden units; 0: a straight line, by ridge regression."""
+    """Return a model with this number of hidden units; 0: a linear model, by ridge regression."""
     table = numpy.array([learned.features(case.model) for case in cases])
     wanted = numpy.log([case.fake_mib / learned.closed_mib(case.model) for case in cases])
-    # An error in the sum of tensors counts by what it changes in the whole, of which 2,150 MiB are always the same.
+    # An error in the sum of tensors is weighted by its part of the whole, which includes a constant 2,150 MiB.
     tensors = numpy.array([case.fake_mib for case in cases])
     weight = (static.PROBE_SLOPE * tensors / (static.PROBE_SLOPE * tensors + static.PROBE_BASE_MIB)) ** 2
     weight /= weight.mean()
@@ -121,16 +121,16 @@ def _network(inputs, wanted, weight, hidden, decay):
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors against the corrected sum of fake tensors, which is an estimate itself."""
+    """Errors relative to the corrected sum of fake tensors, which is itself an estimate."""
 
     mean: float
     median: float
     under: float
-    """Part of the cases whose estimate is below."""
+    """Part of the cases whose estimate is too small."""
     far_under: float
-    """Part that is below by more than 2 GiB."""
+    """Part whose estimate is too small by more than 2 GiB."""
     bound: float
-    """The factor that 95 % of the cases need at most."""
+    """The factor that is enough for 95 % of the cases."""
 
     def __str__(self) -> str:
         return (
@@ -153,7 +153,7 @@ def errors(said: Sequence[float], cases: Sequence[Case]) -> Errors:
 
 
 def held_out(cases: Sequence[Case], hidden: int, decay: float, groups: Sequence[str]) -> list[float]:
-    """Return the estimate of each case by a model that has not seen its group."""
+    """Return the estimate of each case by a model that was fitted without its group."""
     said = [0.0] * len(cases)
     for group in sorted(set(groups)):
         weights = fit([case for case, one in zip(cases, groups, strict=True) if one != group], hidden, decay)
@@ -211,7 +211,7 @@ def main() -> int:
 
 
 def _rows(name: str, found: Errors) -> list[bench.Row]:
-    """Return figures for the file of results: against fake tensors, not against a GPU."""
+    """Return the figures for the file of results, relative to fake tensors, not to measurements."""
     return [
         bench.Row(f"{name}: mean error against fake tensors", 100 * found.mean, "%"),
         bench.Row(f"{name}: median error", 100 * found.median, "%"),
