@@ -1,4 +1,4 @@
-"""Compare `gain` with `booked` and the thesis' best policy without sizes: simulations of its traces at every setting."""
+"""Compare `gain` with `booked` and the thesis' best policy without sizes: its traces, simulated at every setting."""
 
 from __future__ import annotations
 
