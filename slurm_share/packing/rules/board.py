@@ -32,8 +32,8 @@ from ..speed_records import PairView, Rate
 from . import blame, endings, place, recover, reservation
 from .estimate import elastic
 from .estimate.estimator import Estimator
-from .gain_policy import MEASURED_S
 from .gpu_state import OTHERS_WINDOW_S, GpuState, TaskState
+from .place import MEASURED_S
 from .policy import closes_gpu
 from .room import capacity, usable
 from .speeds import Speeds

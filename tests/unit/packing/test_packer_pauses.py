@@ -11,7 +11,7 @@ from test_packer import Node
 from slurm_share.packing.bookings import Bookings
 from slurm_share.packing.decision_records import Pause, Resume
 from slurm_share.packing.records import PackView
-from slurm_share.packing.rules import gain_policy
+from slurm_share.packing.rules import place
 
 
 def node_with(tmp_path: Path, monkeypatch: Any, plan: dict[float, list[Any]], **more: Any) -> Node:
@@ -20,7 +20,7 @@ def node_with(tmp_path: Path, monkeypatch: Any, plan: dict[float, list[Any]], **
     def undone(view: PackView) -> list[Any]:
         return plan.pop(view.now_s, [])
 
-    monkeypatch.setattr(gain_policy.undo, "actions", undone)
+    monkeypatch.setattr(place.undo, "actions", undone)
     return Node(tmp_path, policy="gain", undo="pause", gpus=[facts(0, is_mps=True)], **more)
 
 

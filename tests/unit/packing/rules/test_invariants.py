@@ -8,7 +8,7 @@ from packing_values import A100, Known, board, gpu, key, oom, running, starts, v
 
 from slurm_share.packing.decision_records import GiveUp, Hold, Start
 from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk
-from slurm_share.packing.rules import booked_policy, room
+from slurm_share.packing.rules import place, room
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
 from slurm_share.packing.speed_records import Belief
@@ -314,12 +314,12 @@ def test_every_task_of_a_random_mix_ends_in_bounded_attempts(mix, count, policy,
 @MANY
 @given(states(policy=BOOKS, most=8))
 def test_short_reasons_for_tasks_far_behind_change_no_action(state):
-    rows = booked_policy.DETAILED_ROWS
+    rows = place.DETAILED_ROWS
     try:
-        booked_policy.DETAILED_ROWS = 0
+        place.DETAILED_ROWS = 0
         short = decide(state)
-        booked_policy.DETAILED_ROWS = 1 << 30
+        place.DETAILED_ROWS = 1 << 30
         long = decide(state)
     finally:
-        booked_policy.DETAILED_ROWS = rows
+        place.DETAILED_ROWS = rows
     assert short.actions == long.actions
