@@ -43,19 +43,9 @@ def slowdowns(
         turns = max(1.0, sum(task.busy_ratio for task in tasks))
         stretches = [turns] * len(tasks)
     else:
-        sm, dram, pcie, cpu = (
-            soft(sum(getattr(task, name) for task in tasks), exponent)
-            for name in ("sm_ratio", "dram_ratio", "pcie_ratio", "cpu_ratio")
-        )
-        stretches = [
-            max(
-                sm / soft(task.sm_ratio, exponent),
-                dram / soft(task.dram_ratio, exponent),
-                pcie / soft(task.pcie_ratio, exponent),
-                cpu / soft(task.cpu_ratio, exponent),
-            )
-            for task in tasks
-        ]
+        resources = ("sm_ratio", "dram_ratio", "pcie_ratio", "cpu_ratio")
+        together = {name: soft(sum(getattr(task, name) for task in tasks), exponent) for name in resources}
+        stretches = [max(together[name] / soft(getattr(task, name), exponent) for name in resources) for task in tasks]
     for position, (task, stretch) in enumerate(zip(tasks, stretches, strict=True)):
         busy = min(1.0, BUSY_FACTOR * task.busy_ratio)
         slowdown = (1.0 - busy + busy * stretch) * task.factor

@@ -1,4 +1,4 @@
-"""Bookings of several launchers: real processes that race, die and find each other's files."""
+"""Bookings of several launchers, with real processes that race and die."""
 
 from __future__ import annotations
 

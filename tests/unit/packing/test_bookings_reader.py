@@ -1,5 +1,3 @@
-"""What launchers have booked, read by people who look: files as launchers write them, and what else may be there."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What counts as the same task."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""What the packer learns of speed: rates alone, groups, bans, loads of tasks that are alone or make a step."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The journal: its views are rebuilt exactly, and give the same decisions again."""
-
 from __future__ import annotations
 
 import random

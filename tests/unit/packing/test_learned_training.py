@@ -1,4 +1,4 @@
-"""That the shipped weights come from the table, and the table from the networks: tests/bench/learned."""
+"""Compare the shipped weights with the table, and the table with the networks, of tests/bench/learned."""
 
 from __future__ import annotations
 

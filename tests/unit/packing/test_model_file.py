@@ -1,5 +1,3 @@
-"""The description of a model beside its script."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What the nodes of a run tell one another of running tasks."""
-
 from __future__ import annotations
 
 import pytest

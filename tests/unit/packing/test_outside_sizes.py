@@ -1,5 +1,3 @@
-"""Sizes from outside the history."""
-
 from __future__ import annotations
 
 import json

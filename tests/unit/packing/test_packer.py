@@ -1,5 +1,3 @@
-"""The packer, driven by values: what it starts, books, learns and writes down."""
-
 from __future__ import annotations
 
 import os

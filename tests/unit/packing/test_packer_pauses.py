@@ -1,5 +1,3 @@
-"""The packer and tasks that stand still."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""A dry run of a training with fake tensors, in a process of its own.
-
-Most tests meet a small stand-in for torch: its tensors have a size and nothing else. One meets the real one, where the
-interpreter has it.
-"""
+"""Most tests use a small replacement for torch whose tensors have a size only. One test uses the real torch, if installed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,3 @@
-"""The user's files of speed: pairs, numbers of tasks that were found by trials, and shares."""
-
 from __future__ import annotations
 
 import json

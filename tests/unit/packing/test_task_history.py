@@ -1,5 +1,3 @@
-"""The user's file of finished tasks."""
-
 from __future__ import annotations
 
 import errno

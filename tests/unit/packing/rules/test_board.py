@@ -1,11 +1,8 @@
-"""The state of one node: what happened goes in, views and decisions come out."""
-
 import pytest
 from packing_values import Known, board, key, oom, queued, started, starts
 
 from slurm_share.packing.decision_records import Reserve
 from slurm_share.packing.records import EndFacts, TaskAsk
-from slurm_share.packing.rules.place import decide
 
 
 def done(task, now):
@@ -56,12 +53,6 @@ def test_how_many_have_room_is_known_with_their_size():
     assert queued(9000, gpus=2).most_on_a_gpu() == 4
 
 
-def test_replayed_view_gives_the_same_decision():
-    one = queued(*[9000] * 5, gpus=2)
-    view, decision = one.decide(0.0)
-    assert decide(view) == decision
-
-
 def test_task_that_ran_out_of_memory_goes_to_a_roomier_gpu():
     one = queued(
         key("big", "b"), key("small", "s"), key("small", "s"), gpus=2, estimator=Known({"small": 4096, "big": 30000})
@@ -79,25 +70,6 @@ def test_seats_come_back_at_an_end():
     assert starts(one.decide(1.0)[1]) == []
     assert one.ended(done(0, 2.0)).kind == "done"
     assert starts(one.decide(2.0)[1]) == [(1, "GPU-0")]
-
-
-@pytest.mark.parametrize("policy", ["rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "exclusive"])
-def test_each_policy_runs_a_list_of_tasks_to_its_end(policy):
-    one = queued(*[9000] * 6, gpus=2, policy=policy)
-    now, left, on = 0.0, 6, []
-    while left:
-        on += [task for task, _ in starts(one.decide(now)[1])]
-        for task in on:
-            one.sample_task(task, {run_gpu(one, task): 9000}, 1, now + 1)
-        now += 5
-        if on:
-            one.ended(done(on.pop(0), now))
-            left -= 1
-        assert now < 1000
-
-
-def run_gpu(one, task):
-    return next(run.gpus[0] for run in one.view(0.0).running if run.ask.task == task)
 
 
 @pytest.mark.parametrize(("policy", "starts_s"), [("booked", 6.0), ("lug", 36.0), ("magm", 36.0)])

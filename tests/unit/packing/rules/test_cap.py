@@ -1,5 +1,3 @@
-"""Which limit a task starts with."""
-
 import pytest
 from packing_values import estimate
 

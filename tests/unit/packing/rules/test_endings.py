@@ -1,4 +1,4 @@
-"""How an attempt ended: logs in the published formats of the programs that print them."""
+"""Classify logs in the formats of the programs that print them."""
 
 import tomllib
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Decisions as sentences."""
-
 from packing_values import gpu, running, view, waiting
 
 from slurm_share.packing.rules import explain

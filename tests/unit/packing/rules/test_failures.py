@@ -1,4 +1,4 @@
-"""What goes wrong on a node, and what has to happen: as far as values decide it."""
+"""Reactions of a board to failures of tasks, GPUs, daemons and the driver."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,7 +6,7 @@ from packing_values import Known, board, facts, fill, key, oom, queued, started,
 
 from slurm_share.packing.decision_records import GiveUp, Hold, Reserve
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
-from slurm_share.packing.rules import endings, refusals
+from slurm_share.packing.rules import endings
 from slurm_share.packing.rules.board import Board
 
 FAULT = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
@@ -35,8 +35,8 @@ def flat(one, task, mib, start, end):
 
 def test_estimate_far_too_small_ends_that_task_alone_at_its_cap_and_moves_it_to_a_roomier_gpu():
     one = queued(*[4096] * 4, gpus=2, total=40960)
-    started = dict(starts(one.decide(0.0)[1]))
-    assert sorted(started.values()) == ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
+    placed = dict(starts(one.decide(0.0)[1]))
+    assert sorted(placed.values()) == ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
     for task in (1, 2, 3):
         grow(one, task, 4000, 5.0)
     assert run_of(one, 0).cap_mib == 4096
@@ -224,16 +224,18 @@ def test_fatal_fault_is_free_for_all_that_it_ended_and_the_first_runs_alone_next
     assert all(waits[task].tries.failed == 0 for task in waits)
 
 
-def test_fatal_fault_of_a_task_with_a_gpu_to_itself_or_without_mps_is_its_own():
-    one = started(4096)
-    assert one.ended(failed(0, 50.0, FAULT)).kind == "failed"
-    one = Board([facts(0, is_mps=False)], 8, PackSettings(), Known())
-    for task in range(2):
-        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
-        one.decide(0.0)
-        grow(one, task, 1000, 5.0)
-        one.decide(6.0)
-    assert one.ended(failed(0, 50.0, FAULT)).kind == "failed"
+def test_a_fault_is_a_tasks_own_without_neighbours_without_mps_and_after_an_older_fault():
+    alone = started(4096)
+    assert alone.ended(failed(0, 50.0, FAULT)).kind == "failed"
+    alone.add(TaskAsk(task=1, gpu_mem_mib=4096), 51.0)
+    alone.decide(51.0)
+    assert alone.ended(failed(1, 55.0, FAULT)).kind == "failed"
+    apart = started(4096, 4096)
+    apart.ended(failed(0, 50.0, FAULT))
+    assert apart.ended(failed(1, 61.0, FAULT)).kind == "failed"
+    sliced = fill(Board([facts(0, is_mps=False)], 8, PackSettings(), Known()), 4096, 4096)
+    sliced.decide(0.0)
+    assert sliced.ended(failed(0, 50.0, FAULT)).kind == "failed"
 
 
 def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
@@ -255,35 +257,15 @@ def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
     assert ends == {0: "failed", 1: "done", 2: "done", 3: "done", 4: "done"}
 
 
-def test_fault_is_no_ones_that_had_ended_before_the_task_began():
-    one = started(4096)
-    assert one.ended(failed(0, 50.0, FAULT)).kind == "failed"
-    one.add(TaskAsk(task=1, gpu_mem_mib=4096), 51.0)
-    one.decide(51.0)
-    assert one.ended(failed(1, 55.0, FAULT)).kind == "failed"
-
-
-def test_faults_far_apart_in_time_are_each_their_own():
-    one = started(4096, 4096)
-    one.ended(failed(0, 50.0, FAULT))
-    assert one.ended(failed(1, 61.0, FAULT)).kind == "failed"
-
-
-def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere():
-    one = started(4096, gpus=2)
-    after = one.ended(failed(0, 5.0, is_device_lost=True))
-    assert (after.kind, after.is_retried) == ("device", True)
-    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
-    assert one.view(6.0).gpus[0].is_out
-
-
 GONE = b"NVRM: GPU has fallen off the bus\n"
 
 
-def test_gpu_of_which_a_log_says_that_it_is_gone_is_out_of_service():
+@pytest.mark.parametrize("facts_of", [{"is_device_lost": True}, {"text": GONE}], ids=["driver", "log"])
+def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere(facts_of):
     one = started(4096, gpus=2)
-    after = one.ended(failed(0, 5.0, GONE))
+    after = one.ended(failed(0, 5.0, **facts_of))
     assert (after.kind, after.is_retried) == ("device", True)
+    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
     assert one.view(6.0).gpus[0].is_out
 
 
@@ -325,11 +307,6 @@ def test_blind_driver_stops_starts_beside_others_until_it_answers_again():
     assert starts(one.decide(99.0)[1]) == []
     one.blind(100.0, is_blind=False)
     assert starts(one.decide(100.0)[1]) == [(1, "GPU-0")]
-
-
-def test_task_killed_by_hand_on_a_full_gpu_is_a_signal():
-    facts_of = EndFacts(task=0, now_s=9.0, code=None, signal=9, room_ratio=0.01, sample_age_s=0.5)
-    assert endings.classify(facts_of)[0] == "signal"
 
 
 def test_processes_seen_count_not_those_expected():
@@ -410,16 +387,6 @@ def test_memory_of_a_task_that_ended_is_free_before_the_next_figure_of_the_drive
     assert starts(one.decide(5.5)[1]) == [(1, "GPU-0")]
 
 
-def test_memory_not_yet_seen_of_a_task_is_not_taken_for_somebody_elses():
-    one = queued(20000, 20000)
-    one.free_workers = 1
-    one.decide(0.0)
-    one.sample_gpu("GPU-0", 3.0, used_mib=15000)
-    assert one.view(3.0).gpus[0].others_mib == 0
-    one.free_workers = 1
-    assert starts(one.decide(3.0)[1]) == [(1, "GPU-0")]
-
-
 def test_memory_of_others_that_grows_counts_a_fifth_more():
     one = board(1)
     one.sample_gpu("GPU-0", 0.0, used_mib=1000)
@@ -472,12 +439,6 @@ def test_actions_of_a_journal_lead_to_the_same_state():
     _, decision = first.decide(0.0)
     second.apply(decision.actions, 0.0)
     assert first.view(1.0) == second.view(1.0)
-
-
-def test_reasons_are_the_same_for_tasks_of_the_same_need():
-    one = queued(*[30000] * 3)
-    _, decision = one.decide(0.0)
-    assert [row.why for row in decision.refused] == [refusals.NO_ROOM, refusals.SAME_AS.format(1)]
 
 
 def test_without_a_cap_and_without_neighbours_a_failure_is_one_with_a_gpu_to_itself():

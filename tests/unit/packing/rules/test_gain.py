@@ -1,5 +1,3 @@
-"""The policy `gain`: neighbours that suit, by predicted and by measured speed."""
-
 from __future__ import annotations
 
 import pytest

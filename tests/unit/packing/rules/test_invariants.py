@@ -1,4 +1,4 @@
-"""What holds in every state: random mixes of GPUs, running and waiting tasks, driven through `decide` and the board."""
+"""Properties of decisions in random states of GPUs, running tasks and waiting tasks."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Corrections of predicted slowdowns, from measured pairs."""
-
 from __future__ import annotations
 
 import random

@@ -1,5 +1,3 @@
-"""What pauses and moves do to the state of a node: what is booked, what starts, and when a decision is due."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,6 @@
-"""Where each policy puts a task: states made by hand, with the GPU that follows from the policies' definitions.
+"""The GPU that each policy chooses, in states with one expected answer.
 
-Definitions of the policies but `booked`: Yousefzadeh 2025, 6.2.2 (exclusive, RR, MAGM, LUG, MUG) and 6.3.3 (first,
+Definitions of the policies except `booked`: Yousefzadeh 2025, 6.2.2 (exclusive, RR, MAGM, LUG, MUG) and 6.3.3 (first,
 best and worst fit, and LUG with true sizes), with the conditions of Tables 6.3 to 6.6.
 """
 

@@ -1,5 +1,3 @@
-"""What --dry-run shows of a packed run: sizes, sources, first placements."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""The rate of a task from what its program counts."""
-
 from __future__ import annotations
 
 import math

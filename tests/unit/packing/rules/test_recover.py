@@ -1,5 +1,3 @@
-"""What follows from the end of an attempt: where it goes next, and that this comes to an end."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

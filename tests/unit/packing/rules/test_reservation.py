@@ -1,5 +1,3 @@
-"""What a task reserves, from its start on."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

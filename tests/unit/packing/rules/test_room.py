@@ -1,5 +1,3 @@
-"""What is free to be booked on a GPU."""
-
 import pytest
 from packing_values import facts, gpu, running
 

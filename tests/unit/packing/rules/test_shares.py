@@ -1,5 +1,3 @@
-"""Shares of the multiprocessors that are found by trials."""
-
 from __future__ import annotations
 
 import random

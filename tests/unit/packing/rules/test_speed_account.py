@@ -1,5 +1,3 @@
-"""The sentences of speed at the end of a run."""
-
 from __future__ import annotations
 
 import pytest

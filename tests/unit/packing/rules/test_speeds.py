@@ -1,5 +1,3 @@
-"""What is known of speed: beliefs, rates alone, corrections that were measured, bans."""
-
 from __future__ import annotations
 
 import math

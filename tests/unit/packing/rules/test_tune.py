@@ -1,5 +1,3 @@
-"""The search for the number of equal tasks that a node does most with."""
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,5 +1,3 @@
-"""What is undone: pairs that do less than one at a time, and who is paused, goes on, or moves."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Published logs of clusters: what a small file in each format gives, and what is said of one that cannot be used."""
-
 from __future__ import annotations
 
 import csv

@@ -1,4 +1,4 @@
-"""Each part of tests/bench/measured.py computes, with few seeds; its bars are the bench's own matter."""
+"""Run each part of tests/bench/measured.py with few seeds. The bench checks its bars itself."""
 
 from __future__ import annotations
 
@@ -55,30 +55,18 @@ def test_unseen_pairs_are_predicted_better_than_by_a_constant(bench, tmp_path):
         assert error < 0.5 * found[f"predict, {gpu}: model alone, mean error of a speed"]
 
 
-def test_without_the_matrix_the_part_is_left_out_and_said(bench, tmp_path, capsys):
+def test_parts_that_are_not_run_stay_as_they_were(bench, tmp_path, capsys):
     bench.main(["--part", "predict", "--part", "training", "--seed", "1"])
     assert "left out" in capsys.readouterr().out
+    bench.main(["--part", "shares", "--part", "tuner", "--seeds", "2", "--seed", "1"])
     found = rows(tmp_path)
     assert not any(what.startswith("predict") for what in found)
     assert found["no training: published slowdowns, mean error"] < 5.0
-
-
-def test_parts_that_are_not_run_stay_as_they_were(bench, tmp_path):
-    bench.main(["--part", "training", "--seed", "1"])
-    bench.main(["--part", "shares", "--part", "tuner", "--seeds", "2", "--seed", "1"])
-    found = rows(tmp_path)
-    for beginning in ("no training", "tuner", "shares"):
-        assert any(what.startswith(beginning) for what in found)
-    assert json.loads((tmp_path / "measured.json").read_text())["seeds"] == {"shares": 2, "tuner": 2}
-
-
-def test_trials_find_levels_and_shares(bench, tmp_path):
-    bench.main(["--part", "tuner", "--part", "shares", "--seeds", "2", "--seed", "1"])
-    found = rows(tmp_path)
     assert found["tuner, Pan 2021, Table 4: without noise, level 7, of the best rate"] == 1.0
     assert found["shares: Pan's 90-10, starts until it is found, at most"] <= 20.0
     even = found["shares: an even part for each, worse than no limit at most"]
     assert found["shares: worse than no limit at most, 36 pairs of Pan's programs"] < even
+    assert json.loads((tmp_path / "measured.json").read_text())["seeds"] == {"shares": 2, "tuner": 2}
 
 
 def test_undoing_takes_time_out_of_harmful_pairs(bench, tmp_path, monkeypatch):

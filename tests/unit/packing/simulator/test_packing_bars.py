@@ -1,4 +1,4 @@
-"""A small part of tests/bench/packing.py: booked against the thesis' best policies, on seeds of the fixed list."""
+"""Compare `booked` with the thesis' best policies on three seeds of tests/bench/packing.py."""
 
 from __future__ import annotations
 

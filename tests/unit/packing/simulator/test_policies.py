@@ -1,5 +1,3 @@
-"""Policies by name."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""What happened in a run, from its results and its journal."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Rates of simulated tasks, harmful pairs, and what a world does with pauses, moves and bans."""
-
 from __future__ import annotations
 
 import random

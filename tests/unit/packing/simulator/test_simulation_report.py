@@ -1,5 +1,3 @@
-"""Reports: ranges over what nobody has measured, in text and for programs."""
-
 from __future__ import annotations
 
 import json

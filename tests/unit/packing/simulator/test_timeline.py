@@ -1,5 +1,3 @@
-"""The picture: every task is in it, stacked by memory, and it says what it is."""
-
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree

@@ -1,5 +1,3 @@
-"""Readers of traces: what a small written file gives, and what is said of one that cannot be used."""
-
 from __future__ import annotations
 
 import json

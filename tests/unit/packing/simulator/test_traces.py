@@ -1,5 +1,3 @@
-"""Generated traces have the published counts, spans and sizes."""
-
 from __future__ import annotations
 
 import pytest

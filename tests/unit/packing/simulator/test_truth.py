@@ -1,5 +1,3 @@
-"""What is true in a simulation: interference, memory, power, and the bound that no policy undercuts."""
-
 from __future__ import annotations
 
 import math

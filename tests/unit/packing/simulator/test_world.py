@@ -1,5 +1,3 @@
-"""The simulated world: schedules computed by hand, work and energy that are conserved, memory that runs out."""
-
 from __future__ import annotations
 
 import pytest

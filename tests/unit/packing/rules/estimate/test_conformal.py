@@ -1,5 +1,3 @@
-"""The bound above an estimate."""
-
 from __future__ import annotations
 
 import math

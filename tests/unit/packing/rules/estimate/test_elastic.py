@@ -1,5 +1,3 @@
-"""Tasks that take what they are given."""
-
 from __future__ import annotations
 
 import pytest

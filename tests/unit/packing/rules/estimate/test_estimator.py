@@ -1,5 +1,3 @@
-"""Which source decides the size of a task, and what it says."""
-
 from __future__ import annotations
 
 import math

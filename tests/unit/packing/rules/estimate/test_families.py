@@ -1,5 +1,3 @@
-"""What a history says, family by family."""
-
 from __future__ import annotations
 
 from slurm_share.packing.history_records import TaskRun

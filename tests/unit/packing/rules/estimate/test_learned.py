@@ -1,5 +1,3 @@
-"""The model that was fitted to random networks."""
-
 from __future__ import annotations
 
 import csv

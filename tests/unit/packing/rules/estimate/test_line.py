@@ -1,5 +1,3 @@
-"""A straight line through the sizes of runs that differ in one number."""
-
 from __future__ import annotations
 
 import pytest

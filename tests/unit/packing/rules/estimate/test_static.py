@@ -1,5 +1,3 @@
-"""Formulas over a description of a model."""
-
 from __future__ import annotations
 
 import pytest
