@@ -18,13 +18,16 @@ def described(folder, *words, text=None):
     return read_description(argv, folder, fingerprint.key_of(argv, folder))
 
 
-def test_a_description_gives_the_closed_form(tmp_path):
-    assert described(tmp_path, text=json.dumps(MODEL)).point_mib == 1440 + 16 + 64
-
-
-def test_the_batch_may_be_a_flag_s(tmp_path):
-    text = json.dumps({"parameters": 1 << 20, "activations": 1 << 18})
-    assert described(tmp_path, "--batch-size", "64", text=text).point_mib == 1440 + 16 + 128
+@pytest.mark.parametrize(
+    ("changes", "words", "mib"),
+    [
+        ({}, [], 1440 + 16 + 64),  # 16 MiB for parameters, 64 for activations, and the context
+        ({"batch": None}, ["--batch-size", "64"], 1440 + 16 + 128),
+        ({"convolutions": 5, "function": "gelu"}, [], 1440 + 16 + 64),  # the layers do not matter
+    ],
+)
+def test_a_description_gives_the_closed_form(tmp_path, changes, words, mib):
+    assert described(tmp_path, *words, text=json.dumps({**MODEL, **changes})).point_mib == mib
 
 
 @pytest.mark.parametrize(
@@ -70,8 +73,3 @@ def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_pat
     assert (found.point_mib, found.source) == (1440 + 16 + 64, "static")
     assert "weights.json" in found.why
     assert "the formula is used" in found.why
-
-
-def test_layers_do_not_matter_to_the_formula(tmp_path):
-    text = json.dumps({**MODEL, "convolutions": 5, "function": "gelu"})
-    assert described(tmp_path, text=text).point_mib == 1440 + 16 + 64

@@ -1,4 +1,4 @@
-"""Most tests use a small replacement for torch whose tensors have a size only. One test uses the real torch, if installed."""
+"""Most tests use a replacement for torch whose tensors have a size only. One test uses the real torch, if installed."""
 
 from __future__ import annotations
 

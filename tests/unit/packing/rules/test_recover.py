@@ -73,12 +73,20 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
     assert not second.is_retried
 
 
-def test_no_roomier_gpu_in_the_node_means_alone_at_once():
-    assert next_of("gpu memory", had(30000), largest=40000).wants_alone
-
-
-def test_without_retries_a_failure_is_the_end():
-    assert not next_of("gpu memory", oom_retries=0).is_retried
+@pytest.mark.parametrize(
+    ("fields", "settings", "expected"),
+    [
+        ({"what": had(30000), "largest": 40000}, {}, {"wants_alone": True}),  # there is no roomier GPU
+        ({}, {"recovery": "exclusive"}, {"wants_alone": True}),
+        ({}, {"policy": "magm"}, {"wants_alone": True}),
+        ({}, {"oom_retries": 0}, {"is_retried": False}),
+        ({"kind": "done"}, {"retries": 9}, {"is_retried": False}),
+        ({"kind": "unfinished"}, {"retries": 9}, {"is_retried": False}),
+    ],
+)
+def test_what_follows(fields, settings, expected):
+    coming = next_of(**{"kind": "gpu memory", **fields}, **settings)
+    assert {name: getattr(coming, name) for name in expected} == expected
 
 
 def test_the_users_own_number_is_named_when_it_is_too_small():
@@ -112,16 +120,6 @@ def test_what_is_not_its_own_is_free_a_few_times(kind, field):
     assert getattr(tries, field) == FREE_TRIES
     assert (tries.failed, tries.own_memory) == (0, 0)
     assert not next_of(kind, tries=tries, retries=0, oom_retries=0).is_retried
-
-
-@pytest.mark.parametrize("kind", ["done", "unfinished"])
-def test_these_are_not_retried(kind):
-    assert not next_of(kind, retries=9).is_retried
-
-
-@pytest.mark.parametrize("settings", [{"recovery": "exclusive"}, {"policy": "magm"}])
-def test_as_the_thesis_every_retry_is_alone(settings):
-    assert next_of("gpu memory", **settings).wants_alone
 
 
 KINDS = st.sampled_from(

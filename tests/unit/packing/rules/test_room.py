@@ -4,26 +4,17 @@ from packing_values import facts, gpu, running
 from slurm_share.packing.rules import room
 
 
-def test_usable_is_the_size_less_reserve_others_and_bookings_elsewhere():
+def test_room_is_the_size_less_reserve_others_and_bookings():
     assert room.usable(gpu(0, 40960, reserve=960, others_mib=1000, booked_elsewhere_mib=4000)) == 35000
-
-
-def test_usable_is_never_negative():
     assert room.usable(gpu(0, 1000, reserve=900, others_mib=5000)) == 0
+    runs = [running(1, 0, 4000, memory=30000), running(2, 0, 12000)]
+    assert room.room(gpu(0, 40960, reserve=960), runs) == -2000  # tasks have outgrown their reservations
+    assert room.capacity(facts(0, None)) == room.UNKNOWN_MIB
 
 
 @pytest.mark.parametrize(("memory", "expected"), [(None, 4000), (1000, 4000), (5000, 5000)])
 def test_a_task_is_booked_with_its_reservation_or_what_it_has(memory, expected):
     assert room.booked(running(1, 0, 4000, memory=memory)) == expected
-
-
-def test_room_is_negative_when_tasks_outgrew_their_reservations():
-    runs = [running(1, 0, 4000, memory=30000), running(2, 0, 12000)]
-    assert room.room(gpu(0, 40960, reserve=960), runs) == -2000
-
-
-def test_size_that_is_not_known_is_not_zero():
-    assert room.capacity(facts(0, None)) == room.UNKNOWN_MIB
 
 
 @pytest.mark.parametrize(

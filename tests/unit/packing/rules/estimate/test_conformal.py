@@ -15,17 +15,17 @@ def test_a_pool_counts_from_the_number_of_scores_that_its_alpha_needs(alpha, lea
     assert conformal.quantile(list(range(least)), alpha) == least - 1
 
 
-def test_the_first_pool_with_enough_scores_decides():
-    assert conformal.pooled(([0.5] * 3, [0.1] * 30, [0.6] * 300), 0.05, 1.5) == 0.1
-
-
-def test_no_pool_with_enough_scores_gives_the_default_factor():
-    assert conformal.pooled(([0.5] * 3, ()), 0.05, 1.5) == pytest.approx(math.log(1.5))
-
-
-def test_a_bound_is_at_least_2_percent_and_at_most_twice():
-    assert math.exp(conformal.pooled(([0.0] * 30,), 0.05, 1.5)) == pytest.approx(1.02)
-    assert math.exp(conformal.pooled(([math.log(10)] * 30,), 0.05, 1.5)) == pytest.approx(2)
+@pytest.mark.parametrize(
+    ("pools", "factor"),
+    [
+        (([0.5] * 3, [0.1] * 30, [0.6] * 300), math.exp(0.1)),  # 3 scores are too few
+        (([0.5] * 3, ()), 1.5),
+        (([0.0] * 30,), 1.02),
+        (([math.log(10)] * 30,), 2.0),
+    ],
+)
+def test_the_first_pool_with_enough_scores_decides_within_limits(pools, factor):
+    assert math.exp(conformal.pooled(pools, 0.05, 1.5)) == pytest.approx(factor)
 
 
 @given(st.lists(st.floats(-0.5, 0.6, allow_nan=False), min_size=1, max_size=300), st.sampled_from([0.2, 0.1, 0.05]))
