@@ -285,7 +285,7 @@ def read_carma(path: Path) -> Trace:
     Sizes are those of the .rad files, durations those of Yousefzadeh 2025, Table 6.2. Raises TraceError.
     """
     time, made = 0.0, []
-    files: dict[str, tuple[_Rad, Path]] = {}
+    files: dict[str, _Rad] = {}
     assumed: set[str] = set()
     for number, line in _lines(path):
         text = line.strip()
@@ -295,9 +295,8 @@ def read_carma(path: Path) -> Trace:
             time += _number(path, number, "the pause", found[1])
         elif found := _SUBMIT.match(text):
             if found[1] not in files:
-                file = _find_rad(path, number, found[1])
-                files[found[1]] = (_read_rad(file), file)
-            rad, _ = files[found[1]]
+                files[found[1]] = _read_rad(_find_rad(path, number, found[1]))
+            rad = files[found[1]]
             workload = _workload(rad)
             if workload is None:
                 assumed.add(rad.program)

@@ -10,7 +10,8 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from ...core.errors import SlurmShareError
 from ..decision_records import Ban, Decision, GiveUp, Move, Pause, Reserve, Resume, Start
 from ..history_records import TaskRun
-from ..records import BOOKING, EndFacts, GpuFacts, PackSettings, PackView, Source, TaskAsk, TaskKey
+from ..records import BOOKING, EndFacts, GpuFacts, PackView, Source, TaskAsk, TaskKey
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
 from ..rules.speeds import Speeds
@@ -81,31 +82,24 @@ class World:
         self._is_gain = policy.settings.policy == "gain"
         self._is_rated = self._is_gain and assumed.has_rates
         self._rates_random = random.Random(f"{seed} rates")
-        self._speeds = self._known_speeds(history, pairs)
+        knows_speeds = self._is_gain and policy.estimates
+        self._speeds = Speeds(history, pairs, now=BEGIN_UNIX_S) if knows_speeds else Speeds()
         self._totals = Totals(trace, policy, assumed, seed, has_bars=has_bars)
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
-        self._threshold = self._sm_threshold(policy.settings)
+        self._threshold = policy.settings.sm_guard if policy.settings.policy in BOOKING else policy.settings.smact_max
+        """SM activity at which the policy's decision changes; None: it does not depend on SM activity."""
+        if policy.settings.policy == "exclusive":
+            self._threshold = None
         self._claims_most = policy.settings.window if trace.nodes == 1 else 2 * trace.gpus
         self._unclaimed: deque[SimTask] = deque()
-        self._heap: list[tuple[float, int, int, object, int]] = []
+        self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
+        """(time, kind, number, what happens then); events of the same time are processed by kind."""
         self._count = 0
         self._now = 0.0
         self._note: Callable[[PackView, Decision], None] | None = None
         self._left_s: dict[int, float] = {}
         """Task -> remaining work of a task that saved its state to continue on another GPU."""
-
-    def _known_speeds(self, history: Sequence[TaskRun], pairs: Iterable[PairRun]) -> Speeds:
-        if not self._is_gain or not self._policy.estimates:
-            return Speeds()
-        return Speeds(history, pairs, now=BEGIN_UNIX_S)
-
-    @staticmethod
-    def _sm_threshold(settings: PackSettings) -> float | None:
-        """Return the SM activity at which the policy's decision changes; None: it does not depend on SM activity."""
-        if settings.policy == "exclusive":
-            return None
-        return settings.sm_guard if settings.policy in BOOKING else settings.smact_max
 
     def _node(self, number: int) -> SimNode:
         trace = self._trace
@@ -138,7 +132,7 @@ class World:
     def run(self) -> Result:
         """Process all events and return the result. Raises SimulationError if there are too many events."""
         for task in self._trace.tasks:
-            self._push(task.submitted_s, _ARRIVE, task)
+            self._push(task.submitted_s, _ARRIVE, partial(self._unclaimed.append, task))
         if self._trace.tasks:
             self._now = self._trace.tasks[0].submitted_s
             for gpu in self._gpus:
@@ -152,8 +146,8 @@ class World:
             time = heap[0][0]
             self._now = max(self._now, time)
             while heap and heap[0][0] <= self._now:
-                _, kind, _, what, version = heapq.heappop(heap)
-                self._event(kind, what, version)
+                *_, happen = heapq.heappop(heap)
+                happen()
                 events += 1
             self._claim()
             for node in self._nodes:
@@ -174,40 +168,9 @@ class World:
         left = [task for task in self._tasks if task not in self._totals.kinds]
         return f"{len(left)} tasks are left, task {left[0]} among them" if left else "no task is left"
 
-    def _push(self, time: float, kind: int, what: object, version: int = 0) -> None:
+    def _push(self, time: float, kind: int, happen: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (time, kind, self._count, what, version))
-
-    def _event(self, kind: int, what: object, version: int) -> None:
-        if kind == _GROW:
-            assert isinstance(what, Attempt)
-            if what.version >= 0:
-                self._grow(what, version)
-        elif kind == _SAMPLE:
-            assert isinstance(what, Attempt)
-            if what.version >= 0:
-                self._sampled(what)
-        elif kind == _END:
-            assert isinstance(what, Attempt)
-            if what.version == version:
-                self._done(what)
-        elif kind == _ARRIVE:
-            assert isinstance(what, SimTask)
-            self._unclaimed.append(what)
-        elif kind == _RATES:
-            assert isinstance(what, SimGpu)
-            if version == what.epoch:
-                self._node_of_gpu(what).decide_now = True  # the decision passes the rates to the board
-                self._plan_rates(what)
-        elif kind == _WAKE:
-            assert isinstance(what, SimNode)
-            if version == what.wake_version:
-                what.wake_s = math.inf
-                what.decide_now = True
-        else:
-            assert isinstance(what, SimNode)
-            what.is_ticking = False
-            self._tick(what)
+        heapq.heappush(self._heap, (time, kind, self._count, happen))
 
     def _claim(self) -> None:
         """Give submitted tasks to the node with the fewest waiting tasks, up to a limit per node."""
@@ -248,7 +211,9 @@ class World:
             if now - attempt.sampled_s >= (RESAMPLE_FLAT_S if quiet else RESAMPLE_S):
                 self._sample(attempt)
         for gpu in node.gpus.values():
-            node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
+            used_mib = None if self._is_missing() else gpu.memory_mib
+            sm_ratio = None if self._is_missing() else self._sm_true(gpu)
+            node.board.sample_gpu(gpu.facts.uuid, now, used_mib=used_mib, sm_ratio=sm_ratio)
         view, decision = node.board.decide(now)
         self._totals.decisions += 1
         if self._note is not None:
@@ -276,10 +241,15 @@ class World:
         if at is not None and at < node.wake_s:
             node.wake_s = max(at, self._now + 0.01)
             node.wake_version += 1
-            self._push(node.wake_s, _WAKE, node, node.wake_version)
+            self._push(node.wake_s, _WAKE, partial(self._wake, node, node.wake_version))
         if self._threshold is not None:
             node.hot = self._hot(node)
             self._want_tick(node)
+
+    def _wake(self, node: SimNode, version: int) -> None:
+        if version == node.wake_version:
+            node.wake_s = math.inf
+            node.decide_now = True
 
     def _want_tick(self, node: SimNode) -> None:
         """Schedule a tick while the mean SM activity of a GPU changes."""
@@ -287,9 +257,10 @@ class World:
             gpu.points[-1][0] > self._now - self._assumed.window_s for gpu in node.gpus.values()
         ):
             node.is_ticking = True
-            self._push(self._now + TICK_S, _TICK, node)
+            self._push(self._now + TICK_S, _TICK, partial(self._tick, node))
 
     def _tick(self, node: SimNode) -> None:
+        node.is_ticking = False
         if not node.waiting or self._threshold is None:
             return
         if self._hot(node) != node.hot:
@@ -305,12 +276,6 @@ class World:
     def _sm_true(self, gpu: SimGpu) -> float:
         mean = gpu.mean_sm(self._now, self._assumed.window_s) + gpu.noise
         return min(1.0, max(0.0, mean)) if gpu.running else max(0.0, mean - gpu.noise)
-
-    def _sm_seen(self, gpu: SimGpu) -> float | None:
-        return None if self._is_missing() else self._sm_true(gpu)
-
-    def _seen(self, mib: int) -> int | None:
-        return None if self._is_missing() else mib
 
     def _is_missing(self) -> bool:
         ratio = self._assumed.missing_ratio
@@ -350,7 +315,7 @@ class World:
             gpu.running.append(attempt)
         self._respeed(gpus)
         for age, mib in self._steps[task.task]:
-            self._push(now + age, _GROW, attempt, mib)
+            self._push(now + age, _GROW, partial(self._grow, attempt, mib))
 
     def _settle(self, gpu: SimGpu) -> None:
         self._totals.paused_s += gpu.settle(self._now)
@@ -369,7 +334,8 @@ class World:
             for attempt, speed in zip(active, speeds, strict=True):
                 attempt.speed = speed
                 sm += attempt.load.sm * speed
-                self._push(now + max(0.0, attempt.remaining_s) / speed, _END, attempt, attempt.version)
+                end = partial(self._done, attempt, attempt.version)
+                self._push(now + max(0.0, attempt.remaining_s) / speed, _END, end)
                 self._plan_late(attempt)
             if self._is_rated:
                 self._restart_rates(gpu)
@@ -388,9 +354,11 @@ class World:
             return
         left = attempt.remaining_s - attempt.task.work_s * (1.0 - late)
         if left >= 0.0:
-            self._push(self._now + left / attempt.speed, _GROW, attempt, -attempt.version)
+            self._push(self._now + left / attempt.speed, _GROW, partial(self._grow, attempt, -attempt.version))
 
     def _grow(self, attempt: Attempt, to_mib: int) -> None:
+        if attempt.version < 0:
+            return  # it has ended
         if to_mib <= 0:  # the late rise, scheduled for a speed that may have changed since
             if -to_mib != attempt.version:
                 return
@@ -408,10 +376,12 @@ class World:
         attempt.history.append((self._now, to_mib))
         for gpu in attempt.gpus:
             gpu.memory_mib += more
-        self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, attempt)
+        self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, partial(self._sampled, attempt))
 
     def _sampled(self, attempt: Attempt) -> None:
         """Sample the memory of a task after its first or a later growth."""
+        if attempt.version < 0:
+            return
         is_first = attempt.sampled_peak_mib is None
         self._sample(attempt)
         node = self._node_of(attempt)
@@ -472,7 +442,12 @@ class World:
         )
         at = next((time for time in times if time > self._now), None) if gpu.running else None
         if at is not None:
-            self._push(at, _RATES, gpu, gpu.epoch)
+            self._push(at, _RATES, partial(self._rates_due, gpu, gpu.epoch))
+
+    def _rates_due(self, gpu: SimGpu, epoch: int) -> None:
+        if epoch == gpu.epoch:
+            self._node_of_gpu(gpu).decide_now = True  # the decision passes the rates to the board
+            self._plan_rates(gpu)
 
     def _banned(self, node: SimNode, action: Ban) -> None:
         pair = [node.running.get(task) for task in (action.task, action.other)]
@@ -520,7 +495,9 @@ class World:
         )
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
-    def _done(self, attempt: Attempt) -> None:
+    def _done(self, attempt: Attempt, version: int) -> None:
+        if attempt.version != version:
+            return  # its speed has changed since
         if attempt.reserved_mib and attempt.sampled_peak_mib and not attempt.start.is_alone:
             self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.sampled_peak_mib - 1.0))
         self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
