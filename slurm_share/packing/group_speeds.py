@@ -206,7 +206,7 @@ class GroupSpeeds:
         windows = min(0 if its.rate is None else its.rate.windows for its in members)
         if windows < WINDOWS:
             return
-        rates = [found for its in members if (found := self._rates(its, facts.model)) is not None]
+        rates = [both for its in members if (both := self._rates(its, facts.model)) is not None]
         if len(rates) < len(members):
             return
         known = [alone.per_s / rate.per_s for rate, alone in rates]

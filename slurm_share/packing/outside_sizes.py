@@ -74,11 +74,8 @@ class OutsideSizes:
 
     def take(self) -> list[Figure]:
         """Return the sizes that were found since the last call."""
-        while True:
-            try:
-                key, probed = self._probed.get_nowait()
-            except queue.Empty:
-                break
+        while not self._probed.empty():  # no other thread takes from it
+            key, probed = self._probed.get()
             if probed.peak_mib is None:
                 self._notes.append(f"a dry run gave no size: {probed.why}")
             else:

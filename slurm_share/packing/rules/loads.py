@@ -81,8 +81,8 @@ class Loads:
         self._models: dict[str, dict[str, None]] = {}
         """Command or family -> GPU models on which it was seen, in the order of their first load."""
         self._util_factor = UTIL_FACTOR
-        self._summed_up: dict[tuple[str, str, bool], Belief] = {}
-        """(command or family, GPU model, whether it is a family) -> the belief from its loads."""
+        self._summed_up: dict[tuple[str, str], dict[bool, Belief]] = {}
+        """(name, GPU model) -> whether it is a family -> the belief from its loads. One name may be both."""
 
     @property
     def util_factor(self) -> float:
@@ -102,14 +102,12 @@ class Loads:
                 known = self._of.pop((name, gpu_model), None) or deque(maxlen=most)
                 known.append(load)
                 self._of[name, gpu_model] = known
-                for is_family in (False, True):  # one name may be both
-                    self._summed_up.pop((name, gpu_model, is_family), None)
+                self._summed_up.pop((name, gpu_model), None)
                 self._models.setdefault(name, {})[gpu_model] = None
         while len(self._of) > COMMANDS_MOST:
             name, model = next(iter(self._of))
             del self._of[name, model]
-            for is_family in (False, True):
-                self._summed_up.pop((name, model, is_family), None)
+            self._summed_up.pop((name, model), None)
             self._models[name].pop(model, None)
             if not self._models[name]:
                 del self._models[name]
@@ -120,11 +118,10 @@ class Loads:
             return Belief()
         for name, is_family in ((key.exact, False), (key.family, True)):
             if known := self._of.get((name, gpu_model)):
-                place = (name, gpu_model, is_family)
-                found = self._summed_up.get(place)
-                if found is None:
-                    found = self._summed_up[place] = self._summed(known, is_family=is_family)
-                return found
+                kept = self._summed_up.setdefault((name, gpu_model), {})
+                if is_family not in kept:
+                    kept[is_family] = self._summed(known, is_family=is_family)
+                return kept[is_family]
             if others := self._models.get(name):
                 other = next(reversed(others))
                 return self._summed(self._of[name, other], is_family=is_family, measured_on=other, used_on=gpu_model)

@@ -110,11 +110,7 @@ def read(path: Path, form: str, rows: int | None = None) -> ClusterLog:
     rows = ROWS if rows is None else rows
     if not 1 <= rows <= ROWS_MOST:
         raise UsageError(f"--rows {rows}: a number from 1 to {ROWS_MOST}")
-    if form == "philly":
-        return read_philly(path, rows)
-    if form == "helios":
-        return read_helios(path, rows)
-    return read_alibaba(path, rows)
+    return {"philly": read_philly, "helios": read_helios, "alibaba": read_alibaba}[form](path, rows)
 
 
 # ---- Values ----

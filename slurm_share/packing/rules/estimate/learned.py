@@ -67,9 +67,10 @@ def closed_mib(model: Layers) -> float:
 
 def features(model: Layers) -> tuple[float, ...]:
     """Return the features of a network, in the order of FEATURES."""
-    angle = None
+    cosine = sine = 0.0
     if model.function in FUNCTIONS:
         angle = 2.0 * math.pi * FUNCTIONS.index(model.function) / len(FUNCTIONS)
+        cosine, sine = math.cos(angle), math.sin(angle)
     depth = max(model.depth, 1.0)
     elements = model.activations * model.batch
     counts = (
@@ -81,8 +82,8 @@ def features(model: Layers) -> tuple[float, ...]:
         min(max(model.norms / depth, 0.0), 1.0),
         min(max(model.dropouts / depth, 0.0), 1.0),
         math.log1p(max(elements, 0.0)) - math.log1p(max(model.parameters, 0.0)),
-        0.0 if angle is None else math.cos(angle),
-        0.0 if angle is None else math.sin(angle),
+        cosine,
+        sine,
     )
 
 
