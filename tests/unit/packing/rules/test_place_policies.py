@@ -417,12 +417,6 @@ def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
     assert (end.outcome, end.why) == ("not started", "no GPU of this node works any more")
 
 
-def test_no_seat_no_start():
-    decision = decide(view([gpu(0)], [waiting(1, 300), waiting(2, 300)], workers=1))
-    assert starts(decision) == [(1, "GPU-0")]
-    assert decision.refused[-1].why == refusals.NO_CORES
-
-
 def test_size_above_every_gpu_is_given_up_with_the_largest_size():
     (end,) = decide(view([gpu(0), gpu(1, 20480)], [waiting(1, word=50000)])).actions
     assert end.why == "wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"

@@ -68,13 +68,6 @@ def test_what_cannot_be_simulated_is_answered_in_a_sentence(changes, why):
         run_simulation(SimulationRequest(**({"trace": "thesis60"} | changes)))
 
 
-def test_tasks_that_want_more_gpus_than_a_node_has_are_left_out_and_said():
-    answer = run_simulation(
-        SimulationRequest(trace="thesis60", policies=("booked",), gpus=1, alphas=(1.0,), settles_s=(30.0,))
-    )
-    assert "3 tasks want more GPUs than the 1 of a node and are left out" in answer.text
-
-
 def test_pairs_that_were_measured_are_not_joined_by_a_third():
     from slurm_share.packing.simulator import policies
     from slurm_share.packing.simulator.records import Trace

@@ -390,7 +390,7 @@ RUNS = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(RUNS, max_size=30), st.sampled_from([None, TOTAL, 0]))
 def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
     estimator = Estimator(runs[:20], now=NOW)
