@@ -12,7 +12,7 @@ from ...core.text import gib_text
 from ..decision_records import Decision, Refused
 from ..records import Estimate, PackView, WaitingView
 from ..speed_records import Belief
-from . import cap, refusals, reservation, undo
+from . import refusals, reservation, undo
 from .policy import MEMORY_ENDS, Policy, closes_gpu, neighbours_text
 from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speeds_text
 from .room import UNKNOWN_MIB, Place
@@ -269,7 +269,7 @@ class Booked(Policy):
     def _begin(self, task: WaitingView, need: Need, place: Place) -> None:
         estimate = need.estimates.get(place.model)
         reserve = self._reserve_on(task, need, place)
-        cap_mib = cap.at_start(
+        cap_mib = reservation.cap_at_start(
             estimate,
             reserve,
             place.room,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ...core.text import gib_text
 from ..records import Estimate, PackView, WaitingView
-from . import cap, refusals, reservation
+from . import refusals, reservation
 from .policy import MEMORY_ENDS, Policy, neighbours_text
 from .room import UNKNOWN_MIB, Place
 
@@ -116,7 +116,7 @@ class Thesis(Policy):
         free = self._free(place)
         if settings.uses_booking:
             reserve = self._booking(task, estimate, place)
-            cap_mib = cap.at_start(
+            cap_mib = reservation.cap_at_start(
                 estimate, reserve, place.room, guard=settings.guard, is_mps=place.facts.is_mps, is_alone=False
             )
         else:

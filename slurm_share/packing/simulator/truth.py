@@ -1,4 +1,4 @@
-"""Compute the truth of a simulation: interference between tasks, growth of their memory, power of GPUs.
+"""Compute the truth of a simulation: interference, growth of memory, power of GPUs; estimators that know or ignore it.
 
 It uses the formula of `rules.interference` with its own demands, exponent and noise, which policies do not know.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ..history_records import TaskRun
+from ..records import Estimate, TaskAsk, TaskKey
+from ..rules.estimate.estimator import Estimator
 from ..rules.interference import BUSY_FACTOR, soft
 from .records import Assumptions, SimTask, Trace
 
@@ -190,3 +193,37 @@ def _best_measured(trace: Trace, most_per_gpu: int) -> float:
         max((speed + pairs.get((other, name), 0.0) for (name, other), speed in pairs.items()), default=1.0),
         max((count * highest ** (count - 1) for count in range(3, most_per_gpu + 1)), default=1.0),
     )
+
+
+# ---- Estimators ----
+
+
+class NoEstimates(Estimator):
+    """An estimator that never gives or learns a size, for Yousefzadeh's policies with recovery only."""
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        return Estimate(point_mib=None, safe_mib=None, source="unknown")
+
+    def learn(self, run: TaskRun) -> None:
+        pass
+
+    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        pass
+
+
+class Oracle(NoEstimates):
+    """An estimator that knows the true sizes and durations, which never change."""
+
+    def __init__(self, tasks: Iterable[SimTask]) -> None:
+        super().__init__()
+        self._tasks = {task.task: task for task in tasks}
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        task = self._tasks[ask.task]
+        text = "known to the simulation"
+        return Estimate(
+            point_mib=task.peak_mib, safe_mib=task.peak_mib, source="exact", runs=1, seconds=task.work_s, text=text
+        )
+
+    def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
+        return 1.0

@@ -26,10 +26,8 @@ from ..rules.speeds import Speeds
 from ..running_task import RunningTask
 from ..speed_records import PairRun
 from . import truth
-from .rates import TaskRates, report_times_s
 from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
-from .sim_estimators import NoEstimates, Oracle
-from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode
+from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode, TaskRates, report_times_s
 from .totals import WORKERS_PER_GPU, Totals
 
 RESERVE_RATIO = 0.02
@@ -73,11 +71,11 @@ class World:
         self._steps = {task.task: truth.steps(task, assumed) for task in trace.tasks}
         self._estimator: Estimator
         if policy.knows_sizes:
-            self._estimator = Oracle(trace.tasks)
+            self._estimator = truth.Oracle(trace.tasks)
         elif policy.estimates:
             self._estimator = Estimator(history, now=BEGIN_UNIX_S)
         else:
-            self._estimator = NoEstimates()
+            self._estimator = truth.NoEstimates()
         self._settings = policy.settings
         self._is_gain = policy.settings.policy == "gain"
         self._is_rated = self._is_gain and assumed.has_rates

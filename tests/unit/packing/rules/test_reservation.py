@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packing_values import estimate
 
-from slurm_share.packing.rules.reservation import at_start, due, is_flat
+from slurm_share.packing.rules.reservation import at_start, cap_at_start, due, is_flat
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,30 @@ def test_nothing_shrinks_before_it_is_flat(source, reserved, peak, growth):
 )
 def test_memory_is_flat_when_it_has_not_risen_for_a_minute(peaks, age, now, expected):
     assert is_flat(peaks, age, now, 60.0) is expected
+
+
+def cap(size, reserve=8000, room=30000, **fields):
+    return cap_at_start(size, reserve, room, **{"guard": "soft", "is_mps": True, "is_alone": False, **fields})
+
+
+@pytest.mark.parametrize(
+    ("size", "fields", "expected"),
+    [
+        (estimate(8000), {}, 10000),  # a quarter more
+        (estimate(2000), {"reserve": 2000}, 3024),  # 1 GiB more, where that is more
+        (estimate(8000), {"room": 9000}, 9000),  # what the GPU has
+        (estimate(8000), {"room": 8000}, 8000),
+        (estimate(8000), {"guard": "hard"}, 8000),
+        (estimate(8000, "user"), {}, 8000),
+        (estimate(None), {}, 30000),  # its share is a guess, so it may take what is free
+        (None, {}, 30000),
+        (None, {"guard": "hard"}, 8000),
+        (estimate(8000, is_elastic=True), {}, 8000),
+        (estimate(8000, processes=4), {}, 2500),  # MPS limits each process
+        (estimate(8000, processes=100), {"guard": "hard"}, 300),
+        (estimate(8000), {"is_mps": False}, None),
+        (estimate(8000), {"is_alone": True}, None),
+    ],
+)
+def test_cap(size, fields, expected):
+    assert cap(size, **fields) == expected

@@ -10,8 +10,8 @@ from slurm_share.packing.decision_records import Ban, Decision, Move, Pause, Res
 from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
 from slurm_share.packing.simulator import policies, truth
-from slurm_share.packing.simulator.rates import STEP_S, TaskRates, report_times_s
 from slurm_share.packing.simulator.records import Assumptions, SimTask, Trace
+from slurm_share.packing.simulator.sim_node import STEP_S, TaskRates, report_times_s
 from slurm_share.packing.simulator.world import World
 
 QUIET = Assumptions(pair_sigma=0.0, run_sigma=0.0, sm_noise=0.0, rate_sigma=0.0)
