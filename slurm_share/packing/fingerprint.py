@@ -19,7 +19,7 @@ from .rules import fingerprint
 CONFIG_BYTES = 64 * 1024
 """A configuration file up to this size is hashed by its content, a larger one by its name."""
 SCRIPT_BYTES = 1 << 20
-"""Of a larger script or program, the size and this many bytes of its beginning and its end are hashed."""
+"""For a larger script or program, its size and this many bytes of its beginning and of its end are hashed."""
 CACHED = 4096
 """Number of files in each cache, so that a run with a hundred thousand files does not keep them all."""
 INTERPRETED_PATH = "/usr/local/bin:/usr/bin:/bin"

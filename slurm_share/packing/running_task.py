@@ -40,7 +40,7 @@ class RunningTask:
         self.reserved_mib = start.reserve_mib
         self.memory_mib: Mapping[str, int] = {}
         self.peak_mib: int | None = None
-        """Of the GPU where it is largest."""
+        """Peak on the GPU where it is largest."""
         self.peak_at: dict[int, int] = {}
         self.clients = 1
         self.is_flat = False

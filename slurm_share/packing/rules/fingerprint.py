@@ -29,7 +29,7 @@ TAG_DIGITS = 12
 NUMBERS_MOST = 16
 """Numbers of a command that are kept; a list of a hundred seeds says nothing about memory."""
 TEXT_MOST = 256 * 1024
-"""Of a longer text, this many bytes from its beginning and its length are hashed."""
+"""For a longer text, its length and this many bytes from its beginning are hashed."""
 
 INTERPRETERS = re.compile(r"(?a)(python|pypy|perl|ruby|node|lua|Rscript|julia|bash|sh|dash|zsh|ksh)[0-9.]*")
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})

@@ -67,7 +67,7 @@ class End(Struct, frozen=True):
 
 
 class Next(Struct, frozen=True, kw_only=True):
-    """What follows from the end of an attempt."""
+    """The consequences of an attempt's end."""
 
     is_retried: bool
     why: str

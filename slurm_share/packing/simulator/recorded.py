@@ -52,7 +52,7 @@ class Recorded(Struct, frozen=True):
 
     attempts: tuple[Attempt, ...]
     gpus: tuple[GpuFacts, ...]
-    """Of all nodes. GPUs that only results name have no known size."""
+    """GPUs of all nodes. The size of a GPU that only results name is not known."""
     from_journals: dict[tuple[int, int], FromJournal]
     """(task, attempt) -> its data in the journals, which do not contain all attempts."""
     passed_over: int = 0

@@ -62,7 +62,7 @@ class Node:
         self.packer.add(TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key, submitted_s=now), now)
 
     def starts(self, now: float) -> dict[int, Start]:
-        """What starts now; as the launcher, it asks until there is nothing more."""
+        """Return the starts of now; like the launcher, decide until nothing more starts."""
         found: dict[int, Start] = {}
         while actions := self.packer.decide(now):
             new = {one.task: one for one in actions if isinstance(one, Start)}
