@@ -30,17 +30,14 @@ _contents: dict[tuple[str, bool], tuple[_State, str | None]] = {}
 _real = lru_cache(CACHED)(os.path.realpath)
 
 
-def key_of(
-    argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None, path: str | None = None
-) -> TaskKey:
+def key_of(argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None) -> TaskKey:
     """Return the key of a command that is started in `cwd`. If its script cannot be read, `exact` is empty.
 
-    name: the user's name for the family. run_folder: removed from all arguments. path: the task's PATH; None: of this
-    process.
+    name: the user's name for the family. run_folder: removed from all arguments.
     """
     command = fingerprint.take_apart(argv)
     folder = str(cwd)
-    script_path, content = _script(command, folder, os.environ.get("PATH", INTERPRETED_PATH) if path is None else path)
+    script_path, content = _script(command, folder, os.environ.get("PATH", INTERPRETED_PATH))
 
     def read(argument: fingerprint.Argument) -> str | None:
         value = argument.value or ""

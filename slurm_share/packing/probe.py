@@ -33,14 +33,7 @@ class Probed(Struct, frozen=True):
     """Why there is no result."""
 
 
-def probe(
-    argv: Sequence[str],
-    cwd: Path,
-    environment: Mapping[str, str],
-    *,
-    limit_s: float = LIMIT_S,
-    address_bytes: int = ADDRESS_BYTES,
-) -> Probed:
+def probe(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], *, limit_s: float = LIMIT_S) -> Probed:
     """Return the peak of a command's fake tensors over two steps of its optimiser. Raises no error.
 
     environment: of the task. Takes at most `limit_s`, and some seconds of one core.
@@ -50,7 +43,7 @@ def probe(
         return Probed(None, "not a plain command of Python")
     watcher = [
         sys.executable, "-I", str(_FILES / "probe_child.py"), str(_FILES / "probe_hook.py"), str(limit_s),
-        str(address_bytes), str(cwd), "--", *command,
+        str(ADDRESS_BYTES), str(cwd), "--", *command,
     ]  # fmt: skip
     try:
         done = process.finish(watcher, timeout_s=limit_s + _GRACE_S, env=dict(environment))

@@ -46,8 +46,6 @@ class Belief(Struct, frozen=True, kw_only=True):
     """SM activity."""
     dram_ratio: float = 0.0
     pcie_ratio: float = 0.0
-    cpu_ratio: float = 0.0
-    """CPU time over the time of the cores that it may use."""
     busy_ratio: float = 1.0
     """Part of its time that it spends on the GPU."""
     factor: float = 1.0

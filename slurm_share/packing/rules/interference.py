@@ -1,6 +1,6 @@
 """Predict how tasks on one GPU slow each other down: a capacity model, with measured corrections.
 
-A task alone takes a part of each resource (SMs, memory bandwidth, PCIe, CPU). If the total demand on a resource is U,
+A task alone takes a part of each resource (SMs, memory bandwidth, PCIe). If the total demand on a resource is U,
 time on it stretches by soft(U) = (1 + U^p)^(1/p), relative to the stretch of the task alone. Only the part of its time
 that a task spends on the GPU is stretched. With p = 2.5 the model gives the slowdowns of Pan 2021, Table 4 (2 to 7
 equal tasks on a V100), to 0.1.
@@ -43,7 +43,7 @@ def slowdowns(
         turns = max(1.0, sum(task.busy_ratio for task in tasks))
         stretches = [turns] * len(tasks)
     else:
-        resources = ("sm_ratio", "dram_ratio", "pcie_ratio", "cpu_ratio")
+        resources = ("sm_ratio", "dram_ratio", "pcie_ratio")
         together = {name: soft(sum(getattr(task, name) for task in tasks), exponent) for name in resources}
         stretches = [max(together[name] / soft(getattr(task, name), exponent) for name in resources) for task in tasks]
     for position, (task, stretch) in enumerate(zip(tasks, stretches, strict=True)):

@@ -50,7 +50,6 @@ class Load(Struct, frozen=True, kw_only=True):
     util_ratio: float | None = None
     dram_ratio: float | None = None
     pcie_ratio: float | None = None
-    cpu_cores: float | None = None
     source: BeliefSource = "alone"
 
 
@@ -66,17 +65,13 @@ def load_of(run: TaskRun) -> Load | None:
         util_ratio=run.util_ratio,
         dram_ratio=run.dram_ratio,
         pcie_ratio=run.pcie_ratio,
-        cpu_cores=run.cpu_cores,
     )
 
 
 class Loads:
     """The newest loads of each command and family, on each GPU model."""
 
-    def __init__(self, cores: float | None = None) -> None:
-        """Start without loads. `cores`: shared by the tasks on one GPU; None: each task has cores of its own, so
-        neighbours do not slow it on the CPU."""
-        self._cores = cores
+    def __init__(self) -> None:
         self._of: dict[tuple[str, str], deque[Load]] = {}
         self._models: dict[str, dict[str, None]] = {}
         """Command or family -> GPU models on which it was seen, in the order of their first load."""
@@ -133,13 +128,11 @@ class Loads:
         part = scale(measured_on, used_on) if measured_on else 1.0
         util = _middle(load.util_ratio for load in loads)
         sm = self.util_factor * (util or 0.0) if is_from_util else _middle(load.sm_ratio for load in measured) or 0.0
-        cores = _middle(load.cpu_cores for load in loads)
         is_step = all(load.source == "step" for load in loads)
         return Belief(
             sm_ratio=_ratio(part * sm),
             dram_ratio=_ratio(_middle(load.dram_ratio for load in loads)),
             pcie_ratio=_ratio(_middle(load.pcie_ratio for load in loads)),
-            cpu_ratio=_ratio(cores / self._cores) if self._cores and cores is not None else 0.0,
             busy_ratio=1.0 if util is None else _ratio(util),
             source="family" if is_family else "step" if is_step else "alone",
             is_from_util=is_from_util,

@@ -62,11 +62,11 @@ class GroupTask:
         self.ask = ask
         self.is_known = belief.source != "default" or belief.factor != 1.0 or belief.pressure != 1.0
         """Its load or its effect on neighbours was measured."""
-        self.demands = (belief.sm_ratio, belief.dram_ratio, belief.pcie_ratio, belief.cpu_ratio)
+        self.demands = (belief.sm_ratio, belief.dram_ratio, belief.pcie_ratio)
         self.busy = belief.busy_ratio
-        sm, dram, pcie, cpu = [1.0 / _soft(demand, exponent) for demand in self.demands]
+        sm, dram, pcie = [1.0 / _soft(demand, exponent) for demand in self.demands]
         stretched = min(1.0, interference.BUSY_FACTOR * belief.busy_ratio)
-        self.row = (sm, dram, pcie, cpu, stretched)
+        self.row = (sm, dram, pcie, stretched)
         """The inverse stretch of each resource when the task is alone, and the part of its time that is stretched."""
         self.factor = belief.factor
         self.pressure = belief.pressure
@@ -82,13 +82,13 @@ class PredictedGroup:
         self._is_sliced = sharing == "time-slicing"
         self._exponent = exponent
         self._pairs = pairs
-        self._rows: list[tuple[float, float, float, float, float]] = []
+        self._rows: list[tuple[float, float, float, float]] = []
         self._corrections: list[float] = []
         """For each member: its factor times the pressures of its neighbours and the corrections of their pairs."""
         self._pressure = 1.0
         """Product of the pressures of all members."""
         self._names: set[str] = set()
-        self._sums = (0.0, 0.0, 0.0, 0.0)
+        self._sums = (0.0, 0.0, 0.0)
         self._busy = 0.0
         self.stp = 0.0
         """Current aggregate speed."""
@@ -114,21 +114,19 @@ class PredictedGroup:
             return [1.0] * len(rows)
         if self._is_sliced:
             turns = max(1.0, busy)
-            slowdowns = [
-                (1.0 + row[4] * (turns - 1.0)) * factor for row, factor in zip(rows, corrections, strict=True)
-            ]  # fmt: skip
+            slowdowns = [(1.0 + row[3] * (turns - 1.0)) * factor for row, factor in zip(rows, corrections, strict=True)]
         else:
-            sm, dram, pcie, cpu = [_soft(total, self._exponent) if total else 0.0 for total in sums]
-            if pcie or cpu:
+            sm, dram, pcie = [_soft(total, self._exponent) if total else 0.0 for total in sums]
+            if pcie:
                 slowdowns = [
-                    (1.0 + stretched * (max(sm * one, dram * two, pcie * three, cpu * four, 1.0) - 1.0)) * factor
-                    for (one, two, three, four, stretched), factor in zip(rows, corrections, strict=True)
+                    (1.0 + stretched * (max(sm * one, dram * two, pcie * three, 1.0) - 1.0)) * factor
+                    for (one, two, three, stretched), factor in zip(rows, corrections, strict=True)
                 ]
-            else:  # most tasks have no PCIe or CPU figures, and `max` would take half of the time
+            else:  # most tasks have no PCIe figures, and `max` would take half of the time
                 slowdowns = [
                     (1.0 + stretched * ((by_sm if (by_sm := sm * one) > (by_dram := dram * two) else by_dram) - 1.0))
                     * factor
-                    for (one, two, _, _, stretched), factor in zip(rows, corrections, strict=True)
+                    for (one, two, _, stretched), factor in zip(rows, corrections, strict=True)
                 ]
         return [1.0 if slowdown < 1.0 else 1.0 / slowdown for slowdown in slowdowns]
 
@@ -152,10 +150,10 @@ class PredictedGroup:
         found.append(own)
         return found
 
-    def _with(self, more: GroupTask) -> tuple[float, float, float, float]:
-        one, two, three, four = self._sums
-        sm, dram, pcie, cpu = more.demands
-        return one + sm, two + dram, three + pcie, four + cpu
+    def _with(self, more: GroupTask) -> tuple[float, float, float]:
+        one, two, three = self._sums
+        sm, dram, pcie = more.demands
+        return one + sm, two + dram, three + pcie
 
 
 def speeds_text(speeds: Sequence[float]) -> str:

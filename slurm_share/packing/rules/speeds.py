@@ -60,21 +60,13 @@ class Member(Struct, frozen=True, kw_only=True):
 class Speeds:
     """Speeds of tasks, from the user's history and this run."""
 
-    def __init__(
-        self,
-        runs: Iterable[TaskRun] = (),
-        pairs: Iterable[PairRun] = (),
-        *,
-        now: float = 0.0,
-        cores: float | None = None,
-    ) -> None:
-        """Learn from the user's history (`runs`, `pairs`, oldest first). `now`: Unix time. `cores`: shared by the tasks
-        on a GPU; None: each task has its own."""
+    def __init__(self, runs: Iterable[TaskRun] = (), pairs: Iterable[PairRun] = (), *, now: float = 0.0) -> None:
+        """Learn from the user's history (`runs`, `pairs`, oldest first). `now`: Unix time."""
         self.version = 0
         """Changes whenever an answer may change."""
         self.pairs_version = 0
         """Changes whenever an answer about pairs may change."""
-        self._loads = Loads(cores)
+        self._loads = Loads()
         self._corrections = PairModel()
         self._constants = Constants()
         self._rates: dict[tuple[str, str], Rate] = {}

@@ -46,7 +46,7 @@ def reasons(decision):
 
 _beliefs = st.builds(
     Belief,
-    sm_ratio=st.floats(0, 1), dram_ratio=st.floats(0, 1), pcie_ratio=st.floats(0, 1), cpu_ratio=st.floats(0, 1),
+    sm_ratio=st.floats(0, 1), dram_ratio=st.floats(0, 1), pcie_ratio=st.floats(0, 1),
     busy_ratio=st.floats(0, 1), factor=st.floats(0.5, 2), pressure=st.floats(0.5, 2),
 )  # fmt: skip
 

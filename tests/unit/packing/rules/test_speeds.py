@@ -75,12 +75,6 @@ def test_a_load_of_another_gpu_model_is_scaled_where_both_are_known():
     assert speeds.belief(ask(), "new").sm_ratio == 0.8
 
 
-def test_the_cpu_counts_only_where_tasks_share_cores():
-    one = run(cpu_cores=4.0)
-    assert Speeds([one]).belief(ask(), A100).cpu_ratio == 0.0
-    assert Speeds([one], cores=16).belief(ask(), A100).cpu_ratio == 0.25
-
-
 def test_a_running_task_that_was_measured_by_the_step_it_made_is_believed():
     speeds = Speeds()
     speeds.note_load(TaskKey(exact="e", family="f"), A100, Load(sm_ratio=0.2, source="step"))
@@ -276,7 +270,7 @@ def test_whatever_is_measured_what_is_believed_stays_possible_and_is_the_same_ag
         keys = [TaskKey(exact=name, family="f") for name in ("e1", "e2", "e3", "")]
         for key in keys:
             belief = speeds.belief(TaskAsk(task=0, key=key), A100)
-            for ratio in (belief.sm_ratio, belief.dram_ratio, belief.cpu_ratio, belief.busy_ratio):
+            for ratio in (belief.sm_ratio, belief.dram_ratio, belief.busy_ratio):
                 assert 0 <= ratio <= 1
             assert 0.5 <= belief.factor <= 2
             assert 0.5 <= belief.pressure <= 2
