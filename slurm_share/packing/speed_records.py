@@ -55,8 +55,6 @@ class Belief(Struct, frozen=True, kw_only=True):
     source: BeliefSource = "default"
     is_from_util: bool = False
     """`sm_ratio` is estimated from the utilisation, because the driver gives no SM activity."""
-    other_gpu: str = ""
-    """The other GPU model on which it was measured; empty: the same model."""
 
 
 class PairView(Struct, frozen=True, kw_only=True):

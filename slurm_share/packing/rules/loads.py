@@ -119,13 +119,13 @@ class Loads:
                 return kept[is_family]
             if others := self._models.get(name):
                 other = next(reversed(others))
-                return self._summed(self._of[name, other], is_family=is_family, measured_on=other, used_on=gpu_model)
+                return self._summed(self._of[name, other], is_family=is_family, part=scale(other, gpu_model))
         return Belief()
 
-    def _summed(self, loads: Sequence[Load], *, is_family: bool, measured_on: str = "", used_on: str = "") -> Belief:
+    def _summed(self, loads: Sequence[Load], *, is_family: bool, part: float = 1.0) -> Belief:
+        """Return the belief from some loads. `part`: factor for SM activity that was measured on another GPU model."""
         measured = [load for load in loads if load.sm_ratio is not None]
         is_from_util = not measured
-        part = scale(measured_on, used_on) if measured_on else 1.0
         util = _middle(load.util_ratio for load in loads)
         sm = self.util_factor * (util or 0.0) if is_from_util else _middle(load.sm_ratio for load in measured) or 0.0
         is_step = all(load.source == "step" for load in loads)
@@ -136,7 +136,6 @@ class Loads:
             busy_ratio=1.0 if util is None else _ratio(util),
             source="family" if is_family else "step" if is_step else "alone",
             is_from_util=is_from_util,
-            other_gpu=measured_on,
         )
 
 

@@ -48,7 +48,7 @@ def test_a_command_that_was_alone_is_believed_to_take_what_was_measured():
     speeds = Speeds([run(sm_ratio=0.9), *(run(sm_ratio=x, dram_ratio=0.2, util_ratio=0.7) for x in (0.4, 0.42, 0.4))])
     belief = speeds.belief(ask(), A100)
     assert (belief.sm_ratio, belief.dram_ratio, belief.busy_ratio) == (0.41, 0.2, 0.7)
-    assert (belief.source, belief.is_from_util, belief.other_gpu) == ("alone", False, "")
+    assert (belief.source, belief.is_from_util) == ("alone", False)
 
 
 def test_a_task_that_was_hardly_alone_teaches_nothing():
@@ -71,7 +71,6 @@ def test_a_load_of_another_gpu_model_is_scaled_where_both_are_known():
     speeds = Speeds([run(sm_ratio=0.8)])
     belief = speeds.belief(ask(), H100)
     assert belief.sm_ratio == pytest.approx(0.8 * 108 * 1410 / (132 * 1980), abs=0.01)
-    assert belief.other_gpu == A100
     assert speeds.belief(ask(), "new").sm_ratio == 0.8
 
 
