@@ -195,15 +195,13 @@ def read_philly(path: Path, rows: int) -> ClusterLog:
 
 def _attempts(path: Path, line: int, attempts: object) -> tuple[list[float], int]:
     """Return the durations of the attempts with known times, and the number of GPUs of the last one with GPUs."""
-    stretches: list[float] = []
-    gpus = 0
+    stretches, gpus = [], 0
     if not isinstance(attempts, list):
         raise TraceError(path, line, "attempts is not a list")
     for attempt in attempts:
         if not isinstance(attempt, dict) or not isinstance(attempt.get("detail", []), list):
             raise TraceError(path, line, "an attempt is not an object with a list `detail`")
-        had = sum(_gpus_of(path, line, place) for place in attempt.get("detail", []))
-        gpus = had or gpus
+        gpus = sum(_gpus_of(path, line, place) for place in attempt.get("detail", [])) or gpus
         start = _moment(path, line, "start_time", attempt.get("start_time"))
         end = _moment(path, line, "end_time", attempt.get("end_time"))
         if start is not None and end is not None and (seconds := _lasted(path, line, start, end)) is not None:
@@ -226,13 +224,9 @@ HELIOS = ("job_id", "gpu_num", "node_num", "state", "submit_time", "start_time",
 def read_helios(path: Path, rows: int) -> ClusterLog:
     """Return jobs of `cluster_log.csv`, which Slurm's accounting wrote. Raises TraceError."""
     jobs = _Jobs(rows)
-    lines = log_text.csv_rows(path)
-    number, header = next(lines, (1, []))
-    at = log_text.columns(path, number, header, HELIOS, "Helios")
-    for line, row in lines:
+    for line, found in log_text.named_rows(path, HELIOS, "Helios"):
         if jobs.is_full:
             break
-        found = _cells(path, line, row, at, len(header))
         gpus = _number(path, line, "gpu_num", found["gpu_num"], GPUS_MOST)
         submitted, start, end = (
             _moment(path, line, name, found[name]) for name in ("submit_time", "start_time", "end_time")
@@ -250,12 +244,6 @@ def read_helios(path: Path, rows: int) -> ClusterLog:
                 shown(found["state"][:20]),
             )
     return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Helios", notes=(NO_ZONE,))
-
-
-def _cells(path: Path, line: int, row: Sequence[str], at: Mapping[str, int], most: int) -> dict[str, str]:
-    if len(row) != most:
-        raise TraceError(path, line, f"it has {len(row)} fields, and the first line has {most}")
-    return {name: row[index] for name, index in at.items()}
 
 
 # ---- Alibaba ----
@@ -297,13 +285,9 @@ def read_alibaba(path: Path, rows: int) -> ClusterLog:
 
 def _pods(path: Path, rows: int) -> ClusterLog:
     jobs = _Jobs(rows)
-    lines = log_text.csv_rows(path)
-    number, header = next(lines)
-    at = log_text.columns(path, number, header, PODS, "Alibaba's pods")
-    for line, row in lines:
+    for line, found in log_text.named_rows(path, PODS, "Alibaba's pods"):
         if jobs.is_full:
             break
-        found = _cells(path, line, row, at, len(header))
         gpus = _number(path, line, "num_gpu", found["num_gpu"], GPUS_MOST)
         milli = _number(path, line, "gpu_milli", found["gpu_milli"], 1000.0 * GPUS_MOST)
         created, start, end = (
@@ -437,11 +421,7 @@ def _measured(path: Path, asked: set[tuple[str, str]]) -> dict[tuple[str, str], 
         percent = _number(path, line, "gpu_wrk_util", row["gpu_wrk_util"], 100.0 * GPUS_MOST)
         memory, sm = found.get(key, (None, None))
         found[key] = (
-            _larger(memory, None if not gb else gb * 1024.0),
-            _larger(sm, None if percent is None else min(percent / 100.0, 1.0)),
+            max(memory or 0.0, gb * 1024.0) if gb else memory,
+            sm if percent is None else max(sm or 0.0, min(percent / 100.0, 1.0)),
         )
     return found
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)

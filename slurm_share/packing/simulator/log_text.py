@@ -91,15 +91,22 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, [field.strip() for field in row]
 
 
-def columns(path: Path, line: int, header: Sequence[str], needed: Sequence[str], publisher: str) -> dict[str, int]:
-    """Return the index of each needed column. Raises TraceError for a missing one."""
-    at = {name: index for index, name in enumerate(header)}
-    missing = [name for name in needed if name not in at]
+def named_rows(path: Path, needed: Sequence[str], publisher: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows after the header as column -> value, with their line numbers. Raises TraceError.
+
+    needed: the columns that the header has to name.
+    """
+    rows = csv_rows(path)
+    number, header = next(rows, (1, []))
+    missing = [name for name in needed if name not in header]
     if missing:
         raise TraceError(
-            path, line, f"it has no column {', '.join(missing)}; a table of {publisher} has {', '.join(needed)}"
+            path, number, f"it has no column {', '.join(missing)}; a table of {publisher} has {', '.join(needed)}"
         )
-    return {name: at[name] for name in needed}
+    for line, row in rows:
+        if len(row) != len(header):
+            raise TraceError(path, line, f"it has {len(row)} fields, and the first line has {len(header)}")
+        yield line, dict(zip(header, row, strict=True))
 
 
 def json_entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
