@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from slurm_share.core import files
 from slurm_share.core.config import know_all, read_toml, typed
 from slurm_share.core.errors import ConfigError
 
@@ -157,14 +157,7 @@ def write_remembered(file: Path, remembered: Remembered) -> str:
     try:
         file = file.resolve()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
-            try:
-                new.write(msgspec.json.format(msgspec.json.encode(remembered), indent=1) + b"\n")
-                new.flush()
-                Path(new.name).replace(file)
-            except BaseException:
-                Path(new.name).unlink(missing_ok=True)
-                raise
+        files.write(file, msgspec.json.format(msgspec.json.encode(remembered), indent=1) + b"\n")
     except (OSError, RuntimeError) as error:  # a loop of links
         return f"{file}: choices cannot be kept: {error}"
     return ""

@@ -1,9 +1,11 @@
-"""Read a file that only root or its reader can have written."""
+"""Read a file that only root or its reader can have written, and replace a file atomically."""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from .errors import StateError
@@ -35,3 +37,43 @@ def read(file: Path, most_bytes: int) -> bytes | None:
         raise StateError(str(file), f"cannot be read ({error.strerror})") from error
     finally:
         os.close(fd)
+
+
+def write(
+    file: Path,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    new: Path | None = None,
+    finish: Callable[[int], None] | None = None,
+    flush: bool = False,
+    folder: int | None = None,
+) -> None:
+    """Write a new file and rename it to `file`, so that readers see all of the old or all of the new content.
+
+    `mode`: the new file's, before the umask. `new`: its name until then, in the same folder, of which a killed process
+    may have left a file; default: a name of its own. `finish`: sets owner and mode, given the descriptor. `flush`:
+    write it to disk first, against a power cut, or because a network file system says only then that it is full.
+    `folder`: the descriptor of the folder that the paths are relative to. Raises OSError; the new file is gone then.
+    """
+    if new is None:
+        new = file.parent / f".{file.name}.{os.getpid()}.{time.time_ns()}"
+    else:
+        new.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(new, flags, mode, dir_fd=folder)
+    try:
+        with open(fd, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if finish is not None:
+                finish(fd)
+            if flush:
+                os.fsync(fd)
+        os.replace(new, file, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        try:
+            os.unlink(new, dir_fd=folder)
+        except OSError:
+            pass
+        raise

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from ..core import locks
+from ..core import files, locks
 from ..core.errors import StateError, UsageError, shown
 from ..core.process import Deadline
 from ..core.settings import Settings
@@ -276,15 +276,7 @@ def write_drafts(folder: Path, drafts: Mapping[str, str], period: str) -> tuple[
             if user.startswith(".") or "/" in user or "\0" in user or len(user.encode()) > 200:
                 left_out.append(user)
                 continue
-            aside = folder / f".{user}.{os.getpid()}"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            try:
-                with open(os.open(aside, flags, 0o600), "w", encoding="utf-8") as stream:
-                    stream.write(text)
-                aside.replace(folder / f"{user}-{period}.txt")
-            except BaseException:
-                aside.unlink(missing_ok=True)
-                raise
+            files.write(folder / f"{user}-{period}.txt", text.encode())
     except OSError as error:
         raise StateError(str(folder), f"cannot be written: {error.strerror or error}") from error
     return tuple(left_out)

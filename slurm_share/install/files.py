@@ -231,22 +231,11 @@ def _write_journal(folder: Path, journal: Journal) -> None:
 def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int = 0o644) -> None:
     """Write a temporary file in the same folder and rename it, with owner, mode and security context of `like` if that
     exists."""
-    part = _temporary(file)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as out:
-            out.write(data)
-            _copy_attributes(fd, like, mode)
-            out.flush()
-            os.fsync(fd)
-        os.replace(part, file)  # noqa: PTH105 - one name for a test to stop at
-        _sync(file.parent)
+        files.write(file, data, new=_temporary(file), finish=lambda fd: _copy_attributes(fd, like, mode), flush=True)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise StateError(str(file), _why("written", error)) from error
+    _sync(file.parent)
 
 
 def _copy_attributes(fd: int, like: Path | None, mode: int) -> None:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ..core import locks
+from ..core import files, locks
 from ..core.errors import StateError
 from ..core.process import Deadline
 from .history_records import TaskRun
@@ -299,17 +299,7 @@ def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> in
         if not kept:
             os.unlink(name, dir_fd=folder)
             return dropped
-        new = f"{name}.{os.getpid()}.new"
-        out = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=folder)
-        try:
-            with open(out, "wb") as opened:
-                opened.writelines(kept)
-                opened.flush()
-                os.fsync(out)
-            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(new, dir_fd=folder)
-            raise
+        files.write(Path(name), b"".join(kept), folder=folder, flush=True)
         return dropped
     finally:
         os.close(fd)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import msgspec
 
-from ..core import process
+from ..core import files, process
 
 PATIENCE_S = 1.0
 """How long to wait for the file system: a file server that does not answer must not delay a job."""
@@ -65,21 +66,11 @@ def write(path: str, value: str) -> str | None:
 
 
 def _write_here(path: str, value: str) -> bytes:
-    """Write a temporary file and rename it, since a hook can read at any time. A symbolic link is kept. Return what
-    went wrong; empty: nothing."""
-    path = os.path.realpath(path)
-    part = f"{path}.slurm-share-{os.getpid()}"
+    """Replace the file, since a hook can read at any time. A symbolic link is kept. Return what went wrong; empty:
+    nothing."""
+    file = Path(os.path.realpath(path))
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-            os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
-            file.write(f"{value}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)  # noqa: PTH105
+        files.write(file, f"{value}\n".encode(), finish=lambda fd: os.fchmod(fd, 0o644), flush=True)
     except OSError as error:
-        try:
-            os.unlink(part)  # noqa: PTH108
-        except FileNotFoundError:
-            pass
         return (error.strerror or "error").encode()
     return b""

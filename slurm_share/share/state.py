@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import grp
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core import locks, names
+from ..core import files, locks, names
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
@@ -64,7 +64,7 @@ def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
         if os.geteuid() == 0:
             os.fchown(fd, 0, group or 0)
 
-    _write_whole(paths.ledger, ledger_file.render_ledger(ledger), give)
+    files.write(paths.ledger, ledger_file.render_ledger(ledger), finish=give)
 
 
 def make_job_folder(paths: Paths, job_id: int) -> None:
@@ -106,7 +106,7 @@ def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
             os.fchown(fd, plan.uid, gid)
         os.fchmod(fd, 0o400)
 
-    _write_whole(file, plan_text.render(plan).encode("ascii"), give)
+    files.write(file, plan_text.render(plan).encode("ascii"), finish=give)
 
 
 def _for_one_reader(uid: int) -> bytes:
@@ -131,11 +131,11 @@ def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
     """
     folder = paths.slots(job_id)
     if not folder.is_dir():
-        files = paths.slot_files(job_id)
-        for one in (files.parents[1], files.parent, files):
+        of_user = paths.slot_files(job_id)
+        for one in (of_user.parents[1], of_user.parent, of_user):
             one.mkdir(mode=0o711, exist_ok=True)
         if not folder.exists():
-            folder.symlink_to(os.path.relpath(files, folder.parent))
+            folder.symlink_to(os.path.relpath(of_user, folder.parent))
     more = (names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED)
     for name in (*more, *map(str, range(slots))):
         fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -207,18 +207,3 @@ def _group_id(name: str) -> int | None:
         return grp.getgrnam(name).gr_gid if name else None
     except KeyError:
         return None
-
-
-def _write_whole(file: Path, data: bytes, give: Callable[[int], None]) -> None:
-    """Write a file under another name and rename it. `give` sets its owner and mode, which are root and 0600 before."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(fd, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            give(fd)
-        aside.replace(file)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core import locks, process
+from ..core import files, locks, process
 from ..core.errors import UsageError
 from ..core.process import Deadline
 from ..packing import TaskSpec
@@ -70,20 +70,19 @@ def write(
     by its owner; None: not recorded. Raises UsageError, after removing the files and the empty folder, if one cannot be
     written.
     """
-    files = {
-        run_folder.LAUNCH_SCRIPT: script.encode("utf-8", "surrogateescape"),
-        run_folder.RUN: run_folder.render_run(run),
-    }
-    if environ is not None:
-        files = {run_folder.ENVIRONMENT: run_folder.render_environment(environ)} | files
-    if scheduler:
-        files = {run_folder.SUBMIT: msgspec.json.encode(list(scheduler)) + b"\n"} | files
-    if specs:
-        files = {run_folder.SPECS: run_folder.render_specs(specs)} | files
+    contents = {}
     if run.task_kind != "rank":
-        files = {run_folder.TASKS: "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")} | files
+        contents[run_folder.TASKS] = "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")
+    if specs:
+        contents[run_folder.SPECS] = run_folder.render_specs(specs)
+    if scheduler:
+        contents[run_folder.SUBMIT] = msgspec.json.encode(list(scheduler)) + b"\n"
+    if environ is not None:
+        contents[run_folder.ENVIRONMENT] = run_folder.render_environment(environ)
+    contents[run_folder.LAUNCH_SCRIPT] = script.encode("utf-8", "surrogateescape")
+    contents[run_folder.RUN] = run_folder.render_run(run)
     try:
-        for name, data in files.items():
+        for name, data in contents.items():
             _write_whole(folder / name, data, _MODES.get(name, 0o666))
     except OSError as error:
         remove(folder)
@@ -102,8 +101,6 @@ def rewrite_run(folder: Path, run: Run) -> None:
     try:
         _write_whole(file, run_folder.render_run(run), 0o666)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            _temporary(file).unlink()
         raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
 
 
@@ -111,30 +108,15 @@ def remove(folder: Path) -> None:
     """Remove the files of `write`, for a run that was not submitted. Other files stay."""
     names = (run_folder.TASKS, run_folder.SPECS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT)
     for name in (*names, run_folder.RUN):
-        for path in (folder / name, _temporary(folder / name)):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
-def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Write a temporary file, fsync it (which may report a full file system), and rename it to `path`.
-
-    The temporary file is always new, so secrets are never written into a file that others have open.
-    """
-    part = _temporary(path)
-    with contextlib.suppress(FileNotFoundError):
-        part.unlink()  # left by a process that was killed
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+def _write_whole(file: Path, data: bytes, mode: int) -> None:
+    """Replace a file; fsync(2) can report a full file system."""
+    files.write(file, data, mode=mode, new=file.with_name(f".{file.name}.part"), flush=True)
 
 
 def note_job(folder: Path, job_id: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from ...core import files
@@ -15,16 +14,8 @@ MAX_BYTES = 64 * 1024 * 1024
 
 def write(file: Path, data: bytes) -> None:
     """Replace the file atomically, mode 0600 because it has all users' peaks. Raises OSError."""
-    aside = file.with_name(f".{file.name}.new")
-    aside.unlink(missing_ok=True)  # of an agent that was killed while writing; there is one agent at a time
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(fd, "wb") as stream:
-            stream.write(_MAGIC + b" " + _digest(data) + b"\n" + data)
-        aside.replace(file)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    # One temporary name, of which a killed agent leaves at most one file: there is one agent at a time.
+    files.write(file, _MAGIC + b" " + _digest(data) + b"\n" + data, new=file.with_name(f".{file.name}.new"))
 
 
 def read(file: Path) -> bytes | None:

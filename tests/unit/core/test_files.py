@@ -1,8 +1,9 @@
-"""A file that only root or the reader may have written."""
+"""Files that only root or the reader may have written, and files replaced atomically."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,25 @@ def test_a_file_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path / "a", 12345, 0)
     with pytest.raises(StateError, match="uid 12345"):
         files.read(tmp_path / "a", 100)
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["path", "descriptor"])
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, below):
+    file, folder = (Path("a"), os.open(tmp_path, os.O_RDONLY)) if below else (tmp_path / "a", None)
+    (tmp_path / "a").symlink_to("/dev/full")
+    files.write(file, b"old", folder=folder, flush=True)
+    with pytest.raises(PermissionError):
+        files.write(file, b"new", folder=folder, finish=refuse)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"old")]
+
+
+def test_a_new_file_that_a_killed_process_left_is_not_written_into(tmp_path):
+    left = tmp_path / "left"
+    left.symlink_to("victim")
+    files.write(tmp_path / "a", b"data", new=left, mode=0o640)
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def refuse(fd):
+    raise PermissionError(1, "Operation not permitted")
