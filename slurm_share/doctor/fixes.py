@@ -17,7 +17,7 @@ from ..core.process import Deadline, finish
 from ..core.settings import Configuration, Settings
 from ..mps.control import SEARCH_PATH
 from ..node import processes
-from ..node.gpus import compute_mode
+from ..node.gpus import driver as nvml
 from ..share import Host, Ledger, Leftovers, UserGpu, ledger_file, reconcile, registry, site, state
 from .checks import fixable
 from .checks.fixable import Fix
@@ -111,7 +111,7 @@ def _restore_mode(gpu: str, settings: Settings) -> None:
             return
         if unknown := _unknown_jobs(ledger):
             raise StateError(gpu, _may_have_it(unknown))
-        compute_mode.set_compute_mode(gpu, before.mode)
+        nvml.set_compute_mode(gpu, before.mode)
         state.write_ledger(paths, reconcile.forget_mode(ledger, gpu), settings)
 
 

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from ..core import locks, process
 from ..core.errors import (
     CommandError,
@@ -89,7 +91,7 @@ def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
     pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
     if not os.path.lexists(pipe):
         return None
-    return MpsPlace(place.program, pipe, place.gpu, place.owner, place.environment, place.options, place.group)
+    return replace(place, pipe=pipe)
 
 
 def check_pipe(pipe: str) -> None:
@@ -328,6 +330,18 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
             "dead" if processes.read_daemon(place, proc) is None else "silent", holder, why="its socket is gone"
         )
     return _health_of(holder, servers)
+
+
+def examine(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
+    """Return the daemon's state, as `read_health` does; name the front end that keeps a silent one busy, if one is
+    connected."""
+    health = read_health(place, deadline, proc)
+    if health.condition != "silent":
+        return health
+    found = processes.read_processes(proc)
+    idle = [one.identity for one in found if one.role == "front end" and one.pipe == place.pipe]
+    blame = f"; front end {idle[0].pid} of uid {idle[0].uid} is connected" if idle else ""
+    return replace(health, why=health.why + blame)
 
 
 def _health_of(daemon: ProcessIdentity, servers: tuple[MpsServer, ...]) -> MpsHealth:

@@ -238,6 +238,16 @@ def is_systems(one: MpsProcess, program_files: frozenset[str], first_ordinary_ui
     return bool(one.uids) and max(one.uids) < first_ordinary_uid and runs_program(one, program_files)
 
 
+def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsProcess, ...]:
+    """Return the daemons that are not ours, i.e. whose pipe directory is not below `root`. They are never stopped.
+
+    A daemon whose pipe directory the caller may not read counts as foreign; root can read all.
+    """
+    return tuple(
+        one for one in processes if one.role == "daemon" and (one.pipe is None or not one.pipe.startswith(f"{root}/"))
+    )
+
+
 def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
     """Return the owner's servers with this pipe directory, whether or not their daemon is alive."""
     return tuple(

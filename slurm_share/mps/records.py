@@ -1,4 +1,4 @@
-"""Records of MPS: places, daemons, servers, clients, and the results of starting and stopping.
+"""Records of MPS: places, daemons, servers, and the results of starting and stopping.
 
 Names carry the unit (`_mib`: 1,048,576 bytes). `None` means unknown; 0 means measured and zero. The records are
 msgspec.Struct, which is built in C: a Prolog pays for each record.
@@ -45,16 +45,6 @@ class MpsServer(Struct, frozen=True):
     pid: int
     status: str | None
     """INITIALIZING, ACTIVE or FAULT; None: the release cannot report it (535 and older)."""
-
-
-class MpsClient(Struct, frozen=True):
-    """One client of an MPS server, as the daemon's `ps` lists it."""
-
-    pid: int
-    server_pid: int
-    gpu: str
-    """The beginning of the GPU's UUID."""
-    command: str
 
 
 MpsCondition = Literal["fine", "no server", "fault", "silent", "stopped", "foreign", "dead"]

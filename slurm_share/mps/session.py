@@ -12,7 +12,7 @@ for several GPUs. What takes effect when:
 =====================================  =========================================  ====================================
 what                                   who gets it                                where it is lost
 =====================================  =========================================  ====================================
-`defaults=`, `set_default_...`         servers that start later                   when the daemon ends
+`defaults=`, `set_default_priority`    servers that start later                   when the daemon ends
 `set_percent`, `set_memory_mib`        clients that connect later                 when the server ends
 `client_environment(...)`              the program started with it; it can only   with the program
                                        tighten what its server gives
@@ -32,8 +32,8 @@ from types import TracebackType
 from ..core.errors import MpsServerError
 from ..core.process import Deadline
 from ..core.records import Owner
-from . import control, daemons, status
-from .records import MpsClient, MpsDefaults, MpsHealth, MpsPlace, MpsServer, MpsStarted, MpsStopped
+from . import control, daemons
+from .records import MpsDefaults, MpsHealth, MpsPlace, MpsServer, MpsStarted, MpsStopped
 
 PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
 
@@ -86,7 +86,7 @@ class ControlDaemon:
 
     def health(self) -> MpsHealth:
         """Return the daemon's condition (fine, no server, fault, silent, foreign or dead) and the reason."""
-        return status.read_health(self.place, self._deadline())
+        return control.examine(self.place, self._deadline())
 
     # ---- Clients ----
 
@@ -118,10 +118,6 @@ class ControlDaemon:
         servers = control.read_servers(self.place, deadline)
         return tuple(pid for one in servers for pid in control.read_clients(self.place, one.pid, deadline))
 
-    def client_table(self) -> tuple[MpsClient, ...]:
-        """Return the connected clients with GPU and command."""
-        return status.read_client_table(self.place, self._deadline())
-
     def terminate_client(self, pid: int) -> bool:
         """End one client's work on the GPU, before it is killed; return False if it is not a client of this daemon."""
         deadline = self._deadline()
@@ -131,22 +127,6 @@ class ControlDaemon:
         return False
 
     # ---- Values ----
-
-    def default_percent(self) -> float:
-        """Return the active thread percentage of the next server."""
-        return control.read_percent(self.place, None, self._deadline())
-
-    def set_default_percent(self, percent: float) -> None:
-        """Set the active thread percentage of servers that start later."""
-        daemons.set_percent(self.place, None, percent, self._deadline())
-
-    def default_memory_mib(self, device: int = 0) -> int | None:
-        """Return the pinned memory, MiB, of a client of the next server; None: no limit."""
-        return control.read_memory_mib(self.place, None, device, self._deadline())
-
-    def set_default_memory_mib(self, mib: int, device: int = 0) -> None:
-        """Set the pinned memory, MiB, of a client of servers that start later."""
-        daemons.set_memory_mib(self.place, None, device, mib, self._deadline())
 
     def set_default_priority(self, priority: int) -> None:
         """Set the priority of clients that connect later: 0 normal, 1 below normal."""

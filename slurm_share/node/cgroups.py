@@ -241,28 +241,14 @@ class JobGroups:
         return tuple(found)
 
     def _group_v2(self, folder: str, job: int, uid: int | None) -> JobGroup:
-        unknown = {}
-        usage = _keyed(f"{folder}/cpu.stat").get(b"usage_usec")
-        if usage is None:
-            unknown["cpu_cores"] = "the job's cgroup counts no CPU time"
-        memory = _keyed(f"{folder}/memory.stat")
+        usage = keyed(f"{folder}/cpu.stat").get(b"usage_usec")
+        memory = keyed(f"{folder}/memory.stat")
         used = None
         if b"anon" in memory:
             swap = slurp(f"{folder}/memory.swap.current").strip()
             used = memory[b"anon"] + memory.get(b"shmem", 0) + (int(swap) if swap.isdigit() else 0)
-        else:
-            unknown["memory_mib"] = "the job's cgroup counts no memory"
-        kills = _keyed(f"{folder}/memory.events").get(b"oom_kill")
-        if kills is None:
-            unknown["memory_kills"] = "the job's cgroup counts no memory"
-        return JobGroup(
-            job=job,
-            uid=uid,
-            cpu_s=None if usage is None else usage / 1e6,
-            memory_mib=None if used is None else used // _MIB,
-            memory_kills=kills,
-            unknown=unknown,
-        )
+        kills = keyed(f"{folder}/memory.events").get(b"oom_kill")
+        return _job_group(job, uid, None if usage is None else usage / 1e6, used, kills)
 
     # ---- v1 ----
 
@@ -288,30 +274,26 @@ class JobGroups:
         return tuple(self._group_v1(trees, job, uid) for job, uid in jobs)
 
     def _group_v1(self, trees: dict[str, str], job: int, uid: int) -> JobGroup:
-        unknown, below = {}, f"uid_{uid}/job_{job}"
-        usage = b""
+        usage, below = b"", f"uid_{uid}/job_{job}"
         if (cpu := trees.get("cpuacct") or trees.get("cpu,cpuacct")) is not None:
             usage = slurp(f"{cpu}/{below}/cpuacct.usage").strip()
-        if not usage.isdigit():
-            unknown["cpu_cores"] = "the job's cgroup counts no CPU time"
         used = kills = None
         if (memory := trees.get("memory")) is not None:
-            stat = _keyed(f"{memory}/{below}/memory.stat")
+            stat = keyed(f"{memory}/{below}/memory.stat")
             if b"total_rss" in stat:
                 used = stat[b"total_rss"] + stat.get(b"total_shmem", 0) + stat.get(b"total_swap", 0)
             kills = _kills_v1(f"{memory}/{below}")
-        if used is None:
-            unknown["memory_mib"] = "the job's cgroup counts no memory"
-        if kills is None:
-            unknown["memory_kills"] = "the job's cgroup counts no memory"
-        return JobGroup(
-            job=job,
-            uid=uid,
-            cpu_s=int(usage) / 1e9 if usage.isdigit() else None,
-            memory_mib=None if used is None else used // _MIB,
-            memory_kills=kills,
-            unknown=unknown,
-        )
+        return _job_group(job, uid, int(usage) / 1e9 if usage.isdigit() else None, used, kills)
+
+
+def _job_group(job: int, uid: int | None, cpu_s: float | None, used: int | None, kills: int | None) -> JobGroup:
+    """Return the record, with the reasons for unknown figures. used: bytes of memory."""
+    unknown = {} if cpu_s is not None else {"cpu_cores": "the job's cgroup counts no CPU time"}
+    for figure, value in (("memory_mib", used), ("memory_kills", kills)):
+        if value is None:
+            unknown[figure] = "the job's cgroup counts no memory"
+    memory_mib = None if used is None else used // _MIB
+    return JobGroup(job=job, uid=uid, cpu_s=cpu_s, memory_mib=memory_mib, memory_kills=kills, unknown=unknown)
 
 
 def _kills_v1(folder: str) -> int | None:
@@ -319,7 +301,7 @@ def _kills_v1(folder: str) -> int | None:
 
     v1 counts a kill only in the group of the process, not in its parents. The groups of a step disappear when it ends.
     """
-    own = _keyed(f"{folder}/memory.oom_control").get(b"oom_kill")
+    own = keyed(f"{folder}/memory.oom_control").get(b"oom_kill")
     if own is None:
         return None
     return own + sum(
@@ -327,7 +309,8 @@ def _kills_v1(folder: str) -> int | None:
     )
 
 
-def _keyed(file: str) -> dict[bytes, int]:
+def keyed(file: str | Path) -> dict[bytes, int]:
+    """Return the numbers of a kernel file with a key and a number on each line."""
     found = {}
     for line in slurp(file).splitlines():
         key, _, value = line.partition(b" ")

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ..core.process import identify, is_gone
 from ..core.records import ProcessIdentity
+from .cgroups import slurp
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ENVIRON_BYTES = 4 << 20
@@ -87,21 +88,10 @@ def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
     return tuple(members)
 
 
-def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Return whether a process is stopped by a signal or a tracer; False if it has ended."""
-    try:
-        return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in _STOPPED
-    except (OSError, IndexError):
-        return False
-
-
 def read_session_of(pid: int) -> int:
     """Return the session of a process, which is its leader's pid; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[3])
-    except (OSError, IndexError, ValueError):
-        return 0
+    fields = _stat(Path("/proc"), pid)
+    return int(fields[3]) if fields else 0
 
 
 def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
@@ -121,42 +111,30 @@ def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
 
 def read_leader(pid: int, proc: Path = Path("/proc")) -> Leader | None:
     """Return a session leader, whoever its parent is; None: it has ended, or leads no session."""
-    try:
-        stat = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return _leader(pid, stat, proc) if len(stat) >= 20 and int(stat[3]) == pid else None
+    stat = _stat(proc, pid)
+    return _leader(pid, stat, proc) if stat and int(stat[3]) == pid else None
 
 
 def _leader(pid: int, stat: list[bytes], proc: Path) -> Leader:
-    folder = proc / str(pid)
-    return Leader(pid, int(stat[19]) / _TICKS, _name(folder), _environ(folder), _cpus(pid))
-
-
-def _cpus(pid: int) -> frozenset[int]:
+    name = slurp(proc / str(pid) / "comm").decode("utf-8", "replace").rstrip("\n")
     try:
-        return frozenset(os.sched_getaffinity(pid))
+        cpus = frozenset(os.sched_getaffinity(pid))
     except OSError:
-        return frozenset()
+        cpus = frozenset()
+    return Leader(pid, int(stat[19]) / _TICKS, name, _environ(proc / str(pid)), cpus)
 
 
 def _stats(proc: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield pid and the fields of /proc/PID/stat from the third on, for all visible processes."""
-    for folder in proc.iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if len(fields) >= 20:
-                yield int(folder.name), fields
+    """Yield the pid and `_stat` of all visible processes."""
+    for name in os.listdir(proc):  # noqa: PTH208  (a Path for each process takes time)
+        if name.isdigit() and (fields := _stat(proc, name)):
+            yield int(name), fields
 
 
-def _name(folder: Path) -> str:
-    try:
-        return (folder / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
-    except OSError:
-        return ""
+def _stat(proc: Path, pid: int | str) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third on; empty: it has ended."""
+    fields = slurp(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+    return fields if len(fields) >= 20 else []
 
 
 def _environ(folder: Path) -> frozenset[bytes]:

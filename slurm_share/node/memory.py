@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..core.patterns import pattern
+from . import cgroups
+from .cgroups import slurp
 from .records import MemoryUse
 
 _MIB = 1024 * 1024
+_MEMINFO = pattern(rb"(?m)^(MemTotal|MemAvailable):\s+([0-9]+)")
 _UNLIMITED_V1 = 1 << 60
 """cgroup v1 writes no limit as the largest multiple of a page below 2^63."""
 
@@ -26,12 +30,8 @@ class HostMemory:
         """Return the number of out-of-memory kills in this cgroup since it was made; 0 if unknown."""
         if not self._folders:
             return 0
-        file = self._folders[0] / ("memory.events" if self._is_v2 else "memory.oom_control")
-        for line in _text(file).splitlines():
-            key, _, value = line.partition(" ")
-            if key == "oom_kill" and value.isdigit():
-                return int(value)
-        return 0
+        file = "memory.events" if self._is_v2 else "memory.oom_control"
+        return cgroups.keyed(self._folders[0] / file).get(b"oom_kill", 0)
 
     def room(self) -> MemoryUse | None:
         """Return the nearest limit, or the machine's memory if less of that is left; None if neither is known."""
@@ -45,32 +45,25 @@ class HostMemory:
         limit, used = (
             ("memory.max", "memory.current") if self._is_v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         )
-        most, now = _text(folder / limit).strip(), _text(folder / used).strip()
+        most, now = slurp(folder / limit).strip(), slurp(folder / used).strip()
         if not most.isdigit() or not now.isdigit() or int(most) >= _UNLIMITED_V1:
             return None
-        cache = 0
-        for line in _text(folder / "memory.stat").splitlines():
-            key, _, value = line.partition(" ")
-            if key in ("inactive_file", "total_inactive_file"):
-                cache = max(cache, int(value))
+        stat = cgroups.keyed(folder / "memory.stat")
+        cache = max(stat.get(b"inactive_file", 0), stat.get(b"total_inactive_file", 0))
         return MemoryUse(int(most) // _MIB, max(int(now) - cache, 0) // _MIB)
 
     def _machine(self) -> MemoryUse | None:
-        found = {}
-        for line in _text(self._proc / "meminfo").splitlines():
-            key, _, value = line.partition(":")
-            found[key] = value.split()[0] if value.split() else ""
-        try:
-            total, available = int(found["MemTotal"]) // 1024, int(found["MemAvailable"]) // 1024
-        except (KeyError, ValueError):
+        found = dict(_MEMINFO.findall(slurp(self._proc / "meminfo")))
+        if len(found) < 2:
             return None
+        total, available = int(found[b"MemTotal"]) // 1024, int(found[b"MemAvailable"]) // 1024
         return MemoryUse(total, total - available)
 
 
 def _find(proc: Path, mounts: Path) -> tuple[list[Path], bool]:
     """Return the folders of our cgroup and its parents, nearest first, and whether they are v2."""
     unified = None
-    for line in _text(proc / "self/cgroup").splitlines():
+    for line in slurp(proc / "self/cgroup").decode(errors="replace").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
@@ -83,10 +76,3 @@ def _find(proc: Path, mounts: Path) -> tuple[list[Path], bool]:
 def _upwards(root: Path, path: str) -> list[Path]:
     here = root / path.lstrip("/")
     return [folder for folder in (here, *here.parents) if folder == root or root in folder.parents]
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

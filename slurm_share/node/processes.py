@@ -11,6 +11,7 @@ from pathlib import Path
 from ..core.patterns import pattern
 from ..core.process import identify
 from . import cgroups, process_table
+from .cgroups import slurp
 from .records import LiveJob, NodeProcess
 
 PROC = Path("/proc")
@@ -56,7 +57,7 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     owners: dict[int, int | None] = dict.fromkeys(steps.values())
     for pid, job in steps.items():
         for child in children.get(pid, ()):
-            uid = _UID.search(_read(proc / str(child) / "status"))
+            uid = _UID.search(slurp(proc / str(child) / "status"))
             if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
                 owners[job] = int(uid[1])
                 break
@@ -69,7 +70,7 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
 
 def _uptime_s(proc: Path) -> float:
     """Return the seconds since boot; 0 if unknown."""
-    seconds = _read(proc / "uptime").partition(b" ")[0]
+    seconds = slurp(proc / "uptime").partition(b" ")[0]
     return float(seconds) if seconds.replace(b".", b"", 1).isdigit() else 0.0
 
 
@@ -92,7 +93,7 @@ def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
 
     whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
     return read_processes(
-        (pid for pid in process_table.read(str(proc)) if whole.search(_read(proc / str(pid) / "status"))), proc
+        (pid for pid in process_table.read(str(proc)) if whole.search(slurp(proc / str(pid) / "status"))), proc
     )
 
 
@@ -118,7 +119,7 @@ def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
         job = _job_of_stepd(proc / str(ancestor))
         if job is not None:
             return NodeProcess(identity, job)
-    match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
+    match = _ENVIRON_JOB.search(slurp(proc / str(pid) / "environ", 1 << 20))
     return NodeProcess(identity, int(match[1]), is_own_claim=True) if match else NodeProcess(identity, None)
 
 
@@ -137,25 +138,13 @@ def _job_of_stepd(process: Path) -> int | None:
 
 def _ancestors(pid: int, proc: Path) -> Iterable[int]:
     for _ in range(_ANCESTORS):
-        fields = _read(proc / str(pid) / "stat").rpartition(b")")[2].split()
+        fields = slurp(proc / str(pid) / "stat").rpartition(b")")[2].split()
         pid = int(fields[1]) if len(fields) > 1 else 0
         if pid <= 1:
             return
         yield pid
 
 
-def _read(file: Path) -> bytes:
-    try:
-        with open(file, "rb") as stream:
-            return stream.read(1 << 20)
-    except OSError:
-        return b""
-
-
-def is_stopped(pid: int, proc_folder: str = "/proc") -> bool:
-    """Return whether a process was stopped by SIGSTOP, or is traced (proc_pid_stat(5))."""
-    try:
-        text = Path(proc_folder, str(pid), "stat").read_text(errors="replace")
-        return text.rpartition(")")[2].split()[0] in ("T", "t")
-    except (OSError, IndexError):
-        return False
+def is_stopped(pid: int, proc: str | Path = "/proc") -> bool:
+    """Return whether a process was stopped by a signal, or is traced (proc_pid_stat(5)); False if it has ended."""
+    return slurp(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])

@@ -16,7 +16,6 @@ from slurm_share.core.records import Owner
 from slurm_share.core.settings import Settings
 from slurm_share.node import processes as node_processes
 from slurm_share.node import topology
-from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import Gpu, LiveJob
 from slurm_share.share import option, state, user_folder
@@ -400,11 +399,11 @@ def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline
     for gpu in grant.gpus:
         try:
             with state.exclusive(paths, deadline):
-                before = hook.ask_driver(compute_mode.read_compute_mode, gpu.uuid)
-                if before != compute_mode.EXCLUSIVE_PROCESS:
+                before = hook.ask_driver(nvml.read_compute_mode, gpu.uuid)
+                if before != nvml.EXCLUSIVE_PROCESS:
                     ledger = reconcile.remember_mode(hook.read_ledger(paths, WHO), gpu.uuid, before)
                     state.write_ledger(paths, ledger, settings)
-                    hook.ask_driver(compute_mode.set_compute_mode, gpu.uuid, compute_mode.EXCLUSIVE_PROCESS)
+                    hook.ask_driver(nvml.set_compute_mode, gpu.uuid, nvml.EXCLUSIVE_PROCESS)
         except DriverError as error:
             hook.report(WHO, f"job {grant.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 

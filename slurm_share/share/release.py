@@ -18,7 +18,6 @@ from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
 from slurm_share.node import processes as node_processes
 from slurm_share.node import scratch, termination
-from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
 from slurm_share.share import option, state
@@ -253,7 +252,7 @@ def restore_modes(
             if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, except_job):
                 continue
             try:
-                hook.ask_driver(compute_mode.set_compute_mode, before.gpu, before.mode)
+                hook.ask_driver(nvml.set_compute_mode, before.gpu, before.mode)
             except DriverError as error:
                 hook.report(who, f"compute mode of {before.gpu} is not restored to {before.mode}: {error}")
                 continue

@@ -21,7 +21,7 @@ from slurm_share.core.errors import LaunchError
 from slurm_share.triples.launcher import node
 from slurm_share.core.paths import Paths
 from slurm_share.share import leases
-from slurm_share.mps import status as mps
+from slurm_share.mps import processes as mps
 from slurm_share.triples.records import Run
 
 triple = triples.parse(sys.argv[1])

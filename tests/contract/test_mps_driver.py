@@ -34,8 +34,7 @@ from slurm_share.core.records import Owner
 from slurm_share.mps import control, folders
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps import processes as mp_processes
-from slurm_share.mps import status as reader
-from slurm_share.mps.records import MpsDefaults, MpsFailed, MpsPlace, MpsServer, MpsStarted
+from slurm_share.mps.records import MpsDefaults, MpsFailed, MpsPlace, MpsProcess, MpsServer, MpsStarted
 from slurm_share.mps.session import ControlDaemon
 
 HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
@@ -92,9 +91,9 @@ class Node:
         assert "mps server" in child.stdout.readline(), child.communicate()[1]
         return child
 
-    def processes(self) -> list[reader.MpsProcess]:
+    def processes(self) -> list[MpsProcess]:
         """Return the MPS processes with a pipe directory on this node."""
-        return [one for one in reader.read_processes() if (one.pipe or "").startswith(str(self.home))]
+        return [one for one in mp_processes.read_processes() if (one.pipe or "").startswith(str(self.home))]
 
     def close(self) -> None:
         for child in self.children:
@@ -141,7 +140,7 @@ def test_a_daemon_starts_as_its_user_and_goes_without_a_trace(node: Node) -> Non
     assert modes(leaf.parent)[leaf.name] == ("0700", ANNA.uid)
     assert modes(leaf)["logs"] == ("0700", ANNA.uid)
     assert "SIMULATED" in (leaf / "logs" / "control.log").read_text()
-    assert reader.read_health(place, soon()).condition == "fine"
+    assert control.examine(place, soon()).condition == "fine"
 
     stopped = actuator.stop(place, soon())
     assert (stopped.how, stopped.left, stopped.clients, stopped.notes) == ("quit", (), (), ())
@@ -265,7 +264,7 @@ def test_two_users_have_two_daemons(node: Node) -> None:
     with pytest.raises(MpsGoneError):
         control.ask(thief, "get_server_list", soon())
     actuator.stop(anna, soon())
-    assert reader.read_health(bert, soon()).condition == "fine"
+    assert control.examine(bert, soon()).condition == "fine"
 
 
 def test_defaults_are_there_before_the_first_server(node: Node) -> None:
@@ -349,7 +348,7 @@ def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
     )
     node.children.append(idle)
     time.sleep(0.3)
-    health = reader.read_health(place, soon(0.5))
+    health = control.examine(place, soon(0.5))
     assert health.condition == "silent"
     assert f"front end {idle.pid} of uid {ANNA.uid} is connected" in health.why
     stopped = actuator.stop(place, soon(3))
@@ -365,14 +364,14 @@ def test_a_daemon_that_hangs_in_every_call(node: Node) -> None:
     actuator.start(place, soon())
     node.fault("mps_hang", "get_server_list")
     began = time.monotonic()
-    assert reader.read_health(place, soon(0.5)).condition == "silent"
+    assert control.examine(place, soon(0.5)).condition == "silent"
     with pytest.raises(MpsSilentError):
         actuator.start(place, soon(0.5))
     assert time.monotonic() - began < 3
-    old = reader.read_daemon(place)
+    old = mp_processes.read_daemon(place)
     (node.state / "mps_hang").unlink()
     time.sleep(0.1)
-    assert reader.read_daemon(place) == old
+    assert mp_processes.read_daemon(place) == old
     node.fault("mps_hang", "get_server_list")
     threading.Timer(1.0, (node.state / "mps_hang").unlink).start()
     again = actuator.start(place, soon(8), replace=True)
@@ -419,7 +418,7 @@ def test_a_killed_daemon_leaves_a_server_behind(node: Node) -> None:
         started = actuator.start(place, soon())
         assert process.end(started.daemon, signal.SIGKILL)
         process.wait_gone([started.daemon], soon())
-        assert reader.read_health(place, soon()).condition == "dead"
+        assert control.examine(place, soon()).condition == "dead"
         assert [one.role for one in node.processes()] == ["server"]
         if way == "stop":
             stopped = actuator.stop(place, soon())
@@ -449,7 +448,7 @@ def test_a_server_in_fault(node: Node) -> None:
     client = node.client(place)
     fault = node.fault("mps_fault", node.uuids[0])
     assert "CUDA_ERROR_LAUNCH_FAILED" in client.communicate(timeout=120)[1]
-    health = reader.read_health(place, soon())
+    health = control.examine(place, soon())
     assert health.condition == "fault"
     assert "807" in health.why
     refused = subprocess.run(
@@ -543,10 +542,10 @@ def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
     folders.make(place)
     thief = hold_lock(place, ANNA)
     node.children.append(thief)
-    health = reader.read_health(place, soon())
+    health = control.examine(place, soon())
     assert health.condition == "foreign"
     assert f"process {thief.pid}" in health.why
-    assert reader.read_daemon(place) is None
+    assert mp_processes.read_daemon(place) is None
     started = actuator.start(place, soon())
     assert not started.joined
     assert "the folder was replaced" in started.notes[0]
@@ -576,7 +575,7 @@ def test_an_operators_own_daemon_is_seen_and_named(node: Node) -> None:
     }
     subprocess.run([HOME / "nvidia-cuda-mps-control", "-d"], env=environ, check=True)
     actuator.start(node.place(), soon())
-    foreign = reader.foreign_daemons(tuple(node.processes()), str(node.paths.mps))
+    foreign = mp_processes.foreign_daemons(tuple(node.processes()), str(node.paths.mps))
     assert [(one.role, one.pipe, one.identity.uid) for one in foreign] == [("daemon", str(other), os.geteuid())]
     actuator.stop(node.place(), soon())
     assert [one.pipe for one in node.processes()] == [str(other)]
@@ -704,7 +703,7 @@ def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> 
     stopped = actuator.stop(place, soon(), unless=lambda gpu: not asked.append(gpu))
     assert (stopped.how, asked) == ("in use", [place.gpu])
     assert process.is_same(started.daemon)
-    assert reader.read_health(place, soon()).condition == "fine"
+    assert control.examine(place, soon()).condition == "fine"
 
 
 def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
@@ -769,7 +768,8 @@ with ControlDaemon(
 ) as mps:
     assert mps.health().condition == "fine"
     mps.set_percent(25), mps.set_memory_mib(2048)
-    assert (mps.default_percent(), mps.percent(), mps.memory_mib()) == (50.0, 25.0, 2048)
+    assert (mps.percent(), mps.memory_mib()) == (25.0, 2048)
+    assert mps.ask("get_default_active_thread_percentage") == "50.0"
     environ = {{"SIMGPU_STATE": state, **mps.client_environment(percent=10, memory_mib=1024)}}
     task = subprocess.Popen(
         [home + "/simgpu-task", "--seconds", "30"],
@@ -777,9 +777,7 @@ with ControlDaemon(
     )
     assert "10% of the SMs" in task.stdout.readline()
     assert mps.clients() == (task.pid,)
-    (row,) = mps.client_table()
-    assert (row.pid, row.server_pid, row.command) == (task.pid, mps.servers()[0].pid, "simgpu-task")
-    assert gpu.startswith(row.gpu)
+    assert f"{{task.pid}} " in mps.ask("ps")
     assert mps.terminate_client(task.pid) and not mps.terminate_client(1)
     assert "CLIENT_TERMINATED" in task.communicate(timeout=120)[1]
     assert mps.ask("lspart").startswith("Unknown command")

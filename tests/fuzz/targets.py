@@ -32,7 +32,7 @@ from slurm_share.core.records import Owner, ShareRequest
 from slurm_share.core.settings import Settings, parse_sm
 from slurm_share.history import records
 from slurm_share.load import snapshot
-from slurm_share.mps import control, processes, status
+from slurm_share.mps import control, processes
 from slurm_share.mps.records import MpsPlace
 from slurm_share.node import cgroups, step_trees
 from slurm_share.node import processes as node_processes
@@ -214,7 +214,6 @@ def try_mps(data: bytes) -> None:
     answer = text(data)
     control._answers_before_the_last(answer)
     control.parse_status(answer)
-    status.parse_client_table(answer)
     for read in (control.parse_pids, control.parse_percent, control.parse_memory_mib):
         try:
             read(PLACE, answer)

@@ -37,7 +37,6 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
 from slurm_share.mps import control, processes
 from slurm_share.mps import daemons as actuator
-from slurm_share.mps import status as reader
 from slurm_share.mps.records import MpsDefaults, MpsPlace, MpsStarted
 from slurm_share.share.rules import mps as mps_rules
 
@@ -292,7 +291,7 @@ def texts_with_a_client(lab: Lab) -> Facts:
             "device_query",
         ]
         said = [raw(place, f"{command}\n") for command in commands]
-        return {"client": facts, "said": said, "parsed": [str(one) for one in reader.read_client_table(place, soon())]}
+        return {"client": facts, "said": said}
 
 
 def processes_of_a_daemon(lab: Lab) -> Facts:
@@ -309,7 +308,7 @@ def processes_of_a_daemon(lab: Lab) -> Facts:
         limits = Path(f"/proc/{server}/limits").read_text()
         during = sorted({file.name for file in Path("/dev/shm").iterdir()} - set(before))
         found = {
-            "mps_processes": [str(one) for one in reader.read_processes()],
+            "mps_processes": [str(one) for one in processes.read_processes()],
             "server_uid": status["Uid"].split(),
             "server_parent_is_daemon": int(status["PPid"]) == started.daemon.pid,
             "server_open_files": next(line for line in limits.splitlines() if line.startswith("Max open files")),
@@ -391,7 +390,7 @@ def terminating_a_client(lab: Lab) -> Facts:
         return {
             "said": said,
             "victim": end,
-            "health": str(reader.read_health(place, soon())),
+            "health": str(control.examine(place, soon())),
             "other": ending(neighbour),
         }
 
@@ -405,10 +404,10 @@ def quitting_with_clients(lab: Lab) -> Facts:
         client = lab.client(place, seconds=25)
         facts_of(client)
         found[name] = raw(place, command, seconds=8)
-        found[f"{name}: daemon afterwards"] = str(reader.read_daemon(place))
+        found[f"{name}: daemon afterwards"] = str(processes.read_daemon(place))
         found[f"{name}: client"] = ending(client)
         time.sleep(1)
-        found[f"{name}: daemon after its client"] = str(reader.read_daemon(place))
+        found[f"{name}: daemon after its client"] = str(processes.read_daemon(place))
         actuator.stop(place, soon(20))
     place = lab.place("ours")
     actuator.start(place, soon(60))
@@ -429,9 +428,9 @@ def a_killed_daemon(lab: Lab) -> Facts:
     process.end(started.daemon, signal.SIGKILL)
     time.sleep(1)
     found: Facts = {
-        "health": str(reader.read_health(place, soon())),
-        "mps_processes": [str(one) for one in reader.read_processes()],
-        "found_servers": [str(one) for one in processes.servers_of(reader.read_processes(), place)],
+        "health": str(control.examine(place, soon())),
+        "mps_processes": [str(one) for one in processes.read_processes()],
+        "found_servers": [str(one) for one in processes.servers_of(processes.read_processes(), place)],
         "client": ending(client),
         "client_after_it": facts_of(lab.client(place, seconds=0.1)),
     }
@@ -604,7 +603,7 @@ def watch_states(place: MpsPlace, seconds: float) -> list[list[Any]]:
     seen: list[list[Any]] = []
     began = time.monotonic()
     while time.monotonic() - began < seconds:
-        health = reader.read_health(place, soon(5))
+        health = control.examine(place, soon(5))
         state = [health.condition, [[one.pid, one.status] for one in health.servers]]
         if not seen or seen[-1][1:] != state:
             seen.append([round(time.monotonic() - began, 2), *state])

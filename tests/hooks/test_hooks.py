@@ -25,7 +25,7 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.mps import daemons
-from slurm_share.mps import status as mps_reader
+from slurm_share.mps import processes as mps_reader
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob

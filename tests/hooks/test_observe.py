@@ -14,7 +14,7 @@ from slurm_share_hooks import epilog, prolog
 from slurm_share.core import config, names
 from slurm_share.core.paths import Paths
 from slurm_share.core.settings import Settings
-from slurm_share.mps import status
+from slurm_share.mps import processes as mps_processes
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, observe, release
@@ -37,7 +37,7 @@ class Site:
         self.live = []
         self.gpus(FakeNvml().gpu().gpu())
         monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
-        monkeypatch.setattr(status, "read_processes", lambda **_: ())  # this machine may have daemons of its own
+        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def gpus(self, driver):
         """Use a driver with these GPUs."""

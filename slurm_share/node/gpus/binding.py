@@ -10,6 +10,7 @@ import pynvml
 
 from ...core.errors import DriverError, shown
 from ..records import Gpu, GpuProcess, GpuReading
+from . import driver
 from .driver import MIB as MIB
 from .driver import SIMULATED_DRIVER as SIMULATED_DRIVER
 from .driver import is_uuid
@@ -64,32 +65,18 @@ def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
     mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    gpu = Gpu(
-        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
-        index=index,
-        minor=or_none(pynvml.nvmlDeviceGetMinorNumber, handle),
-        name=text_of(pynvml.nvmlDeviceGetName(handle)),
-        memory_total_mib=_memory_mib(handle, "total"),
-        mig_parent=mig_on,
-        simulated=simulated,
-    )
+    gpu = _gpu(handle, index, or_none(pynvml.nvmlDeviceGetMinorNumber, handle), mig_on, simulated)
     yield gpu, handle
     if mig_on:
         for number in range(or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             instance = or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if instance is not None:
-                yield _instance(gpu, instance), instance
+                yield _gpu(instance, index, None, False, simulated), instance
 
 
-def _instance(parent: Gpu, handle: Any) -> Gpu:
-    return Gpu(
-        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
-        index=parent.index,
-        minor=None,
-        name=text_of(pynvml.nvmlDeviceGetName(handle)),
-        memory_total_mib=_memory_mib(handle, "total"),
-        simulated=parent.simulated,
-    )
+def _gpu(handle: Any, index: int, minor: int | None, mig_parent: bool, simulated: bool) -> Gpu:
+    uuid, name = uuid_of(pynvml.nvmlDeviceGetUUID(handle)), text_of(pynvml.nvmlDeviceGetName(handle))
+    return Gpu(uuid, index, minor, name, _memory_mib(handle, "total"), mig_parent, simulated)
 
 
 def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
@@ -99,12 +86,8 @@ def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
         gpu=gpu,
         memory_used_mib=_memory_mib(handle, "used"),
         utilization_percent=None if rates is None else int(rates.gpu),
-        processes=_processes(handle),
+        processes=union(or_none(ask, handle) or () for ask in process_lists(pynvml)),
     )
-
-
-def _processes(handle: Any) -> tuple[GpuProcess, ...]:
-    return union(or_none(ask, handle) or () for ask in process_lists(pynvml))
 
 
 def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
@@ -117,15 +100,13 @@ def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
 
 
 def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
-    """Return the processes of NVML's lists by pid, without duplicates: a process may be in two lists, with memory in
-    one."""
-    found: dict[int, GpuProcess] = {}
-    for processes in lists:
-        for process in processes:
-            used = process.usedGpuMemory
-            if found.get(process.pid) is None or found[process.pid].memory_used_mib is None:
-                found[process.pid] = GpuProcess(int(process.pid), None if used is None else int(used) // MIB)
-    return tuple(found[pid] for pid in sorted(found))
+    """Return the processes of the binding's lists, as `driver.union`."""
+    return driver.union(map(_process, processes) for processes in lists)
+
+
+def _process(process: Any) -> GpuProcess:
+    used = process.usedGpuMemory
+    return GpuProcess(int(process.pid), None if used is None else int(used) // MIB)
 
 
 def _memory_mib(handle: Any, which: str) -> int | None:

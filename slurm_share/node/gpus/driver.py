@@ -223,7 +223,7 @@ class _Session:
         used = self.memory_mib(handle, "used")
         rates = _Utilization()
         is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
-        processes = _union(self._listed(call, handle) for call in _PROCESS_LISTS)
+        processes = union(self._listed(call, handle) for call in _PROCESS_LISTS)
         return GpuReading(gpu, used, int(rates.gpu) if is_told else None, processes)
 
     def _listed(self, call: str, handle: Any) -> list[GpuProcess]:
@@ -264,14 +264,17 @@ def read_compute_mode(uuid: str) -> int:
     return _with_gpu(uuid, _compute_mode)
 
 
-def set_compute_mode(uuid: str, mode: int) -> int:
-    """Set the compute mode of a GPU; return the mode read back. Raises DriverError if the driver refuses."""
+def set_compute_mode(uuid: str, mode: int) -> None:
+    """Set the compute mode of a GPU and read it back; only root may. Raises DriverError if the driver refuses or
+    ignores it."""
 
     def act(session: _Session, handle: Any) -> int:
         session.ask("nvmlDeviceSetComputeMode", handle, ctypes.c_int(mode))
         return _compute_mode(session, handle)
 
-    return _with_gpu(uuid, act)
+    found = _with_gpu(uuid, act)
+    if found != mode:
+        raise DriverError("nvmlDeviceSetComputeMode", f"{uuid} is in mode {found} and not in {mode}")
 
 
 def _compute_mode(session: _Session, handle: Any) -> int:
@@ -295,7 +298,7 @@ def is_uuid(text: str) -> bool:
     return text[:4] in ("GPU-", "MIG-") and 8 <= len(text) <= 84 and _LETTERS.issuperset(text[4:])
 
 
-def _union(lists: Iterable[Iterable[GpuProcess]]) -> tuple[GpuProcess, ...]:
+def union(lists: Iterable[Iterable[GpuProcess]]) -> tuple[GpuProcess, ...]:
     """Return the processes of NVML's lists by pid, without duplicates: a process may be in two lists, with memory in
     one."""
     found: dict[int, GpuProcess] = {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core.errors import DriverError
 from ..gpu_figures import Activity
@@ -94,6 +95,13 @@ class _Unit:
         """Whether nvmlDeviceGetRunningProcessDetailList lists what the three lists do; None: unknown yet."""
 
 
+def _note_refusal(unit: _Unit, what: str, unknown: dict[str, str], error: pynvml.NVMLError) -> None:
+    """Add the reason to `unknown`; note a permanent one, so that the query is not repeated."""
+    unknown[what] = why_unknown(error)
+    if isinstance(error, _CANNOT):
+        unit.refused[what] = unknown[what]
+
+
 class NvmlSession:
     """An open driver. Never raises for a driver or GPU that does not answer: the reading says so."""
 
@@ -142,7 +150,10 @@ class NvmlSession:
         self._units, self._by_index = {}, {}
         if self._open:
             self._open = False
-            self._quietly(self._nvml.nvmlShutdown)
+            try:
+                self._nvml.nvmlShutdown()
+            except pynvml.NVMLError:
+                pass  # the driver is gone
 
     # ---- the session ----
 
@@ -186,17 +197,8 @@ class NvmlSession:
         return DriverNow(version=self._version, gpus=tuple(found), problems=tuple(problems))
 
     def _lost(self, index: int, why: str) -> GpuNow:
-        known = self._names.get(index)
-        return GpuNow(
-            uuid=f"GPU-unknown-{index}" if known is None else known.uuid,
-            index=index,
-            name="unknown" if known is None else known.name,
-            minor=None if known is None else known.minor,
-            mig_parent=known is not None and known.mig_parent,
-            simulated=known is not None and known.simulated,
-            problem=why,
-            unknown=dict.fromkeys(_READ_FIELDS, why),
-        )
+        known = self._names.get(index) or GpuNow(uuid=f"GPU-unknown-{index}", index=index, name="unknown")
+        return replace(known, problem=why, unknown=dict.fromkeys(_READ_FIELDS, why))
 
     # ---- a GPU ----
 
@@ -259,9 +261,8 @@ class NvmlSession:
         self, unit: _Unit, gpm_handle: Any, gpu_instance: int | None, elsewhere: set[int] | frozenset[int]
     ) -> GpuNow:
         """Read the figures of a GPU or an instance. elsewhere: pids on its instances."""
-        nvml, handle, identity = self._nvml, unit.handle, unit.identity
         unknown: dict[str, str] = {}
-        memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._ask(unit, "memory_used_mib", unknown, self._nvml.nvmlDeviceGetMemoryInfo, unit.handle)
         if memory is None:
             unknown["memory_total_mib"] = unknown["memory_used_mib"]
         told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]] = {}
@@ -269,14 +270,8 @@ class NvmlSession:
         processes = self._processes(unit, unknown)
         if processes is not None and elsewhere:
             processes = tuple(process for process in processes if process.pid not in elsewhere)
-        return GpuNow(
-            uuid=identity.uuid,
-            index=identity.index,
-            name=identity.name,
-            minor=identity.minor,
-            mig_parent=identity.mig_parent,
-            mig_of=identity.mig_of,
-            simulated=identity.simulated,
+        return replace(
+            unit.identity,
             memory_total_mib=None if memory is None else int(memory.total) // MIB,
             memory_used_mib=None if memory is None else int(memory.used) // MIB,
             activity=self._activity(unit, gpm_handle, gpu_instance, unknown) or Activity(),
@@ -325,7 +320,8 @@ class NvmlSession:
             whole = self._whole_list(unit)
             if whole is not None and unit.one_list and unit.rounds % DOUBLE_CHECK:
                 return union([whole])
-        lists = [self._ask(unit, f"list {number}", {}, one, unit.handle) for number, one in enumerate(self._lists())]
+        calls = enumerate(process_lists(self._nvml))
+        lists = [self._ask(unit, f"list {number}", {}, call, unit.handle) for number, call in calls]
         answered = [one for one in lists if one is not None]
         if not answered and whole is None:
             unknown["processes"] = unit.refused.get("list 0", "the driver does not list processes now")
@@ -349,9 +345,6 @@ class NvmlSession:
             return None
         return found
 
-    def _lists(self) -> tuple[Callable[[Any], list[Any]], ...]:
-        return process_lists(self._nvml)
-
     def _process_sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
         """Return the use of the multiprocessors by each process.
 
@@ -369,10 +362,7 @@ class NvmlSession:
             raise
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_SUCCESS:
-                unknown["sm_percent"] = why_unknown(error)
-                if isinstance(error, _CANNOT):
-                    unit.refused["sm_percent"] = unknown["sm_percent"]
-                return None
+                return _note_refusal(unit, "sm_percent", unknown, error)
             samples = []
         if set_back and not samples:
             unit.seen_us = 0
@@ -411,10 +401,7 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             # A GPU may report support without having it, such as a part of a GPU in a virtual machine.
             self._free(unit)
-            unknown["activity"] = why_unknown(error)
-            if isinstance(error, _CANNOT):
-                unit.refused["activity"] = unknown["activity"]
-            return None
+            return _note_refusal(unit, "activity", unknown, error)
 
     # ---- asking ----
 
@@ -428,10 +415,7 @@ class NvmlSession:
         except _GONE:
             raise
         except pynvml.NVMLError as error:
-            unknown[what] = why_unknown(error)
-            if isinstance(error, _CANNOT):
-                unit.refused[what] = unknown[what]
-            return None
+            return _note_refusal(unit, what, unknown, error)
 
     def _try(self, ask: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -440,12 +424,6 @@ class NvmlSession:
             raise
         except pynvml.NVMLError:
             return None
-
-    def _quietly(self, ask: Callable[..., Any], *args: Any) -> None:
-        try:
-            ask(*args)
-        except pynvml.NVMLError:
-            pass  # the driver that allocated it is gone
 
     def _free(self, unit: _Unit) -> None:
         if unit.gpm is not None:

@@ -45,7 +45,6 @@ class Mps(Backend):
     modules = (
         "slurm_share.mps.daemons",
         "slurm_share.node.termination",
-        "slurm_share.mps.status",
         "slurm_share.node.processes",
     )
 
@@ -223,14 +222,13 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
     daemon of their own. Daemons that users started do not matter."""
     from ...mps import processes as mp_processes
-    from ...mps import status as mp_status
     from ...node import processes as node_processes
     from ..rules.leftovers import FIRST_ORDINARY_UID
 
     if node_processes.read_runs_in_job():
         return RUN_IN_JOB
     files = None
-    for one in mp_status.foreign_daemons(mp_status.read_processes(uids=()), str(host.paths.root)):
+    for one in mp_processes.foreign_daemons(mp_processes.read_processes(uids=()), str(host.paths.root)):
         files = files or mp_processes.read_program_files(program)
         if mp_processes.is_systems(one, files, FIRST_ORDINARY_UID):
             return f"an MPS daemon of this node's administrators runs already (process {one.identity.pid}, {one.pipe})"
@@ -313,7 +311,7 @@ def _stop_users(
     """Stop one user's daemons. gpus: folder -> GPU; if it is not known from a job, the folder's name replaces it."""
     from ...mps import control as mp_control
     from ...mps import daemons
-    from ...mps import status as mp_status
+    from ...mps import processes as mp_processes
     from ...mps.records import MpsFailed
 
     def is_in_use(gpu: str) -> bool:
@@ -323,7 +321,7 @@ def _stop_users(
     places = [
         mp_control.node_place(host.paths, program, owner, gpus.get(one, _gpu_of(one)), pipe=one) for one in folders
     ]
-    before = mp_status.read_processes(uids=(uid,))
+    before = mp_processes.read_processes(uids=(uid,))
     outcomes = daemons.stop_many(places, deadline.part(STOP_RATIO), unless=is_in_use)
     log = [
         f"MPS on {one.place.gpu} of uid {uid}: {stop_sentence(one)}"
@@ -343,7 +341,7 @@ def _gpu_of(folder: str) -> str:
 def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline) -> CleanedUp:
     """End the remaining processes of stopped daemons, such as one whose user removed its lock. End only processes in
     `before`, which was read before the stop: a newer daemon in the same place can be the next job's."""
-    from ...mps import status as mp_status
+    from ...mps import processes as mp_processes
     from ...node import termination
     from ...node.records import NodeProcess
 
@@ -351,7 +349,7 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
     old = {one.identity for one in before}
     rest = [
         NodeProcess(one.identity, None)
-        for one in (mp_status.read_processes(uids=set(known.values())) if known else ())
+        for one in (mp_processes.read_processes(uids=set(known.values())) if known else ())
         if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
     ]
     left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))

@@ -17,7 +17,6 @@ from ...core.records import Owner, ProcessIdentity
 from ...core.verdicts import FileFact, Unseen
 from ...mps import control as mp_control
 from ...mps import processes
-from ...mps import status as mp_status
 from ...mps.records import MPS_NAME, MpsHealth, MpsPlace, MpsProcess
 from ...node import processes as node_processes
 from ..records import LedgerJob
@@ -90,7 +89,7 @@ def read_daemon(uid: int, folder: str, proc_folder: str = "/proc") -> Daemon:
 def _with_processes(daemons: Sequence[Daemon], proc_folder: str) -> Iterator[Daemon]:
     """Yield the daemons with their processes. Only processes of the daemon's user count: any user can run a program of
     that name with another user's pipe directory."""
-    found = mp_status.read_processes(proc_folder, uids={one.uid for one in daemons}) if daemons else ()
+    found = processes.read_processes(proc_folder, uids={one.uid for one in daemons}) if daemons else ()
     for daemon in daemons:
         pids = tuple(one.identity.pid for one in found if (one.identity.uid, one.pipe) == (daemon.uid, daemon.folder))
         yield Daemon(daemon.uid, daemon.folder, daemon.condition, daemon.pid, daemon.why, pids)
@@ -115,10 +114,10 @@ def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
     """Return the state of a daemon, without asking one that is stopped; None: it cannot be asked (other checks report
     that)."""
     try:
-        daemon = mp_status.read_daemon(place, proc_folder)
+        daemon = processes.read_daemon(place, proc_folder)
         if daemon is not None and node_processes.is_stopped(daemon.pid, proc_folder):
             return MpsHealth("stopped", daemon, why=f"its daemon, process {daemon.pid}, is stopped (SIGSTOP)")
-        return mp_status.read_health(place, Deadline.after(ASK_S), proc_folder)
+        return mp_control.examine(place, Deadline.after(ASK_S), proc_folder)
     except MpsError:
         return None
 
@@ -176,7 +175,7 @@ def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> t
     files = processes.read_program_files(control) if control else frozenset[str]()
     return tuple(
         one
-        for one in mp_status.foreign_daemons(mp_status.read_processes(proc_folder), state_root)
+        for one in processes.foreign_daemons(processes.read_processes(proc_folder), state_root)
         if one.program is None or processes.runs_program(one, files)
     )
 

@@ -11,7 +11,8 @@ from ...core.paths import Paths
 from ...core.records import MPS_CLIENTS_MIN
 from ...core.settings import Settings
 from ...core.text import fold
-from ...node.gpus import binding, compute_mode
+from ...node.gpus import binding
+from ...node.gpus import driver as nvml
 from ...node.records import Gpu
 from ...packing import Bookings, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
@@ -104,6 +105,6 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
 def _is_exclusive(gpu: Gpu) -> bool:
     """Return whether a GPU is in compute mode EXCLUSIVE_PROCESS."""
     try:
-        return gpu.is_listed and compute_mode.read_compute_mode(gpu.uuid) == compute_mode.EXCLUSIVE_PROCESS
+        return gpu.is_listed and nvml.read_compute_mode(gpu.uuid) == nvml.EXCLUSIVE_PROCESS
     except DriverError:
         return False

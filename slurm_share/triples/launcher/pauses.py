@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 
 from ...core.process import end, identify
-from ...node import descendants
+from ...node import descendants, processes
 from .running import Running
 from .table import Table
 from .watchdog import Watchdog
@@ -95,5 +95,5 @@ class Pauses:
     def check(self) -> None:
         """Stop paused tasks again that something else has continued, such as `scontrol resume`."""
         for number, task in self._stopped.items():
-            if (number in self._partly or not descendants.is_stopped(task.pid)) and stop(task.pid):
+            if (number in self._partly or not processes.is_stopped(task.pid)) and stop(task.pid):
                 self._partly.discard(number)

@@ -15,8 +15,7 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity
 from slurm_share.mps import control, processes
-from slurm_share.mps import status as reader
-from slurm_share.mps.records import MpsClient, MpsPlace, MpsProcess
+from slurm_share.mps.records import MpsPlace, MpsProcess
 
 PLACE = MpsPlace("/opt/nvidia/bin/nvidia-cuda-mps-control", "/run/x/mps/0", "GPU-1", Owner(61001, 61001))
 
@@ -104,20 +103,6 @@ def test_an_answer_counts_when_the_last_word_was_heard(text, answer):
     assert control._answers_before_the_last(text) == answer
 
 
-def test_the_client_table_is_read_and_other_lines_are_none():
-    text = (
-        "PID       ID      SERVER    DEVICE               NAMESPACE      COMMAND\n"
-        "9741      0       6472      GPU-cb1213a3-d6a4-be7f  4026531836     ./nbody -n 5\n"
-        "9743      0       6472      GPU-cb1213a3-d6a4-be7f  4026531836     ./nbody\n"
-        "Server not found\n"
-    )
-    assert reader.parse_client_table(text) == (
-        MpsClient(9741, 6472, "GPU-cb1213a3-d6a4-be7f", "./nbody -n 5"),
-        MpsClient(9743, 6472, "GPU-cb1213a3-d6a4-be7f", "./nbody"),
-    )
-    assert reader.parse_client_table("Server not found") == ()
-
-
 @pytest.mark.parametrize(
     ("words", "role"),
     [
@@ -196,7 +181,7 @@ def test_only_daemons_outside_our_folder_are_foreign():
     near = daemon(2, "daemon", "/run/slurm-share/mps-of-mine")
     server = daemon(3, "server", "/tmp/nvidia-mps")
     hidden = daemon(4, "daemon", None)
-    found = reader.foreign_daemons((ours, near, server, hidden), "/run/slurm-share/mps")
+    found = processes.foreign_daemons((ours, near, server, hidden), "/run/slurm-share/mps")
     assert [one.identity.pid for one in found] == [2, 4]
 
 

@@ -204,7 +204,8 @@ def test_a_uuid_that_is_none(loads, uuid):
 def test_the_compute_mode(loads):
     library = loads(Library(Unit("GPU-0000"), Unit("GPU-0001", fails={"nvmlDeviceSetComputeMode": 4})))
     assert driver.read_compute_mode("GPU-0000") == 0
-    assert driver.set_compute_mode("GPU-0000", driver.EXCLUSIVE_PROCESS) == 3
+    driver.set_compute_mode("GPU-0000", driver.EXCLUSIVE_PROCESS)
+    assert library.mode == 3
     for uuid, why in (("GPU-0001", "Insufficient Permissions"), ("GPU-0009", "Not Found")):
         with pytest.raises(DriverError, match=f"compute mode of {uuid}: {why}"):
             driver.set_compute_mode(uuid, 0)

@@ -15,7 +15,6 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity
 from slurm_share.core.settings import Settings
 from slurm_share.core.verdicts import FileFact, Unseen
-from slurm_share.mps import status as reader
 from slurm_share.mps.records import MpsHealth, MpsPlace
 from slurm_share.node import processes as proc
 from slurm_share.share.backends import mps_health
@@ -47,8 +46,10 @@ def test_a_program_with_the_pipe_folder_in_its_environment_uses_the_daemon(tmp_p
 def test_a_daemon_that_is_stopped_is_not_spoken_to(monkeypatch):
     asked = []
     daemons = {"/a": ProcessIdentity(1), "/b": ProcessIdentity(2)}
-    monkeypatch.setattr(reader, "read_daemon", lambda place, proc: daemons[place.pipe])
-    monkeypatch.setattr(reader, "read_health", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None))
+    monkeypatch.setattr(mps_health.processes, "read_daemon", lambda place, proc: daemons[place.pipe])
+    monkeypatch.setattr(
+        mps_health.mp_control, "examine", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None)
+    )
     monkeypatch.setattr(proc, "is_stopped", lambda pid, proc: pid == 2)
     seen = [Daemon(5, "/a", "alive"), Daemon(5, "/b", "alive"), Daemon(5, "/c", "dead"), Daemon(0, "/d", "alive")]
     found = mps_health._asked(seen, Host(), "/proc")
@@ -60,7 +61,7 @@ def test_a_daemon_that_is_stopped_is_not_spoken_to(monkeypatch):
 def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_health, "_ask", lambda *_: 1 / 0)
     monkeypatch.setattr(mps_health, "read_daemon", lambda uid, folder, proc: Daemon(uid, folder, "alive", 7))
-    monkeypatch.setattr(reader, "read_processes", lambda *_, **__: ())
+    monkeypatch.setattr(mps_health.processes, "read_processes", lambda *_, **__: ())
     paths = Paths(tmp_path)
     of = [(2001, "GPU-5131194a-af6f-47c0-8619-4e91f42a6279")]
     examination = Examination(Unseen("none"), lambda path: None)
@@ -70,7 +71,7 @@ def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
 
 
 def test_the_programs_of_mps_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "read_processes", lambda *_, **__: ())
+    monkeypatch.setattr(mps_health.processes, "read_processes", lambda *_, **__: ())
     file = FileFact("/usr/bin/x", ())
     examination = Examination(Unseen("none"), lambda path: file, asks_daemons=False)
     found = Mps().health(Host(paths=Paths(tmp_path)), (), examination=examination)
