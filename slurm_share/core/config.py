@@ -35,7 +35,8 @@ _RANGES = {
     "agent_interval_s": (0.5, 300.0),
     "agents_port": (1, 65535),
 }
-
+_PATHS = ("log_file", "mps_control", "agent_socket", "agent_token_file", "prometheus_token_file", "archive_folder",
+          "estimate_history", "mode_file")  # fmt: skip
 
 REMOTE_NODE = "NODE"
 """Placeholder for the node's name in `remote_command`."""
@@ -129,60 +130,46 @@ def typed(
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's."""
     for name, kind in _TABLES.items():
-        _check_table(name, kind, given.get(name, {}), file)
+        table = given.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(file, f"wants a table: [{name}]", name)
+        know_all(table, kind.__struct_fields__, file, f"{name}.")
+        typed(table, kind, file, f"{name}.")
     settings = typed(given, Settings, file, where)
-    _check_messages(settings.messages, file)
+
+    def check(is_valid: object, place: str, must: str, value: object) -> None:
+        if not is_valid:
+            raise ConfigError(file, f"{must}; it says {value!r}", place)
+
+    messages = settings.messages
+    check(
+        re.fullmatch(r"[A-Za-z0-9_.:@-]{0,15}", messages.interface),  # IFNAMSIZ of linux/if.h, with its NUL
+        f"{MESSAGES}.interface",
+        "must be the name of a network interface, or empty",
+        messages.interface,
+    )
+    ports = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", messages.ports, re.ASCII)
+    check(
+        not messages.ports or (ports is not None and 1024 <= int(ports[1]) <= int(ports[2]) <= 65535),
+        f"{MESSAGES}.ports",
+        "must be a range of ports such as 60000-60999, or empty",
+        messages.ports,
+    )
     for key, (low, high) in _RANGES.items():
-        if not low <= getattr(settings, key) <= high:
-            raise ConfigError(file, f"must be from {low:.12g} to {high:.12g}; it says {given[key]!r}", where + key)
-    for key in (
-        "log_file",
-        "mps_control",
-        "agent_socket",
-        "agent_token_file",
-        "prometheus_token_file",
-        "archive_folder",
-        "estimate_history",
-        "mode_file",
-    ):
+        is_within = low <= getattr(settings, key) <= high
+        check(is_within, where + key, f"must be from {low:.12g} to {high:.12g}", given.get(key))
+    for key in _PATHS:
         path = getattr(settings, key)
-        if path and (not path.startswith("/") or not path.isprintable()):
-            raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", where + key)
-    if REMOTE_NODE not in settings.remote_command or settings.remote_command[0] == REMOTE_NODE:
-        said = list(settings.remote_command)
-        raise ConfigError(
-            file, f"needs a program and the word {REMOTE_NODE} behind it; it says {said!r}", where + "remote_command"
-        )
-    if not re.fullmatch(r"[A-Za-z0-9_.-]*", settings.node_feature):
-        raise ConfigError(
-            file,
-            f"must be one feature (letters, digits, _ . -), or empty; it says {settings.node_feature!r}",
-            where + "node_feature",
-        )
+        is_path = not path or (path.startswith("/") and path.isprintable())
+        check(is_path, where + key, "must be an absolute path, or empty", path)
+    words = list(settings.remote_command)
+    has_node = REMOTE_NODE in words and words[0] != REMOTE_NODE
+    check(has_node, f"{where}remote_command", f"needs a program and the word {REMOTE_NODE} behind it", words)
+    feature = settings.node_feature
+    is_feature = re.fullmatch(r"[A-Za-z0-9_.-]*", feature)
+    check(is_feature, f"{where}node_feature", "must be one feature (letters, digits, _ . -), or empty", feature)
     try:
         parse_sm(settings.sm)
     except OptionError as error:
         raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", where + "sm") from error
     return settings
-
-
-def _check_table(name: str, kind: type[Struct], table: object, file: str) -> None:
-    """Raise ConfigError for a table with an unknown key or a value of a wrong kind."""
-    if not isinstance(table, dict):
-        raise ConfigError(file, f"wants a table: [{name}]", name)
-    know_all(table, kind.__struct_fields__, file, f"{name}.")
-    typed(table, kind, file, f"{name}.")
-
-
-def _check_messages(found: Messages, file: str) -> None:
-    """Raise ConfigError for a wrong value in the table `[messages]`."""
-    where = f"{MESSAGES}."
-    if not re.fullmatch(r"[A-Za-z0-9_.:@-]{0,15}", found.interface):  # IFNAMSIZ of linux/if.h, with its NUL
-        raise ConfigError(
-            file, f"must be the name of a network interface, or empty; it says {found.interface!r}", where + "interface"
-        )
-    ports = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", found.ports, re.ASCII)
-    if found.ports and (ports is None or not 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
-        raise ConfigError(
-            file, f"must be a range of ports such as 60000-60999, or empty; it says {found.ports!r}", where + "ports"
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import stat
 import time
@@ -77,3 +78,11 @@ def write(
         except OSError:
             pass
         raise
+
+
+def group_id(name: str) -> int | None:
+    """Return the id of a group; None: the name is empty, or this host has no such group."""
+    try:
+        return grp.getgrnam(name).gr_gid if name else None
+    except KeyError:
+        return None

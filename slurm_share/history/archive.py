@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import gzip
 import os
 import stat
@@ -70,7 +69,7 @@ def prepare(folder: Path, group: str) -> None:
 
 def _give_to_group(fd: int, place: Path, group: str) -> None:
     """Give a file or folder to the group if this user owns it; leave another owner's as it is. Raises StateError."""
-    gid, stat = _group_id(group), os.fstat(fd)
+    gid, stat = files.group_id(group), os.fstat(fd)
     if gid is None or stat.st_gid == gid or stat.st_uid != os.geteuid():
         return
     try:
@@ -162,13 +161,6 @@ def _keys(fd: int, size: int, time: int) -> set[tuple[str, str]]:
                     continue  # a broken line is no sample
                 found.add((sample.node, sample.user))
     return found
-
-
-def _group_id(name: str) -> int | None:
-    try:
-        return grp.getgrnam(name).gr_gid if name else None
-    except KeyError:
-        return None
 
 
 def _failed(file: Path, error: OSError) -> StateError:

@@ -26,15 +26,10 @@ SETTLE_S = 1.0
 """The time after which a submission that was in progress when config.toml was written is in the queue."""
 
 
-class _Number(msgspec.Struct):
-    set: bool = False
-    number: int = 0
-
-
 class _Job(msgspec.Struct):
     job_id: int
-    array_job_id: _Number
-    array_task_id: _Number
+    array_job_id: slurm_jobs.Number
+    array_task_id: slurm_jobs.Number
     array_task_string: str
     partition: str
     job_state: list[str]

@@ -8,7 +8,6 @@ on a file system of its own, so that users cannot fill the one with the ledger a
 from __future__ import annotations
 
 import errno
-import grp
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -57,7 +56,7 @@ def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
 
     Raises OSError if the state folder is full or not writable.
     """
-    group = _group_id(settings.operators_group)
+    group = files.group_id(settings.operators_group)  # None: only root reads it
 
     def give(fd: int) -> None:
         os.fchmod(fd, 0o600 if group is None else 0o640)
@@ -198,12 +197,3 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
 def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
     if not isinstance(info[1], FileNotFoundError):
         raise info[1]
-
-
-def _group_id(name: str) -> int | None:
-    """Return the group's id; None, so that only root can read the ledger, without a group or if the node has none of
-    that name."""
-    try:
-        return grp.getgrnam(name).gr_gid if name else None
-    except KeyError:
-        return None

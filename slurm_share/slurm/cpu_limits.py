@@ -12,11 +12,6 @@ from ..core.process import run
 _CPUS = re.compile(r"(?:^|,)cpu=([0-9]+)(?=,|$)")
 
 
-def sacctmgr_argv(user: str) -> list[str]:
-    """Return the command that lists a user's associations."""
-    return ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=partition,grptres,maxtres"]
-
-
 def parse_cpu_limit(text: str, partition: str | None) -> int | None:
     """Return the highest limit of the associations that apply in `partition`; None: one of them has no limit, or there
     is none."""
@@ -35,6 +30,7 @@ def read_cpu_limit(partition: str | None) -> int | None:
     """Return the caller's own limit; None as well where there is no accounting, or it does not answer."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
-        return parse_cpu_limit(run(sacctmgr_argv(user), timeout_s=10), partition)
+        argv = ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=partition,grptres,maxtres"]
+        return parse_cpu_limit(run(argv, timeout_s=10), partition)
     except (CommandError, KeyError):
         return None

@@ -19,15 +19,9 @@ def read_free(partitions: Sequence[str] | None = None) -> tuple[ClusterName, tup
     Raises UsageError for a partition that does not exist, CommandError where Slurm does not answer."""
     held = free.held_by_others(jobs.read_queue()[1], os.getuid())
     kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
-    if partitions is not None:
-        kinds = _in_partitions(kinds, partitions)
-    return jobs.read_cluster(), kinds
-
-
-def _in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[FreeKind, ...]:
-    """Return the nodes of some partitions. Raises UsageError for a partition that does not exist."""
     there = list(dict.fromkeys(kind.partition for kind in kinds))
-    for name in wanted:
+    for name in partitions or ():
         if name not in there:
             raise UsageError(f"there is no partition {shown(name) or repr(name)}; there are {', '.join(there)}")
-    return tuple(kind for kind in kinds if kind.partition in wanted)
+    wanted = there if partitions is None else partitions
+    return jobs.read_cluster(), tuple(kind for kind in kinds if kind.partition in wanted)

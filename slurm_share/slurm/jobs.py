@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexe
 
 DATA_PARSER = "v0.0.42"
 """The JSON layout that both Slurm 24.11 and 26.05 write."""
-
+_Kind = TypeVar("_Kind")
 
 LONG_S = 60.0
 """Limit of a command while the controller answers: the queue of a large cluster takes long to send."""
@@ -51,6 +52,14 @@ def _ask(argv: Sequence[str], timeout_s: float = LONG_S) -> str:
     return run(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
 
 
+def _decode(text: str, kind: type[_Kind], program: str) -> _Kind:
+    """Return the JSON that a command of Slurm printed. Raises CommandError for any other text."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise CommandError((program,), 0, f"an answer that is not its JSON: {error}") from error
+
+
 class _Job(msgspec.Struct):
     job_id: int
 
@@ -63,24 +72,17 @@ ON_A_NODE = ("RUNNING", "COMPLETING")
 """States in which a job has processes on its nodes."""
 
 
-def squeue_argv(node: str) -> list[str]:
-    """Return the command that lists the caller's own jobs on one node."""
-    return ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
-
-
 def parse_job_ids(text: str) -> tuple[int, ...]:
     """Return the job ids in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
-    try:
-        return tuple(job.job_id for job in msgspec.json.decode(text, type=_Answer).jobs)
-    except msgspec.DecodeError as error:
-        raise CommandError(("squeue",), 0, f"an answer that is not its JSON: {error}") from error
+    return tuple(job.job_id for job in _decode(text, _Answer, "squeue").jobs)
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
     """Return the caller's running jobs on `node`. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask("jobs"):
         return pyslurm_backend.job_ids(answer, os.getuid(), node, ON_A_NODE)
-    return parse_job_ids(_ask(squeue_argv(node), 10))
+    argv = ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
+    return parse_job_ids(_ask(argv, 10))
 
 
 # --- Kinds of nodes --------------------------------------------------------------------------------------------
@@ -120,14 +122,14 @@ class _Names(msgspec.Struct):
     nodes: list[str]
 
 
-class _Number(msgspec.Struct):
+class Number(msgspec.Struct):
     set: bool = False
     infinite: bool = False
     number: int = 0
 
 
 class _Maximums(msgspec.Struct):
-    nodes: _Number
+    nodes: Number
 
 
 class _Partition(msgspec.Struct):
@@ -136,7 +138,7 @@ class _Partition(msgspec.Struct):
     maximums: _Maximums
 
 
-class _Kind(msgspec.Struct):
+class _NodeKind(msgspec.Struct):
     node: _States
     nodes: _Names
     cpus: _Cpus
@@ -150,17 +152,7 @@ class _Kind(msgspec.Struct):
 
 
 class _Kinds(msgspec.Struct):
-    sinfo: list[_Kind]
-
-
-def sinfo_argv() -> list[str]:
-    """Return the command that lists all nodes, equal ones as one entry."""
-    return ["sinfo", f"--json={DATA_PARSER}"]
-
-
-def partitions_argv() -> list[str]:
-    """Return the command that lists the partitions; sinfo's JSON does not say which one is the default."""
-    return ["scontrol", "--oneliner", "show", "partition"]
+    sinfo: list[_NodeKind]
 
 
 def parse_default_partition(text: str) -> str | None:
@@ -174,14 +166,10 @@ def parse_default_partition(text: str) -> str | None:
 
 def parse_node_kinds(text: str, default: str | None = None) -> tuple[NodeKind, ...]:
     """Return the kinds of nodes in sinfo's JSON. Raises CommandError for an answer that is not sinfo's."""
-    try:
-        kinds = msgspec.json.decode(text, type=_Kinds).sinfo
-    except msgspec.DecodeError as error:
-        raise CommandError(("sinfo",), 0, f"an answer that is not its JSON: {error}") from error
-    return tuple(_node_kind(kind, default) for kind in kinds if kind.nodes.nodes)
+    return tuple(_node_kind(kind, default) for kind in _decode(text, _Kinds, "sinfo").sinfo if kind.nodes.nodes)
 
 
-def _node_kind(kind: _Kind, default: str | None) -> NodeKind:
+def _node_kind(kind: _NodeKind, default: str | None) -> NodeKind:
     count = len(kind.nodes.nodes)
     limit = kind.partition.maximums.nodes
     return NodeKind(
@@ -211,8 +199,9 @@ def read_node_kinds() -> tuple[NodeKind, ...]:
     answer = backend.ask("nodes", "partitions")
     if answer and (found := pyslurm_backend.node_kinds(answer)) is not None:
         return found
-    default = parse_default_partition(_ask(partitions_argv(), 20))
-    return parse_node_kinds(_ask(sinfo_argv(), 20), default)
+    # sinfo's JSON does not say which partition is the default.
+    default = parse_default_partition(_ask(["scontrol", "--oneliner", "show", "partition"], 20))
+    return parse_node_kinds(_ask(["sinfo", f"--json={DATA_PARSER}"], 20), default)
 
 
 # --- The queue -------------------------------------------------------------------------------------------------------
@@ -220,11 +209,11 @@ def read_node_kinds() -> tuple[NodeKind, ...]:
 
 class _Queued(msgspec.Struct):
     job_id: int
-    array_job_id: _Number
-    array_task_id: _Number
+    array_job_id: Number
+    array_task_id: Number
     array_task_string: str
-    het_job_id: _Number
-    het_job_offset: _Number
+    het_job_id: Number
+    het_job_offset: Number
     name: str
     user_name: str
     user_id: int
@@ -232,14 +221,14 @@ class _Queued(msgspec.Struct):
     job_state: list[str]
     state_reason: str
     state_description: str
-    start_time: _Number
-    cpus: _Number
-    tasks: _Number
-    node_count: _Number
+    start_time: Number
+    cpus: Number
+    tasks: Number
+    node_count: Number
     nodes: str
     features: str
-    memory_per_cpu: _Number
-    memory_per_node: _Number
+    memory_per_cpu: Number
+    memory_per_node: Number
     gres_detail: list[str]
     tres_per_job: str
     tres_per_node: str
@@ -281,11 +270,6 @@ def queue_argv(*, users: Sequence[str] = (), jobs: Sequence[int] = (), states: S
     return ["squeue", *which, *([f"--jobs={','.join(map(str, jobs))}"] if jobs else []), f"--json={DATA_PARSER}"]
 
 
-def places_argv(states: Sequence[str]) -> list[str]:
-    """Return the command that lists the nodes of the jobs in these states."""
-    return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
-
-
 def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
     """Return the folded node lists of all jobs in these states that Slurm shows the caller.
 
@@ -294,15 +278,8 @@ def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozense
     """
     if answer := backend.ask("jobs", timeout_s=timeout_s):
         return pyslurm_backend.places(answer, states)
-    text = _ask(places_argv(states), timeout_s)
+    text = _ask(["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"], timeout_s)
     return frozenset(line.strip() for line in text.splitlines()) - {""}
-
-
-def waiting_argv(users: Sequence[str] = ()) -> list[str]:
-    """Return the command that lists the numbers of waiting jobs, highest priority first. The waiting elements of an
-    array are one job."""
-    which = [f"--user={','.join(users)}"] if users else []
-    return ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
 
 
 def parse_waiting(text: str) -> tuple[int, ...]:
@@ -314,33 +291,25 @@ def parse_waiting(text: str) -> tuple[int, ...]:
 
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
-    """Return the numbers of the waiting jobs of `users`, or of everybody, highest priority first. For ten thousand jobs
-    it takes as long as `read_queue` for a hundred. Raises CommandError where Slurm does not answer."""
+    """Return the numbers of the waiting jobs of `users`, or of everybody, highest priority first. The waiting elements
+    of an array are one job. For ten thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError
+    where Slurm does not answer."""
     if answer := backend.ask("jobs", timeout_s=timeout_s):
         return pyslurm_backend.waiting(answer, users)
-    return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
-
-
-def cluster_argv() -> list[str]:
-    """Return the smallest command whose answer names the cluster."""
-    return ["scontrol", f"--json={DATA_PARSER}", "ping"]
+    which = [f"--user={','.join(users)}"] if users else []
+    argv = ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
+    return parse_waiting(run(argv, timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
 def parse_cluster(text: str) -> ClusterName:
     """Return the cluster that this JSON names. Raises CommandError for an answer that is not scontrol's."""
-    try:
-        version = msgspec.json.decode(text, type=_AnyAnswer).meta.slurm
-    except msgspec.DecodeError as error:
-        raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {error}") from error
+    version = _decode(text, _AnyAnswer, "scontrol").meta.slurm
     return ClusterName(version.cluster, version.release)
 
 
 def parse_queue(text: str) -> tuple[ClusterName, tuple[QueuedJob, ...]]:
     """Return the jobs in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
-    try:
-        answer = msgspec.json.decode(text, type=_Queue)
-    except msgspec.DecodeError as error:
-        raise CommandError(("squeue",), 0, f"an answer that is not its JSON: {error}") from error
+    answer = _decode(text, _Queue, "squeue")
     version = answer.meta.slurm
     return ClusterName(version.cluster, version.release), tuple(_queued_job(job) for job in answer.jobs)
 
@@ -379,7 +348,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
     )
 
 
-def _known(number: _Number) -> int | None:
+def _known(number: Number) -> int | None:
     return number.number if number.set and not number.infinite else None
 
 
@@ -427,7 +396,7 @@ def read_cluster() -> ClusterName:
     """Return the cluster that answers. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask():
         return ClusterName(answer.cluster, answer.version)
-    return parse_cluster(_ask(cluster_argv(), 20))
+    return parse_cluster(_ask(["scontrol", f"--json={DATA_PARSER}", "ping"], 20))
 
 
 def read_has_share_option() -> bool:

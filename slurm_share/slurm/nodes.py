@@ -132,11 +132,6 @@ def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ..
 # --- One word of sinfo -----------------------------------------------------------------------------------------------
 
 
-def states_argv() -> list[str]:
-    """Return the command that lists every node, its generic resources and its state."""
-    return ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%G|%T"]
-
-
 def parse_states(text: str) -> dict[str, tuple[bool, str]]:
     """Return, for each node, whether it has GPUs, and sinfo's word for its state."""
     rows = (line.split("|") for line in text.splitlines() if line.count("|") == 2)
@@ -146,5 +141,5 @@ def parse_states(text: str) -> dict[str, tuple[bool, str]]:
 def read_states(environ: Mapping[str, str]) -> dict[str, tuple[bool, str]]:
     """Return the nodes of the cluster that `environ` leads to, as `parse_states`. Raises CommandError where Slurm does
     not answer."""
-    argv = states_argv()
+    argv = ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%G|%T"]
     return parse_states(run(argv, timeout_s=60.0, env=environ, check=patience(argv)))

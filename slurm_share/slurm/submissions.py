@@ -31,11 +31,6 @@ class Kept(Struct, frozen=True):
     """WorkDir: where the job works."""
 
 
-def scontrol_argv(job: int) -> list[str]:
-    """Return the command that prints all that Slurm keeps of a job."""
-    return ["scontrol", "show", "job", str(job)]
-
-
 def parse_job(text: str) -> Kept:
     """Return the fields in scontrol's text; none where a line break in the submit line makes it unclear where each
     begins."""
@@ -47,11 +42,6 @@ def parse_job(text: str) -> Kept:
     return Kept(found.get("SubmitLine", ""), found.get("Command", ""), found.get("WorkDir", ""))
 
 
-def sacct_argv(job: int) -> list[str]:
-    """Return the command that prints the submit line from accounting, for releases whose scontrol does not (24.11)."""
-    return ["sacct", "-X", "--noheader", "--parsable2", f"--jobs={job}", "--format=WorkDir,SubmitLine"]
-
-
 def parse_line(text: str, folder: str) -> str:
     """Return the submit line in sacct's text for the job that works in `folder`; empty if it is not certain."""
     rows = text.removesuffix("\n").split("\n")
@@ -61,11 +51,13 @@ def parse_line(text: str, folder: str) -> str:
 def read_job(job: int) -> Kept:
     """Return what Slurm keeps of a job. Raises CommandError if Slurm does not answer."""
     env = queue_environment(os.environ)
-    kept = parse_job(run(scontrol_argv(job), timeout_s=TIMEOUT_S, env=env))
+    kept = parse_job(run(["scontrol", "show", "job", str(job)], timeout_s=TIMEOUT_S, env=env))
     if kept.line or not kept.command:
         return kept
+    # scontrol of 24.11 does not show the submit line.
+    argv = ["sacct", "-X", "--noheader", "--parsable2", f"--jobs={job}", "--format=WorkDir,SubmitLine"]
     try:
-        line = parse_line(run(sacct_argv(job), timeout_s=TIMEOUT_S, env=env), kept.folder)
+        line = parse_line(run(argv, timeout_s=TIMEOUT_S, env=env), kept.folder)
     except CommandError:
         return kept  # without accounting the line is not known
     return replace(kept, line=line)
