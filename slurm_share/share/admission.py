@@ -62,14 +62,14 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
         entry = enter(job, entry.grant, environ, paths, settings, deadline, now, listed=listed)
-        well = not drain.drains(release.clear(entry.over, paths, settings, deadline.part(CLEAR_RATIO), WHO))
+        well = not drain.drains(release.CleanUp(paths, settings, WHO).clear(entry.over, deadline.part(CLEAR_RATIO)))
     prepared = Prepared()
     if isinstance(entry.grant, Grant) and entry.grant.backend != BACKEND_TIME_SLICING:
         prepared = prepare(entry.grant, paths, settings, deadline, last)
         if not is_entered(job, paths, last):
             # slurmd was killed meanwhile, and the next one has ended the job.
             hook.report(WHO, f"job {job.job_id}: its Epilog has run already; what was started for it is ended")
-            release.clear((), paths, settings, last, WHO)
+            release.CleanUp(paths, settings, WHO).clear((), last)
             return well
     decision = decide(job, entry, prepared, paths, settings)
     if isinstance(decision, Refusal) and isinstance(entry.grant, Grant):
@@ -294,7 +294,7 @@ def write_down(
     """Write the job into `ledger` and make its folder. The caller holds the ledger's lock and has read `ledger`."""
     for entry in judged.over:
         hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} ended without an Epilog: cleaning up after it")
-    over, ledger = release.take_over(ledger, judged.over, paths, settings, WHO)
+    over, ledger = release.CleanUp(paths, settings, WHO).take_over(ledger, judged.over)
     grant = judged.grant
     on_gpu = reconcile.free_part(ledger, grant) if isinstance(grant, Grant) else None
     enters = job.share is not None or listed
@@ -382,7 +382,7 @@ def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, 
         hook.report(WHO, f"job {job.job_id}: {line}")
     if prepared.failures and exclusive:
         # Without the backend several processes use the GPU, and this mode admits only one.
-        release.restore_modes(paths, settings, last, WHO, tuple(prepared.failures), except_job=job.job_id)
+        release.CleanUp(paths, settings, WHO).restore_modes(last, tuple(prepared.failures), except_job=job.job_id)
     return prepared
 
 
@@ -391,7 +391,7 @@ def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline)
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         ledger = hook.read_ledger(paths, WHO)
         state.write_ledger(paths, reconcile.leave(ledger, job_id), settings)
-    release.clear((), paths, settings, deadline, WHO)
+    release.CleanUp(paths, settings, WHO).clear((), deadline)
 
 
 def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline) -> None:

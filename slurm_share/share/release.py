@@ -50,24 +50,6 @@ ROUNDS = 3
 ended at once."""
 
 
-class Findings:
-    """The causes of share/rules/drain.py that one clean-up found, and the processes that it killed."""
-
-    def __init__(self) -> None:
-        self.causes: set[str] = set()
-        self.dying: dict[ProcessIdentity, float] = {}
-        """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
-
-    def killed(self, identities: Iterable[ProcessIdentity]) -> None:
-        """Record processes that got SIGKILL just now and have not ended yet."""
-        self.dying |= dict.fromkeys(identities, time.monotonic())
-
-    @property
-    def is_untidy(self) -> bool:
-        """Return whether a stage ran out of time and left work for the next hook."""
-        return drain.OUT_OF_TIME in self.causes
-
-
 def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
     """Undo what `admission.admit_job` did; return False if the node must be drained. A second call does nothing.
 
@@ -75,6 +57,7 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
     """
     job = hook_env.read(environ, option.parse)
     deadline = Deadline.after(settings.release_deadline_s)
+    work = CleanUp(paths, settings, WHO)
     state.prepare(paths)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
@@ -85,13 +68,13 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
         if reconcile.is_late(entry, job):
             hook.report(WHO, f"job {job.job_id} runs here again: this Epilog of its earlier run does nothing")
             return True
-        over, _ = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
+        over, _ = work.take_over(ledger, () if entry is None else (entry,))
         if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
             hook.report(WHO, f"job {job.job_id}: another Epilog is cleaning up after it")
             return True
         if not any(one.job_id == job.job_id for one in over):
             state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
-    causes = clear(over, paths, settings, deadline, WHO)
+    causes = work.clear(over, deadline)
     well = not drain.drains(causes)
     # slurmd may have given root as the job's user: see is_given_up.
     uid = job.uid if entry is None else entry.uid
@@ -124,336 +107,12 @@ def is_given_up(entry: LedgerJob, now: float) -> bool:
     return not alive and not reconcile.is_starting(entry, now)
 
 
-def take_over(
-    ledger: Ledger, over: Iterable[LedgerJob], paths: Paths, settings: Settings, who: str
-) -> tuple[tuple[LedgerJob, ...], Ledger]:
-    """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
-    killed; return all these jobs and the new ledger. The caller holds the ledger's lock and has read `ledger`."""
-    here = (*ledger.jobs, *(one.job for one in ledger.leaving))
-    state.remove_remains(paths, frozenset(entry.uid for entry in here))
-    living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
-    abandoned = reconcile.abandoned(ledger, living)
-    for entry in abandoned:
-        hook.report(who, f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
-    over = (*over, *abandoned)
-    if over:
-        ledger = reconcile.begin_leaving(ledger, over, hook.myself())
-        _write(ledger, paths, settings, who)
-    return over, ledger
-
-
-def clear(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> frozenset[str]:
-    """Clean up after the jobs that `take_over` returned, and stop our daemons that no job here uses; return the causes
-    of share/rules/drain.py that were found.
-
-    Each stage has a part of the one deadline. Where time is too short the jobs' entries and folders stay, and the next
-    hook continues.
-    """
-    found = Findings()
-    end_daemons(over, paths, settings, deadline.part(DAEMONS_RATIO), who, found)
-    restore_modes(paths, settings, deadline, who)
-    if over:
-        end_leftovers(over, paths, settings, deadline.part(LEFTOVERS_RATIO), who, found)
-    await_dying(found, deadline.part(DYING_RATIO), who)
-    if over and not found.is_untidy:
-        last = let_go(over, paths, settings, deadline, who)
-        if last:
-            clean_up_after(last, paths, settings, deadline, who, found)
-            await_dying(found, deadline.part(DYING_RATIO), who)
-        if last and not found.is_untidy:
-            with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-                forget(last, hook.read_ledger(paths, who), paths, settings, who)
-    return frozenset(found.causes)
-
-
-def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
-    """Wait until the killed processes are gone; add a cause for each that is not."""
-    left = process.wait_gone(found.dying, deadline)
-    for identity in left:
-        is_outliving = time.monotonic() - found.dying[identity] >= OUTLIVES_S
-        found.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
-        fate = "outlives SIGKILL" if is_outliving else "has not ended yet"
-        hook.report(who, f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
-    found.dying.clear()
-
-
-def let_go(
-    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
-) -> tuple[LedgerJob, ...]:
-    """Remove folders and entries of the jobs; return the jobs whose entries must stay for now.
-
-    Those are the last jobs of their users here: their entries stay until their users' processes and files are removed,
-    too. If hooks of several jobs of a user get here at the same time, only the last one finds that the user has left.
-    Jobs whose files an earlier hook moved aside and did not remove are returned as well.
-    """
-    live = running_jobs() if any(entry.clean_up for entry in over) else ()
-    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-        ledger = hook.read_ledger(paths, who)
-        departed = owners.departed(over, ledger, live)
-        last = tuple(
-            entry
-            for entry in over
-            if (entry.uid in departed and entry.clean_up) or reconcile.asides_of(ledger, (entry,))
-        )
-        forget([entry for entry in over if entry not in last], ledger, paths, settings, who)
-    return last
-
-
-def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """Remove folder and entry of jobs whose clean-up is finished. The caller holds the ledger's lock."""
-    for entry in done:
-        if reconcile.find(ledger, entry.job_id) in (None, entry):  # the number is not in use again
-            state.remove_job(paths, entry.job_id)
-    _write(reconcile.end_leaving(ledger, done), paths, settings, who)
-
-
-def end_daemons(
-    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
-) -> None:
-    """Stop the backends' daemons on GPUs that no job here uses, except where another hook cleans up."""
-
-    def read_kept() -> frozenset[UserGpu]:
-        ledger = _read(paths, deadline, who)
-        theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
-        # If two jobs leave a GPU at the same time, both hooks stop its daemon: neither can rely on the other.
-        return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
-
-    leftovers = Leftovers(
-        read_kept,
-        known=frozenset(_gpus_of(over)),
-        read_in_use=lambda: _gpus_of(_others(_read(paths, deadline, who), over)),
-    )
-    host = Host(paths=paths, settings=settings)
-    for backend in registry.every():
-        done = backend.clean_up(host, leftovers, deadline)
-        for line in done.log:
-            hook.report(who, line)
-        if not done.is_whole:
-            found.causes.add(drain.OUT_OF_TIME)
-        found.killed(done.left)
-
-
-def restore_modes(
-    paths: Paths,
-    settings: Settings,
-    deadline: Deadline,
-    who: str,
-    gpus: Collection[str] | None = None,
-    except_job: int | None = None,
-) -> None:
-    """Restore the compute mode of the GPUs (or of `gpus` among them) that no job except `except_job` uses.
-
-    If the driver refuses, log it and keep the recorded mode in the ledger for the next hook.
-    """
-    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-        ledger = hook.read_ledger(paths, who)
-        kept = ledger
-        for before in ledger.modes:
-            if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, except_job):
-                continue
-            try:
-                hook.ask_driver(nvml.set_compute_mode, before.gpu, before.mode)
-            except DriverError as error:
-                hook.report(who, f"compute mode of {before.gpu} is not restored to {before.mode}: {error}")
-                continue
-            kept = reconcile.forget_mode(kept, before.gpu)
-        if kept != ledger:
-            _write(kept, paths, settings, who)
-
-
-def clean_up_after(
-    last: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
-) -> None:
-    """End the processes and remove the files that users left on the node after the `last` job of each, as far as the
-    site's settings wanted that when the job came. Only a process on a GPU that does not end can drain the node;
-    everything else is logged.
-
-    A user's next job can come at any moment, and must lose nothing. So processes and files are listed first, and users
-    who have a job after that are left out.
-    """
-    users = {entry.uid for entry in last}
-    wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in users}
-    on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
-    everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
-    seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
-    until = deadline.part(LAST_RATIO).at_most(LIST_S)
-    files = {
-        (uid, folder): scratch.read_owned(folder, uid, until)
-        for uid in sorted(wanted)
-        for kind, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
-        if kind in wanted[uid]
-    }
-    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-        live = running_jobs()
-        ledger = hook.read_ledger(paths, who)
-        gone = owners.without_job(wanted, ledger, live)
-        files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
-        new = {where: scratch.new_aside(where[1]) for where, owned in files.items() if owned.names}
-        for (uid, _), aside in new.items():
-            ledger = reconcile.name_aside(ledger, next(entry for entry in last if entry.uid == uid), aside)
-        if new:
-            _write(ledger, paths, settings, who)
-        until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
-        for (uid, folder), owned in files.items():
-            if not owned.is_whole:
-                hook.report(who, f"not all of {folder} was searched for files of uid {uid}: it has too many")
-                found.causes.add(drain.OUT_OF_TIME)
-            if owned.names:
-                taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
-                what = f"removed {taken.count} files of uid {uid} in {folder}"
-                hook.report(who, f"{what}: the user has no job here any more")
-                for problem in taken.problems:
-                    hook.report(who, problem)
-                if not taken.is_whole:
-                    found.causes.add(drain.OUT_OF_TIME)
-        asides = reconcile.asides_of(ledger, last)
-    jobs = {one.job_id: one.uid for one in live}
-    without_job = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
-    left = termination.end_processes(without_job.values(), deadline.part(LAST_RATIO).at_most(2 * termination.GRACE_S))
-    for one in without_job.values():
-        where = "on a GPU " if one in on_gpus else ""
-        hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
-    rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
-    if rest is not None:
-        hook.report(who, f"the files are not all removed yet: {rest}")
-        found.causes.add(drain.OUT_OF_TIME)
-    found.killed(one.identity for one in left if one in on_gpus)
-
-
-def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
-    if not users:
-        return ()
-    try:
-        readings = hook.ask_driver(nvml.read_gpu_readings)
-    except DriverError as error:
-        # A listed node can be without GPUs. A share's own GPUs were searched before (end_leftovers).
-        hook.report(who, f"leftover processes on GPUs are not searched for: {error}")
-        return ()
-    found = node_processes.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
-    return tuple(one for one in found if one.identity.uid in users)
-
-
-def end_leftovers(
-    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
-) -> None:
-    """End the processes on the GPUs that the ended jobs had. Jobs without a share have no GPUs in the ledger.
-
-    Repeats until nothing is left to end: a script may start its program again whenever it dies.
-    """
-    over = [entry for entry in over if entry.gpus]
-    rounds = 0
-    while over:
-        try:
-            readings = hook.ask_driver(nvml.read_gpu_readings)
-        except DriverError as error:
-            hook.report(who, f"the processes on the GPUs cannot be read: {error}")
-            found.causes.add(drain.DRIVER_UNREADABLE)
-            return
-        others = _others(_read(paths, deadline, who), over)
-        ended, left = end_leftovers_once(over, others, readings, paths, settings, deadline, who, again=rounds > 0)
-        found.killed(one.identity for one in left)
-        if left or not ended:
-            return
-        rounds += 1
-        if deadline.left() <= 0:
-            hook.report(who, "leftover processes are started again as fast as they are ended")
-            found.causes.add(drain.OUT_OF_TIME)
-            return
-        if rounds >= ROUNDS:
-            end_users(ended, others, who)
-
-
-def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: str) -> None:
-    """End every process of the users whose leftover processes are started again, if they have no job here."""
-    live = {one.uid for one in running_jobs()} | {entry.uid for entry in others}
-    users = {one.identity.uid for one in ended}
-    for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
-        if None not in live:  # None: a step of an unknown user
-            hook.report(
-                who, f"leftover processes of uid {uid} are started again: every process of that user here is ended"
-            )
-            termination.end_all_of(uid, uid)
-
-
-def end_leftovers_once(
-    over: Sequence[LedgerJob],
-    others: Sequence[LedgerJob],
-    readings: Sequence[GpuReading],
-    paths: Paths,
-    settings: Settings,
-    deadline: Deadline,
-    who: str,
-    *,
-    again: bool,
-) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
-    """End the leftover processes on the GPUs once; return them, and those of them that are still there after SIGKILL.
-    Skip GPUs that another job of the same user has.
-
-    `again`: not the first round, so something starts the processes; end their ancestors as well.
-    """
-    live = {one.job_id: one.uid for one in running_jobs()} | {entry.job_id: entry.uid for entry in others}
-    ours = _pids_of_backends(others, paths, settings) if others else frozenset()
-    taken = {gpu for other in others for gpu in other.gpus}
-    ended: list[NodeProcess] = []
-    remain: list[NodeProcess] = []
-    for entry in over:
-        its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
-        on = {
-            reading.gpu.uuid: [one.pid for one in reading.processes if one.pid not in ours]
-            for reading in readings
-            if reading.gpu.uuid not in its_own
-        }
-        here = node_processes.read_processes(sorted({pid for gpu in entry.gpus for pid in on.get(gpu, ())}))
-        elsewhere = node_processes.read_processes(
-            sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]})
-        )
-        sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
-        free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
-        without_job = [one for one in sweep.without_job if one.identity.pid in free]
-        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *without_job)
-        # Their ancestors are ended first, so that they start no others.
-        ancestors = node_processes.read_ancestors(end) if again else ()
-        above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
-        left = termination.end_processes((*above, *end), deadline.at_most(2 * termination.GRACE_S))
-        for one in (*above, *end):
-            where = "on a GPU" if one in end else "that started one"
-            where += " that no job has" if one in without_job else ""
-            hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
-        for one in sweep.foreign:
-            if one.identity.pid in free and not again:
-                hook.report(who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; it is not ended")
-        ended += end
-        remain += left
-    return tuple(ended), tuple(remain)
-
-
 def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
     return [entry for entry in ledger.jobs if entry not in over]
 
 
 def _gpus_of(entries: Iterable[LedgerJob]) -> dict[UserGpu, int]:
     return {(entry.uid, gpu): entry.job_id for entry in entries for gpu in entry.gpus}
-
-
-def _pids_of_backends(entries: Iterable[LedgerJob], paths: Paths, settings: Settings) -> frozenset[int]:
-    """Return the pids of the daemons and servers that serve these jobs."""
-    host, of = Host(paths=paths, settings=settings), frozenset(_gpus_of(entries))
-    healths = [one.health(host, of, with_processes=True) for one in registry.every()]
-    return frozenset(pid for health in healths for daemon in health.daemons for pid in daemon.pids)
-
-
-def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:
-    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-        return hook.read_ledger(paths, who)
-
-
-def _write(ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """Write the ledger; log a failure, most likely because a job filled the state folder, and continue: the Epilog
-    frees space there. The job's entry stays until a later hook can write."""
-    try:
-        state.write_ledger(paths, ledger, settings)
-    except OSError as error:
-        hook.report(who, f"{paths.ledger} is not written: {error.strerror}")
 
 
 def _named(one: NodeProcess) -> str:
@@ -463,3 +122,321 @@ def _named(one: NodeProcess) -> str:
 
 def _fate(one: NodeProcess, left: Collection[NodeProcess]) -> str:
     return "not ended yet" if one in left else "ended"
+
+
+class CleanUp:
+    """One hook's clean-up: the causes of share/rules/drain.py that it found, and the processes that it killed."""
+
+    def __init__(self, paths: Paths, settings: Settings, who: str) -> None:
+        self.paths = paths
+        self.settings = settings
+        self.who = who
+        self.host = Host(paths=paths, settings=settings)
+        self.causes: set[str] = set()
+        self.dying: dict[ProcessIdentity, float] = {}
+        """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
+
+    def say(self, text: str) -> None:
+        """Write a line to the hooks' log."""
+        hook.report(self.who, text)
+
+    def killed(self, identities: Iterable[ProcessIdentity]) -> None:
+        """Record processes that got SIGKILL just now and have not ended yet."""
+        self.dying |= dict.fromkeys(identities, time.monotonic())
+
+    @property
+    def is_untidy(self) -> bool:
+        """Return whether a stage ran out of time and left work for the next hook."""
+        return drain.OUT_OF_TIME in self.causes
+
+    def take_over(self, ledger: Ledger, over: Iterable[LedgerJob]) -> tuple[tuple[LedgerJob, ...], Ledger]:
+        """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
+        killed; return all these jobs and the new ledger. The caller holds the ledger's lock and has read `ledger`."""
+        here = (*ledger.jobs, *(one.job for one in ledger.leaving))
+        state.remove_remains(self.paths, frozenset(entry.uid for entry in here))
+        living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
+        abandoned = reconcile.abandoned(ledger, living)
+        for entry in abandoned:
+            self.say(f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
+        over = (*over, *abandoned)
+        if over:
+            ledger = reconcile.begin_leaving(ledger, over, hook.myself())
+            self._write(ledger)
+        return over, ledger
+
+    def clear(self, over: Sequence[LedgerJob], deadline: Deadline) -> frozenset[str]:
+        """Clean up after the jobs that `take_over` returned, and stop our daemons that no job here uses; return the
+        causes that were found.
+
+        Each stage has a part of the one deadline. Where time is too short the jobs' entries and folders stay, and the
+        next hook continues.
+        """
+        self.end_daemons(over, deadline.part(DAEMONS_RATIO))
+        self.restore_modes(deadline)
+        if over:
+            self.end_leftovers(over, deadline.part(LEFTOVERS_RATIO))
+        self.await_dying(deadline.part(DYING_RATIO))
+        if over and not self.is_untidy:
+            last = self.let_go(over, deadline)
+            if last:
+                self.clean_up_after(last, deadline)
+                self.await_dying(deadline.part(DYING_RATIO))
+            if last and not self.is_untidy:
+                with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+                    self.forget(last, hook.read_ledger(self.paths, self.who))
+        return frozenset(self.causes)
+
+    def await_dying(self, deadline: Deadline) -> None:
+        """Wait until the killed processes are gone; add a cause for each that is not."""
+        left = process.wait_gone(self.dying, deadline)
+        for identity in left:
+            is_outliving = time.monotonic() - self.dying[identity] >= OUTLIVES_S
+            self.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
+            fate = "outlives SIGKILL" if is_outliving else "has not ended yet"
+            self.say(f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
+        self.dying.clear()
+
+    def let_go(self, over: Sequence[LedgerJob], deadline: Deadline) -> tuple[LedgerJob, ...]:
+        """Remove folders and entries of the jobs; return the jobs whose entries must stay for now.
+
+        Those are the last jobs of their users here: their entries stay until their users' processes and files are
+        removed, too. If hooks of several jobs of a user get here at the same time, only the last one finds that the
+        user has left. Jobs whose files an earlier hook moved aside and did not remove are returned as well.
+        """
+        live = running_jobs() if any(entry.clean_up for entry in over) else ()
+        with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+            ledger = hook.read_ledger(self.paths, self.who)
+            departed = owners.departed(over, ledger, live)
+            last = tuple(
+                entry
+                for entry in over
+                if (entry.uid in departed and entry.clean_up) or reconcile.asides_of(ledger, (entry,))
+            )
+            self.forget([entry for entry in over if entry not in last], ledger)
+        return last
+
+    def forget(self, done: Sequence[LedgerJob], ledger: Ledger) -> None:
+        """Remove folder and entry of jobs whose clean-up is finished. The caller holds the ledger's lock."""
+        for entry in done:
+            if reconcile.find(ledger, entry.job_id) in (None, entry):  # the number is not in use again
+                state.remove_job(self.paths, entry.job_id)
+        self._write(reconcile.end_leaving(ledger, done))
+
+    def end_daemons(self, over: Sequence[LedgerJob], deadline: Deadline) -> None:
+        """Stop the backends' daemons on GPUs that no job here uses, except where another hook cleans up."""
+
+        def read_kept() -> frozenset[UserGpu]:
+            ledger = self._read(deadline)
+            theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
+            # If two jobs leave a GPU at the same time, both hooks stop its daemon: neither can rely on the other.
+            return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
+
+        leftovers = Leftovers(
+            read_kept,
+            known=frozenset(_gpus_of(over)),
+            read_in_use=lambda: _gpus_of(_others(self._read(deadline), over)),
+        )
+        for backend in registry.every():
+            done = backend.clean_up(self.host, leftovers, deadline)
+            for line in done.log:
+                self.say(line)
+            if not done.is_whole:
+                self.causes.add(drain.OUT_OF_TIME)
+            self.killed(done.left)
+
+    def restore_modes(
+        self, deadline: Deadline, gpus: Collection[str] | None = None, except_job: int | None = None
+    ) -> None:
+        """Restore the compute mode of the GPUs (or of `gpus` among them) that no job except `except_job` uses.
+
+        If the driver refuses, log it and keep the recorded mode in the ledger for the next hook.
+        """
+        with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+            ledger = hook.read_ledger(self.paths, self.who)
+            kept = ledger
+            for before in ledger.modes:
+                if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, except_job):
+                    continue
+                try:
+                    hook.ask_driver(nvml.set_compute_mode, before.gpu, before.mode)
+                except DriverError as error:
+                    self.say(f"compute mode of {before.gpu} is not restored to {before.mode}: {error}")
+                    continue
+                kept = reconcile.forget_mode(kept, before.gpu)
+            if kept != ledger:
+                self._write(kept)
+
+    def clean_up_after(self, last: Sequence[LedgerJob], deadline: Deadline) -> None:
+        """End the processes and remove the files that users left on the node after the `last` job of each, as far as
+        the site's settings wanted that when the job came. Only a process on a GPU that does not end can drain the node;
+        everything else is logged.
+
+        A user's next job can come at any moment, and must lose nothing. So processes and files are listed first, and
+        users who have a job after that are left out.
+        """
+        users = {entry.uid for entry in last}
+        wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in users}
+        on_gpus = self._processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]])
+        everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
+        seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
+        until = deadline.part(LAST_RATIO).at_most(LIST_S)
+        files = {
+            (uid, folder): scratch.read_owned(folder, uid, until)
+            for uid in sorted(wanted)
+            for kind, folder in (("shm", str(self.paths.shm)), ("tmp", str(self.paths.tmp)))
+            if kind in wanted[uid]
+        }
+        with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+            live = running_jobs()
+            ledger = hook.read_ledger(self.paths, self.who)
+            gone = owners.without_job(wanted, ledger, live)
+            files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
+            new = {where: scratch.new_aside(where[1]) for where, owned in files.items() if owned.names}
+            for (uid, _), aside in new.items():
+                ledger = reconcile.name_aside(ledger, next(entry for entry in last if entry.uid == uid), aside)
+            if new:
+                self._write(ledger)
+            until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
+            for (uid, folder), owned in files.items():
+                if not owned.is_whole:
+                    self.say(f"not all of {folder} was searched for files of uid {uid}: it has too many")
+                    self.causes.add(drain.OUT_OF_TIME)
+                if owned.names:
+                    taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
+                    what = f"removed {taken.count} files of uid {uid} in {folder}"
+                    self.say(f"{what}: the user has no job here any more")
+                    for problem in taken.problems:
+                        self.say(problem)
+                    if not taken.is_whole:
+                        self.causes.add(drain.OUT_OF_TIME)
+            asides = reconcile.asides_of(ledger, last)
+        jobs = {one.job_id: one.uid for one in live}
+        without_job = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
+        left = termination.end_processes(
+            without_job.values(), deadline.part(LAST_RATIO).at_most(2 * termination.GRACE_S)
+        )
+        for one in without_job.values():
+            where = "on a GPU " if one in on_gpus else ""
+            self.say(f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
+        rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
+        if rest is not None:
+            self.say(f"the files are not all removed yet: {rest}")
+            self.causes.add(drain.OUT_OF_TIME)
+        self.killed(one.identity for one in left if one in on_gpus)
+
+    def _processes_on_gpus(self, users: Collection[int]) -> tuple[NodeProcess, ...]:
+        if not users:
+            return ()
+        try:
+            readings = hook.ask_driver(nvml.read_gpu_readings)
+        except DriverError as error:
+            # A listed node can be without GPUs. A share's own GPUs were searched before (end_leftovers).
+            self.say(f"leftover processes on GPUs are not searched for: {error}")
+            return ()
+        found = node_processes.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
+        return tuple(one for one in found if one.identity.uid in users)
+
+    def end_leftovers(self, over: Sequence[LedgerJob], deadline: Deadline) -> None:
+        """End the processes on the GPUs that the ended jobs had. Jobs without a share have no GPUs in the ledger.
+
+        Repeats until nothing is left to end: a script may start its program again whenever it dies.
+        """
+        over = [entry for entry in over if entry.gpus]
+        rounds = 0
+        while over:
+            try:
+                readings = hook.ask_driver(nvml.read_gpu_readings)
+            except DriverError as error:
+                self.say(f"the processes on the GPUs cannot be read: {error}")
+                self.causes.add(drain.DRIVER_UNREADABLE)
+                return
+            others = _others(self._read(deadline), over)
+            ended, left = self.end_leftovers_once(over, others, readings, deadline, again=rounds > 0)
+            self.killed(one.identity for one in left)
+            if left or not ended:
+                return
+            rounds += 1
+            if deadline.left() <= 0:
+                self.say("leftover processes are started again as fast as they are ended")
+                self.causes.add(drain.OUT_OF_TIME)
+                return
+            if rounds >= ROUNDS:
+                self.end_users(ended, others)
+
+    def end_users(self, ended: Iterable[NodeProcess], others: Iterable[LedgerJob]) -> None:
+        """End every process of the users whose leftover processes are started again, if they have no job here."""
+        live = {one.uid for one in running_jobs()} | {entry.uid for entry in others}
+        users = {one.identity.uid for one in ended}
+        for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
+            if None not in live:  # None: a step of an unknown user
+                self.say(
+                    f"leftover processes of uid {uid} are started again: every process of that user here is ended",
+                )
+                termination.end_all_of(uid, uid)
+
+    def end_leftovers_once(
+        self,
+        over: Sequence[LedgerJob],
+        others: Sequence[LedgerJob],
+        readings: Sequence[GpuReading],
+        deadline: Deadline,
+        *,
+        again: bool,
+    ) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
+        """End the leftover processes on the GPUs once; return them, and those of them that are still there after
+        SIGKILL. Skip GPUs that another job of the same user has.
+
+        `again`: not the first round, so something starts the processes; end their ancestors as well.
+        """
+        live = {one.job_id: one.uid for one in running_jobs()} | {entry.job_id: entry.uid for entry in others}
+        ours = self._pids_of_backends(others) if others else frozenset()
+        taken = {gpu for other in others for gpu in other.gpus}
+        ended: list[NodeProcess] = []
+        remain: list[NodeProcess] = []
+        for entry in over:
+            its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
+            on = {
+                reading.gpu.uuid: [one.pid for one in reading.processes if one.pid not in ours]
+                for reading in readings
+                if reading.gpu.uuid not in its_own
+            }
+            here = node_processes.read_processes(sorted({pid for gpu in entry.gpus for pid in on.get(gpu, ())}))
+            elsewhere = node_processes.read_processes(
+                sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]})
+            )
+            sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, self.settings)
+            free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
+            without_job = [one for one in sweep.without_job if one.identity.pid in free]
+            end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *without_job)
+            # Their ancestors are ended first, so that they start no others.
+            ancestors = node_processes.read_ancestors(end) if again else ()
+            above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, self.settings).end
+            left = termination.end_processes((*above, *end), deadline.at_most(2 * termination.GRACE_S))
+            for one in (*above, *end):
+                where = "on a GPU" if one in end else "that started one"
+                where += " that no job has" if one in without_job else ""
+                self.say(f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
+            for one in sweep.foreign:
+                if one.identity.pid in free and not again:
+                    self.say(f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; it is not ended")
+            ended += end
+            remain += left
+        return tuple(ended), tuple(remain)
+
+    def _pids_of_backends(self, entries: Iterable[LedgerJob]) -> frozenset[int]:
+        """Return the pids of the daemons and servers that serve these jobs."""
+        of = frozenset(_gpus_of(entries))
+        healths = [one.health(self.host, of, with_processes=True) for one in registry.every()]
+        return frozenset(pid for health in healths for daemon in health.daemons for pid in daemon.pids)
+
+    def _read(self, deadline: Deadline) -> Ledger:
+        with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+            return hook.read_ledger(self.paths, self.who)
+
+    def _write(self, ledger: Ledger) -> None:
+        """Write the ledger; log a failure, most likely because a job filled the state folder, and continue: the Epilog
+        frees space there. The job's entry stays until a later hook can write."""
+        try:
+            state.write_ledger(self.paths, ledger, self.settings)
+        except OSError as error:
+            self.say(f"{self.paths.ledger} is not written: {error.strerror}")

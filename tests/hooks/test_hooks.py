@@ -314,7 +314,7 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
     node.prolog(CUDA_VISIBLE_DEVICES="0")
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(release, "end_daemons", lambda *_: os.kill(os.getpid(), 9))
+        monkeypatch.setattr(release.CleanUp, "end_daemons", lambda *_: os.kill(os.getpid(), 9))
         node.epilog()
     os.waitpid(child, 0)
     assert node.ledger().jobs == ()
@@ -334,7 +334,7 @@ def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypat
         seen.append(node.epilog())
         return True
 
-    monkeypatch.setattr(release, "end_daemons", second)
+    monkeypatch.setattr(release.CleanUp, "end_daemons", second)
     assert node.epilog()
     assert seen == [True]
     assert any("another Epilog is cleaning up after it" in line for line in node.log)
@@ -356,7 +356,7 @@ OUTLIVING = ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps")
 
 @pytest.mark.parametrize(("waited_s", "well"), [(0.0, False), (3600.0, True)])
 def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeypatch, waited_s, well):
-    monkeypatch.setattr(release, "end_daemons", lambda *args: args[-1].killed([OUTLIVING]))
+    monkeypatch.setattr(release.CleanUp, "end_daemons", lambda self, *_: self.killed([OUTLIVING]))
     monkeypatch.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
     monkeypatch.setattr(release, "OUTLIVES_S", waited_s)
     assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is well

@@ -1220,7 +1220,7 @@ def test_the_stages_of_a_prolog_add_up_to_its_time(node, monkeypatch, start):
     node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
     here_alone(node, 1)
     with monkeypatch.context() as killed:
-        killed.setattr(release, "clear", lambda *_: frozenset())
+        killed.setattr(release.CleanUp, "clear", lambda *_: frozenset())
         node.epilog(1)
     another_hook(monkeypatch)
     slow = Slow(monkeypatch)
