@@ -717,8 +717,8 @@ def meanwhile(monkeypatch, room, name, come):
 
 
 STEPS = [
-    (release, "end_leftovers"),
-    (release, "clean_up_after"),
+    (release.CleanUp, "end_leftovers"),
+    (release.CleanUp, "clean_up_after"),
     (processes, "read_processes_of"),
     (scratch, "remove"),
 ]
@@ -772,7 +772,9 @@ def test_nothing_of_a_job_that_leaves_no_line_is_touched_when_it_comes_meanwhile
 @as_root
 def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, monkeypatch):
     node.prolog(1, share="4")
-    meanwhile(monkeypatch, release, "end_leftovers", lambda: node.prolog(1, share="2", SLURM_JOB_RESTART_COUNT="1"))
+    meanwhile(
+        monkeypatch, release.CleanUp, "end_leftovers", lambda: node.prolog(1, share="2", SLURM_JOB_RESTART_COUNT="1")
+    )
     node.put(node.paths.shm, ALICE, "hers")
     assert node.epilog(1, share="4")
     assert len(node.plan(1).slots) == 2
@@ -787,8 +789,8 @@ def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, mo
 @pytest.mark.parametrize(
     ("room", "step"),
     [
-        (release, "end_leftovers"),
-        (release, "clean_up_after"),
+        (release.CleanUp, "end_leftovers"),
+        (release.CleanUp, "clean_up_after"),
         (scratch, "set_aside"),
         (release.termination, "end_processes"),
         (scratch, "remove"),
