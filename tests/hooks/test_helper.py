@@ -26,7 +26,6 @@ PYTHON = 42
 
 
 def until(true: Callable[[], object], what: str) -> None:
-    """Wait until `true()` holds."""
     end = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < end, f"it did not come to {what}"
@@ -50,13 +49,11 @@ class Site:
             script.chmod(0o755)
 
     def start(self, which: str, environ: dict[str, str], *before: str) -> subprocess.Popen[str]:
-        """Start a hook as slurmd does."""
         argv = [*before, str(self.folder / f"bin/slurm-share-{which}")]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=environ, stdout=pipe, stderr=pipe, text=True, errors="surrogateescape")
 
     def hook(self, environ: dict[str, str], *before: str, which: str = "prolog") -> tuple[int, str]:
-        """Run a hook; return its exit code and output."""
         with self.start(which, {names.HOOK_VARIABLE: "1", **environ}, *before) as one:
             said, wrong = one.communicate(timeout=PATIENCE_S)
         assert wrong == ""
@@ -186,12 +183,10 @@ class Running(Site):
         until((self.run / "socket").exists, "a helper")
 
     def end(self) -> None:
-        """End the helper, whatever a test has done with it."""
         self.helper.kill()
         self.helper.wait()
 
     def is_gone(self) -> bool:
-        """Return whether the helper has ended by itself without leaving a socket."""
         return self.helper.wait(PATIENCE_S) == 0 and not (self.run / "socket").exists()
 
 
@@ -257,7 +252,6 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
 
 
 def answer_to(connection: socket.socket, data: bytes) -> bytes:
-    """Return the first byte that is answered; empty if the other side has closed the connection."""
     try:
         connection.sendall(data)
         return connection.recv(1)
@@ -320,7 +314,6 @@ def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> 
 
 
 def is_over(pid: int) -> bool:
-    """Return whether a process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

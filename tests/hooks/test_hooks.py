@@ -54,7 +54,6 @@ def short_path():
 
 @pytest.fixture
 def node(short_path, monkeypatch):
-    """Return a node with two GPUs and an empty state folder; the hooks log to its `log` list."""
     for room in (admission, release):
         monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
 
@@ -225,7 +224,6 @@ def test_a_driver_that_does_not_answer_is_a_sentence_for_the_job(node, monkeypat
 
 
 def test_state_of_an_earlier_boot_is_void(node):
-    """The machine restarted under its jobs: their lines are gone with them."""
     node.prolog()
     written = json.loads(node.paths.ledger.read_bytes())
     written["ledger"]["boot_id"] = "another"
@@ -255,7 +253,6 @@ def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
 
 
 def test_whatever_goes_wrong_the_exit_code_does_not_drain_the_node(node, monkeypatch):
-    """One outermost handler: the log has the traceback in one line, slurmd has exit code 0."""
     monkeypatch.setattr(prolog, "work", lambda: bool(1 / 0))
     monkeypatch.setenv(names.HOOK_VARIABLE, "4")
     monkeypatch.setenv("PATH", "")
@@ -637,8 +634,6 @@ def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
 
 
 def fill(monkeypatch, error=28):
-    """Make every slot file fail with ENOSPC."""
-
     def no_room(*_):
         raise OSError(error, os.strerror(error), "/run/x/user")
 

@@ -40,12 +40,10 @@ class Site:
         monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def gpus(self, driver):
-        """Use a driver with these GPUs."""
         for room in (admission, release, observe):
             self.monkeypatch.setattr(room, "nvml", driver)
 
     def configure(self, text=""):
-        """Write the site's file; the mode is observe unless it says otherwise."""
         lines = (f'log_file = "{self.root}/log"', 'mps_control = ""', text)
         (self.root / "config.toml").write_text("\n".join(lines) + "\n")
 
@@ -74,7 +72,6 @@ class Site:
         return self.log()[len(known) :]
 
     def log(self):
-        """Return the log without its times."""
         file = self.root / "log"
         return [line.partition(" ")[2] for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -89,7 +86,6 @@ class Site:
         return found
 
     def put(self, folder, uid, *names):
-        """Write files of that user."""
         for name in names:
             (folder / name).write_text("data")
             os.chown(folder / name, uid, uid)
@@ -97,7 +93,6 @@ class Site:
 
 @pytest.fixture
 def site(monkeypatch):
-    """Return a site that has never shared anything."""
     with tempfile.TemporaryDirectory(prefix="observe-") as folder:
         site = Site(Path(folder), monkeypatch)
         monkeypatch.setattr(names, "STATE_ROOT", str(site.paths.root))
@@ -115,14 +110,12 @@ def site(monkeypatch):
 
 @pytest.fixture
 def start():
-    """Return a function that starts processes of users."""
     with processes_of_users() as of:
         yield of
 
 
 @pytest.fixture
 def was_on(site):
-    """Return a site that shared a moment ago: alice has a share and an ordinary job, and one plan is a refusal."""
     site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
     site.run(prolog, 1)
     site.run(prolog, 2, share=None)

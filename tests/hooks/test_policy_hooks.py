@@ -57,16 +57,13 @@ class Node:
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
 
     def gpus(self, driver, monkeypatch):
-        """Use a driver with these GPUs."""
         for room in (admission, release):
             monkeypatch.setattr(room, "nvml", driver)
 
     def set(self, **changes):
-        """Change the settings."""
         self.settings = replace(self.settings, **changes)
 
     def environ(self, job_id, uid=ALICE, share=None, gpus="0", **others):
-        """Return slurmd's environment for a job; an ordinary one without a share."""
         found = {
             "SLURM_JOB_ID": str(job_id),
             "SLURM_JOB_UID": str(uid),
@@ -79,15 +76,12 @@ class Node:
         return found if share is None else {**found, names.HOOK_VARIABLE: share}
 
     def prolog(self, job_id, now=1000.0, **words):
-        """Run a Prolog; return whether the node is well."""
         return admission.admit_job(self.environ(job_id, **words), self.paths, self.settings, now)
 
     def epilog(self, job_id, **words):
-        """Run an Epilog; return whether the node is well."""
         return release.release_job(self.environ(job_id, **words), self.paths, self.settings, time.time())
 
     def part(self, job_id, share="4", **words):
-        """Run the Prolog of a job with a part of one GPU."""
         words = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER", **words}
         return self.prolog(job_id, share=share, **words)
 
@@ -103,7 +97,6 @@ class Node:
         return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
     def jobs(self):
-        """Return the jobs in the ledger."""
         return [entry.job_id for entry in self.ledger().jobs]
 
     def files(self):
@@ -112,7 +105,6 @@ class Node:
         return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
     def put(self, folder, uid, *names):
-        """Write files of that user; `a/b` is a file in one of the user's folders."""
         for name in names:
             file = folder / name
             if not file.parent.exists():
@@ -122,7 +114,6 @@ class Node:
             os.chown(file, uid, uid)
 
     def common(self):
-        """Return everything in /dev/shm and /tmp."""
         return sorted(str(p.relative_to(self.root)) for f in (self.paths.shm, self.paths.tmp) for p in f.rglob("*"))
 
     def said(self, *words):
@@ -132,14 +123,12 @@ class Node:
 
 @pytest.fixture
 def node(monkeypatch):
-    """Return a node under a path that leaves space for a pipe directory of at most 87 bytes."""
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
         yield Node(Path(folder), monkeypatch)
 
 
 @pytest.fixture
 def start():
-    """Return a function that starts processes of users."""
     with processes_of_users() as of:
         yield of
 
@@ -301,7 +290,6 @@ def test_nodes_are_listed_as_slurm_writes_them(node, listed, line):
 
 
 def test_a_list_that_cannot_be_read_is_named(node):
-    """A bracket left open: the configuration's key is in the sentence."""
     node.set(exclusive_user_nodes=("n[1-",))
     with pytest.raises(ConfigError, match="exclusive_user_nodes"):
         node.prolog(4711)
@@ -362,7 +350,6 @@ def test_a_user_whose_jobs_are_over_keeps_nobody_out(node):
 
 
 def variables(plan):
-    """Return the variables of the plan's first slot."""
     return {one.name: one.value for one in registry.slot_environment(plan, plan.slots[0])}
 
 
@@ -947,7 +934,6 @@ def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, m
 
 @pytest.fixture
 def site(node, monkeypatch):
-    """Return the node with a configuration file, whose hooks are started with an environment."""
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
     monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
@@ -1135,7 +1121,6 @@ def test_files_go_only_where_every_job_of_their_user_is_known(node, words, liste
 
 @as_root
 def test_what_is_cleared_was_settled_when_the_job_came(node):
-    """The settings at the job's arrival count, not those of the hook that cleans up."""
     node.set(clean_up=())
     node.prolog(1, share="4", SLURM_JOB_EXCLUSIVE="NODE")
     node.put(node.paths.shm, ALICE, "hers/a")
@@ -1207,7 +1192,6 @@ class Slow:
 @as_root
 @pytest.mark.parametrize("clean_up", [("gpu_processes", "processes", "shm", "tmp"), ()], ids=["all", "nothing"])
 def test_the_stages_of_an_epilog_add_up_to_its_time(node, monkeypatch, start, clean_up):
-    """However slow each is: the watchdog, which comes release.SLACK_S later, has nothing to do. All is done."""
     node.set(clean_up=clean_up)
     here_alone(node, 1)
     slow = Slow(monkeypatch)

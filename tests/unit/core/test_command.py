@@ -22,7 +22,6 @@ sys.exit(enter("it", run))
 
 
 def printed(script):
-    """Return what bash and the program ("$@" of the script) wrote to both streams, in order."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     argv = ["bash", "-c", script, "bash", sys.executable, "-c", SAYS]
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

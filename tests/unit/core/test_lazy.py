@@ -17,7 +17,6 @@ LAZY = sorted(
 
 
 def for_mypy(package):
-    """Return the names that the package imports for mypy alone."""
     tree = ast.parse((CHECKOUT / package.replace(".", "/") / "__init__.py").read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     return sorted(alias.asname or alias.name for node in block.body for alias in node.names)

@@ -20,7 +20,6 @@ def test_a_line_is_a_line(tmp_path):
 
 
 def test_no_link_is_followed(tmp_path):
-    """A log that somebody made a link to another file stays unwritten, and that file as it is."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / "log").symlink_to(victim)

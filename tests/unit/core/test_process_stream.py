@@ -17,7 +17,6 @@ from slurm_share.core.process import Deadline, Stream, stream
 
 
 def until(stream: Stream, enough: int) -> list[str]:
-    """Return its lines until there are so many or it has closed its outputs."""
     found: list[str] = []
     while len(found) < enough and stream.files:
         assert select.select(list(stream.files), [], [], 20)[0]
@@ -149,7 +148,6 @@ def test_to_one_that_has_ended_nothing_is_said() -> None:
 
 
 def test_of_one_that_writes_without_end_some_is_taken_at_a_time() -> None:
-    """Bytes as they came, and no more of them than was asked for, but for what one reading gives."""
     one = shell("while echo 0123456789; do :; done")
     try:
         until(one, 1)

@@ -19,7 +19,6 @@ def test_a_span_has_the_unit_that_says_it_shortest(seconds, words):
 
 
 def test_names_are_in_the_order_that_people_expect():
-    """Numbers by their value, with or without zeros before them; capitals do not matter."""
     assert sorted(["n10", "N2", "n1", "m3"], key=natural) == ["m3", "n1", "N2", "n10"]
     assert natural("n007") == natural("N7")
 

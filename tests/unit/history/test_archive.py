@@ -29,7 +29,6 @@ def append(folder, *samples):
 
 
 def read(folder):
-    """All of it: (samples, lines skipped)."""
     reader = Archive(folder)
     found = list(reader.read(0, 4 * 10**9))
     return found, reader.skipped

@@ -44,7 +44,6 @@ class Tree:
         monkeypatch.setattr(cgroups.device_guard, "attach", lambda folder, _: self.guarded.append(self.of(folder)))
 
     def of(self, path: str) -> str:
-        """Return the part of a path below the mount."""
         return str(Path(path).relative_to(self.root))
 
     def _fill(self, folder: str) -> None:
@@ -80,13 +79,11 @@ class Tree:
                 os.kill(int(pid), signal.SIGKILL)
 
     def enter(self, child: subprocess.Popen[bytes]) -> None:
-        """Put a process into the group; it leaves when it has ended."""
         (self.root / LEAF / "cgroup.procs").write_text(f"{child.pid}\n")
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """Return a tree that delegates every controller."""
     return Tree(tmp_path, monkeypatch)
 
 

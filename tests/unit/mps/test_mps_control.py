@@ -79,7 +79,6 @@ def test_a_strange_memory_limit_is_refused(text):
     ],
 )
 def test_a_servers_status_is_read(text, status):
-    """535 does not know the command."""
     assert control.parse_status(text) == status
 
 

@@ -42,7 +42,6 @@ V1_26_05 = b"""\
 def test_paths_of_every_form(
     text: bytes, job: int | None, sluid: str | None, step: str | None, task: int | None
 ) -> None:
-    """v1 and v2, with a number or a SLUID, one slurmd or several, another slice, containers around and inside."""
     place = cgroups.parse(text)
     assert place is not None
     assert (place.job, place.sluid, place.step, place.task) == (job, sluid, step, task)
@@ -72,8 +71,6 @@ def test_a_job_inside_a_jobs_cgroup_is_not_believed() -> None:
 
 
 def test_a_folder_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
-    """In a cgroup that somebody was given he makes folders with Slurm's names: they are his, and root's are not below
-    them."""
     (tmp_path / "cgroup.controllers").touch()
     (tmp_path / "process").mkdir()
     for name, owner, seen in (("system.slice", 0, 999), ("alice", 2001, None)):
@@ -89,7 +86,6 @@ def test_a_folder_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
 
 
 def test_of_two_trees_the_one_that_root_made_speaks(tmp_path: Path) -> None:
-    """v1 with a tree of systemd's beside it, in which a user has been given a folder and says more than Slurm does."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root gives a folder away")
     forged = "slurm/uid_2001/job_999/step_0/task_0"
@@ -128,7 +124,6 @@ def make_v2(root: Path, job: str, node: str = "") -> Path:
 
 @pytest.mark.parametrize(("name", "node"), [("job_4711", ""), (SLUID, ""), (SLUID, "n1_")])
 def test_a_v2_job_is_read(tmp_path: Path, name: str, node: str) -> None:
-    """CPU time, memory without page cache, kills; number and user by its slurmstepd and its task."""
     make_v2(tmp_path / "cg", name, node)
     add_process(tmp_path / "proc", 50, "slurmstepd: [4711.0]\0", 0)
     add_process(tmp_path / "proc", 51, "python\0", 2001)
@@ -137,7 +132,6 @@ def test_a_v2_job_is_read(tmp_path: Path, name: str, node: str) -> None:
 
 
 def test_a_sluid_is_remembered_between_two_steps(tmp_path: Path) -> None:
-    """When no slurmstepd of the job is left the number is still known; a job that was never seen in a step is not."""
     folder = make_v2(tmp_path / "cg", SLUID)
     add_process(tmp_path / "proc", 50, "slurmstepd: [4711.0]\0", 0)
     add_process(tmp_path / "proc", 51, "python\0", 2001)
@@ -163,7 +157,6 @@ def test_roots_own_processes_in_a_job_make_it_nobodys(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_still_roots_is_looked_at_again(tmp_path: Path) -> None:
-    """A task is in its cgroup before it becomes its user's; only a job that stays root's is root's."""
     make_v2(tmp_path / "cg", "job_4711")
     add_process(tmp_path / "proc", 51, "python\0", 0)
     reader = JobGroups("n1", tmp_path / "proc", tmp_path / "cg")
@@ -173,7 +166,6 @@ def test_a_task_that_is_still_roots_is_looked_at_again(tmp_path: Path) -> None:
 
 
 def test_a_scope_that_a_user_made_has_no_jobs(tmp_path: Path) -> None:
-    """Its name comes before that of Slurm's own, and a running job has the same number there."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root gives a folder away")
     make_v2(tmp_path / "cg", "job_4711")

@@ -94,7 +94,6 @@ def test_own_memory_and_environment_are_real() -> None:
 
 
 def test_mounts_are_those_of_the_kernel() -> None:
-    """The same points from mountinfo, which psutil does not read."""
     lines = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     kernel = [(first.split()[4].encode().decode("unicode_escape"), rest.split()[0]) for first, rest in lines]
     assert [(point, kind) for point, kind, _ in host.read_mounts()] == kernel

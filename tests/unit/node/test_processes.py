@@ -8,7 +8,6 @@ from slurm_share.node import processes
 
 
 def process(folder: Path, pid: int, uids: str) -> None:
-    """Make a process with these real, effective, saved and file system uids."""
     one = folder / str(pid)
     one.mkdir()
     (one / "status").write_text(f"Name:\tx\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
@@ -16,7 +15,6 @@ def process(folder: Path, pid: int, uids: str) -> None:
 
 
 def test_only_a_process_that_is_a_users_through_and_through_is_his(tmp_path: Path) -> None:
-    """A program of root's that acts for him, or that he started and that runs as root, is none of his."""
     for pid, uids in {
         5: "2001\t2001\t2001\t2001",
         6: "2001\t0\t0\t0",  # su, at its password prompt

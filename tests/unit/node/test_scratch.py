@@ -23,7 +23,6 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may
 
 
 def test_entries_of_every_kind_are_named_in_order(tmp_path):
-    """Files, folders, links, fifos, hidden ones and odd names; of another user there are none."""
     (tmp_path / "sem.b").touch()
     (tmp_path / "a").mkdir()
     (tmp_path / "a/deeper").touch()

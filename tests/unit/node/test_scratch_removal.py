@@ -29,7 +29,6 @@ def soon():
 
 
 def put_aside(folder, names, uid, deadline=None):
-    """Return what could not be removed. `ASIDES` names where it lies meanwhile, as the ledger does."""
     aside = scratch.new_aside(str(folder))
     ASIDES.append(aside)
     return scratch.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
@@ -56,7 +55,6 @@ def names(folder):
 
 @as_root
 def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_disk(tmp_path):
-    """File, folder, link and fifo. Between the two steps they wait where root alone can reach them."""
     make(tmp_path / "file", ALICE)
     make(tmp_path / "folder", ALICE, "a", "b")
     (tmp_path / "link").symlink_to("/nowhere")
@@ -85,7 +83,6 @@ def test_what_is_not_the_users_stays_whoever_named_it(tmp_path):
 
 @as_root
 def test_no_link_is_followed(tmp_path):
-    """Alice's link to bob's folder goes, at the top and deep in her own folder; what bob has stays whole."""
     his = make(tmp_path / "his", BOB, "a", "b")
     make(tmp_path / "hers", ALICE, "a")
     for link in (tmp_path / "link", tmp_path / "hers/link"):
@@ -98,7 +95,6 @@ def test_no_link_is_followed(tmp_path):
 
 @as_root
 def test_things_of_two_users_go_in_one_run(tmp_path):
-    """A hook that goes on for a killed one clears up after both users; neither one's entries are in the other's way."""
     make(tmp_path / "hers", ALICE, "a")
     make(tmp_path / "his", BOB, "a")
     assert put_aside(tmp_path, ["hers"], ALICE) == []
@@ -109,7 +105,6 @@ def test_things_of_two_users_go_in_one_run(tmp_path):
 
 @as_root
 def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
-    """By the names that the ledger has, of which some were never made; a second removal finds nothing to do."""
     make(tmp_path / "hers", ALICE, "a")
     put_aside(tmp_path, ["hers"], ALICE)
     ASIDES.append(scratch.new_aside(str(tmp_path)))
@@ -120,7 +115,6 @@ def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
 
 
 def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
-    """A user makes a crowd of them, of root's there is one: no folder is searched, and only what is named goes."""
     for number in range(100):
         (tmp_path / f"{scratch.ASIDE}{number}").mkdir()
     make(tmp_path / "hers", os.getuid())
@@ -140,7 +134,6 @@ def test_what_there_is_no_time_for_stays_and_is_said(tmp_path):
 
 
 def test_a_removal_beside_it_loses_nothing(tmp_path):
-    """Another hook removes what is aside just while this one is moving: all of it goes, or is said to stay."""
     for name in ("a", "b", "c"):
         (tmp_path / name).touch()
 
@@ -155,7 +148,6 @@ def test_a_removal_beside_it_loses_nothing(tmp_path):
 
 
 def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_path, monkeypatch):
-    """A million files, or a disk that does not answer: the hook has a deadline, and the next one takes it up."""
     (tmp_path / "a").touch()
     put_aside(tmp_path, ["a"], os.getuid())
     with monkeypatch.context() as slow:
@@ -270,14 +262,12 @@ def test_another_file_system_below_is_left_alone(tmp_path):
 
 @as_root
 def test_a_full_disk_is_a_sentence(tmp_path):
-    """A user took all of /dev/shm: if nothing can be set aside that is said, and the hook goes on."""
     said = mounted(tmp_path, "mount -t tmpfs -o nr_inodes=2 none .; cd .; touch a; chown 2998 a", "a")
     assert said == ["None", ""] or (len(said) == 3 and "No space left on device" in said[0])
 
 
 @as_root
 def test_a_folder_of_another_users_under_that_name_stays(tmp_path):
-    """He read the name in no ledger, but a killed hook may have named it and not made it."""
     aside = Path(scratch.new_aside(str(tmp_path)))
     aside.mkdir()
     (aside / "x").touch()

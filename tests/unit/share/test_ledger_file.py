@@ -26,6 +26,5 @@ def test_what_is_no_ledger_is_refused(data):
 
 @pytest.mark.parametrize("data", [b'{"version":1,"ledger":{"boot_id":"\xdd"}}', b'{"version":1,"x":' + b"[" * 5000])
 def test_what_is_no_text_and_what_has_no_end_are_refused_as_well(data):
-    """Neither is a DecodeError of msgspec's: a hook that met one would never make the ledger anew."""
     with pytest.raises(StateError):
         ledger_file.parse_ledger(data)

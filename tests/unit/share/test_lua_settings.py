@@ -13,7 +13,6 @@ from slurm_share.share import lua_settings
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """config.toml of this host, with mode on."""
     path = tmp_path / "config.toml"
     path.write_text('mode = "on"\n')
     monkeypatch.setattr(config, "CONFIG_FILE", path)
@@ -22,7 +21,6 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_what_was_missing_or_changed(file, capsys):
-    """Each is named until the command was run; everybody may read what it writes."""
     assert lua_settings.problem(file) == f"{file.with_name(lua_settings.NAME)} is missing"
     assert main(["config", "write-lua"]) == 0
     written = file.with_name(lua_settings.NAME)
@@ -37,7 +35,6 @@ def test_the_command_writes_what_was_missing_or_changed(file, capsys):
 
 
 def test_a_wrong_file_is_not_written(file, capsys):
-    """What was written before stays, and does not count."""
     assert main(["config", "write-lua"]) == 0
     before = file.with_name(lua_settings.NAME).read_text()
     file.write_text('mode = "maybe"\n')
@@ -51,7 +48,6 @@ def test_a_wrong_file_is_not_written(file, capsys):
 
 
 def test_without_a_file_the_defaults_hold_and_nothing_is_written(file, capsys):
-    """A config.toml that was removed after it had been written is a change as any other."""
     file.unlink()
     assert lua_settings.problem(file) == ""
     assert main(["config", "write-lua"]) == 0
@@ -72,7 +68,6 @@ def test_hosts_without_the_copy_have_no_problem_to_show(file):
 
 @pytest.mark.parametrize("word", ["off", "on"])
 def test_switching_writes_the_copy_where_there_is_one(file, word):
-    """The switch counts at once, on the controller; elsewhere no copy appears."""
     file.write_text(f'{"switched_off = true" if word == "on" else ""}\nmode = "on"\n')
     main([word])
     assert not file.with_name(lua_settings.NAME).exists()

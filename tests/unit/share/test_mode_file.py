@@ -72,7 +72,6 @@ def test_a_child_without_an_answer_leaves_no_zombie(call):
 
 
 def _zombies():
-    """Return the number of this process's zombies."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -158,7 +158,6 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "plan-1").glob("*.plan")
 
 
 def variables(plan, slot):
-    """Return the slot's variables as version 1 wrote them."""
     found = registry.slot_environment(plan, slot)
     return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
 

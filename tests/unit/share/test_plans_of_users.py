@@ -16,7 +16,6 @@ from slurm_share.share.records import Plan
 
 
 def written(root: Path, folder: int, plan: Plan) -> Paths:
-    """Write a plan into the folder of that job."""
     paths = Paths(root=root)
     paths.job(folder).mkdir(parents=True)
     paths.plan(folder).write_text(plan_text.render(plan))

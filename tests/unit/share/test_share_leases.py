@@ -21,7 +21,6 @@ TWO_GPUS = ("a", "b") * 4
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder of a job's slots as the Prolog makes it: eight files and the lock."""
     for name in (*map(str, range(8)), "lock"):
         (tmp_path / name).touch(0o600)
     return tmp_path

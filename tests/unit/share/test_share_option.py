@@ -48,7 +48,6 @@ def test_off_is_no_request():
 
 @pytest.mark.parametrize("text", BAD)
 def test_anything_else_is_refused_with_the_valid_form(text):
-    """The sentence gives the form and never more of the stranger's text than a line can carry."""
     with pytest.raises(OptionError) as caught:
         option.parse(text)
     assert names.OPTION_FORM in str(caught.value)

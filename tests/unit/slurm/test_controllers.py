@@ -11,7 +11,6 @@ from slurm_share.slurm.conf_text import ConfText, parse
 
 
 def test_every_line_is_a_controller():
-    """The primary first, without its address."""
     text = "SlurmctldHost=ctl1(10.0.0.1)\nslurmctldhost = ctl2.site\nSlurmctldHost=ctl1\n"
     assert controllers.named_in(ConfText(Path("f"), parse(text, Path("f")))) == ("ctl1", "ctl2.site")
 
@@ -26,7 +25,6 @@ def test_a_name_may_have_its_domain(one, other, same):
 
 
 def test_controllers_are_those_that_ping_names():
-    """The backup is among them."""
     text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
     assert controllers.parse_ping(text) == {"ctl": True, "ctl2.site": False}
 

@@ -21,12 +21,10 @@ GOOD = {
 
 
 def read(environ):
-    """The job, its share read by the real parser."""
     return hook_env.read(environ, option.parse)
 
 
 def test_a_shared_job_is_read():
-    """slurmd's variables and the user's value."""
     job = read(GOOD)
     assert (job.job_id, job.uid, job.gid, job.node) == (4711, 2001, 2001, "n2")
     assert job.granted == ("0", "1")
@@ -60,7 +58,6 @@ def test_the_slurm_list_stands_in_where_cuda_has_none():
     "value", ["4;rm -rf /", "4\nSLURM_JOB_ID=1", "0", "-1", "4" * 10_240, "$(id)", "../../etc", "4,mem=1e9G", "\x1b[2J"]
 )
 def test_a_hostile_share_is_no_share_and_is_described_in_one_safe_line(value):
-    """Nothing of it is used; what the log gets is bounded and printable."""
     job = read({**GOOD, "SPANK_SHARE_GPU": value})
     assert job.share is None
     assert job.share_problem is not None
@@ -88,7 +85,6 @@ def test_what_slurmd_would_not_have_written_is_an_error(variable, value):
 
 
 def test_words_for_people_are_dropped_when_they_are_odd():
-    """A partition's name is only shown; a strange one is as good as none."""
     job = read({**GOOD, "SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "x\ny"})
     assert job.user == "alice"
     assert job.partition is None
@@ -102,7 +98,6 @@ def test_words_for_people_are_dropped_when_they_are_odd():
     ],
 )
 def test_how_many_tasks_and_nodes_is_a_number_or_not_told(variable, field, values):
-    """slurmd leaves both out where nobody said; 0 is a number and not the same as that."""
     assert getattr(read(GOOD), field) is None
     for text, number in values.items():
         assert getattr(read({**GOOD, variable: text}), field) == number
@@ -113,7 +108,6 @@ def test_how_many_tasks_and_nodes_is_a_number_or_not_told(variable, field, value
     "value", ["", " 1", "1\n", "-1", "+1", "1.0", "0x1", "1e3", "one", "\u0661", "4294967296", "9" * 5000, "1;id"]
 )
 def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value):
-    """No part of a GPU is given away on a number that came from somewhere else."""
     with pytest.raises(HookEnvError, match=variable):
         read({**GOOD, variable: value})
 
@@ -132,7 +126,6 @@ def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value
     ],
 )
 def test_srun_alone_says_so_with_one_word(value, direct):
-    """It comes from the user's side: that word or none, and nothing of it is an error."""
     environ = GOOD if value is None else {**GOOD, "SPANK_SHARE_GPU_SRUN": value}
     assert read(environ).direct is direct
 

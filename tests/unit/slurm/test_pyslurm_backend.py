@@ -44,20 +44,17 @@ def test_the_queue_is_squeues() -> None:
     ],
 )
 def test_jobs_are_chosen_as_squeue_chooses_them(users, numbers, states, wanted) -> None:
-    """By user, number and state; the number of an array or of a heterogeneous job means all of it."""
     found = pyslurm_backend.queue(ANSWER, users, numbers, states)
     assert found == (CLUSTER, tuple(job for job in QUEUE if wanted(job)))
 
 
 def test_a_number_that_slurm_does_not_know_is_no_answer_of_the_cluster() -> None:
-    """One of a job that is over, and still known, is an empty one."""
     assert pyslurm_backend.queue(ANSWER, (), [4711], ()) == (None, ())
     over = replace(ANSWER, jobs=(replace(ANSWER.jobs[0], state="COMPLETED"),))
     assert pyslurm_backend.queue(over, (), [ANSWER.jobs[0].id], ()) == (CLUSTER, ())
 
 
 def test_nodes_and_their_kinds_are_scontrols_and_sinfos() -> None:
-    """One of two drains. A folded list chooses."""
     wanted = nodes.parse_nodes(RECORDED["nodes"])
     assert [node.states for node in wanted] == [("MIXED", "PLANNED"), ("MIXED", "DRAIN")]
     assert pyslurm_backend.nodes(ANSWER, "") == wanted
@@ -73,7 +70,6 @@ def _by_node(kinds: tuple[NodeKind, ...]) -> dict[tuple[str, str], NodeKind]:
 
 
 def test_jobs_on_a_node_are_the_users_own() -> None:
-    """Other users' and waiting jobs are left out; folded lists are expanded."""
     own = [job.job_id for job in QUEUE if job.uid == 2002 and job.nodes in ("n2", "n[1-2]")]
     assert list(pyslurm_backend.job_ids(ANSWER, 2002, "n2", jobs.ON_A_NODE)) == own
     assert pyslurm_backend.job_ids(ANSWER, 2002, "n1", jobs.ON_A_NODE) == ()
@@ -93,7 +89,6 @@ SHARDS = replace(ANSWER, gres_types=["gpu", "shard"])
     ids=["completing", "requeued", "GPUs are not tracked", "shards"],
 )
 def test_a_queue_that_is_not_told_in_full_is_not_told(answer: Answer) -> None:
-    """The caller asks squeue then."""
     assert pyslurm_backend.queue(answer, (), (), ()) is None
 
 
@@ -109,14 +104,12 @@ def _with_node(**fields: object) -> Answer:
 
 @pytest.mark.parametrize("answer", [UNTRACKED, SHARDS], ids=["GPUs are not tracked", "shards"])
 def test_nodes_whose_free_gpus_are_not_told_are_not_told(answer: Answer) -> None:
-    """scontrol and sinfo are asked then."""
     assert pyslurm_backend.nodes(answer, "") is None
     assert pyslurm_backend.node_kinds(answer) is None
 
 
 @pytest.mark.parametrize("fields", [{"configured_gres": {"gpu:a": 1, "gpu:b": 1}}, {"effective_cpus": 1}])
 def test_kinds_that_only_sinfo_makes_are_not_told(fields) -> None:
-    """GPUs of two types, and CPUs that are kept for the system."""
     assert pyslurm_backend.node_kinds(_with_node(**fields)) is None
     assert pyslurm_backend.nodes(_with_node(**fields), "") is not None
 
@@ -128,7 +121,6 @@ def test_a_node_that_is_silent_has_no_load() -> None:
 
 
 def test_each_field_that_is_read_is_asked_for() -> None:
-    """The program gets their names."""
     wanted = json.loads(pyslurm_backend.ask_argv(("jobs", "nodes"))[-1])
     assert wanted == {"jobs": list(PyJob.__struct_fields__), "nodes": list(PyNode.__struct_fields__)}
 
@@ -146,7 +138,6 @@ def test_each_field_that_is_read_is_asked_for() -> None:
     ids=["nothing", "no answer", "empty", "no jobs", "nested without end", "no text"],
 )
 def test_what_is_no_answer_is_refused(text: str) -> None:
-    """Whatever libslurm prints beside it."""
     with pytest.raises(CommandError):
         pyslurm_backend.parse_answer(text)
 
@@ -156,7 +147,6 @@ def test_what_is_no_answer_is_refused(text: str) -> None:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The program in the place of Python. A fitting pyslurm is installed, and commands fail the test."""
     file = tmp_path / "python"
     file.touch(0o755)
     monkeypatch.setattr(sys, "executable", str(file))
@@ -167,13 +157,11 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def set_backend(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """Set slurm.backend of the site."""
     monkeypatch.setattr(backend, "_setting", lambda: value)
 
 
 @pytest.mark.parametrize("value", ["auto", "pyslurm"])
 def test_where_it_answers_no_command_is_started(program: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """Every function that pyslurm can answer."""
     set_backend(monkeypatch, value)
     program.write_text(f"#!/bin/sh\ncat <<'X'\nslurm: some line of libslurm\n{RECORDED['pyslurm']}X\n")
     monkeypatch.setattr(os, "getuid", lambda: 2002)
@@ -220,7 +208,6 @@ def test_where_it_cannot_be_used_the_setting_says_what_becomes_of_it(
 def test_a_record_that_it_does_not_tell_in_full_comes_from_the_command(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the site wants pyslurm."""
     set_backend(monkeypatch, "pyslurm")
     untracked = msgspec.json.encode(UNTRACKED).decode()
     program.write_text(f"#!/bin/sh\ncat <<'X'\nanswer {untracked}\nX\n")

@@ -17,13 +17,11 @@ def argv_of(host):
 
 
 def test_the_word_for_the_host_is_replaced_wherever_it_stands():
-    """As the setting says; nothing else is."""
     remote = ("ssh", "-J", "NODE", "NODE", "NODES")
     assert remote_hosts.remote_argv(remote, "n1") == ["ssh", "-J", "n1", "n1", "NODES"]
 
 
 def test_who_answers_says_what_is_there_and_nobody_is_waited_for(tmp_path):
-    """A host without any of the files has answered; one that is down, or hangs, has not."""
     (tmp_path / "a b").touch()
     files = [str(tmp_path / "a b"), str(tmp_path / "gone")]
     began = time.monotonic()
@@ -35,7 +33,6 @@ def test_who_answers_says_what_is_there_and_nobody_is_waited_for(tmp_path):
 
 
 def test_sums_are_those_of_the_files(tmp_path):
-    """A file that does not exist has none."""
     (tmp_path / "slurm.conf").write_bytes(b"ClusterName=x\n")
     files = [str(tmp_path / "slurm.conf"), str(tmp_path / "gres.conf")]
     found = remote_hosts.read_sums(["here", "gone"], files, argv_of, Deadline.after(20.0))

@@ -12,7 +12,6 @@ from slurm_share.slurm import script
 
 
 def write(folder: Path, text: str, mode: int = 0o755) -> Path:
-    """Write a script and return its path."""
     file = folder / "a.sh"
     file.write_text(text)
     file.chmod(mode)

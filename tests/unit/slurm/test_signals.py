@@ -23,7 +23,6 @@ WAITS = (sys.executable, "-c", "print('ready', flush=True); import sys; sys.stdi
 
 @pytest.fixture
 def living():
-    """A process of ours that waits, and who it is."""
     child = stream(WAITS)
     deadline = Deadline.after(WAIT_S)
     while "ready" not in child.lines():
@@ -36,7 +35,6 @@ def living():
 
 
 def test_the_very_process_gets_the_signal(living) -> None:
-    """It ends by that signal."""
     child, known = living
     slurm_signals.send(known, "TERM")
     assert child.wait(WAIT_S) == -signals.SIGTERM
@@ -62,7 +60,6 @@ def test_another_process_gets_nothing(living, change, said) -> None:
 
 
 def test_a_process_that_has_ended_gets_nothing(living) -> None:
-    """Whether or not its number is free."""
     child, known = living
     child.stop(Deadline.after(WAIT_S))
     with pytest.raises(SlurmShareError, match="has ended"):
@@ -70,7 +67,6 @@ def test_a_process_that_has_ended_gets_nothing(living) -> None:
 
 
 def test_the_command_on_the_node_signals_only_the_callers_own_process(living, capsys, monkeypatch) -> None:
-    """Exit 0 when it was sent; 1 with a sentence where the number is another's, or the job another one."""
     child, known = living
     words = ["signal", f"--pid={known.pid}", "--job=4711", "TERM"]
     assert command.main([*words, f"--start={known.start_ticks + 1}"]) == 1
@@ -92,7 +88,6 @@ def test_the_command_on_the_node_signals_only_the_callers_own_process(living, ca
 
 
 def test_the_command_is_not_in_the_help(capsys) -> None:
-    """It is the dashboard's; for a person there is kill."""
     with pytest.raises(SystemExit):
         command.main(["--help"])
     assert "signal" not in capsys.readouterr().out
@@ -105,7 +100,6 @@ def test_a_signal_that_there_is_not_is_the_callers_mistake(capsys) -> None:
 
 
 def test_the_step_names_one_node_and_takes_nothing_of_the_job() -> None:
-    """One task beside the others, without GPUs and memory of its own."""
     argv = slurm_signals.step_argv(
         job=4, component=1, node="n2", of_job=5, pid=77, start_ticks=99, name="USR1", program=("share",)
     )
@@ -124,7 +118,6 @@ def test_scancel_is_told_who(part, words) -> None:
 
 
 def program(folder: Path, script: str) -> list[str]:
-    """A program of that script."""
     file = folder / "program"
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
@@ -144,20 +137,17 @@ def program(folder: Path, script: str) -> list[str]:
     ],
 )
 def test_why_srun_sent_nothing_is_said(tmp_path: Path, script, said) -> None:
-    """By our own sentence where there is one."""
     with pytest.raises(SlurmShareError, match=said):
         slurm_signals.through_srun(program(tmp_path, script), {})
 
 
 def test_an_srun_that_does_not_answer_leaves_it_open(tmp_path: Path, monkeypatch) -> None:
-    """Whether the signal was sent is not known then, and the error is another one."""
     monkeypatch.setattr(slurm_signals, "TIMEOUT_S", 0.05)
     with pytest.raises(CommandError, match="no answer"):
         slurm_signals.through_srun(program(tmp_path, "exec sleep 60"), {"PATH": os.environ["PATH"]})
 
 
 def test_what_scancel_says_against_it_is_said(tmp_path: Path, monkeypatch) -> None:
-    """Also where it ends with 0; and the caller's own wishes for scancel do not reach it."""
     monkeypatch.setenv("SCANCEL_INTERACTIVE", "1")
     slurm_signals.through_scancel(program(tmp_path, '[ -z "$SCANCEL_INTERACTIVE" ]'))
     with pytest.raises(SlurmShareError, match=r"^Kill job error on job id 8: Access/permission denied$"):
@@ -167,5 +157,4 @@ def test_what_scancel_says_against_it_is_said(tmp_path: Path, monkeypatch) -> No
 
 
 def test_a_process_is_known_by_number_start_and_user() -> None:
-    """The record that travels has all three."""
     assert ProcessIdentity(5, 7, 1000) != ProcessIdentity(5, 8, 1000)

@@ -13,8 +13,6 @@ from slurm_share.slurm.conf_text import parse
 
 @pytest.fixture
 def conf(tmp_path):
-    """Writes slurm.conf, and files beside it, and answers with what is read there."""
-
     def write(text, **others):
         for name, content in others.items():
             file = tmp_path / name.replace("__", "/")
@@ -37,7 +35,8 @@ def conf(tmp_path):
         ("#Prolog=/a\n", None),
         (r"Prolog=/a\#1", "/a#1"),
         ("Prolog=/a\nProlog=/b\n", "/b"),
-        ("ClusterName=x Prolog=/a\n", "/a"),
+        ("ClusterName=x Prolog = /a ReturnToService=2\n", "/a"),
+        ('ClusterName=x JobCompLoc="a Prolog=/a"\n', None),
         ("Prolog=\\\n/a\n", "/a"),
         ("Prolog=/a\\\\\n", "/a\\"),
         ("# goes on? \\\nProlog=/a\n", "/a"),
@@ -46,12 +45,10 @@ def conf(tmp_path):
     ],
 )
 def test_a_value_is_what_slurm_takes_it_for(conf, text, value):
-    """Case, blanks, quotes, comments, continuations, doubles."""
     assert conf(text).value("Prolog") == value
 
 
 def test_a_line_keeps_its_place_in_the_file(conf):
-    """Where a continued line begins and ends, and what it holds."""
     text = conf("# top\n\nNodeName=n[1-2] CPUs=4 \\\n  Gres=gpu:2\nPartitionName=p Nodes=ALL\n")
     node, partition = text.lines
     assert (node.number, node.last, partition.number) == (3, 4, 5)
@@ -62,13 +59,16 @@ def test_a_line_keeps_its_place_in_the_file(conf):
 
 
 def test_included_files_stand_where_their_line_stood(conf, tmp_path):
-    """By name beside slurm.conf, with the cluster's name in it, and nested."""
     text = conf(
         "ClusterName=Demo\nProlog=/a\ninclude %c.conf\nProlog=/d\n",
-        **{"demo.conf": "Prolog=/b\nInclude more.conf\n", "more.conf": "Prolog=/c"},
+        **{
+            "demo.conf": "Prolog=/b\nInclude d/more.conf\n",
+            "d__more.conf": "INCLUDE  b.conf # ours",
+            "d__b.conf": "Prolog=/c",
+        },
     )
     assert text.values("Prolog") == ("/a", "/b", "/c", "/d")
-    assert [file.name for file in text.files] == ["slurm.conf", "demo.conf", "more.conf"]
+    assert [file.name for file in text.files] == ["slurm.conf", "demo.conf", "b.conf"]
     assert text.lines[2].file == tmp_path / "demo.conf"
 
 
@@ -82,14 +82,13 @@ def test_a_pattern_includes_what_there_is(conf):
     assert [path.name for path in text.missing] == ["gone.conf"]
 
 
-def test_a_file_that_includes_itself_is_refused(conf):
-    """With a sentence, and not without end."""
+@pytest.mark.parametrize("others", [{}, {"slurm.conf": "include a\n", "a": "include b\n", "b": "include a\n"}])
+def test_a_file_that_includes_itself_is_refused(conf, others):
     with pytest.raises(ConfigError, match="include itself"):
-        conf("include slurm.conf\n")
+        conf(others.get("slurm.conf", "include slurm.conf\n"), **others)
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
-    """A folder is refused, too."""
     with pytest.raises(ConfigError, match="no such file"):
         read_conf(tmp_path / "slurm.conf")
     with pytest.raises(ConfigError, match="is not a regular file"):
@@ -97,7 +96,6 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
 
 
 def test_bytes_that_are_no_text_come_through(conf, tmp_path):
-    """An old comment in Latin-1 must not keep anybody from reading the file."""
     (tmp_path / "slurm.conf").write_bytes(b"# caf\xe9\nProlog=/caf\xe9\n")
     value = read_conf(tmp_path / "slurm.conf").value("Prolog")
     assert value is not None
@@ -105,24 +103,20 @@ def test_bytes_that_are_no_text_come_through(conf, tmp_path):
 
 
 def test_lists_are_split_at_commas(conf):
-    """As every list of Slurm's."""
     assert conf("PrologFlags=Alloc, X11\nPrologFlags=Contain,X11\n").listed("prologflags") == ("Contain", "X11")
 
 
 def test_the_last_line_may_go_on_into_nothing():
-    """A backslash at the end of the file ends there."""
     (line,) = parse("Prolog=/a \\", Path("f"))
     assert line.pairs == (("Prolog", "/a"),)
 
 
 def test_where_slurm_conf_is_looked_for(tmp_path):
-    """The caller's path beats SLURM_CONF."""
     assert slurm_conf_path(tmp_path / "a", {"SLURM_CONF": "/b"}) == tmp_path / "a"
     assert slurm_conf_path(None, {"SLURM_CONF": "/b"}) == Path("/b")
 
 
 def test_what_may_not_be_looked_at_is_not_said_to_be_missing(tmp_path, monkeypatch):
-    """/etc/slurm of root's alone, and an ordinary user."""
     file = tmp_path / "slurm.conf"
 
     def refused(*_, **__):

@@ -19,13 +19,11 @@ RELEASES = ["26.05", "24.11"]
 
 @pytest.fixture(params=RELEASES)
 def folder(request):
-    """The recordings of one release."""
     return DATA / f"slurm-{request.param}"
 
 
 @pytest.fixture
 def nodes(folder):
-    """The recorded nodes by name."""
     return {node.name: node for node in slurm_nodes.parse_nodes((folder / "scontrol-nodes.txt").read_text())}
 
 
@@ -119,7 +117,6 @@ def test_another_program_s_answer_is_an_error(text):
 
 
 def test_nodes_that_slurm_does_not_know_are_left_out(monkeypatch):
-    """scontrol then ends with 1, and has said the others."""
     said = Finished(1, f"Node n8 not found\n{HEAD} Reason=r {STAMP}\nNode n9 not found\n", "")
     monkeypatch.setattr(slurm_nodes, "finish", lambda *_args, **_words: said)
     assert [(node.name, node.reason) for node in slurm_nodes.read_nodes("n[1,8-9]")] == [("n1", "r")]
@@ -129,7 +126,6 @@ def test_nodes_that_slurm_does_not_know_are_left_out(monkeypatch):
 
 
 def test_jobs_have_the_gpus_that_squeue_names(folder):
-    """Each job's, for every one of its nodes."""
     _, jobs = slurm_jobs.parse_queue((folder / "squeue.json").read_text())
     for job in jobs:
         assert job.gpu_indexes is not None

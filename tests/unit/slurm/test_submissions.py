@@ -21,7 +21,6 @@ OLD = "JobId=1 JobName=x\n   Command=/home/alice/job.sh\n   WorkDir=/home/alice\
 
 
 def test_scontrols_fields():
-    """Each is a line of its own; one that is not there is empty."""
     assert parse_job(SHOWN) == Kept(
         "sbatch -J train -w n1 job.sh one two", "/home/alice/my dir/job.sh", "/home/alice/my dir"
     )
@@ -46,13 +45,10 @@ def test_a_line_break_inside_the_submit_line_makes_all_of_it_uncertain():
     ],
 )
 def test_saccts_line(text, line):
-    """Only the job in that folder counts."""
     assert parse_line(text, "/home/alice") == line
 
 
 def test_where_slurmctld_does_not_keep_the_line_accounting_may(monkeypatch):
-    """And where there is none, nobody knows."""
-
     def answer(argv, **_):
         if argv[0] == "sacct":
             if accounting is None:

@@ -13,7 +13,6 @@ from slurm_share.slurm import submit
 
 
 def says(folder: Path, script: str) -> list[str]:
-    """A program of that script."""
     file = folder / "sbatch"
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
@@ -21,7 +20,6 @@ def says(folder: Path, script: str) -> list[str]:
 
 
 def submitted(argv: Sequence[str], **more: Any) -> int:
-    """The job's number; what sbatch mentions is left out."""
     return submit.submit(argv, say=lambda text: None, **more)
 
 
@@ -75,7 +73,6 @@ def test_a_job_does_not_inherit_the_share_of_the_job_that_submits_it() -> None:
 
 
 def test_what_sbatch_reads_from_the_environment_does_not_contradict_the_launchers() -> None:
-    """A user's own script keeps all but the waiting, for which nobody would know the job's number."""
     environment = {"SBATCH_ARRAY_INX": "1-4", "SBATCH_GRES": "gpu:1", "SBATCH_WAIT": "1", "SBATCH_PARTITION": "p"}
     assert submit.submission_environment(environment, launchers=True) == {"SBATCH_PARTITION": "p"}
     assert set(submit.submission_environment(environment)) == set(environment) - {"SBATCH_WAIT"}

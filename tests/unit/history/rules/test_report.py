@@ -17,7 +17,6 @@ NOW = float(WEEK.until)
 
 
 def sample(quarter=0, user="alice", node="n1", **more):
-    """A quarter of an hour, counted from the week's beginning."""
     return Sample(time=WEEK.since + 900 * quarter, node=node, user=user, **{"jobs": 1, "cpus": 40, **more})
 
 

@@ -12,7 +12,6 @@ from slurm_share.load.snapshot import UserLoad
 
 
 def taken(snapshots, jobs, **more):
-    """The samples by user, without the look's own."""
     look, *rest = samples.samples(survey(snapshots, jobs, everybody=True, **more), 900, 900, Settings())
     assert (look.node, look.user, look.time) == (ALL, ALL, 900)
     return {(one.node, one.user): one for one in rest}

@@ -156,7 +156,6 @@ def test_a_simulated_driver_says_so(loads):
 
 
 def test_processes_of_three_lists(loads):
-    """Each once, with the memory that one of the lists tells; a list that the driver does not have is empty."""
     lists = {"compute": [(9, 2**64 - 1), (4, 3 << 20)], "mps": [(9, 7 << 20)]}
     loads(Library(Unit("GPU-0000", lists)))
     (reading,) = driver.read_gpu_readings()

@@ -40,7 +40,6 @@ def read_only_gpu(session: NvmlSession) -> GpuNow:
 
 
 def test_a_gpu_is_read_whole(clock: Clock) -> None:
-    """Memory, utilisation, power, energy, temperature and processes, in the record's units."""
     gpu = FakeGpu("GPU-a", (81920, 2048), 30, compute={7: 2000}, sm={}, power_w=310.5, energy_j=9e6, temperature_c=61)
     seen = read_only_gpu(session(FakeBinding(gpu), clock))
     assert (seen.uuid, seen.index, seen.name, seen.minor) == ("GPU-a", 0, "Fake GPU", 0)
@@ -66,7 +65,6 @@ def test_what_a_gpu_cannot_answer_has_a_reason_and_is_not_asked_again(clock: Clo
 
 
 def test_a_passing_error_of_one_question_loses_nothing_else(clock: Clock) -> None:
-    """NVML's Unknown Error at the power: the rest is there, and the power is asked for again."""
     gpu = FakeGpu("GPU-a", (100, 50), power_w=200, fails={"nvmlDeviceGetPowerUsage": "Unknown"})
     reader = session(FakeBinding(gpu), clock)
     seen = read_only_gpu(reader)
@@ -131,7 +129,6 @@ def test_use_by_processes_is_asked_since_the_last_answer(clock: Clock) -> None:
 
 
 def test_use_by_processes_is_asked_for_what_is_new(clock: Clock) -> None:
-    """From the newest sample on, so that old use is not told again; of two samples of a process the newer counts."""
     driver = FakeBinding(FakeGpu("GPU-a", sm={1: 30, 2: 10}))
     driver.clock_us = 7_000_000
     reader = session(driver, clock)
@@ -170,7 +167,6 @@ def test_use_is_unknown_where_nothing_is_left_of_before_the_clock_was_set_back(c
 
 
 def test_of_samples_from_before_and_after_the_clock_was_set_back_the_later_count(clock: Clock) -> None:
-    """They have the earlier time. A driver whose clock is ahead for good is believed all the same."""
     gpu = FakeGpu("GPU-a", sm={1: 30})
     driver = FakeBinding(gpu)
     wall = driver.clock_us = 2_000_000_000_000_000
@@ -191,7 +187,6 @@ def test_of_samples_from_before_and_after_the_clock_was_set_back_the_later_count
 
 
 def test_gpm_is_the_mean_since_the_look_before(clock: Clock) -> None:
-    """The first look has no mean and says so; each further one takes one sample and no more."""
     gpu = FakeGpu("GPU-a", gpm={**ALL_METRICS, SM: 20.0})
     driver = FakeBinding(gpu)
     reader = session(driver, clock)
@@ -288,7 +283,6 @@ def test_an_instance_that_is_taken_away_goes(clock: Clock) -> None:
 
 
 def test_one_lost_gpu_loses_no_other(clock: Clock) -> None:
-    """It keeps its name and UUID, says what happened, and its figures are unknown and not 0."""
     lost, well = FakeGpu("GPU-a", (10, 5)), FakeGpu("GPU-b", (10, 6))
     reader = session(FakeBinding(lost, well), clock)
     reader.read()

@@ -26,22 +26,18 @@ MISSING = {"why_not": "there is no such program", "is_missing": True}
 
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """Return the decision with defaults for the other arguments, without a daemon."""
     return decided(job, gpus, offer, settings, cores=CORES)
 
 
 def granted(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """Return the grant with defaults for the other arguments."""
     return allocation.admit(job, gpus, offers_of(job.share, settings, **offer), settings)
 
 
 def wants_mps(grant):
-    """Return whether daemons are to be started."""
     return grant.backend == "mps"
 
 
 def test_slots_go_round_robin_over_the_granted_gpus():
-    """N x G slots, slot i on GPU i mod G."""
     plan = decide()
     assert isinstance(plan, Plan)
     assert [slot.gpu.uuid for slot in plan.slots] == ["GPU-0", "GPU-1"] * 4
@@ -49,7 +45,6 @@ def test_slots_go_round_robin_over_the_granted_gpus():
 
 
 def test_tasks_of_one_gpu_are_neighbours_on_the_cores():
-    """Every part of the cores is used once; GPU 0's tasks have the first ones."""
     plan = decide()
     assert [slot.part for slot in plan.slots if slot.gpu.index == 0] == [0, 1, 2, 3]
     assert sorted(slot.part for slot in plan.slots) == list(range(8))
@@ -271,13 +266,11 @@ def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
 
 
 def launch(processes, gpus=GPUS[:2], share=None, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """Return the decision about so many processes of a launcher, without a daemon."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
     return decided(job, gpus, offer, settings, processes=processes)
 
 
 def launch_wants_mps(processes, gpus=GPUS[:2], share=None, offer=OFFER):
-    """Return whether a launcher of so many processes is to start daemons."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
     return wants_mps(allocation.grant(job, gpus, offers_of(share, **offer), Settings(), processes=processes))
 

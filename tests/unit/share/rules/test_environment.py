@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 from plans import decided
@@ -20,12 +17,9 @@ from slurm_share.slurm.records import JobContext
 
 GPU = Gpu("GPU-0", 3, 0, "H100", 81920)
 JOB = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4))
-RECORDED = json.loads((Path(__file__).parents[3] / "data" / "plan-1" / "launcher.json").read_text())
-"""What tasks of the release that wrote version 1 found."""
 
 
 def variables(gpu=GPU, share=JOB.share, directories=None):
-    """Return slot 0's variables by name."""
     job = replace(JOB, share=share)
     plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
     return {a.name: a for a in registry.slot_environment(plan, plan.slots[0])}
@@ -98,14 +92,12 @@ def test_variables_of_the_backend_come_last():
 
 
 def slot_of(share=JOB.share, directory="/run/p0", gpu=GPU):
-    """Return a parsed plan and its slot 0."""
     plan = decided(replace(JOB, share=share), (gpu,), directories={"GPU-0": directory} if directory else {})
     plan = plan_text.parse(plan_text.render(plan))
     return plan, plan.slots[0]
 
 
 def with_cap(plan, slot, cap_mib):
-    """Return the slot with another cap, and its variables."""
     other = allocation.with_memory_cap(slot, cap_mib)
     return other, registry.slot_environment(plan, other)
 
@@ -162,63 +154,3 @@ def test_fewer_tasks_have_what_a_plan_for_them_would_give(per_gpu, asked, has_mp
     fewer, wanted = allocation.with_fewer_tasks(made(asked), real, per_gpu, Settings()), made(real)
     for slot, other in zip(fewer.slots, wanted.slots, strict=True):
         assert registry.slot_environment(fewer, slot) == registry.slot_environment(wanted, other)
-
-
-# ---- As before ----
-
-GPUS = tuple(Gpu(f"GPU-{i:08d}-0000-4000-8000-000000000000", i, i, "NVIDIA H100 80GB HBM3", 81559) for i in range(4))
-SIMULATED = tuple(replace(gpu, simulated=True) for gpu in GPUS)
-WITHOUT_MPS = {"why_not": "there is none"}
-
-
-def words(found):
-    """Return variables as they were recorded."""
-    return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
-
-
-def daemons(gpus):
-    """Return the directories of the daemons on these GPUs."""
-    return {gpu.uuid: f"/run/slurm-share/mps/2001/{gpu.uuid[4:12]}-{gpu.uuid[-6:]}" for gpu in gpus}
-
-
-@pytest.mark.parametrize(
-    ("case", "processes", "gpus", "share", "started", "settings"),
-    [
-        ("five without a share", 5, GPUS[:2], None, GPUS[:2], Settings()),
-        ("one each", 2, GPUS[:2], None, (), Settings()),
-        ("a share", 4, GPUS[:2], ShareRequest(4), GPUS[:2], Settings()),
-        ("a share with caps", 4, GPUS[:2], ShareRequest(4, mem_mib=900, sm=10), GPUS[:2], Settings()),
-        ("a daemon failed", 4, GPUS[:2], ShareRequest(4), GPUS[:1], Settings()),
-        ("no program", 4, GPUS[:2], ShareRequest(4), (), Settings()),
-        ("no driver", 3, granted.visible_gpus("2,3", None), None, (), Settings()),
-        ("simulated", 2, SIMULATED[:1], ShareRequest(2), GPUS[:1], Settings(simulated_gpus=True)),
-    ],
-)
-def test_a_launchers_tasks_find_what_they_found_before(case, processes, gpus, share, started, settings):
-    job = JobContext(4711, 2001, 2001, "n1", (), share)
-    plan = decided(job, gpus, settings=settings, processes=processes, directories=daemons(started))
-    found = [sorted(words(registry.slot_environment(plan, slot))) for slot in plan.slots]
-    assert found == [sorted(slot) for slot in RECORDED["dealt"][case]]
-
-
-@pytest.mark.parametrize("case", RECORDED["slot 2"])
-def test_a_slot_with_other_caps_has_the_variables_of_before(case):
-    what, *change = case.split(", ")
-    share = {
-        "--share-gpu=4": ShareRequest(4),
-        "--share-gpu=4,sm=even": ShareRequest(4, sm="even"),
-        "--share-gpu=4,mem=900M,sm=10": ShareRequest(4, mem_mib=900, sm=10),
-    }[what.split(" ")[0]]
-    job = JobContext(4711, 2001, 2001, "n1", ("0", "1"), share)
-    plan = decided(job, GPUS, directories={} if "without" in what else daemons(GPUS[:2]))
-    if change[0].startswith("cap"):
-        cap = change[0].removeprefix("cap ")
-        slot = plan.slots[2]
-        if len(change) > 1:
-            slot = replace(slot, gpu=replace(slot.gpu, memory_total_mib=None))
-        slot = allocation.with_memory_cap(slot, None if cap == "None" else int(cap))
-    else:
-        per_gpu = int(change[0][0])
-        plan = allocation.with_fewer_tasks(plan, replace(share, per_gpu=per_gpu), 2 * per_gpu, Settings())
-        slot = plan.slots[2] if per_gpu > 1 else replace(plan.slots[0], number=2)
-    assert sorted(words(registry.slot_environment(plan, slot))) == sorted(RECORDED["slot 2"][case])

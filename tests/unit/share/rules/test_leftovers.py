@@ -13,7 +13,6 @@ ALICE, BOB = 2001, 2002
 
 
 def process(uid, job_id, name="python", is_own_claim=False):
-    """Return a process of that user and job."""
     return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_claim)
 
 

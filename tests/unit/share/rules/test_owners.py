@@ -18,12 +18,10 @@ HOOK = ProcessIdentity(100, 5, 0, "python3")
 
 
 def entry(job_id, uid, since=0.0):
-    """Return an entry of the ledger."""
     return LedgerJob(job_id, uid, "4", ("GPU-0",), 4, since)
 
 
 def ledger(*entries, leaving=()):
-    """Return a ledger with these jobs, and with jobs that a hook is cleaning up after."""
     return Ledger("b", entries, leaving=tuple(Leaving(one, HOOK) for one in leaving))
 
 

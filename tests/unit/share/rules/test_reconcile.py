@@ -18,17 +18,14 @@ GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 
 
 def context(job_id, uid=2001, restart=0, exclusive=None):
-    """Return a job that arrives."""
     return JobContext(job_id, uid, uid, "n1", ("0",), ShareRequest(4), restart_count=restart, exclusive=exclusive)
 
 
 def grant(job_id, restart=0):
-    """Return the grant of a job that shares one GPU among four tasks."""
     return Grant(context(job_id, restart=restart), ShareRequest(4), (GPU,), 4, False, "mps")
 
 
 def enter(ledger, grant, now):
-    """Return the ledger with the grant's job in it."""
     return reconcile.enter(ledger, grant.job, grant, now)
 
 

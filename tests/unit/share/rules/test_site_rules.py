@@ -35,7 +35,6 @@ LINES = (
 
 
 def facts_of(texts, lua):
-    """Return the doctor's facts about a site's files on a controller."""
     conf = present(texts["/e/slurm.conf"]).slurm
     keys = ("PrologFlags", "JobSubmitPlugins", "LaunchParameters", "GresTypes", "Prolog", "Epilog")
     facts = replace(HEALTHY, roles=("controller",))

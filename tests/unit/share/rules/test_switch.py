@@ -71,7 +71,6 @@ def test_of_several_partitions_the_mode_that_does_more_counts():
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    """Return a job in the queue."""
     return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 

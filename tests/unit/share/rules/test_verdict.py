@@ -47,7 +47,6 @@ def test_a_verdict_for_some_runs_is_off_for_the_next(restarts, mode):
 
 
 def in_force(own, said, everywhere=None, *, shares=True, uses_job_submit=True):
-    """Return the mode of the first run."""
     given = None if said is None else Verdict(said)
     return verdict.in_force(
         own, given, everywhere, restart_count=0, shares=shares, uses_job_submit=uses_job_submit

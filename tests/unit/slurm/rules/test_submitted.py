@@ -14,7 +14,6 @@ from slurm_share.slurm.rules import submitted
 
 
 def of(line, command="/home/alice/p/job.sh", folder="/home/alice/p", **more):
-    """Return the submission of this sbatch command."""
     found = submitted.of_sbatch(line, command, folder)
     return found and replace(found, **more)
 
@@ -33,7 +32,6 @@ def of(line, command="/home/alice/p/job.sh", folder="/home/alice/p", **more):
     ],
 )
 def test_the_script_is_found_behind_the_options(line, place):
-    """And is the one that Slurm names."""
     found = of(line)
     assert found is not None
     assert found.place == place
@@ -46,12 +44,10 @@ def test_the_script_is_found_behind_the_options(line, place):
      "sbatch other.sh", "sbatch --job-name my job job.sh", "sbatch -J a\tb job.sh"],
 )  # fmt: skip
 def test_what_is_not_certain_is_not_known(line):
-    """Slurm keeps no quotes, and a value with a blank leads to another script than Slurm's."""
     assert of(line) is None
 
 
 def test_a_script_in_a_folder_with_a_blank():
-    """Its own path has none, and the folder is quoted."""
     found = of("sbatch -n1 job.sh", "/home/alice/my dir/job.sh", "/home/alice/my dir")
     (line, *_) = advise(job(share="2"), [node(tasks=4, load=(40, 40))], submission=found).resubmit
     assert line == "cd '/home/alice/my dir' && sbatch -n1 --share-gpu=4 job.sh"
@@ -89,7 +85,6 @@ def test_a_script_in_a_folder_with_a_blank():
     ],
 )  # fmt: skip
 def test_the_line_is_whole_or_there_is_none(words, submission, lines):
-    """The job's own script and options, with nothing changed but what is advised."""
     advice = advise(job(**words), [node(tasks=4, load=(40, 40))], submission=submission)
     assert advice.next == 8
     assert [line.partition(" && ")[2] for line in advice.resubmit] == lines
@@ -100,7 +95,6 @@ def test_the_line_is_whole_or_there_is_none(words, submission, lines):
 
 
 def test_variables_go_before_the_command_where_they_reach_the_job():
-    """With --export they may not, and then there is no line."""
     jax = node(tasks=2, load=(10, 10), peak_gib=24.0)
     advice = advise(job(), [jax], submission=of("sbatch -t 5 job.sh"))
     variables = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true"
@@ -111,7 +105,6 @@ def test_variables_go_before_the_command_where_they_reach_the_job():
 
 
 def test_parts_of_a_gpu_ask_for_one_gpu_and_one_task():
-    """Whatever the elements asked for before."""
     parts = [job(job_id=n, array=30, element=n, gpus=0, share="4", cpus=1, has_shards=True) for n in range(31, 35)]
     one = node(gpus=1, load=(30,), jobs=tuple((n, 1) for n in range(31, 35)), cores=20)
     line = of("sbatch --array=1-4 --share-gpu=4 --gpus=1 -n 1 job.sh")
