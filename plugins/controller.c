@@ -14,8 +14,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 static int describe(const slurm_job_info_t *record, struct ss_job_gpus *job)
 {
@@ -98,22 +99,14 @@ static void answer(int to_parent, uint32_t job_id, struct ss_job_gpus *job)
 	_exit(0);
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now = { 0, 0 };
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Read all bytes until the end of the stream, for at most SS_CONTROLLER_WAIT_MS. */
 static enum ss_answer read_all(int fd, char *bytes, size_t room, size_t *size)
 {
-	int64_t end = now_ms() + SS_CONTROLLER_WAIT_MS;
+	int64_t end = ss_now_ms() + SS_CONTROLLER_WAIT_MS;
 
 	for (*size = 0;;) {
 		struct pollfd ready = { fd, POLLIN, 0 };
-		int64_t left = end - now_ms();
+		int64_t left = end - ss_now_ms();
 		if (left <= 0)
 			return SS_LATE_ANSWER;
 		int found = poll(&ready, 1, (int)left);

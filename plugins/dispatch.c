@@ -15,6 +15,8 @@
 
 SPANK_PLUGIN(share_gpu, 1);
 
+#define UNUSED __attribute__((unused))
+
 static struct {
 	struct ss_request request;
 	bool asked; /* --share-gpu was given, to this command or to the job */
@@ -27,9 +29,8 @@ static const struct ss_request *asked(void)
 }
 
 /* In sbatch, salloc and srun (remote 0) a wrong value is refused; in slurmstepd it is ignored. */
-static int on_option(int value, const char *text, int remote)
+static int on_option(int value UNUSED, const char *text, int remote)
 {
-	(void)value;
 	if (!remote) {
 		if (ss_submit_option(text, &plugin.request) != 0)
 			return ESPANK_BAD_ARG;
@@ -42,9 +43,8 @@ static int on_option(int value, const char *text, int remote)
 }
 
 /* The option is for srun; sbatch and salloc accept it for the sruns of their job. */
-static int on_slot_wait(int value, const char *text, int remote)
+static int on_slot_wait(int value UNUSED, const char *text, int remote)
 {
-	(void)value;
 	if (!remote && ss_srun_wait_option(text) != 0)
 		return ESPANK_BAD_ARG;
 	return ESPANK_SUCCESS;
@@ -86,12 +86,10 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	return spank_option_register(sp, &slot_wait_option) == ESPANK_SUCCESS ? ESPANK_SUCCESS : ESPANK_ERROR;
 }
 
-int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+int slurm_spank_init_post_opt(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
 	spank_context_t context = spank_context();
 
-	(void)ac;
-	(void)av;
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
 		ss_submit_pass_request(sp, asked());
 	if (context == S_CTX_LOCAL) {
@@ -102,51 +100,38 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_local_user_init(spank_t sp, int ac, char **av)
+int slurm_spank_local_user_init(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
-	(void)ac;
-	(void)av;
 	ss_srun_wait_step(sp);
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_user_init(spank_t sp, int ac, char **av)
+int slurm_spank_user_init(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
-	(void)ac;
-	(void)av;
 	ss_step_begin(sp, asked(), plugin.state_root);
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_task_init(spank_t sp, int ac, char **av)
+int slurm_spank_task_init(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
-	(void)ac;
-	(void)av;
 	ss_step_task(sp);
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
+int slurm_spank_task_post_fork(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
-	(void)ac;
-	(void)av;
 	ss_step_task_forked(sp);
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_task_exit(spank_t sp, int ac, char **av)
+int slurm_spank_task_exit(spank_t sp, int ac UNUSED, char **av UNUSED)
 {
-	(void)ac;
-	(void)av;
 	ss_step_task_ended(sp);
 	return ESPANK_SUCCESS;
 }
 
-int slurm_spank_exit(spank_t sp, int ac, char **av)
+int slurm_spank_exit(spank_t sp UNUSED, int ac UNUSED, char **av UNUSED)
 {
-	(void)sp;
-	(void)ac;
-	(void)av;
 	ss_step_end();
 	return ESPANK_SUCCESS;
 }

@@ -5,7 +5,7 @@
 
 #include "gres.h"
 #include "names.h"
-#include "why.h"
+#include "common.h"
 
 int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres)
 {
@@ -153,8 +153,8 @@ static int check_all(const struct ss_job_gpus *job, const struct ss_spread *spre
 	if (job->per_gpu > 0)
 		(void)snprintf(share, sizeof share, "--" SS_OPTION "=%s ", job->share);
 	return ss_fail(sentence, size,
-		       "job %u has unlike nodes (%s), and one srun cannot give each node its own number of tasks; submit it with "
-		       "the same number on each node (%s--gres=gpu:%u), or on nodes that are alike",
+		       "job %u has different numbers of GPUs on its nodes (%s), and one srun cannot give each node its own number "
+		       "of tasks; submit it with the same number on each node (%s--gres=gpu:%u), or on nodes that are alike",
 		       spread->job, nodes, share, job->least_of_some);
 }
 

@@ -1,7 +1,7 @@
 #include "leases.h"
 
 #include "slot_queue.h"
-#include "why.h"
+#include "common.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,21 +36,13 @@ static const uint32_t HAD = UINT32_MAX;
 /* Open the file of a slot, or (SS_PLAN_MAX_SLOTS) the one named `lock`. Return -1 and a reason on failure. */
 static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, size_t size)
 {
-	char path[sizeof leases->folder + 16];
-	struct stat found;
+	char name[16] = SS_SLOTS_LOCK;
 
-	if (slot == SS_PLAN_MAX_SLOTS)
-		(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, leases->folder);
-	else
-		(void)snprintf(path, sizeof path, "%s/%" PRIu32, leases->folder, slot);
-	/* O_NONBLOCK: opening a FIFO in its place must not block the step */
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (slot < SS_PLAN_MAX_SLOTS)
+		(void)snprintf(name, sizeof name, "%" PRIu32, slot);
+	int fd = ss_slot_file_open(leases->folder, name, O_RDWR);
 	if (fd < 0)
-		return ss_fail(why, size, "%s: %s", path, strerror(errno));
-	if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
-		(void)close(fd);
-		return ss_fail(why, size, "%s: not a regular file", path);
-	}
+		return ss_fail(why, size, "%s/%s: %s", leases->folder, name, errno ? strerror(errno) : "not a regular file");
 	return fd;
 }
 
@@ -166,16 +158,14 @@ static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *fo
 /* Wait for the lock for a limited time: a process of the user can hold it. */
 int ss_leases_begin(const struct ss_leases *leases, char *why, size_t size)
 {
-	struct timespec pause = { .tv_nsec = 1000000 }, start, now;
+	struct timespec pause = { .tv_nsec = 1000000 };
+	int64_t began = ss_now_ms();
 	int fd = open_file(leases, SS_PLAN_MAX_SLOTS, why, size);
 
 	if (fd < 0)
 		return -1;
-	(void)clock_gettime(CLOCK_MONOTONIC, &start);
 	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-		(void)clock_gettime(CLOCK_MONOTONIC, &now);
-		int64_t waited_ms = (int64_t)(now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
-		if (waited_ms >= (int64_t)ss_leases_patience_ms) {
+		if (ss_now_ms() - began >= (int64_t)ss_leases_patience_ms) {
 			(void)close(fd);
 			return ss_fail(why, size, "%s/" SS_SLOTS_LOCK " is held by another process of the job for more than %u ms",
 				    leases->folder, ss_leases_patience_ms);
@@ -354,15 +344,11 @@ uint32_t ss_leases_used(const char *folder, uint32_t slots)
 
 void ss_leases_note_launcher(const char *folder)
 {
-	char path[512 + 16];
-	struct stat found;
+	int fd = ss_slot_file_open(folder, SS_SLOTS_LOCK, O_RDWR);
 
-	(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, folder);
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
-		put_text(fd, "launcher\n", 9);
+	put_text(fd, "launcher\n", 9);
 	(void)close(fd);
 }
 

@@ -1,6 +1,6 @@
 #include "mps.h"
 
-#include "why.h"
+#include "common.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -32,7 +32,7 @@ static char lower(char c)
 }
 
 /* Copy untrusted text for output on a terminal: at most `size` bytes, with other bytes than printable ASCII replaced. */
-static void show(struct span span, char *buffer, size_t size)
+static const char *show(struct span span, char *buffer, size_t size)
 {
 	size_t n = 0;
 	while (n < span.length && n + 4 < size) {
@@ -40,6 +40,7 @@ static void show(struct span span, char *buffer, size_t size)
 		buffer[n++] = c >= ' ' && c <= '~' ? c : '?';
 	}
 	(void)snprintf(buffer + n, size - n, "%s", n < span.length ? "..." : "");
+	return buffer;
 }
 
 __attribute__((format(printf, 2, 3)))
@@ -85,8 +86,7 @@ static int parse_per_gpu(struct span span, struct ss_request *request, const str
 	}
 	if (span.length == 0)
 		return refuse(refusal, "the number of tasks on each GPU is missing");
-	show(span, shown, sizeof shown);
-	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", shown, SS_SHARE_MAX);
+	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", show(span, shown, sizeof shown), SS_SHARE_MAX);
 }
 
 /* Parse a size in the form of Slurm's --mem: MiB without a unit; M, MB and MiB are the same. */
@@ -122,8 +122,7 @@ static int parse_mem(struct span span, struct ss_request *request, const struct 
 		request->mem_mib = (int32_t)(number * unit);
 		return 0;
 	}
-	show(span, shown, sizeof shown);
-	return refuse(refusal, SS_OPTION_MEM "='%s' is not a size like 8G or 800M, at most 16T", shown);
+	return refuse(refusal, SS_OPTION_MEM "='%s' is not a size like 8G or 800M, at most 16T", show(span, shown, sizeof shown));
 }
 
 static int parse_sm(struct span span, struct ss_request *request, const struct refusal *refusal)
@@ -144,8 +143,7 @@ static int parse_sm(struct span span, struct ss_request *request, const struct r
 		request->sm = (int)number;
 		return 0;
 	}
-	show(span, shown, sizeof shown);
-	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE, shown);
+	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE, show(span, shown, sizeof shown));
 }
 
 static int parse_mps(struct span span, struct ss_request *request, const struct refusal *refusal)
@@ -156,8 +154,7 @@ static int parse_mps(struct span span, struct ss_request *request, const struct 
 		request->mps = is_text(span, SS_MPS_ON);
 		return 0;
 	}
-	show(span, shown, sizeof shown);
-	return refuse(refusal, SS_OPTION_MPS "='%s' is neither " SS_MPS_ON " nor " SS_MPS_OFF, shown);
+	return refuse(refusal, SS_OPTION_MPS "='%s' is neither " SS_MPS_ON " nor " SS_MPS_OFF, show(span, shown, sizeof shown));
 }
 
 static int parse_setting(struct span span, struct ss_request *request, const struct refusal *refusal)

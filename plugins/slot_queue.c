@@ -1,5 +1,6 @@
 #include "slot_queue.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -14,7 +15,7 @@ static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
 /* The most queries for locks, and the most ranges to search: the sruns of a job hold fewer locks. */
 enum { PASSES_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
 
-static int open_file(const char *folder, const char *name, int flags)
+int ss_slot_file_open(const char *folder, const char *name, int flags)
 {
 	char path[512 + 16];
 	struct stat found;
@@ -24,6 +25,7 @@ static int open_file(const char *folder, const char *name, int flags)
 	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	if (fd >= 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
 		(void)close(fd);
+		errno = 0;
 		return -1;
 	}
 	return fd;
@@ -31,7 +33,7 @@ static int open_file(const char *folder, const char *name, int flags)
 
 int ss_queue_open(const char *folder)
 {
-	return open_file(folder, SS_SLOTS_QUEUE, O_RDWR);
+	return ss_slot_file_open(folder, SS_SLOTS_QUEUE, O_RDWR);
 }
 
 static int set(int queue, int command, short type, int64_t start, int64_t length)
@@ -187,7 +189,7 @@ void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks)
 
 void ss_queue_tell(const char *folder)
 {
-	int queue = open_file(folder, SS_SLOTS_QUEUE, O_WRONLY);
+	int queue = ss_slot_file_open(folder, SS_SLOTS_QUEUE, O_WRONLY);
 
 	if (queue < 0)
 		return;
@@ -197,7 +199,7 @@ void ss_queue_tell(const char *folder)
 
 void ss_queue_mark_refused(const char *folder)
 {
-	int fd = open_file(folder, SS_SLOTS_REFUSED, O_WRONLY);
+	int fd = ss_slot_file_open(folder, SS_SLOTS_REFUSED, O_WRONLY);
 
 	if (fd < 0)
 		return;
@@ -208,7 +210,7 @@ void ss_queue_mark_refused(const char *folder)
 bool ss_queue_has_refused(const char *folder)
 {
 	struct stat found;
-	int fd = open_file(folder, SS_SLOTS_REFUSED, O_RDONLY);
+	int fd = ss_slot_file_open(folder, SS_SLOTS_REFUSED, O_RDONLY);
 
 	if (fd < 0)
 		return false;

@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Open a regular file of a job's slots. Return -1 with errno, which is 0 if it is no regular file. */
+int ss_slot_file_open(const char *folder, const char *name, int flags);
+
 /* Open the queue of a job's slots in `folder`; -1 if there is none, after a Prolog of an older release. */
 int ss_queue_open(const char *folder);
 

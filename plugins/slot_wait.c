@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
 #include "leases.h"
 #include "names.h"
 #include "options.h"
@@ -38,14 +39,6 @@ struct waiter {
 	bool has_told;
 	struct signals signals;
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec now = { 0, 0 };
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static bool is_first(const struct ss_slot_wait *wait)
 {
@@ -152,7 +145,7 @@ static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 static int64_t next_sleep(struct waiter *waiter)
 {
 	const struct ss_slot_wait *wait = waiter->wait;
-	int64_t waited = now_ms() - waiter->began_ms, most = waiter->sleep_ms;
+	int64_t waited = ss_now_ms() - waiter->began_ms, most = waiter->sleep_ms;
 
 	waiter->sleep_ms = most * 2 < LAST_SLEEP_MS ? most * 2 : LAST_SLEEP_MS;
 	if (!waiter->has_told && wait->tell_ms - waited < most)
@@ -209,7 +202,7 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 			if (end != SS_WAIT_OVER)
 				return end;
 		}
-		int64_t waited = now_ms() - waiter->began_ms;
+		int64_t waited = ss_now_ms() - waiter->began_ms;
 		if (wait->limit_ms >= 0 && waited >= wait->limit_ms)
 			return SS_WAIT_OVER;
 		if (!waiter->has_told && waited >= wait->tell_ms) {
@@ -228,7 +221,7 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 
 enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 {
-	struct waiter waiter = { .wait = wait, .changes = -1, .began_ms = now_ms(), .sleep_ms = FIRST_SLEEP_MS };
+	struct waiter waiter = { .wait = wait, .changes = -1, .began_ms = ss_now_ms(), .sleep_ms = FIRST_SLEEP_MS };
 	char why[SS_SENTENCE_SIZE];
 	enum ss_wait_end end = SS_WAIT_UNABLE;
 

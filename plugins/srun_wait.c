@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common.h"
 #include "inside.h"
 #include "leases.h"
 #include "names.h"
@@ -41,15 +42,10 @@ int ss_srun_wait_option(const char *text)
 	return 0;
 }
 
-static const char *plural(uint32_t count)
-{
-	return count == 1 ? "" : "s";
-}
-
 static void say_that_it_waits(const struct ss_slot_wait *wait)
 {
 	slurm_info("slurm-share: this step waits for %u of the %u slot%s that job %u has on %s, which other steps hold (--"
-		   SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots, plural(wait->slots), ss_inside_job(),
+		   SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots, ss_plural(wait->slots), ss_inside_job(),
 		   now.node);
 }
 
@@ -65,7 +61,7 @@ static void refuse(void)
 		(void)snprintf(why, sizeof why, "--" SS_OPTION_SLOT_WAIT "=%s is over; wait longer", now.limit_said);
 	slurm_error("slurm-share: this step is not started: it wants %u of the %u slot%s that job %u has on %s, %u %s free, and %s, start "
 		    "fewer steps at once, or submit the job with a larger --" SS_OPTION, now.wait.wanted, now.wait.slots,
-		    plural(now.wait.slots), ss_inside_job(), now.node, now.wait.free_slots, now.wait.free_slots == 1 ? "is" : "are", why);
+		    ss_plural(now.wait.slots), ss_inside_job(), now.node, now.wait.free_slots, now.wait.free_slots == 1 ? "is" : "are", why);
 	/* a script that uses --immediate checks srun's exit code itself */
 	if (!now.is_immediate)
 		ss_queue_mark_refused(now.folder);

@@ -9,9 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common.h"
+#include "exit_message.h"
 #include "job_env.h"
 #include "job_result.h"
-#include "exit_message.h"
 #include "leases.h"
 #include "mps.h"
 #include "names.h"
@@ -428,11 +429,6 @@ static void refuse(uint32_t local_task, const char *format, ...)
 	_exit(SS_EXIT_REFUSED);
 }
 
-static const char *plural(uint32_t count)
-{
-	return count == 1 ? "" : "s";
-}
-
 static void refuse_surplus(uint32_t local_task) __attribute__((noreturn));
 static void refuse_surplus(uint32_t local_task)
 {
@@ -445,7 +441,7 @@ static void refuse_surplus(uint32_t local_task)
 		       "-n1 to have the whole GPU, with %u slots", plan->per_gpu, plan->per_gpu);
 	if (plan->per_gpu * plan->gpus == plan->slot_count)
 		(void)snprintf(arithmetic, sizeof arithmetic, "--" SS_OPTION "=%u on %u GPU%s makes %u", plan->per_gpu, plan->gpus,
-			       plural(plan->gpus), plan->slot_count);
+			       ss_plural(plan->gpus), plan->slot_count);
 	else
 		(void)snprintf(arithmetic, sizeof arithmetic, "this job has %u here", plan->slot_count);
 	if (others == 0)
@@ -504,7 +500,7 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 		gpus += own[gpu];
 	uint32_t ours = ss_slots_count(&now.slots, own, SS_SLOT_OURS), others = ss_slots_count(&now.slots, own, SS_SLOT_OTHERS);
 	refuse(local_task, "has no slot on the %u GPU%s that Slurm gave it: --" SS_OPTION "=%u makes %u there, %u held by this step and "
-	       "%u by other steps of the job; start fewer tasks on a GPU, or leave the binding of GPUs away", gpus, plural(gpus),
+	       "%u by other steps of the job; start fewer tasks on a GPU, or leave the binding of GPUs away", gpus, ss_plural(gpus),
 	       now.plan->per_gpu, ours + others, ours, others);
 }
 

@@ -148,8 +148,8 @@ REFUSED = [
     Row("srun --share-gpu=4 --gpus-per-task=2 -n1 ./shown.sh", release=True),
     Row("sbatch --share-gpu=4 --gres=shard:4 job.sh", release=True),
     Row("srun --share-gpu=4 ./shown.sh", release=True),
-    Row("sbatch --share-gpu=2 -N2 job.sh", "n1,n2", note="unlike nodes", release=True),
-    Row("sbatch --share-gpu=2 --gpus=3 -N2 job.sh", "n2,n3", note="unlike numbers of GPUs", release=True),
+    Row("sbatch --share-gpu=2 -N2 job.sh", "n1,n2", note="different numbers of GPUs", release=True),
+    Row("sbatch --share-gpu=2 --gpus=3 -N2 job.sh", "n2,n3", note="different numbers of GPUs", release=True),
 ]
 SPECIAL = [
     Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 job.sh", note="a site without shards (shards_per_gpu = 0)"),

@@ -10,17 +10,15 @@ import stat
 import subprocess
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from other_users import processes_of_users
+from hooked_nodes import NOTHING, HookedNode, processes_of_users
 from slurm_share_hooks import epilog, prolog
 
 from slurm_share.core import names, process
 from slurm_share.core.errors import ConfigError, HookEnvError, StateError
-from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
 from slurm_share.core.settings import Settings
@@ -29,9 +27,8 @@ from slurm_share.mps import processes as mps_reader
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
-from slurm_share.share import admission, hook, ledger_file, observe, release, state
+from slurm_share.share import admission, hook, observe, release, state
 from slurm_share.share.backends import mps as backend
-from slurm_share.share.records import Plan
 from slurm_share.share.rules import owners
 from slurm_share.testing import FakeNvml
 
@@ -52,46 +49,17 @@ def short_path():
         yield Path(folder)
 
 
+class Node(HookedNode):
+    def prolog(self, **changes):
+        self.admit({key: value for key, value in {**ENVIRON, **changes}.items() if value is not None})
+
+    def epilog(self, **changes):
+        return self.release({**ENVIRON, **changes})
+
+
 @pytest.fixture
 def node(short_path, monkeypatch):
-    for room in (admission, release):
-        monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
-
-    class Node:
-        paths = Paths(
-            short_path / "state", shm=short_path / "shm", tmp=short_path / "tmp", cgroup=short_path / "cgroup"
-        )
-        log: list[str] = []  # noqa: RUF012
-        settings = Settings(mode="on", log_file="", mps_control="")
-
-        def prolog(self, **changes):
-            environ = {key: value for key, value in {**ENVIRON, **changes}.items() if value is not None}
-            admission.admit_job(environ, self.paths, self.settings, 1000.0)
-
-        def epilog(self, **changes):
-            return release.release_job({**ENVIRON, **changes}, self.paths, self.settings, time.time())
-
-        def plan(self, job_id=4711):
-            return ledger_file.read_plan(self.paths, job_id)
-
-        def refused(self, job_id=4711):
-            """Return the sentence for the job's user; None: the job has its plan."""
-            plan = self.plan(job_id)
-            return None if isinstance(plan, Plan) else plan.sentence
-
-        def ledger(self):
-            return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
-
-        def files(self):
-            """Return all files but the folders that are always there."""
-            found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
-            return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
-
-    monkeypatch.setattr(processes, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
-    node = Node()
-    node.log = []
-    monkeypatch.setattr(hook, "report", lambda who, text: node.log.append(f"{who}: {text}"))
-    return node
+    return Node(short_path, monkeypatch)
 
 
 def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
@@ -149,7 +117,7 @@ def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
 def test_the_epilog_leaves_nothing_of_the_job(node):
     node.prolog()
     node.epilog()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
     assert node.ledger().jobs == ()
 
 
@@ -159,7 +127,7 @@ def test_both_may_run_twice(node):
     assert len(node.ledger().jobs) == 1
     node.epilog()
     node.epilog()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_the_epilog_works_without_a_prolog(node):
@@ -180,14 +148,13 @@ def test_hooks_of_many_jobs_at_once_lose_no_line(node, monkeypatch):
     driver = FakeNvml()
     for _ in range(20):
         driver.gpu()
-    for room in (admission, release):
-        monkeypatch.setattr(room, "nvml", driver)
+    node.gpus(driver, monkeypatch)
     ids = range(1, 21)
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(lambda job: node.prolog(SLURM_JOB_ID=str(job), CUDA_VISIBLE_DEVICES=str(job - 1)), ids))
         assert sorted(job.job_id for job in node.ledger().jobs) == list(ids)
         list(pool.map(lambda job: node.epilog(SLURM_JOB_ID=str(job)), ids))
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 @pytest.mark.parametrize("value", ["4;touch /tmp/x", "4\nSLURM_JOB_ID=1", "x" * 10_240, "$(id)", "0", ""])
@@ -267,7 +234,7 @@ def test_a_late_epilog_of_an_earlier_run_takes_nothing_from_the_next(node):
     assert node.epilog(SLURM_JOB_RESTART_COUNT="0")
     assert node.plan() is not None
     assert node.epilog(SLURM_JOB_RESTART_COUNT="1")
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_a_job_whose_epilog_never_came_is_cleared_when_its_gpu_is_given_away(node):
@@ -301,26 +268,10 @@ def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_it
     node.prolog()
     monkeypatch.setattr(release, "nvml", FakeNvml(broken="GPU is lost"))
     assert node.epilog() is False
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 # --- ended half-way, held up, in the way ---------------------------------------------------------------------------
-
-
-def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch):
-    node.prolog(CUDA_VISIBLE_DEVICES="0")
-    child = os.fork()
-    if child == 0:
-        monkeypatch.setattr(release.CleanUp, "end_daemons", lambda *_: os.kill(os.getpid(), 9))
-        node.epilog()
-    os.waitpid(child, 0)
-    assert node.ledger().jobs == ()
-    assert [one.job.job_id for one in node.ledger().leaving] == [4711]
-    assert node.plan() is not None
-    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
-    assert node.ledger().leaving == ()
-    assert node.plan() is None
-    assert any("job 4711" in line and "continuing it" in line for line in node.log)
 
 
 def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypatch):
@@ -335,7 +286,7 @@ def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypat
     assert node.epilog()
     assert seen == [True]
     assert any("another Epilog is cleaning up after it" in line for line in node.log)
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node):
@@ -345,7 +296,7 @@ def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node)
     node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4712", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="1")
     assert [job.job_id for job in node.ledger().jobs] == [4711]
     node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4713", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="0")
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 OUTLIVING = ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps")
@@ -396,7 +347,7 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node, monkeypatch):
     monkeypatch.setattr(state, "write_ledger", write_or_not)
     assert node.epilog()
     assert node.ledger().jobs == ()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_a_ledger_that_is_held_for_ever_is_given_up_in_time(node):
@@ -552,7 +503,7 @@ def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch)
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
     assert epilog.work()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
     assert any("the defaults are used" in line for line in node.log)
 
 
@@ -646,7 +597,7 @@ def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, m
     assert "/user is full on this node" in node.refused()
     assert node.ledger().jobs == ()
     assert node.epilog()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
@@ -719,7 +670,7 @@ def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
     assert (node.paths.slots(4711) / "0").read_text() == "used\n"
     assert (node.paths.slots(4711) / "7").exists()
     assert node.epilog()
-    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert node.files() == NOTHING
 
 
 def test_what_killed_hooks_left_goes_with_the_next(node):

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hooked_nodes import processes_of_users
 from msgspec.structs import replace
-from other_users import processes_of_users
 from slurm_share_hooks import epilog, prolog
 
 from slurm_share.core import config, names

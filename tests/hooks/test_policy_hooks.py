@@ -12,53 +12,38 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hooked_nodes import NOTHING, HookedNode, processes_of_users
 from msgspec.structs import replace
-from other_users import processes_of_users
 from slurm_share_hooks import epilog, prolog
 
 from slurm_share.core import config, names, process
 from slurm_share.core.errors import ConfigError
-from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
-from slurm_share.mps import daemons, status
+from slurm_share.mps import daemons
+from slurm_share.mps import processes as mps_processes
 from slurm_share.mps.records import MpsProcess, MpsStopped
 from slurm_share.node import processes, scratch
 from slurm_share.node.records import LiveJob
-from slurm_share.share import admission, hook, ledger_file, release, state
+from slurm_share.share import admission, hook, release, state
 from slurm_share.share.backends import registry
-from slurm_share.share.records import Plan, Prepared
+from slurm_share.share.records import Prepared
 from slurm_share.share.rules import reconcile
 from slurm_share.testing import FakeNvml, offers_of
 
 ALICE = 20000 + os.getpid() % 20000 * 2
 BOB = ALICE + 1
 """Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
-NOTHING = ["jobs", "ledger", "ledger.lock"]
-"""What stays in the state folder when nobody is here."""
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
 
 
-class Node:
-    """A node with two GPUs, and its own state folder, /dev/shm and /tmp; `live` has its live jobs."""
-
+class Node(HookedNode):
     def __init__(self, root, monkeypatch):
-        self.root = root
-        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp", cgroup=root / "cgroup")
+        super().__init__(root, monkeypatch)
         self.paths.shm.mkdir()
         self.paths.tmp.mkdir()
-        self.settings = Settings(mode="on", log_file="", mps_control="")
-        self.live = []
-        self.log = []
-        self.gpus(FakeNvml().gpu().gpu(), monkeypatch)
-        monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
         monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
-        monkeypatch.setattr(status, "read_processes", lambda **_: ())  # this machine may have daemons of its own
-        monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
-
-    def gpus(self, driver, monkeypatch):
-        for room in (admission, release):
-            monkeypatch.setattr(room, "nvml", driver)
+        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def set(self, **changes):
         self.settings = replace(self.settings, **changes)
@@ -76,33 +61,14 @@ class Node:
         return found if share is None else {**found, names.HOOK_VARIABLE: share}
 
     def prolog(self, job_id, now=1000.0, **words):
-        return admission.admit_job(self.environ(job_id, **words), self.paths, self.settings, now)
+        return self.admit(self.environ(job_id, **words), now)
 
     def epilog(self, job_id, **words):
-        return release.release_job(self.environ(job_id, **words), self.paths, self.settings, time.time())
+        return self.release(self.environ(job_id, **words))
 
     def part(self, job_id, share="4", **words):
         words = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER", **words}
         return self.prolog(job_id, share=share, **words)
-
-    def plan(self, job_id):
-        return ledger_file.read_plan(self.paths, job_id)
-
-    def refused(self, job_id):
-        """Return the sentence for the job's user; None: the job has its plan."""
-        plan = self.plan(job_id)
-        return None if isinstance(plan, Plan) else plan.sentence
-
-    def ledger(self):
-        return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
-
-    def jobs(self):
-        return [entry.job_id for entry in self.ledger().jobs]
-
-    def files(self):
-        """Return all files but the folders that are always there."""
-        found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
-        return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
     def put(self, folder, uid, *names):
         for name in names:
@@ -115,10 +81,6 @@ class Node:
 
     def common(self):
         return sorted(str(p.relative_to(self.root)) for f in (self.paths.shm, self.paths.tmp) for p in f.rglob("*"))
-
-    def said(self, *words):
-        """Return how many lines of the log have all of these texts."""
-        return sum(all(word in line for word in words) for line in self.log)
 
 
 @pytest.fixture
@@ -776,6 +738,7 @@ def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, mo
 @pytest.mark.parametrize(
     ("room", "step"),
     [
+        (release.CleanUp, "end_daemons"),
         (release.CleanUp, "end_leftovers"),
         (release.CleanUp, "clean_up_after"),
         (scratch, "set_aside"),
@@ -1175,7 +1138,7 @@ class Slow:
         daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
         stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
         monkeypatch.setattr(daemons, "stop_many", self.whole(stopped))
-        monkeypatch.setattr(status, "read_processes", lambda **_: (daemon,))
+        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: (daemon,))
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
         monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))

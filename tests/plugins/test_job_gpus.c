@@ -104,14 +104,14 @@ static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 		{ { NULL }, ALIKE, 2, NULL },
 		{ { "-N1", "-wn2" }, ALIKE, 2, NULL },
 		/* all nodes */
-		{ { NULL }, UNLIKE, 4, "job 12 has unlike nodes (n1: 4 GPUs, n2: 2), and one srun cannot give each node its own number of "
-				       "tasks; submit it with the same number on each node (--share-gpu=2 --gres=gpu:2), or on nodes that "
-				       "are alike" },
+		{ { NULL }, UNLIKE, 4, "job 12 has different numbers of GPUs on its nodes (n1: 4 GPUs, n2: 2), and one srun cannot give each "
+				       "node its own number of tasks; submit it with the same number on each node (--share-gpu=2 "
+				       "--gres=gpu:2), or on nodes that are alike" },
 		{ { "-N3" }, UNLIKE, 4, "(n1: 4 GPUs, n2: 2)" },
-		{ { "-wn2" }, UNLIKE, 4, "unlike nodes" }, /* to srun it is one of three nodes */
-		{ { "-n9" }, UNLIKE, 4, "unlike nodes" },
-		{ { "--ntasks-per-node=2" }, UNLIKE, 4, "unlike nodes" },
-		{ { NULL }, UNLIKE, 0, "unlike nodes" },
+		{ { "-wn2" }, UNLIKE, 4, "different numbers" }, /* to srun it is one of three nodes */
+		{ { "-n9" }, UNLIKE, 4, "different numbers" },
+		{ { "--ntasks-per-node=2" }, UNLIKE, 4, "different numbers" },
+		{ { NULL }, UNLIKE, 0, "different numbers" },
 		{ { NULL }, FEW_FIRST, 2, "(n1: 2 GPUs, n2: 4)" },
 		{ { NULL }, WITHOUT, 0, "(n1: none, n2: 2 GPUs)" },
 		{ { NULL }, WITHOUT, 0, "--gres=gpu:2)" },
