@@ -27,6 +27,7 @@ import time
 from slurm_share.core import cgroup_paths, locks, names
 from slurm_share.core.process import Deadline
 from slurm_share.node import processes
+from slurm_share.node.cgroups import slurp
 from slurm_share.share import hook, registry
 
 from . import epilog, helper_start, prolog
@@ -355,7 +356,7 @@ def copy_limits(pid: int) -> None:
     copies += [
         lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, pid)),
         lambda: os.sched_setaffinity(0, os.sched_getaffinity(pid)),
-        lambda: _write("/proc/self/oom_score_adj", _read(f"/proc/{pid}/oom_score_adj")),
+        lambda: cgroup_paths.write("/proc/self/oom_score_adj", slurp(f"/proc/{pid}/oom_score_adj").decode()),
     ]
     for copy in copies:
         try:
@@ -410,25 +411,9 @@ def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
             for folder in (ours, f"{ours}/hooks"):
                 if not os.path.isdir(folder):  # noqa: PTH112
                     os.mkdir(folder, 0o755)  # noqa: PTH102
-            _write(f"{ours}/hooks/cgroup.procs", "0")
+            cgroup_paths.write(f"{ours}/hooks/cgroup.procs", "0")
         except OSError:
             pass  # the helper stays in its cgroup
-
-
-def _read(file: str) -> str:
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 64).decode()
-    finally:
-        os.close(fd)
-
-
-def _write(file: str, value: str) -> None:
-    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)
 
 
 def listen() -> socket.socket:

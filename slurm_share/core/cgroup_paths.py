@@ -1,4 +1,4 @@
-"""Names and folders of the cgroups of users' MPS daemons. Reads the mounted cgroup file system, changes nothing.
+"""Names and folders of the cgroups of users' MPS daemons, and their files.
 
     v1: /sys/fs/cgroup/CONTROLLER/slurm-share/uid_2001/5131194a-9e2f6f      for each of CONTROLLERS
     v2: /sys/fs/cgroup/slurm-share/uid_2001/5131194a-9e2f6f
@@ -99,3 +99,14 @@ def _names(folder: str) -> list[str]:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
+
+
+def write(file: str, value: str) -> None:
+    """Write a value into a file of the kernel. Raises OSError that names the file."""
+    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file) from error
+    finally:
+        os.close(fd)

@@ -453,9 +453,7 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
         fd = -1  # a kernel before 5.3, or a sandbox without it
     try:
         if fd >= 0:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            poll.poll(timeout_s * 1000)
+            _is_readable(fd, timeout_s)
             return child.poll() is not None
         child.wait(timeout_s)
         return True

@@ -54,7 +54,7 @@ def _limit(folder: str, controller: str, group: DaemonGroup) -> list[str]:
         if file in notes:
             continue
         try:
-            _write(f"{folder}/{file}", value)
+            cgroup_paths.write(f"{folder}/{file}", value)
         except OSError as error:
             notes[file] = f"{file} cannot be set for it: {error.strerror}"
     if controller == "" and group.minor is not None:
@@ -165,20 +165,10 @@ def _remove(folders: tuple[tuple[str, str], ...]) -> bool:
 
 def _tried(file: str, value: str) -> bool:
     try:
-        _write(file, value)
+        cgroup_paths.write(file, value)
     except OSError:
         return False
     return True
-
-
-def _write(file: str, value: str) -> None:
-    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, file) from error
-    finally:
-        os.close(fd)
 
 
 def _read(file: str) -> str:

@@ -12,6 +12,8 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
+from msgspec import Struct
+
 from ..core.errors import CommandError
 from ..core.process import Deadline, run
 from ..core.scan import Scan
@@ -25,13 +27,12 @@ _SAID = 5
 """Most sentences about entries that stay; a user may have a million of them."""
 
 
-class Owned:
+class Owned(Struct, frozen=True):
     """A user's entries in a folder."""
 
-    def __init__(self, names: tuple[str, ...], *, is_whole: bool) -> None:
-        self.names = names
-        self.is_whole = is_whole
-        """False: there may be more, because time or the limit ran out."""
+    names: tuple[str, ...]
+    is_whole: bool
+    """False: there may be more, because time or the limit ran out."""
 
 
 def read_owned(folder: str, uid: int, deadline: Deadline) -> Owned:
@@ -59,15 +60,14 @@ def _owner(entry: os.DirEntry[str]) -> int | None:
 # --- Removal --------------------------------------------------------------------------------------------------------
 
 
-class Taken:
+class Taken(Struct):
     """Result of moving entries aside."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.problems: list[str] = []
-        """Sentences about entries that stay: a mount point, a full disk."""
-        self.is_whole = True
-        """False: there was no time for all of it."""
+    count: int = 0
+    problems: list[str] = []
+    """Sentences about entries that stay: a mount point, a full disk."""
+    is_whole: bool = True
+    """False: there was no time for all of it."""
 
 
 def new_aside(folder: str) -> str:

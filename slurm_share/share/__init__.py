@@ -40,63 +40,34 @@ if TYPE_CHECKING:
     )
     from .rules import allocation, drain, limits, queue, reconcile, site, submit_script, switch, verdict
     from .rules.allocation import admit
-    from .rules.cluster_status import modes_text, nodes_by_other_mode
-    from .rules.daemons import has_job
     from .rules.granted import visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
     from .rules.queue import Chosen
+    from .rules.reconcile import has_job
+    from .rules.switch import modes_text, nodes_by_other_mode
     from .status import Status, read_status
 
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        "admission",
-        "backends.registry",
-        "cluster_status",
-        "hook",
-        "ledger_file",
-        "lua_settings",
-        "mode_file",
-        "observe",
-        "option",
-        "plan_v1",
-        "queue_verdicts",
-        "release",
-        "rules.allocation",
-        "rules.drain",
-        "rules.limits",
-        "rules.queue",
-        "rules.reconcile",
-        "rules.site",
-        "rules.submit_script",
-        "rules.switch",
-        "rules.verdict",
-        "state",
+        *("admission", "backends.registry", "cluster_status", "hook", "ledger_file", "lua_settings", "mode_file"),
+        *("observe", "option", "plan_v1", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
+        *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.submit_script", "rules.switch"),
+        *("rules.verdict", "state"),
     ],
     names={
         "backends.base": ["Backend", "BackendCheck", "Examination", "Health", "Host", "Known", "Leftovers", "UserGpu"],
         "leases": ["Leases"],
         "records": [
-            "Assignment",
-            "BACKEND_MPS",
-            "BACKEND_TIME_SLICING",
-            "ClusterShares",
-            "Ledger",
-            "LedgerJob",
-            "Limits",
-            "Plan",
-            "Prepared",
-            "QueueSwitched",
-            "Refusal",
-            "Slot",
-            "Unshared",
+            *("Assignment", "BACKEND_MPS", "BACKEND_TIME_SLICING", "ClusterShares", "Ledger", "LedgerJob", "Limits"),
+            *("Plan", "Prepared", "QueueSwitched", "Refusal", "Slot", "Unshared"),
         ],
         "rules.allocation": ["admit"],
-        "rules.cluster_status": ["nodes_by_other_mode", "modes_text"],
-        "rules.daemons": ["has_job"],
         "rules.granted": ["visible_gpus"],
         "rules.leftovers": ["FIRST_ORDINARY_UID"],
         "rules.queue": ["Chosen"],
+        "rules.reconcile": ["has_job"],
+        "rules.switch": ["modes_text", "nodes_by_other_mode"],
         "status": ["Status", "read_status"],
     },
 )

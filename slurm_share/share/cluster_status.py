@@ -17,7 +17,7 @@ from ..slurm.controllers import short_name
 from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
 from . import lua_settings, mode_file, queue_verdicts
 from .records import ClusterShares, NodeShares
-from .rules import cluster_status as rules
+from .rules import switch as rules
 from .rules.verdict import mode_of_file
 
 NODE_S = 20.0

@@ -18,16 +18,16 @@ _CHARACTER_DEVICE = 2
 
 def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
     """Return (file, value) for each limit of the group in the tree of a v1 controller; "" stands for v2's one tree."""
-    bytes_ = None if group.memory_mib is None else str(group.memory_mib * _MIB)
-    memory_v2 = () if bytes_ is None else (("memory.max", bytes_),)
-    memory_v1 = () if bytes_ is None else (("memory.limit_in_bytes", bytes_),)
-    pids = () if group.processes is None else (("pids.max", str(group.processes)),)
-    if controller == "":
-        return (*memory_v2, *pids)
     if controller == "devices" and group.minor is not None:
         others = (minor for minor in range(GPU_MINORS) if minor != group.minor)
         return tuple(("devices.deny", f"c {NVIDIA_MAJOR}:{minor} rwm") for minor in others)
-    return {"memory": memory_v1, "pids": pids}.get(controller, ())
+    memory, pids = None if group.memory_mib is None else group.memory_mib * _MIB, ("pids.max", group.processes)
+    wanted = {
+        "": (("memory.max", memory), pids),
+        "memory": (("memory.limit_in_bytes", memory),),
+        "pids": (pids,),
+    }
+    return tuple((file, str(limit)) for file, limit in wanted.get(controller, ()) if limit is not None)
 
 
 def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
@@ -40,7 +40,8 @@ def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], .
 
 def needed_controllers(group: DaemonGroup) -> tuple[str, ...]:
     """Return the v2 controllers that the group's limits need."""
-    return (*(("memory",) if group.memory_mib is not None else ()), *(("pids",) if group.processes is not None else ()))
+    limits = {"memory": group.memory_mib, "pids": group.processes}
+    return tuple(name for name, limit in limits.items() if limit is not None)
 
 
 def device_program(own: int) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...core.settings import DEFAULT
 from ...core.verdicts import Unseen, Verdict, fail, ok, skip, unsafe, warn
 from ..rules import mps as rules
-from ..rules.daemons import has_job
+from ..rules.reconcile import has_job
 from .base import NOT_ASKED, BackendCheck, Health, Known
 from .mps_health import MpsOnNode
 

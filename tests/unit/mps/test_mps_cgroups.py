@@ -40,7 +40,7 @@ class Tree:
         self._fill(str(root))
         monkeypatch.setattr(cgroups.os, "mkdir", self.mkdir)
         monkeypatch.setattr(cgroups.os, "rmdir", self.rmdir)
-        monkeypatch.setattr(cgroups, "_write", self.write)
+        monkeypatch.setattr(cgroups.cgroup_paths, "write", self.write)
         monkeypatch.setattr(cgroups.device_guard, "attach", lambda folder, _: self.guarded.append(self.of(folder)))
 
     def of(self, path: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.share import cluster_status
 from slurm_share.share.records import NodeShares
-from slurm_share.share.rules import cluster_status as rules
+from slurm_share.share.rules import switch as rules
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"mode": 1}', '{"jobs": []}', '{"mode": "on", "jobs": [{}]}'])
