@@ -16,7 +16,7 @@ from in_lua import SEEDS, Controller
 from targets import Target
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-EXECUTIONS = 2000
+EXECUTIONS = 20_000
 """Inputs for each parser in C."""
 PARSERS = ("option", "plan", "gres", "holding", "cores", "srun words", "job")
 JOBS = 2000

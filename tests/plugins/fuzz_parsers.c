@@ -51,7 +51,7 @@ static void must(int holds, const char *what)
 static void try_option(const char *data, size_t size)
 {
 	struct ss_request request, again;
-	char sentence[SS_SENTENCE_SIZE], canonical[SS_CANONICAL_SIZE], twice[SS_CANONICAL_SIZE];
+	char sentence[SS_SENTENCE_SIZE], canonical[SS_CANONICAL_SIZE], twice[SS_CANONICAL_SIZE], small[16];
 	char *text = text_of(data, size);
 
 	if (ss_request_parse(text, &request, sentence, sizeof sentence) == 0) {
@@ -62,6 +62,7 @@ static void try_option(const char *data, size_t size)
 		must(strnlen(sentence, sizeof sentence) < sizeof sentence, "a sentence ends");
 		for (const char *at = sentence; *at != '\0'; at++)
 			must(*at >= ' ' && *at <= '~', "a sentence can be printed");
+		must(ss_request_parse(text, &request, small, sizeof small) == -1 && strlen(small) < sizeof small, "and cut");
 	}
 	free(text);
 }
@@ -104,6 +105,8 @@ static void try_gres(const char *data, size_t size)
 
 	if (ss_gres_read(text, &gres) == 0)
 		must(gres.gpus <= SS_GRES_MAX_GPUS, "no more GPUs than there can be");
+	else
+		must(gres.gpus == 0, "what cannot be read has none");
 	free(text);
 }
 
@@ -125,7 +128,8 @@ static void try_cores(const char *data, size_t size)
 	char *text = text_of(data, size);
 
 	if (ss_cores_parse(text, &list) == 0) {
-		struct ss_deal deal = { size ? (unsigned char)data[0] % 7 : 0, 7, 2, 0 };
+		uint32_t parts = 1 + (uint32_t)size * 7 % 64, other = (unsigned char)text[0];
+		struct ss_deal deal = { other % parts, parts, other % 9, (uint32_t)size % 9 };
 		must(list.count > 0 && list.count <= SS_CPUS_MAX, "a list has cores, and not too many");
 		ss_cores_deal(&list, &deal, &mine);
 		must(mine.count > 0 && mine.count <= list.count, "a part is a part");

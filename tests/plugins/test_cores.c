@@ -152,27 +152,6 @@ static void a_task_is_told_its_threads(void)
 	CHECK("unknown", ss_cores_threads(0, &(struct ss_deal){ 0, 8, 2, 0 }, 0) == 1);
 }
 
-static void random_lists_end_in_a_verdict(void)
-{
-	static const char alphabet[] = "0123456789--,,x ";
-	static struct ss_core_list list, mine;
-	char text[64];
-
-	srand(20261120);
-	for (int round = 0; round < 100000; round++) {
-		size_t length = (size_t)rand() % (sizeof text - 1);
-		for (size_t i = 0; i < length; i++)
-			text[i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
-		text[length] = '\0';
-		if (ss_cores_parse(text, &list) != 0)
-			continue;
-		uint32_t parts = 1 + (uint32_t)rand() % 64;
-		struct ss_deal deal = { (uint32_t)rand() % parts, parts, (uint32_t)rand() % 9, (uint32_t)rand() % 9 };
-		ss_cores_deal(&list, &deal, &mine);
-		CHECK(text, mine.count >= 1 && mine.count <= list.count);
-	}
-}
-
 int main(void)
 {
 	a_list_is_read_strictly();
@@ -180,6 +159,5 @@ int main(void)
 	equal_parts_cover_every_core_once();
 	cores_become_cpus_through_the_plans_table();
 	a_task_is_told_its_threads();
-	random_lists_end_in_a_verdict();
 	return finish();
 }

@@ -124,36 +124,9 @@ static void anything_else_is_refused_by_name(void)
 	}
 }
 
-/* The sentence is one printable line for any input, and is cut to its buffer. */
-static void random_bytes_end_in_a_verdict(void)
-{
-	static const char alphabet[] = "0123456789,,==memsmpsofrevnGMTiB%+- \t\n\x01\x7f\xc3\xa4";
-
-	srand(20261120);
-	for (int round = 0; round < 200000; round++) {
-		char text[90], sentence[SS_SENTENCE_SIZE], small[16], canonical[SS_CANONICAL_SIZE];
-		struct ss_request request;
-		size_t length = (size_t)rand() % (sizeof text - 1);
-		for (size_t i = 0; i < length; i++)
-			text[i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
-		if (rand() % 2)
-			memcpy(text, "4,", length < 2 ? length : 2);
-		text[length] = '\0';
-		if (ss_request_parse(text, &request, sentence, sizeof sentence) == 0) {
-			CHECK(text, ss_request_render(&request, canonical, sizeof canonical) == 0);
-			continue;
-		}
-		for (const char *c = sentence; *c; c++)
-			if (*c < ' ' || *c > '~')
-				CHECK(text, !"a byte that is not printable in the sentence");
-		CHECK(text, ss_request_parse(text, &request, small, sizeof small) == -1 && strlen(small) < sizeof small);
-	}
-}
-
 int main(void)
 {
 	a_valid_value_has_one_canonical_text();
 	anything_else_is_refused_by_name();
-	random_bytes_end_in_a_verdict();
 	return finish();
 }

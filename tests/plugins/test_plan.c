@@ -35,14 +35,21 @@
 
 static const struct ss_plan_owner owner = { 4711, 2001, "n2" };
 
-static void a_whole_plan_is_read(void)
+/* Parse a text that is a plan; NULL: it is not. */
+static struct ss_plan *parsed(const char *text, const struct ss_plan_owner *whose)
 {
-	static const char text[] = HEAD SHARE "note shared without MPS\nnote and a second one\n" GPUS SLOTS "end\n";
 	struct ss_plan *plan = NULL;
 	char why[256] = "";
 
-	CHECK("state", ss_plan_parse(text, strlen(text), &owner, &plan, why, sizeof why) == SS_PLAN_READ);
+	CHECK(text, ss_plan_parse(text, strlen(text), whose, &plan, why, sizeof why) == SS_PLAN_READ);
 	CHECK(why, plan != NULL);
+	return plan;
+}
+
+static void a_whole_plan_is_read(void)
+{
+	struct ss_plan *plan = parsed(HEAD SHARE "note shared without MPS\nnote and a second one\n" GPUS SLOTS "end\n", &owner);
+
 	if (plan == NULL)
 		return;
 	CHECK("owner", plan->job == 4711 && plan->uid == 2001 && strcmp(plan->node, "n2") == 0);
@@ -66,12 +73,8 @@ static void a_whole_plan_is_read(void)
 
 static void a_plan_of_version_1_is_read(void)
 {
-	static const char text[] = HEAD_V1 SHARE "note shared without MPS\n" SLOTS_V1 "end\n";
-	struct ss_plan *plan = NULL;
-	char why[256] = "";
+	struct ss_plan *plan = parsed(HEAD_V1 SHARE "note shared without MPS\n" SLOTS_V1 "end\n", &owner);
 
-	CHECK("state", ss_plan_parse(text, strlen(text), &owner, &plan, why, sizeof why) == SS_PLAN_READ);
-	CHECK(why, plan != NULL);
 	if (plan == NULL)
 		return;
 	CHECK("GPUs", plan->gpus == 2 && strcmp(plan->gpu[0].uuid, "GPU-a") == 0 && strcmp(plan->gpu[1].uuid, "GPU-b") == 0);
@@ -91,24 +94,11 @@ static void a_plan_of_version_1_is_read(void)
 
 static void a_refusal_is_read(void)
 {
-	static const char text[] = HEAD "refused node n2 belongs to job 4700; wait for it\nend\n";
-	struct ss_plan *plan = NULL;
-	char why[256] = "";
+	struct ss_plan *plan = parsed(HEAD "refused node n2 belongs to job 4700; wait for it\nend\n", &owner);
 
-	CHECK("state", ss_plan_parse(text, strlen(text), &owner, &plan, why, sizeof why) == SS_PLAN_READ);
 	CHECK("sentence", plan != NULL && strcmp(plan->refused, "node n2 belongs to job 4700; wait for it") == 0);
 	ss_plan_free(plan);
-}
-
-static void the_node_may_be_unknown(void)
-{
-	static const char text[] = HEAD "refused x\nend\n";
-	struct ss_plan *plan = NULL;
-	char why[256] = "";
-
-	CHECK("state", ss_plan_parse(text, strlen(text), &(struct ss_plan_owner){ 4711, 2001, NULL }, &plan, why, sizeof why) ==
-		       SS_PLAN_READ);
-	ss_plan_free(plan);
+	ss_plan_free(parsed(HEAD "refused x\nend\n", &(struct ss_plan_owner){ 4711, 2001, NULL })); /* of a node that is not known */
 }
 
 static void damage_is_named_with_its_line(void)
@@ -213,18 +203,10 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD_V1 SHARE "slot 1 part=0/4\nend\n", "line 9: slot 0 was expected" },
 		{ HEAD_V1 SHARE "slot 0\nend\n", "line 9: 'part=I/P'" },
 		{ HEAD_V1 SHARE "slot 0 part=4/4\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part=0/0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part=0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part=/\nend\n", "line 9: 'part=I/P'" },
 		{ HEAD_V1 SHARE "slot 0 part/=0\nend\n", "line 9: 'part=I/P'" },
 		{ HEAD_V1 SHARE "slot 0 A=b part=0/4\nend\n", "line 9: 'part=I/P'" },
 		{ HEAD_V1 SHARE "slot 0 part=0/4 A\nend\n", "line 9: 'A' is not NAME=value" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 =x\nend\n", "line 9: '' is not the name" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 ?=x\nend\n", "line 9: '' is not the name" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 1A=x\nend\n", "line 9: '1A' is not the name" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 A-B=x\nend\n", "line 9: 'A-B' is not the name" },
 		{ HEAD_V1 SHARE "slot 0 part=0/4  A=x\nend\n", "line 9: '' is not NAME=value" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 A=x \nend\n", "line 9: '' is not NAME=value" },
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -266,45 +248,12 @@ static void bounds_are_kept(void)
 	CHECK(why, strstr(why, "line 1: a byte") != NULL);
 }
 
-static void random_damage_ends_in_a_verdict(const char *whole)
-{
-	static const char alphabet[] = "0123456789 /=?,\nabcxyz-\x01\x80";
-	char text[2048];
-
-	srand(20261120);
-	for (int round = 0; round < 200000; round++) {
-		struct ss_plan *plan = NULL;
-		char why[128];
-		size_t length = strlen(whole);
-		memcpy(text, whole, length);
-		for (int change = rand() % 4; change >= 0; change--) {
-			size_t at = (size_t)rand() % length;
-			switch (rand() % 3) {
-			case 0: text[at] = alphabet[(size_t)rand() % (sizeof alphabet - 1)]; break;
-			case 1: memmove(text + at, text + at + 1, length - at - 1); length--; break;
-			default: memmove(text + at + 1, text + at, length - at); length++; break;
-			}
-		}
-		char *exact = malloc(length);
-		if (exact == NULL)
-			abort();
-		memcpy(exact, text, length);
-		if (ss_plan_parse(exact, length, &owner, &plan, why, sizeof why) == SS_PLAN_READ)
-			ss_plan_free(plan);
-		free(exact);
-		checked++;
-	}
-}
-
 int main(void)
 {
 	a_whole_plan_is_read();
 	a_plan_of_version_1_is_read();
 	a_refusal_is_read();
-	the_node_may_be_unknown();
 	damage_is_named_with_its_line();
 	bounds_are_kept();
-	random_damage_ends_in_a_verdict(HEAD SHARE "note hello\n" GPUS SLOTS "end\n");
-	random_damage_ends_in_a_verdict(HEAD_V1 SHARE "note hello\n" SLOTS_V1 "end\n");
 	return finish();
 }

@@ -180,15 +180,31 @@ static void a_promise_is_its_own_steps_until_that_has_chosen(void)
 	remove_folder();
 }
 
-static void they_come_in_the_order_of_arrival(void)
+/* A pipe for the waiters, and a step that has all slots. */
+static int results[2];
+
+static struct ss_leases *begin_full(void)
 {
-	int results[2];
-	pid_t pids[3];
 	new_folder();
 	if (pipe2(results, O_CLOEXEC) != 0)
 		abort();
 	struct ss_leases *step = open_step(4, STEP);
 	CHECK("all", take(step, 4) == 4);
+	return step;
+}
+
+static void end_full(struct ss_leases *step)
+{
+	ss_leases_close(step);
+	close(results[0]);
+	close(results[1]);
+	remove_folder();
+}
+
+static void they_come_in_the_order_of_arrival(void)
+{
+	pid_t pids[3];
+	struct ss_leases *step = begin_full();
 	for (int i = 0; i < 3; i++) {
 		pids[i] = start_waiter(results[1], (char)('a' + i), i == 0 ? 2 : 1);
 		until_queued(i + 1);
@@ -204,20 +220,12 @@ static void they_come_in_the_order_of_arrival(void)
 	CHECK("nobody else", ss_slot_wait(&late) == SS_WAIT_OVER);
 	end(pids[0]);
 	end(pids[2]);
-	ss_leases_close(step);
-	close(results[0]);
-	close(results[1]);
-	remove_folder();
+	end_full(step);
 }
 
 static void a_killed_waiter_leaves_its_place(void)
 {
-	int results[2];
-	new_folder();
-	if (pipe2(results, O_CLOEXEC) != 0)
-		abort();
-	struct ss_leases *step = open_step(4, STEP);
-	CHECK("all", take(step, 4) == 4);
+	struct ss_leases *step = begin_full();
 	pid_t first = start_waiter(results[1], 'a', 1);
 	until_queued(1);
 	pid_t second = start_waiter(results[1], 'b', 1);
@@ -229,20 +237,12 @@ static void a_killed_waiter_leaves_its_place(void)
 	ss_leases_give_back(step, 0);
 	CHECK("the third", next_of(results[0]) == 'c');
 	end(third);
-	ss_leases_close(step);
-	close(results[0]);
-	close(results[1]);
-	remove_folder();
+	end_full(step);
 }
 
 static void a_wait_is_limited_and_told_of_once(void)
 {
-	int results[2];
-	new_folder();
-	if (pipe2(results, O_CLOEXEC) != 0)
-		abort();
-	struct ss_leases *step = open_step(4, STEP);
-	CHECK("all", take(step, 4) == 4);
+	struct ss_leases *step = begin_full();
 	struct ss_slot_wait wait = for_slots(1, 800); /* long enough for a busy machine */
 	wait.tell_ms = 20;
 	told = 0;
@@ -251,10 +251,7 @@ static void a_wait_is_limited_and_told_of_once(void)
 	until_queued(1);
 	CHECK("behind another", ss_slot_wait(&wait) == SS_WAIT_OVER && told == 2);
 	end(first);
-	ss_leases_close(step);
-	close(results[0]);
-	close(results[1]);
-	remove_folder();
+	end_full(step);
 }
 
 static void what_a_user_does_to_the_queue_is_borne(void)

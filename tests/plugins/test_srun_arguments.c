@@ -150,32 +150,10 @@ static void gpus_of_a_task_are_counted(void)
 	CHECK("nothing in the environment", ss_gpus_per_task_read(NULL) == 0 && ss_tres_per_task_read(NULL) == 0);
 }
 
-static void random_words_are_read_to_their_end(void)
-{
-	static const char alphabet[] = "--=NnwGlJgrestask12,";
-
-	srand(20261120);
-	for (int round = 0; round < 100000; round++) {
-		char text[MOST][8];
-		const char *words[MOST];
-		struct ss_srun_arguments said;
-		for (size_t w = 0; w < MOST; w++) {
-			size_t length = (size_t)rand() % (sizeof text[w] - 1);
-			for (size_t i = 0; i < length; i++)
-				text[w][i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
-			text[w][length] = '\0';
-			words[w] = text[w];
-		}
-		ss_srun_arguments_read(words, (size_t)rand() % (MOST + 1), &said);
-	}
-	checked++;
-}
-
 int main(void)
 {
 	what_is_said_of_waiting();
 	each_form_says_the_same();
 	gpus_of_a_task_are_counted();
-	random_words_are_read_to_their_end();
 	return finish();
 }
