@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -239,16 +238,6 @@ int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool 
 	return rc == 0 ? (int)taken : -1;
 }
 
-static int open_all(struct ss_leases *leases, char *why, size_t size)
-{
-	for (uint32_t slot = 0; slot < leases->slots; slot++) {
-		leases->file[slot] = open_file(leases, slot, why, size);
-		if (leases->file[slot] < 0)
-			return -1;
-	}
-	return 0;
-}
-
 struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t tasks, uint32_t step, bool late, char *why,
 				 size_t size)
 {
@@ -272,9 +261,12 @@ struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t ta
 	(void)snprintf(leases->folder, sizeof leases->folder, "%s", folder);
 	for (uint32_t slot = 0; slot < slots; slot++)
 		file[slot] = -1;
-	if (late && open_all(leases, why, size) != 0) {
-		ss_leases_close(leases);
-		return NULL;
+	for (uint32_t slot = 0; late && slot < slots; slot++) {
+		file[slot] = open_file(leases, slot, why, size);
+		if (file[slot] < 0) {
+			ss_leases_close(leases);
+			return NULL;
+		}
 	}
 	return leases;
 }
@@ -331,13 +323,11 @@ void ss_leases_close(struct ss_leases *leases)
 uint32_t ss_leases_used(const char *folder, uint32_t slots)
 {
 	uint32_t used = 0;
-	char path[512 + 16];
-	struct stat found;
+	char name[16];
 
 	for (uint32_t slot = 0; slot < slots; slot++) {
-		(void)snprintf(path, sizeof path, "%s/%" PRIu32, folder, slot);
-		if (lstat(path, &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 0)
-			used++;
+		(void)snprintf(name, sizeof name, "%" PRIu32, slot);
+		used += ss_slot_file_has_text(folder, name);
 	}
 	return used;
 }
@@ -354,9 +344,5 @@ void ss_leases_note_launcher(const char *folder)
 
 bool ss_leases_had_launcher(const char *folder)
 {
-	char path[512 + 16];
-	struct stat found;
-
-	(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, folder);
-	return lstat(path, &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 0;
+	return ss_slot_file_has_text(folder, SS_SLOTS_LOCK);
 }

@@ -310,10 +310,10 @@ static int read_slots(struct reader *reader, struct ss_plan *plan)
 	struct ss_assignment *free_assignment = plan->assignments;
 
 	for (uint32_t i = 0; i < plan->gpus; i++)
-		if (take_gpu(reader, i, &plan->gpu_storage[i]) != 0)
+		if (take_gpu(reader, i, &plan->gpu[i]) != 0)
 			return -1;
 	for (uint32_t i = 0; i < plan->slot_count; i++)
-		if (take_slot(reader, i, plan, &plan->slot_storage[i], &free_assignment) != 0)
+		if (take_slot(reader, i, plan, &plan->slots[i], &free_assignment) != 0)
 			return -1;
 	return 0;
 }
@@ -369,10 +369,10 @@ static int read_slots_v1(struct reader *reader, struct ss_plan *plan)
 	uint32_t known = 0;
 
 	for (uint32_t i = 0; i < plan->slot_count; i++) {
-		struct ss_slot *slot = &plan->slot_storage[i];
+		struct ss_slot *slot = &plan->slots[i];
 		if (take_slot_v1(reader, i, slot, &free_assignment) != 0)
 			return -1;
-		slot->gpu = find_gpu_v1(plan->gpu_storage, known, slot);
+		slot->gpu = find_gpu_v1(plan->gpu, known, slot);
 		known += slot->gpu == known;
 		const char *mps = value_v1(slot, SS_ENV_MPS);
 		slot->mps_directory = mps != NULL && strcmp(mps, SS_MPS_OFF) == 0 ? NULL : value_v1(slot, SS_ENV_MPS_PIPE);
@@ -452,9 +452,9 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 		return -1;
 	plan->notes = calloc(count(reader->next, "\nnote ") + 1, sizeof *plan->notes);
 	plan->assignments = calloc(count(reader->next, "=") + 1, sizeof *plan->assignments);
-	plan->slot_storage = calloc(plan->slot_count, sizeof *plan->slot_storage);
-	plan->gpu_storage = calloc(is_v1 ? plan->slot_count : plan->gpus, sizeof *plan->gpu_storage);
-	if (plan->notes == NULL || plan->assignments == NULL || plan->slot_storage == NULL || plan->gpu_storage == NULL)
+	plan->slots = calloc(plan->slot_count, sizeof *plan->slots);
+	plan->gpu = calloc(is_v1 ? plan->slot_count : plan->gpus, sizeof *plan->gpu);
+	if (plan->notes == NULL || plan->assignments == NULL || plan->slots == NULL || plan->gpu == NULL)
 		return wrong(reader, "no memory");
 	while (follows(reader, "note")) {
 		const char *note = take(reader, "note");
@@ -464,8 +464,6 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 	}
 	if ((is_v1 ? read_slots_v1(reader, plan) : read_slots(reader, plan)) != 0)
 		return -1;
-	plan->slots = plan->slot_storage;
-	plan->gpu = plan->gpu_storage;
 	return take_end(reader);
 }
 
@@ -595,8 +593,8 @@ void ss_plan_free(struct ss_plan *plan)
 		return;
 	free(plan->notes);
 	free(plan->assignments);
-	free(plan->slot_storage);
-	free(plan->gpu_storage);
+	free(plan->slots);
+	free(plan->gpu);
 	free(plan->text);
 	free(plan);
 }

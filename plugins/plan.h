@@ -39,17 +39,15 @@ struct ss_plan {
 	const char *share;   /* the request in its canonical form */
 	uint32_t per_gpu;    /* the N of the request */
 	uint32_t gpus;
-	const struct ss_gpu *gpu;
+	struct ss_gpu *gpu;
 	uint32_t slot_count;
-	const struct ss_slot *slots;
+	struct ss_slot *slots;
 	size_t note_count;
 	const char **notes;
 	struct ss_core_table cores;
 	/* the memory that the pointers above point into */
 	char *text;
 	struct ss_assignment *assignments;
-	struct ss_slot *slot_storage;
-	struct ss_gpu *gpu_storage;
 };
 
 /* The job, user and node that a plan must have. */

@@ -31,6 +31,18 @@ int ss_slot_file_open(const char *folder, const char *name, int flags)
 	return fd;
 }
 
+bool ss_slot_file_has_text(const char *folder, const char *name)
+{
+	struct stat found;
+	int fd = ss_slot_file_open(folder, name, O_RDONLY);
+
+	if (fd < 0)
+		return false;
+	bool has = fstat(fd, &found) == 0 && found.st_size > 0;
+	(void)close(fd);
+	return has;
+}
+
 int ss_queue_open(const char *folder)
 {
 	return ss_slot_file_open(folder, SS_SLOTS_QUEUE, O_RDWR);
@@ -209,12 +221,5 @@ void ss_queue_mark_refused(const char *folder)
 
 bool ss_queue_has_refused(const char *folder)
 {
-	struct stat found;
-	int fd = ss_slot_file_open(folder, SS_SLOTS_REFUSED, O_RDONLY);
-
-	if (fd < 0)
-		return false;
-	bool has = fstat(fd, &found) == 0 && found.st_size > 0;
-	(void)close(fd);
-	return has;
+	return ss_slot_file_has_text(folder, SS_SLOTS_REFUSED);
 }

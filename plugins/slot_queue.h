@@ -14,6 +14,7 @@
 
 /* Open a regular file of a job's slots. Return -1 with errno, which is 0 if it is no regular file. */
 int ss_slot_file_open(const char *folder, const char *name, int flags);
+bool ss_slot_file_has_text(const char *folder, const char *name);
 
 /* Open the queue of a job's slots in `folder`; -1 if there is none, after a Prolog of an older release. */
 int ss_queue_open(const char *folder);
