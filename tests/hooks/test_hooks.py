@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hooked_nodes import NOTHING, HookedNode, processes_of_users
+from hooked_nodes import NOTHING, HookedNode, as_root
 from slurm_share_hooks import epilog, prolog
 
 from slurm_share.core import names, process
-from slurm_share.core.errors import ConfigError, HookEnvError, StateError
+from slurm_share.core.errors import HookEnvError, StateError
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
 from slurm_share.core.settings import Settings
@@ -27,14 +27,15 @@ from slurm_share.mps import processes as mps_reader
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
-from slurm_share.share import admission, hook, observe, release, state
+from slurm_share.share import admission, hook, release, state
 from slurm_share.share.backends import mps as backend
 from slurm_share.share.rules import owners
 from slurm_share.testing import FakeNvml
 
+ME = os.getuid()
 ENVIRON = {
     "SLURM_JOB_ID": "4711",
-    "SLURM_JOB_UID": str(os.getuid()),
+    "SLURM_JOB_UID": str(ME),
     "SLURM_JOB_GID": str(os.getgid()),
     "SLURMD_NODENAME": "n2",
     "CUDA_VISIBLE_DEVICES": "0,1",
@@ -50,6 +51,9 @@ def short_path():
 
 
 class Node(HookedNode):
+    def environ(self, job_id, uid=ME, share="4", gpus="0,1", **others):
+        return super().environ(job_id, uid, share, gpus, **others)
+
     def prolog(self, **changes):
         self.admit({key: value for key, value in {**ENVIRON, **changes}.items() if value is not None})
 
@@ -101,9 +105,8 @@ def test_a_prolog_lists_the_live_jobs_while_the_ledger_is_free(node, monkeypatch
     assert all(was_free)
 
 
+@as_root
 def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
-    if os.getuid() != 0:
-        pytest.skip("NOT TESTED: only root may give a job's files to its user")
     here = (LiveJob(4700, 2002),)
     live = [here, here, ()]  # for the first one its user's name is looked up
     monkeypatch.setattr(processes, "read_live_jobs", lambda: live.pop(0))
@@ -140,15 +143,15 @@ def test_one_jobs_epilog_leaves_the_other_job_alone(node):
     node.prolog()
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     node.epilog()
-    assert [job.job_id for job in node.ledger().jobs] == [4712]
+    assert node.jobs() == [4712]
     assert node.plan(4712) is not None
 
 
-def test_hooks_of_many_jobs_at_once_lose_no_line(node, monkeypatch):
+def test_hooks_of_many_jobs_at_once_lose_no_line(node):
     driver = FakeNvml()
     for _ in range(20):
         driver.gpu()
-    node.gpus(driver, monkeypatch)
+    node.gpus(driver)
     ids = range(1, 21)
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(lambda job: node.prolog(SLURM_JOB_ID=str(job), CUDA_VISIBLE_DEVICES=str(job - 1)), ids))
@@ -196,7 +199,7 @@ def test_state_of_an_earlier_boot_is_void(node):
     written["ledger"]["boot_id"] = "another"
     node.paths.ledger.write_text(json.dumps(written))
     node.prolog(SLURM_JOB_ID="4712")
-    assert [job.job_id for job in node.ledger().jobs] == [4712]
+    assert node.jobs() == [4712]
 
 
 def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
@@ -204,9 +207,9 @@ def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
     before = node.ledger().jobs[0]
     node.paths.ledger.write_bytes(b"{torn")
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0")
-    assert [job.job_id for job in node.ledger().jobs] == [4711, 4712]
+    assert node.jobs() == [4711, 4712]
     assert node.ledger().jobs[0].gpus == before.gpus
-    assert any("rebuilt from the plans of the jobs on the node (4711)" in line for line in node.log)
+    assert node.said("rebuilt from the plans of the jobs on the node (4711)")
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
@@ -215,7 +218,7 @@ def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
     monkeypatch.setattr(os, "fchmod", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         node.prolog(SLURM_JOB_ID="4712")
-    assert [job.job_id for job in node.ledger().jobs] == [4711]
+    assert node.jobs() == [4711]
     assert not [file for file in node.files() if file.startswith(".")]
 
 
@@ -240,28 +243,27 @@ def test_a_late_epilog_of_an_earlier_run_takes_nothing_from_the_next(node):
 def test_a_job_whose_epilog_never_came_is_cleared_when_its_gpu_is_given_away(node):
     node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2999")
-    assert [job.job_id for job in node.ledger().jobs] == [4712]
+    assert node.jobs() == [4712]
     assert node.plan(4711) is None
-    assert any("job 4711" in line and "without an Epilog" in line for line in node.log)
+    assert node.said("job 4711", "without an Epilog")
 
 
 def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkeypatch):
-    monkeypatch.setattr(release.leftovers, "FIRST_ORDINARY_UID", max(1000, os.getuid() + 1))
+    monkeypatch.setattr(release.leftovers, "FIRST_ORDINARY_UID", max(1000, ME + 1))
     monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(os.getpid(),)).gpu())
     node.prolog(SLURM_JOB_UID="2999")
     assert node.epilog(SLURM_JOB_UID="2999")
-    assert any(f"process {os.getpid()}" in line and "not ended" in line for line in node.log)
+    assert node.said(f"process {os.getpid()}", "not ended")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start somebody else's process")
-def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, monkeypatch):
-    with processes_of_users() as start:
-        stray = start(2996)
-        monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(stray.pid,)).gpu())
-        node.prolog(SLURM_JOB_UID="2999")
-        assert node.epilog(SLURM_JOB_UID="2999")
-        assert stray.wait(30) < 0
-    assert any(f"leftover process {stray.pid}" in line and "no job has: ended" in line for line in node.log)
+@as_root
+def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, start):
+    stray = start(2996)
+    node.gpus(FakeNvml().gpu(pids=(stray.pid,)).gpu())
+    node.prolog(SLURM_JOB_UID="2999")
+    assert node.epilog(SLURM_JOB_UID="2999")
+    assert stray.wait(30) < 0
+    assert node.said(f"leftover process {stray.pid}", "no job has: ended")
 
 
 def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_its_work(node, monkeypatch):
@@ -285,7 +287,7 @@ def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypat
     monkeypatch.setattr(release.CleanUp, "end_daemons", second)
     assert node.epilog()
     assert seen == [True]
-    assert any("another Epilog is cleaning up after it" in line for line in node.log)
+    assert node.said("another Epilog is cleaning up after it")
     assert node.files() == NOTHING
 
 
@@ -294,7 +296,7 @@ def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node)
     assert not node.paths.root.exists()
     node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
     node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4712", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="1")
-    assert [job.job_id for job in node.ledger().jobs] == [4711]
+    assert node.jobs() == [4711]
     node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4713", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="0")
     assert node.files() == NOTHING
 
@@ -308,7 +310,7 @@ def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeyp
     monkeypatch.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
     monkeypatch.setattr(release, "OUTLIVES_S", waited_s)
     assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is well
-    assert any("process 4242" in line for line in node.log)
+    assert node.said("process 4242")
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -388,41 +390,11 @@ def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(
     assert codes == drained, node.log
 
 
-@pytest.mark.parametrize(
-    ("room", "room_of_work", "work", "code"),
-    [
-        (epilog, release, "release_job", names.EXIT_NODE_UNWELL),
-        (prolog, admission, "admit_job", names.EXIT_OK),
-    ],
-)
-def test_a_hanging_epilog_makes_the_node_unwell_and_a_hanging_prolog_does_not(
-    monkeypatch, room, room_of_work, work, code
-):
-    codes = []
-    monkeypatch.setattr(hook, "count_refusal", lambda *_: True)
-    monkeypatch.setattr(hook, "load_settings", lambda *_: Settings(mode="on", log_file=""))
-    monkeypatch.setattr(hook, "load_settings_or_defaults", lambda *_: Settings(mode="on", log_file=""))
-    monkeypatch.setattr(hook, "watch", lambda who, seconds, code: codes.append(code) or (lambda: None))
-    monkeypatch.setattr(room_of_work, work, lambda *_: True)
-    assert room.work()
-    assert [one(True) for one in codes] == [code]
-    assert [one(False) for one in codes] == [names.EXIT_OK]
-
-
-def test_an_epilog_that_hangs_in_the_driver_makes_the_node_unwell_and_no_other(monkeypatch):
-    codes = []
-    monkeypatch.setattr(hook, "load_settings_or_defaults", lambda *_: Settings(mode="on", log_file=""))
-    monkeypatch.setattr(hook, "watch", lambda who, seconds, code: codes.extend([code(True), code(False)]) or int)
-    monkeypatch.setattr(release, "release_job", lambda *_: True)
-    assert epilog.work()
-    assert codes == [names.EXIT_NODE_UNWELL, names.EXIT_OK]
-
-
 def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, monkeypatch):
     node.prolog()
     gpus = node.ledger().jobs[0].gpus
     for gpu in gpus:
-        node.paths.mps_pipe(os.getuid(), gpu).mkdir(parents=True)
+        node.paths.mps_pipe(ME, gpu).mkdir(parents=True)
     stopped, kept = [], []
 
     def stop_many(places, deadline, unless):
@@ -438,7 +410,7 @@ def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, 
     assert kept == [[], [gpus[1]]]
 
 
-def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkeypatch):
+def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(monkeypatch):
     place = MpsPlace("/x", "/run/x", "GPU-1", Owner(2998, 2998))
     found = tuple(
         MpsProcess(ProcessIdentity(pid, 1, uid, "nvidia-cuda-mps"), "server", place.pipe)
@@ -454,11 +426,11 @@ def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkey
 def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkeypatch):
     node.prolog()
     plan = node.paths.plan(4711).read_bytes()
-    monkeypatch.setattr(release, "running_jobs", lambda *_: (LiveJob(4711, os.getuid()),))
+    monkeypatch.setattr(release, "running_jobs", lambda *_: (LiveJob(4711, ME),))
     node.prolog(SLURM_JOB_UID="2999")
     assert node.paths.plan(4711).read_bytes() == plan
-    assert [job.uid for job in node.ledger().jobs] == [os.getuid()]
-    assert any("is alive here under another user than uid 2999" in line for line in node.log)
+    assert [job.uid for job in node.ledger().jobs] == [ME]
+    assert node.said("is alive here under another user than uid 2999")
 
 
 def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
@@ -472,20 +444,15 @@ def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
     assert leaves == ["00000000-000000", "11111111-111111", "22222222-222222", "33333333-333333"]
 
 
-def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(node, monkeypatch):
+def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(site):
     """Requeued onto other GPUs, with the configuration broken meanwhile: no task may follow the old plan."""
-    node.prolog()
-    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr(
-        "slurm_share.core.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML"))
-    )
-    for key, value in ENVIRON.items():
-        monkeypatch.setenv(key, value)
-    assert prolog.main() == 0
-    assert node.plan() is None
-    first, second = node.log
-    assert first.startswith(f"prolog: job 4711 of uid {os.getuid()}: 8 slots, 0 under MPS, on ")
-    assert second == "prolog: /etc/x: is not TOML"
+    site.prolog()
+    site.configure("mode = ")
+    assert site.run(prolog) == 0
+    assert site.plan() is None
+    first, second = site.log
+    assert first.startswith(f"prolog: job 4711 of uid {ME}: 8 slots, 0 under MPS, on ")
+    assert second.startswith(f"prolog: {site.root}/config.toml: is not TOML")
 
 
 def test_a_job_that_comes_back_without_a_share_finds_no_plan_of_its_earlier_run(node):
@@ -494,17 +461,12 @@ def test_a_job_that_comes_back_without_a_share_finds_no_plan_of_its_earlier_run(
     assert node.plan() is None
 
 
-def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch):
-    node.prolog()
-    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
-    monkeypatch.setattr(
-        "slurm_share.core.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML"))
-    )
-    for key, value in ENVIRON.items():
-        monkeypatch.setenv(key, value)
-    assert epilog.work()
-    assert node.files() == NOTHING
-    assert any("the defaults are used" in line for line in node.log)
+def test_a_broken_configuration_keeps_no_epilog_from_its_work(site):
+    site.prolog()
+    site.configure("mode = ")
+    assert site.run(epilog) == 0
+    assert site.files() == NOTHING
+    assert site.said("the defaults are used")
 
 
 def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
@@ -527,9 +489,8 @@ def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
     assert lines == [(Settings().log_file, "text")]
 
 
+@as_root
 def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monkeypatch):
-    if os.getuid() != 0:
-        pytest.skip("NOT TESTED: only root may start another user's process")
     uid = 2999
     loop = subprocess.Popen(["/bin/sh", "-c", "while :; do sleep 600; done"], user=uid, start_new_session=True)
 
@@ -547,7 +508,7 @@ def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monk
     node.prolog(SLURM_JOB_UID=str(uid))
     assert node.epilog(SLURM_JOB_UID=str(uid))
     assert loop.wait(10) < 0
-    assert any("that started one: ended" in line for line in node.log)
+    assert node.said("that started one: ended")
 
 
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
@@ -600,51 +561,37 @@ def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, m
     assert node.files() == NOTHING
 
 
-def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
-    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
-    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)
-    monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
-    for key, value in ENVIRON.items():
-        monkeypatch.setenv(key, value)
-
+def test_a_prolog_that_cannot_enter_a_share_refuses_it(site, monkeypatch):
     def held(*_):
         raise StateError("/run/x/ledger.lock", "another hook held it until the deadline")
 
+    site.configure('mode = "on"')
     monkeypatch.setattr(state, "exclusive", held)
-    assert prolog.main() == 0
-    assert "could not enter it: /run/x/ledger.lock: another hook held it" in node.refused()
+    assert site.run(prolog) == 0
+    assert "could not enter it: /run/x/ledger.lock: another hook held it" in site.refused()
     monkeypatch.setattr(state, "exclusive", lambda *_: 1 / 0)
-    assert prolog.main() == 0
-    assert "could not enter it: ZeroDivisionError in the hook" in node.refused()
+    assert site.run(prolog) == 0
+    assert "could not enter it: ZeroDivisionError in the hook" in site.refused()
     fill(monkeypatch)
     monkeypatch.setattr(state, "write_plan", lambda *_: 1 / 0)
-    assert prolog.main() == 0
-    assert node.plan() is None  # the plugin then ends the job's tasks
+    assert site.run(prolog) == 0
+    assert site.plan() is None  # the plugin then ends the job's tasks
 
 
-def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(node, monkeypatch):
-    log, seen = [], []
-    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr(hook, "load_settings", lambda **_: Settings(mode="observe", log_file="", mps_control=""))
-    monkeypatch.setattr(hook, "why_not_on", "sharing is switched off")
-    monkeypatch.setattr(hook, "report", lambda who, text: log.append(text))
-    monkeypatch.setattr(observe, "arrival", lambda *_: seen.append(True))
-    for key, value in ENVIRON.items():
-        monkeypatch.setenv(key, value)
-
+def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(site, monkeypatch):
     def no_room(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/x/unshared")
 
+    site.configure('mode = "on"')
     monkeypatch.setattr(state, "write_unshared", no_room)
-    assert prolog.main() == 0
-    assert seen == [True]
-    (line,) = log
-    assert "/run/x/unshared cannot be written" in line
-    assert "job 4711, which runs unshared, are refused" in line
+    assert site.run(prolog, **{names.VERDICT_EXTRA: "slurm-share=observe"}) == 0
+    first, second = site.log
+    assert "/run/x/unshared cannot be written" in first
+    assert "job 4711, which runs unshared, are refused" in first
+    assert second.startswith("observe: would be shared: job 4711")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: somebody else's plan takes root")
+@as_root
 def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
     node.prolog(SLURM_JOB_UID="2999", SLURM_JOB_GID="2999")
     file = node.paths.plan(4711)
@@ -676,12 +623,12 @@ def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
 def test_what_killed_hooks_left_goes_with_the_next(node):
     node.prolog()
     (node.paths.root / ".ledger.4242").touch()
-    (node.paths.mps / str(os.getuid())).mkdir(parents=True)
+    (node.paths.mps / str(ME)).mkdir(parents=True)
     (node.paths.mps / "2998").mkdir()
     (node.paths.earlier_mps / "2997").mkdir(parents=True)
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     left = {one.name for one in node.paths.mps.iterdir()}
-    assert str(os.getuid()) in left
+    assert str(ME) in left
     assert "2998" not in left
     assert list(node.paths.earlier_mps.iterdir()) == []
     assert not (node.paths.root / ".ledger.4242").exists()
@@ -711,8 +658,8 @@ def test_gpus_that_may_be_another_nodes_end_no_other_job_of_the_user(node):
     admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0)
     second = {**shared, "SLURM_JOB_ID": "4712", "SLURM_JOB_NODELIST": "n2"}
     admission.admit_job(second, node.paths, node.settings, 1000.0 + 3600)
-    assert [entry.job_id for entry in node.ledger().jobs] == [4711]
+    assert node.jobs() == [4711]
     assert "begin with a step on all nodes" in node.log[-1]
     whole = {**second, "SLURM_JOB_ID": "4713", "SLURM_JOB_NODELIST": "n[1-2]"}
     admission.admit_job(whole, node.paths, node.settings, 1000.0 + 7200)
-    assert [entry.job_id for entry in node.ledger().jobs] == [4713]
+    assert node.jobs() == [4713]

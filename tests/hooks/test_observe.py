@@ -2,116 +2,48 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import pytest
-from hooked_nodes import processes_of_users
+from hooked_nodes import ALICE, BOB, HookedNode, as_root
 from msgspec.structs import replace
 from slurm_share_hooks import epilog, prolog
 
-from slurm_share.core import config, names
-from slurm_share.core.paths import Paths
+from slurm_share.core import names
 from slurm_share.core.settings import Settings
-from slurm_share.mps import processes as mps_processes
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
-from slurm_share.share import admission, hook, observe, release
+from slurm_share.share import observe
 from slurm_share.testing import FakeNvml
 
-ALICE = 20000 + os.getpid() % 20000 * 2
-BOB = ALICE + 1
-"""Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
 
-
-class Site:
-    """A node with two GPUs whose hooks are started as slurmd does; everything they could touch is in one folder."""
-
-    def __init__(self, root, monkeypatch):
-        self.root, self.monkeypatch = root, monkeypatch
-        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp", cgroup=root / "cgroup")
-        self.paths.shm.mkdir()
-        self.paths.tmp.mkdir()
-        self.live = []
-        self.gpus(FakeNvml().gpu().gpu())
-        monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
-        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
-
-    def gpus(self, driver):
-        for room in (admission, release, observe):
-            self.monkeypatch.setattr(room, "nvml", driver)
-
-    def configure(self, text=""):
-        lines = (f'log_file = "{self.root}/log"', 'mps_control = ""', text)
-        (self.root / "config.toml").write_text("\n".join(lines) + "\n")
-
-    def run(self, which, job_id=4711, uid=ALICE, share="4", **others):
+class Site(HookedNode):
+    def run(self, which, job_id=4711, share="4", **words):
         """Run one hook of a job, which must exit with 0."""
-        environ = {
-            "SLURM_JOB_ID": str(job_id),
-            "SLURM_JOB_UID": str(uid),
-            "SLURM_JOB_GID": str(uid),
-            "SLURMD_NODENAME": "n2",
-            "CUDA_VISIBLE_DEVICES": "0",
-            names.VERDICT_EXTRA: "slurm-share=on",
-            **others,
-        }
-        with self.monkeypatch.context() as setting:
-            setting.delenv(names.HOOK_VARIABLE, raising=False)
-            for name, value in (environ if share is None else {**environ, names.HOOK_VARIABLE: share}).items():
-                setting.setenv(name, value)
-            assert which.main() == names.EXIT_OK
+        assert super().run(which, job_id, share=share, **words) == names.EXIT_OK
 
     def changed_by(self, which, *args, **words):
         """Return the lines that one hook logs; fail if it changes anything else."""
-        before, known = self.everything(), self.log()
+        before, known = self.everything(), len(self.log)
         self.run(which, *args, **words)
         assert self.everything() == before
-        return self.log()[len(known) :]
-
-    def log(self):
-        file = self.root / "log"
-        return [line.partition(" ")[2] for line in file.read_text().splitlines()] if file.exists() else []
+        return self.log[known:]
 
     def everything(self):
-        """Return owner, mode, time of the last change and contents of every file and folder but the log."""
+        """Return owner, mode, time of the last change and contents of every file and folder."""
         found = {}
         for place in sorted(self.root.rglob("*")):
-            if place != self.root / "log":
-                seen = place.lstat()
-                content = place.read_bytes() if place.is_file() and not place.is_symlink() else None
-                found[str(place)] = (seen.st_mode, seen.st_uid, seen.st_ino, seen.st_ctime_ns, content)
+            seen = place.lstat()
+            content = place.read_bytes() if place.is_file() and not place.is_symlink() else None
+            found[str(place)] = (seen.st_mode, seen.st_uid, seen.st_ino, seen.st_ctime_ns, content)
         return found
 
-    def put(self, folder, uid, *names):
-        for name in names:
-            (folder / name).write_text("data")
-            os.chown(folder / name, uid, uid)
-
 
 @pytest.fixture
-def site(monkeypatch):
+def node(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="observe-") as folder:
-        site = Site(Path(folder), monkeypatch)
-        monkeypatch.setattr(names, "STATE_ROOT", str(site.paths.root))
-        monkeypatch.setattr(names, "CONFIG_FILE", str(site.root / "config.toml"))
-        monkeypatch.setattr(config, "CONFIG_FILE", site.root / "config.toml")
-        monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: site.paths)
-        monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
-        monkeypatch.setattr(hook, "_log_file", None)
-        monkeypatch.setenv("PATH", os.environ["PATH"])
-        before = os.umask(0o022)
-        site.configure()
-        yield site
-        os.umask(before)
-
-
-@pytest.fixture
-def start():
-    with processes_of_users() as of:
-        yield of
+        yield Site(Path(folder), monkeypatch)
 
 
 @pytest.fixture
@@ -138,7 +70,6 @@ def test_a_share_is_told_with_its_slots_and_its_mps(site):
 
 
 def test_a_share_that_would_have_mps_is_told_so(site):
-    site.configure()
     text = (site.root / "config.toml").read_text().replace('mps_control = ""', 'mps_control = "/bin/false"')
     (site.root / "config.toml").write_text(text)
     (line,) = site.changed_by(prolog)
@@ -201,7 +132,7 @@ def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):
         site.live[:] = [LiveJob(9, BOB)]
         assert site.changed_by(prolog, share=None) == []
         assert site.changed_by(epilog, share=None) == []
-    assert not (site.root / "log").exists()
+    assert site.log == []
 
 
 @pytest.mark.parametrize("share", ["4;id", "0", "x" * 4096, ""])

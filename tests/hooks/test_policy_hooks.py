@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hooked_nodes import NOTHING, HookedNode, processes_of_users
+from hooked_nodes import ALICE, BOB, NOTHING, HookedNode, as_root
 from msgspec.structs import replace
 from slurm_share_hooks import epilog, prolog
 
-from slurm_share.core import config, names, process
+from slurm_share.core import names, process
 from slurm_share.core.errors import ConfigError
 from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
@@ -31,34 +31,14 @@ from slurm_share.share.records import Prepared
 from slurm_share.share.rules import reconcile
 from slurm_share.testing import FakeNvml, offers_of
 
-ALICE = 20000 + os.getpid() % 20000 * 2
-BOB = ALICE + 1
-"""Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
-
 
 class Node(HookedNode):
     def __init__(self, root, monkeypatch):
         super().__init__(root, monkeypatch)
-        self.paths.shm.mkdir()
-        self.paths.tmp.mkdir()
         monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
-        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def set(self, **changes):
         self.settings = replace(self.settings, **changes)
-
-    def environ(self, job_id, uid=ALICE, share=None, gpus="0", **others):
-        found = {
-            "SLURM_JOB_ID": str(job_id),
-            "SLURM_JOB_UID": str(uid),
-            "SLURM_JOB_GID": str(uid),
-            "SLURMD_NODENAME": "n2",
-            "CUDA_VISIBLE_DEVICES": gpus,
-            names.VERDICT_EXTRA: "slurm-share=on",
-            **others,
-        }
-        return found if share is None else {**found, names.HOOK_VARIABLE: share}
 
     def prolog(self, job_id, now=1000.0, **words):
         return self.admit(self.environ(job_id, **words), now)
@@ -70,15 +50,6 @@ class Node(HookedNode):
         words = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER", **words}
         return self.prolog(job_id, share=share, **words)
 
-    def put(self, folder, uid, *names):
-        for name in names:
-            file = folder / name
-            if not file.parent.exists():
-                file.parent.mkdir()
-                os.chown(file.parent, uid, uid)
-            file.write_text("data")
-            os.chown(file, uid, uid)
-
     def common(self):
         return sorted(str(p.relative_to(self.root)) for f in (self.paths.shm, self.paths.tmp) for p in f.rglob("*"))
 
@@ -87,12 +58,6 @@ class Node(HookedNode):
 def node(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
         yield Node(Path(folder), monkeypatch)
-
-
-@pytest.fixture
-def start():
-    with processes_of_users() as of:
-        yield of
 
 
 # --- one user at a time --------------------------------------------------------------------------------------------
@@ -157,16 +122,17 @@ def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
 
 
 def test_refusals_that_a_user_can_bring_about_drain_no_node(node):
-    node.set(exclusive_user_nodes=("n2",))
+    node.set(exclusive_user_nodes=("n2",), max_share=8)
     node.live.append(LiveJob(4711, ALICE))
     assert all(node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(9))
-    assert all(node.refused(4720 + i) for i in range(9))
+    assert all(node.prolog(4730 + i, share="9") for i in range(5))
+    assert all(node.refused(job_id) for job_id in (*range(4720, 4729), *range(4730, 4735)))
     assert not node.paths.refusals.exists()
 
 
-def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node, monkeypatch):
+def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node):
     """Each refusal is of another job. After the drain the count starts again."""
-    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    node.gpus(FakeNvml(broken="Driver Not Loaded"))
     assert all(node.prolog(1, share="4") for _ in range(5))
     assert [node.prolog(4720 + i, share="4") for i in range(2)] == [True, False]
     assert node.said("NODE UNWELL: 3 jobs refused in 10 minutes", "no-driver") == 1
@@ -178,7 +144,7 @@ def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node, monkeypatch)
 @pytest.mark.parametrize(("later_s", "well"), [(599.0, False), (601.0, True)])
 def test_refusals_are_counted_on_a_clock_that_nobody_sets(node, monkeypatch, later_s, well):
     """Ten minutes of CLOCK_BOOTTIME; the wall clock is set back by years meanwhile."""
-    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    node.gpus(FakeNvml(broken="Driver Not Loaded"))
     clock = {time.CLOCK_BOOTTIME: 5000.0}
     monkeypatch.setattr(time, "clock_gettime", clock.__getitem__)
     assert all(node.prolog(job, share="4", now=1000.0) for job in (1, 2))
@@ -188,7 +154,7 @@ def test_refusals_are_counted_on_a_clock_that_nobody_sets(node, monkeypatch, lat
 
 @pytest.mark.parametrize("what", ["a folder", "a link", "full"])
 def test_a_record_that_cannot_be_kept_costs_no_job(node, monkeypatch, what):
-    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    node.gpus(FakeNvml(broken="Driver Not Loaded"))
     if what == "a folder":
         node.paths.refusals.mkdir()
     elif what == "a link":
@@ -208,14 +174,6 @@ def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, mon
     codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
     assert codes == [0, 0, names.EXIT_NODE_UNWELL if elsewhere else 0]
     assert "cannot be written" in site.refused(3)
-
-
-def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
-    node.set(max_share=8)
-    assert all(node.prolog(4720 + i, share="9") for i in range(5))
-    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
-    assert [node.prolog(4730 + i, share="4") for i in range(3)] == [True, True, False]
-    assert node.said("NODE UNWELL", "no-driver") == 1
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -575,9 +533,9 @@ def test_only_what_the_site_wants_is_cleared(node, clean_up, left):
         (("gpu_processes", "processes"), True, True),
     ],
 )
-def test_a_users_processes_end_as_the_site_wants_it(node, monkeypatch, start, clean_up, on_gpu, ended):
+def test_a_users_processes_end_as_the_site_wants_it(node, start, clean_up, on_gpu, ended):
     hers, his = start(ALICE), start(BOB)
-    node.gpus(FakeNvml().gpu(pids=(hers.pid, his.pid) if on_gpu else ()).gpu(), monkeypatch)
+    node.gpus(FakeNvml().gpu(pids=(hers.pid, his.pid) if on_gpu else ()).gpu())
     node.set(clean_up=clean_up)
     here_alone(node, 1)
     assert node.epilog(1)
@@ -675,47 +633,29 @@ STEPS = [
 
 
 @as_root
+@pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize(("room", "step"), STEPS)
-def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monkeypatch, start, room, step):
-    """Alice's next job comes at any step of the Epilog of her last one: its folder, its line, its files and its process
-    stay."""
-    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
-    here_alone(node, 1)
+def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monkeypatch, start, room, step, listed):
+    """Alice's next job comes at any step of the Epilog of her last one: its folder, its ledger entry, its files and its process
+    stay, whether it is a share or an ordinary job on a node that is not listed."""
+    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"), exclusive_user_nodes=("n2",) if listed else ())
+    node.prolog(1, share=None if listed else "4")
     children = []
 
     def come():
-        node.prolog(2, share="4")
+        node.prolog(2, share="4" if listed else None)
         node.live.append(LiveJob(2, ALICE))
         node.put(node.paths.shm, ALICE, "next")
         node.put(node.paths.tmp, ALICE, "next/a")
         children.append(start(ALICE, 2))
 
     meanwhile(monkeypatch, room, step, come)
-    assert node.epilog(1)
+    assert node.epilog(1, share=None if listed else "4")
     assert children[0].poll() is None
     assert node.common() == ["shm/next", "tmp/next", "tmp/next/a"]
-    assert node.jobs() == [2]
-    assert node.refused(2) is None
+    assert node.jobs() == ([2] if listed else [])
+    assert not listed or node.refused(2) is None
     assert node.ledger().leaving == ()
-
-
-@as_root
-@pytest.mark.parametrize(("room", "step"), STEPS)
-def test_nothing_of_a_job_that_leaves_no_line_is_touched_when_it_comes_meanwhile(node, monkeypatch, start, room, step):
-    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
-    node.prolog(1, share="4")
-    children = []
-
-    def come():
-        node.live.append(LiveJob(2, ALICE))
-        node.put(node.paths.shm, ALICE, "next")
-        node.put(node.paths.tmp, ALICE, "next/a")
-        children.append(start(ALICE, 2))
-
-    meanwhile(monkeypatch, room, step, come)
-    assert node.epilog(1, share="4")
-    assert children[0].poll() is None
-    assert node.common() == ["shm/next", "tmp/next", "tmp/next/a"]
 
 
 @as_root
@@ -784,7 +724,7 @@ def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
 
 
 @as_root
-def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, monkeypatch):
+def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node):
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers")
     node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
@@ -864,7 +804,7 @@ def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeyp
         release.termination, "end_all_of", lambda uid, gid: (start(ALICE), end_all_of(uid, gid), ended.append(uid))
     )
     node.prolog(1, share="1")
-    node.gpus(Comes(), monkeypatch)
+    node.gpus(Comes())
     assert node.epilog(1)
     assert ended == [ALICE]
     assert others.poll() is None
@@ -876,7 +816,7 @@ def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeyp
 def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, monkeypatch, start):
     for clean_up, well in ((("gpu_processes",), False), (("processes",), True)):
         hers = start(ALICE)
-        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
+        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu())
         node.set(clean_up=clean_up)
         here_alone(node, 1)
         with monkeypatch.context() as stuck:
@@ -895,33 +835,6 @@ def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, m
 # --- modes, as slurmd starts the hooks -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def site(node, monkeypatch):
-    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
-    monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
-    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
-    monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
-    monkeypatch.setattr(hook, "_log_file", None)
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    before = os.umask(0o022)
-
-    def configure(text):
-        (node.root / "config.toml").write_text(f'mps_control = ""\nlog_file = ""\n{text}\n')
-
-    def run(which, job_id, **words):
-        with monkeypatch.context() as environ:
-            for name in (names.HOOK_VARIABLE, names.HOOK_DIRECT):
-                environ.delenv(name, raising=False)
-            for name, value in node.environ(job_id, **words).items():
-                environ.setenv(name, value)
-            return which.main()
-
-    node.configure, node.run = configure, run
-    yield node
-    os.umask(before)
-
-
 DAY_S = 86400.0
 
 
@@ -938,20 +851,13 @@ def test_a_job_that_has_just_come_keeps_its_node_when_the_clock_is_set(site, mon
 
 def test_three_refusals_are_three_whatever_the_clock_says(site, monkeypatch):
     site.configure('mode = "on"')
-    site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    site.gpus(FakeNvml(broken="Driver Not Loaded"))
     began, codes = time.time(), []
     for number, days in enumerate((0, 1, -1)):
         monkeypatch.setattr(time, "time", lambda days=days: began + days * DAY_S)
         codes.append(site.run(prolog, 1 + number, share="4"))
-    assert codes == [0, 0, 1]
-
-
-def test_a_site_that_is_on_shares(site):
-    site.configure('mode = "on"')
-    assert site.run(prolog, 1, share="4") == 0
-    assert len(site.plan(1).slots) == 4
-    assert site.run(epilog, 1, share="4") == 0
-    assert site.files() == NOTHING
+    assert codes == [0, 0, names.EXIT_NODE_UNWELL]
+    assert [site.run(epilog, job_id) for job_id in (1, 2, 3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("mode", ['mode = "off"', 'mode = "observe"', ""])
@@ -1001,6 +907,7 @@ def test_a_partition_has_a_mode_of_its_own(site):
     site.run(prolog, 1, share="4", SLURM_JOB_PARTITION="gpu")
     site.run(prolog, 2, share="4", gpus="1", SLURM_JOB_PARTITION="debug")
     assert site.jobs() == [1]
+    assert len(site.plan(1).slots) == 4
     assert site.run(epilog, 1, share="4") == 0
     assert site.files() == NOTHING
 
@@ -1014,14 +921,6 @@ def test_a_broken_configuration_costs_no_user_a_file(site):
     assert site.run(epilog, 1, share="4") == 0
     assert site.files() == NOTHING
     assert site.common() == ["shm/hers"]
-
-
-def test_an_unwell_node_is_told_to_slurmd(site, monkeypatch):
-    site.configure('mode = "on"')
-    site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
-    codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
-    assert codes == [0, 0, names.EXIT_NODE_UNWELL]
-    assert [site.run(epilog, job_id) for job_id in (1, 2, 3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("which", [prolog, epilog])
@@ -1139,7 +1038,7 @@ class Slow:
         stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
         monkeypatch.setattr(daemons, "stop_many", self.whole(stopped))
         monkeypatch.setattr(mps_processes, "read_processes", lambda **_: (daemon,))
-        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
+        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu())
         monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
         owned = scratch.Owned(("a",), is_whole=True)
