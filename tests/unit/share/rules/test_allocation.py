@@ -42,10 +42,8 @@ def test_slots_go_round_robin_over_the_granted_gpus():
     assert isinstance(plan, Plan)
     assert [slot.gpu.uuid for slot in plan.slots] == ["GPU-0", "GPU-1"] * 4
     assert [slot.number for slot in plan.slots] == list(range(8))
-
-
-def test_tasks_of_one_gpu_are_neighbours_on_the_cores():
-    plan = decide()
+    assert {(slot.memory_cap_mib, slot.memory_ratio) for slot in plan.slots} == {(19942, "0.243")}
+    # tasks of one GPU are neighbours on the cores
     assert [slot.part for slot in plan.slots if slot.gpu.index == 0] == [0, 1, 2, 3]
     assert sorted(slot.part for slot in plan.slots) == list(range(8))
 
@@ -62,12 +60,6 @@ def test_a_number_is_the_device_file_and_not_the_drivers_order():
     assert decide(replace(JOB, granted=("0",)), unknown).gpus[0].uuid == "GPU-a"
 
 
-def test_memory_is_parted_evenly_after_the_reserve():
-    slot = decide().slots[0]
-    assert slot.memory_cap_mib == 19942
-    assert slot.memory_ratio == "0.243"
-
-
 def test_one_task_a_gpu_has_no_cap():
     slot = decide(replace(JOB, share=ShareRequest(1))).slots[0]
     assert (slot.memory_cap_mib, slot.memory_ratio) == (None, None)
@@ -82,10 +74,6 @@ def test_the_users_size_wins_and_too_much_of_it_is_said():
 def test_an_unknown_size_gives_no_cap():
     plan = decide(gpus=tuple(replace(gpu, memory_total_mib=None) for gpu in GPUS))
     assert plan.slots[0].memory_cap_mib is None
-
-
-def test_an_ordinary_job_is_none_of_our_business():
-    assert decide(replace(JOB, share=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -125,23 +113,24 @@ def test_gpus_that_are_another_nodes_are_the_jobs_affair_and_not_this_nodes():
     assert isinstance(decide(replace(job, granted=JOB.granted)), Plan)
 
 
-def test_a_driver_that_does_not_answer_is_a_sentence_too():
-    assert "nvmlInit" in allocation.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence
-
-
 @pytest.mark.parametrize(
-    ("share", "wanted"),
+    ("share", "site", "wanted"),
     [
-        (ShareRequest(4), True),
-        (ShareRequest(1), False),
-        (ShareRequest(1, mem_mib=8192), True),
-        (ShareRequest(1, mps=True), True),
-        (ShareRequest(4, mps=False), False),
-        (ShareRequest(60, mps=False), False),
+        (ShareRequest(4), "free", True),
+        (ShareRequest(1), "free", False),
+        (ShareRequest(1, mem_mib=8192), "free", True),
+        (ShareRequest(1, mps=True), "free", True),
+        (ShareRequest(4, mps=False), "free", False),
+        (ShareRequest(60, mps=False), "free", False),
+        (ShareRequest(1, sm=25), "free", True),
+        (ShareRequest(1, sm="even"), "free", True),
+        (ShareRequest(1, sm="free"), "free", False),
+        (ShareRequest(1), "50", True),
+        (ShareRequest(1, mps=False), "50", False),
     ],
 )
-def test_mps_is_wanted_where_it_does_something(share, wanted):
-    assert wants_mps(granted(replace(JOB, share=share))) is wanted
+def test_mps_is_wanted_where_it_does_something(share, site, wanted):
+    assert wants_mps(granted(replace(JOB, share=share), settings=Settings(sm=site))) is wanted
 
 
 def test_without_mps_the_share_goes_on_and_says_so_once():
@@ -190,20 +179,6 @@ def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
     assert len(decide(replace(PART, tasks=None)).slots) == 4
 
 
-@pytest.mark.parametrize(
-    ("share", "settings", "wanted"),
-    [
-        (ShareRequest(1, sm=25), Settings(), True),
-        (ShareRequest(1, sm="even"), Settings(), True),
-        (ShareRequest(1, sm="free"), Settings(), False),
-        (ShareRequest(1), Settings(sm="50"), True),
-        (ShareRequest(1, mps=False), Settings(sm="50"), False),
-    ],
-)
-def test_a_cap_without_a_neighbour_wants_mps_too(share, settings, wanted):
-    assert wants_mps(granted(replace(JOB, share=share), settings=settings)) is wanted
-
-
 def test_a_cap_that_nobody_holds_is_said():
     job = replace(JOB, share=ShareRequest(1, sm=25))
     plan = decide(job, offer=NO_MPS)
@@ -242,13 +217,6 @@ def test_a_refusal_says_whose_fault_it_is(refusal, cause):
 )
 def test_a_site_that_requires_mps_refuses_only_what_would_have_had_it(share, offer):
     assert isinstance(decide(replace(JOB, share=share), settings=Settings(mps_required=True), offer=offer), Plan)
-
-
-def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
-    sentence = allocation.crowd_refusal(granted(PART)).sentence
-    assert "GPU 1" in sentence
-    assert "shards_per_gpu" in sentence
-    assert "gres.conf" in sentence
 
 
 @pytest.mark.parametrize("per_gpu", [2, 3, 4, 7, 60])
@@ -322,15 +290,6 @@ def test_a_launcher_outside_slurm_speaks_of_its_machine():
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
     refused = allocation.grant(job, (), offers_of(job.share), Settings(), processes=1)
     assert refused.sentence.startswith("ws1 cannot run its processes: it asked to share its GPUs")
-
-
-def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
-    simulated = (replace(GPUS[0], simulated=True),)
-    assert "simulated_gpus is not set" in launch(1, gpus=simulated).sentence
-    assert launch(1, gpus=simulated, settings=Settings(simulated_gpus=True)).notes == (
-        "the GPUs of this node are simulated: nothing is computed on them",
-    )
-    assert "GPU 0 is in MIG mode" in launch(1, gpus=(replace(GPUS[0], mig_parent=True),)).sentence
 
 
 @pytest.mark.parametrize(

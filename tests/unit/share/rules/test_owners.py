@@ -54,15 +54,6 @@ def test_a_neighbour_is_another_users_job_with_a_step_here(known, live, others):
     assert [(one.job_id, one.uid) for one in found] == others
 
 
-@pytest.mark.parametrize(
-    ("age", "alive"), [(0.0, True), (29.9, True), (30.0, False), (3600.0, False), (-0.1, False), (-3600.0, False)]
-)
-def test_a_job_whose_prolog_was_here_a_moment_ago_is_alive_without_a_step(age, alive):
-    """slurmd gives the job ten seconds to get a step. An entry with a time in the future proves nothing."""
-    found = owners.others(JOB, ledger(entry(8, BOB, NOW - age)), (), NOW)
-    assert [one.job_id for one in found] == ([8] if alive else [])
-
-
 def test_the_task_itself_is_believed_before_the_ledger():
     assert owners.others(JOB, ledger(entry(8, BOB)), (LiveJob(8, ALICE),), NOW) == ()
     assert owners.others(JOB, ledger(entry(8, ALICE)), (LiveJob(8, BOB),), NOW) == (LiveJob(8, BOB),)
@@ -145,8 +136,3 @@ def test_of_two_jobs_that_leave_at_once_the_first_is_not_the_last():
     assert owners.departed([mine], ledger(leaving=(mine, others)), ()) == frozenset()
     assert owners.departed([others], ledger(leaving=(others,)), ()) == {BOB}
     assert owners.departed([mine], ledger(leaving=(mine, entry(9, CAROL))), ()) == {BOB}
-
-
-def test_a_job_that_is_here_again_has_not_left():
-    first = entry(8, BOB, since=1.0)
-    assert owners.departed([first], ledger(entry(8, BOB, since=50.0), leaving=(first,)), ()) == frozenset()

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from plans import plain_plan
 
-from slurm_share.core.records import ProcessIdentity, ShareRequest
+from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
 from slurm_share.share.records import Grant, Ledger, LedgerJob, Slot
 from slurm_share.share.rules import reconcile
@@ -32,23 +32,6 @@ def enter(ledger, grant, now):
 def held(*entries):
     """Return a ledger of (job, uid, GPUs)."""
     return Ledger("b", tuple(LedgerJob(job_id, uid, "4", gpus, 4, 0.0, 1) for job_id, uid, gpus in entries))
-
-
-def test_two_jobs_enter_and_one_leaves():
-    ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(2), 20.0)
-    assert [job.job_id for job in ledger.jobs] == [1, 2]
-    assert reconcile.leave(ledger, 1).jobs == ledger.jobs[1:]
-
-
-def test_a_second_prolog_and_a_requeue_replace_the_first():
-    ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(1, restart=1), 20.0)
-    assert [(job.job_id, job.restart_count, job.since) for job in ledger.jobs] == [(1, 1, 20.0)]
-
-
-def test_leaving_twice_changes_nothing():
-    ledger = enter(Ledger("b"), grant(1), 10.0)
-    assert reconcile.leave(reconcile.leave(ledger, 1), 1) == reconcile.leave(Ledger("b"), 1)
-    assert reconcile.leave(ledger, 99) == ledger
 
 
 @pytest.mark.parametrize(
@@ -90,36 +73,6 @@ def test_the_first_compute_mode_is_the_one_to_put_back():
     ledger = reconcile.remember_mode(reconcile.remember_mode(Ledger("b"), "GPU-0", 0), "GPU-0", 3)
     assert [(before.gpu, before.mode) for before in ledger.modes] == [("GPU-0", 0)]
     assert reconcile.forget_mode(ledger, "GPU-0").modes == ()
-
-
-def test_a_job_that_is_being_cleared_away_is_no_longer_here():
-    first, second = ProcessIdentity(100, 5), ProcessIdentity(100, 6)
-    ledger = held((1, 2001, ("GPU-0",)), (2, 2001, ("GPU-1",)))
-    job = ledger.jobs[0]
-    leaving = reconcile.begin_leaving(ledger, [job], first)
-    assert leaving.jobs == ledger.jobs[1:]
-    assert reconcile.abandoned(leaving, [first]) == ()
-    assert reconcile.abandoned(leaving, [second]) == (job,)
-    again = reconcile.begin_leaving(leaving, [job], second)
-    assert [one.hook for one in again.leaving] == [second]
-    assert reconcile.end_leaving(again, [job]) == reconcile.leave(ledger, 1)
-
-
-def test_a_job_that_is_here_again_is_not_forgotten_with_its_first_run():
-    ledger = reconcile.begin_leaving(
-        held((1, 2001, ("GPU-0",))), held((1, 2001, ("GPU-0",))).jobs, ProcessIdentity(9, 9)
-    )
-    ledger = enter(ledger, grant(1, restart=2), 50.0)
-    after = reconcile.end_leaving(ledger, [ledger.leaving[0].job])
-    assert [job.restart_count for job in after.jobs] == [2]
-    assert after.leaving == ()
-
-
-def test_plans_tell_who_is_here():
-    gpus = (GPU, replace(GPU, uuid="GPU-1"))
-    slots = tuple(Slot(number, gpus[number % 2], number) for number in range(4))
-    ledger = reconcile.rebuild("b", [plain_plan(7, share=ShareRequest(2), gpus=gpus, slots=slots)])
-    assert ledger.jobs == (LedgerJob(7, 2001, "2", ("GPU-0", "GPU-1"), 4, 0.0),)
 
 
 # --- parts of a GPU ------------------------------------------------------------------------------------------------
@@ -212,12 +165,6 @@ def test_a_part_gets_the_lowest_free_number_on_its_gpu(there, number):
     assert reconcile.enter(parts(*there), wanted.job, wanted, 5.0, (), number).jobs[-1].on_gpu == number
 
 
-def test_a_whole_gpu_has_no_number():
-    whole = share_of("GPU-0", 9, 4, is_part=False)
-    assert reconcile.free_part(parts((1, "4", "GPU-1", 0)), whole) is None
-    assert reconcile.enter(Ledger("b"), whole.job, whole, 5.0).jobs[0].on_gpu is None
-
-
 FOUR = tuple((number, "4", "GPU-0", number - 1) for number in range(1, 5))
 
 
@@ -282,12 +229,6 @@ def test_the_plan_of_a_part_tells_its_number():
     jobs = reconcile.rebuild("b", plans).jobs
     assert [(job.job_id, job.on_gpu, job.slots) for job in jobs] == [(7, 2, 1), (8, None, 4), (9, None, 1)]
     assert [reconcile.part(job) for job in jobs] == [0.25, 1.0, 1.0]
-
-
-def test_an_ordinary_job_has_a_line_without_gpus():
-    ledger = reconcile.enter(Ledger("b"), replace(context(7), share=None, user="alice"), None, 5.0)
-    assert ledger.jobs == (LedgerJob(7, 2001, "", (), 0, 5.0, restart_count=0, user="alice"),)
-    assert reconcile.leave(ledger, 7).jobs == ()
 
 
 def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
