@@ -580,19 +580,6 @@ def test_root_never_leaves(node):
 
 
 @as_root
-def test_no_link_of_the_users_is_followed(node):
-    here_alone(node, 1)
-    node.put(node.root, BOB, "home/a")
-    node.put(node.paths.shm, ALICE, "hers/a")
-    for link in (node.paths.shm / "link", node.paths.shm / "hers/link"):
-        link.symlink_to(node.root / "home")
-        os.lchown(link, ALICE, ALICE)
-    node.epilog(1)
-    assert node.common() == []
-    assert (node.root / "home/a").read_text() == "data"
-
-
-@as_root
 @pytest.mark.parametrize("share", [None, "4"])
 def test_of_two_last_jobs_that_end_at_once_one_clears_up(node, share):
     node.set(exclusive_user_nodes=("n2",))
@@ -636,8 +623,8 @@ STEPS = [
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize(("room", "step"), STEPS)
 def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monkeypatch, start, room, step, listed):
-    """Alice's next job comes at any step of the Epilog of her last one: its folder, its ledger entry, its files and its process
-    stay, whether it is a share or an ordinary job on a node that is not listed."""
+    """Alice's next job comes at any step of the Epilog of her last one: its folder, ledger entry, files and process stay,
+    whether it is a share or an ordinary job on a node that is not listed."""
     node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"), exclusive_user_nodes=("n2",) if listed else ())
     node.prolog(1, share=None if listed else "4")
     children = []
@@ -721,19 +708,6 @@ def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
     assert node.epilog(2, uid=BOB, share="4")
     assert node.common() == []
     assert node.ledger().leaving == ()
-
-
-@as_root
-def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node):
-    here_alone(node, 1)
-    node.put(node.paths.shm, ALICE, "hers")
-    node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
-    assert node.epilog(1)
-    assert node.files() == NOTHING
-    assert len(node.common()) == 300
-    assert node.ledger().leaving == ()
-    assert node.prolog(2, uid=BOB, share="4", now=2000.0)
-    assert node.refused(2) is None
 
 
 def another_hook(monkeypatch):

@@ -44,6 +44,10 @@ def test_each_value_says_where_it_came_from(tmp_path):
         ('log_file = "/var/log/x\\u0000y"', "log_file: must be an absolute path, or empty"),
         ('mps_control = "nvidia-cuda-mps-control"', "mps_control: must be an absolute path, or empty"),
         ('sm = "most"', "sm: sm= is a percentage"),
+        ('remote_command = ["ssh", "-x"]', "remote_command: needs a program and the word NODE"),
+        ('remote_command = ["NODE", "ssh"]', "remote_command: needs a program and the word NODE"),
+        ("remote_command = []", "remote_command: needs a program and the word NODE"),
+        ('mode_file = "shared/mode"', "mode_file: must be an absolute path"),
     ],
 )
 def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):
@@ -94,14 +98,3 @@ def test_switched_off_is_off_in_every_partition_and_forgets_no_mode():
     off, again = config.parse("switched_off = true\n" + text, "/etc/x.toml"), config.parse(text, "/etc/x.toml")
     assert off.modes() == {"": "off", "gpu": "off", "debug": "off"}
     assert again.modes() == {"": "on", "gpu": "on", "debug": "observe"}
-
-
-@pytest.mark.parametrize("command", ['["ssh", "-x"]', '["NODE", "ssh"]', "[]"])
-def test_a_remote_command_needs_a_program_and_the_nodes_place(command):
-    with pytest.raises(ConfigError, match="remote_command: needs a program and the word NODE"):
-        config.parse(f"remote_command = {command}", "/etc/x.toml")
-
-
-def test_a_mode_file_is_an_absolute_path():
-    with pytest.raises(ConfigError, match="mode_file: must be an absolute path"):
-        config.parse('mode_file = "shared/mode"', "/etc/x.toml")

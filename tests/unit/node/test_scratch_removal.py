@@ -93,27 +93,6 @@ def test_no_link_is_followed(tmp_path):
     assert names(tmp_path) == ["his", "his/a", "his/b"]
 
 
-@as_root
-def test_things_of_two_users_go_in_one_run(tmp_path):
-    make(tmp_path / "hers", ALICE, "a")
-    make(tmp_path / "his", BOB, "a")
-    assert put_aside(tmp_path, ["hers"], ALICE) == []
-    assert put_aside(tmp_path, ["his"], BOB) == []
-    assert remove() is None
-    assert names(tmp_path) == []
-
-
-@as_root
-def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
-    make(tmp_path / "hers", ALICE, "a")
-    put_aside(tmp_path, ["hers"], ALICE)
-    ASIDES.append(scratch.new_aside(str(tmp_path)))
-    assert len(names(tmp_path)) == 3
-    assert remove() is None
-    assert names(tmp_path) == []
-    assert remove() is None
-
-
 def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
     for number in range(100):
         (tmp_path / f"{scratch.ASIDE}{number}").mkdir()

@@ -21,14 +21,6 @@ def context(job_id, uid=2001, restart=0, exclusive=None):
     return JobContext(job_id, uid, uid, "n1", ("0",), ShareRequest(4), restart_count=restart, exclusive=exclusive)
 
 
-def grant(job_id, restart=0):
-    return Grant(context(job_id, restart=restart), ShareRequest(4), (GPU,), 4, False, "mps")
-
-
-def enter(ledger, grant, now):
-    return reconcile.enter(ledger, grant.job, grant, now)
-
-
 def held(*entries):
     """Return a ledger of (job, uid, GPUs)."""
     return Ledger("b", tuple(LedgerJob(job_id, uid, "4", gpus, 4, 0.0, 1) for job_id, uid, gpus in entries))
