@@ -623,8 +623,8 @@ STEPS = [
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize(("room", "step"), STEPS)
 def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monkeypatch, start, room, step, listed):
-    """Alice's next job comes at any step of the Epilog of her last one: its folder, ledger entry, files and process stay,
-    whether it is a share or an ordinary job on a node that is not listed."""
+    """Alice's next job comes at any step of the Epilog of her last one: its folder, ledger entry, files and process
+    stay, whether it is a share or an ordinary job on a node that is not listed."""
     node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"), exclusive_user_nodes=("n2",) if listed else ())
     node.prolog(1, share=None if listed else "4")
     children = []

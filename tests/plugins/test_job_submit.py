@@ -76,16 +76,20 @@ def test_its_words_are_those_of_names():
     ]
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_a_value_is_judged_as_the_hooks_judge_it(value):
-    """A value that passes here and fails in the Prolog would cost a node its time; the other way round, a job."""
+def judgement(value):
+    """Return N, 0 or nil, as job_submit.lua has it, of a value as the hooks judge it."""
     try:
         request = option.parse(value)
-        expected = "0" if request is None else str(request.per_gpu)
     except OptionError:
-        expected = "nil"
-    shown = "".join(f"\\{byte:03d}" for byte in value.encode())
-    assert lua(f'print(share.tasks_per_gpu("{shown}"))').strip() == expected
+        return "nil"
+    return "0" if request is None else str(request.per_gpu)
+
+
+def test_a_value_is_judged_as_the_hooks_judge_it():
+    """A value that passes here and fails in the Prolog would cost a node its time; the other way round, a job."""
+    shown = ["".join(f"\\{byte:03d}" for byte in value.encode()) for value in VALUES]
+    found = lua("".join(f'print(share.tasks_per_gpu("{one}"))' for one in shown)).splitlines()
+    assert dict(zip(VALUES, found, strict=True)) == {value: judgement(value) for value in VALUES}
 
 
 # --- the settings, written in Python and read in Lua -----------------------------------------------------------------
