@@ -9,11 +9,11 @@ from ..core.errors import CommandError, ConfigError
 from ..core.installed import EPILOG, PROLOG
 from ..doctor import OBJECT, find_object, read_hooks
 from ..share import submit_script
+from ..slurm.backend import read_release
 from ..slurm.conf import included_path, read_conf, read_text
 from ..slurm.conf_text import ConfText
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
-from ..slurm.release import read_release
 from .rules.lines import Present
 from .rules.partial import WRAPPERS, is_wrapper
 

@@ -8,11 +8,14 @@ from functools import cache
 
 from ..core import config
 from ..core.errors import CommandError, ConfigError
+from ..core.process import run
 from ..core.settings import Slurm
 from ..core.typed import Literal
 from . import pyslurm_backend
 from .pyslurm_backend import TIMEOUT_S, Answer, Topic
-from .release import read_release
+
+VERSION_S = 30.0
+"""The time limit of `scontrol --version`."""
 
 
 class PyslurmMissingError(CommandError):
@@ -40,6 +43,22 @@ def _installed() -> str:
         return importlib.metadata.version("pyslurm")
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def parse_version(text: str) -> str | None:
+    """Return 26.05.5 for `slurm 26.05.5`, the output of `scontrol --version`, or Debian's form of it; None: neither."""
+    match = re.search(r"\bslurm\S*\s+(\d+\.\d+\S*)", text)
+    return match[1] if match else None
+
+
+def read_release() -> tuple[int, int] | None:
+    """Return the release, such as (24, 11); None: scontrol does not exist here, or names none."""
+    try:
+        version = parse_version(run(["scontrol", "--version"], timeout_s=VERSION_S))
+    except CommandError:
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
 @cache

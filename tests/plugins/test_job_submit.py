@@ -17,7 +17,6 @@ from slurm_share.core.paths import CONFIG_FILE
 from slurm_share.core.settings import Settings
 from slurm_share.doctor.facts import slurm
 from slurm_share.share import lua_settings, option
-from slurm_share.share.rules.lua_settings import render
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE.parents[1] / "plugins" / "job_submit.lua"
@@ -190,4 +189,4 @@ def test_lua_has_the_settings_that_the_hooks_have(read_in_lua, tmp_path, text):
 @given(st.binary() | st.text().map(str.encode))
 def test_lua_has_every_byte_of_the_text(read_in_lua, data):
     """Line ends, quotes and digits after an escape: one byte more or less, and sharing would stay switched off."""
-    assert read_in_lua(render(data, config.parse("", "x")))[2] == data
+    assert read_in_lua(lua_settings.render(data, config.parse("", "x")))[2] == data

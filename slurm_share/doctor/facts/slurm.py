@@ -23,9 +23,9 @@ from ...core.slurm_home import slurm_homes
 from ...share import lua_settings
 from ...slurm import controllers
 from ...slurm import nodes as slurm_nodes
+from ...slurm.backend import parse_version
 from ...slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
-from ...slurm.release import parse_version
 from . import files, lua, programs
 from .records import (
     Mount,
