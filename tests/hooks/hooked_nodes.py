@@ -39,7 +39,7 @@ class HookedNode:
         self.gpus(FakeNvml().gpu().gpu())
         monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
-        monkeypatch.setattr(mps_processes, "read_processes", lambda **_: ())  # this machine may have daemons of its own
+        monkeypatch.setattr(mps_processes, "read_processes", lambda *_, **__: ())  # no daemons of this machine
 
     def gpus(self, driver):
         for room in (admission, release, observe):

@@ -15,7 +15,7 @@ from slurm_share.slurm import private_data
         ("", False),
         ("ClusterName=demo\nSlurmctldHost=n0\n", False),
         ("PrivateData=job\n", True),
-        ("privatedata=usage, JOBS\n", True),
+        ("privatedata=usage,JOBS\n", True),
         ("PrivateData=all\n", True),
         ("PrivateData=usage,users\n", False),
         ("PrivateData=none\n", False),
