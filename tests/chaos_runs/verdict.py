@@ -15,7 +15,7 @@ from .records import Drain, Line, Record, Submission, expand
 
 HOOK_REASONS = ("prolog error", "epilog error")
 """Slurm's reasons for a drain after a Prolog or Epilog that did not end with 0."""
-UNLIKE = "has different numbers of GPUs on its nodes"
+UNLIKE = "one srun cannot give each node its own number of tasks"
 """The message of slurm-share about a job whose nodes have unequal numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
 """The tasks of TRIPLE in jobs.py."""

@@ -362,7 +362,8 @@ class NvmlSession:
             raise
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_SUCCESS:
-                return _note_refusal(unit, "sm_percent", unknown, error)
+                _note_refusal(unit, "sm_percent", unknown, error)
+                return None
             samples = []
         if set_back and not samples:
             unit.seen_us = 0
@@ -401,7 +402,8 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             # A GPU may report support without having it, such as a part of a GPU in a virtual machine.
             self._free(unit)
-            return _note_refusal(unit, "activity", unknown, error)
+            _note_refusal(unit, "activity", unknown, error)
+            return None
 
     # ---- asking ----
 
