@@ -77,7 +77,7 @@ class GpuUser(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
 
 
 class GpuBooking(Struct, frozen=True, gc=False, kw_only=True):
-    """What one packed run (`llsub --pack`) has booked of one GPU."""
+    """The bookings of one packed run (`llsub --pack`) on one GPU."""
 
     uid: Count
     job: Count | None = None

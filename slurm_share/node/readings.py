@@ -87,7 +87,7 @@ class JobNow(Struct, frozen=True, kw_only=True):
 
 
 class BookingNow(Struct, frozen=True):
-    """What a packed run has booked of one GPU."""
+    """The bookings of a packed run on one GPU."""
 
     gpu: str
     """UUID of the GPU."""
