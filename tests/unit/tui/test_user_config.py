@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -211,10 +212,10 @@ def test_a_torn_write_leaves_the_old_choices(tmp_path: Path, monkeypatch: pytest
     file = tmp_path / "tui.json"
     write_remembered(file, Remembered(theme="light"))
 
-    def fails(self: Path, target: Path) -> Path:
+    def fails(*_: object, **__: object) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(Path, "replace", fails)
+    monkeypatch.setattr(os, "replace", fails)
     assert "no room" in write_remembered(file, Remembered(theme="mono"))
     assert read_remembered(file)[0].theme == "light"
     assert [one.name for one in tmp_path.iterdir()] == ["tui.json"]

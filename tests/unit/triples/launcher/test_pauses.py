@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from slurm_share.core.process import identify
-from slurm_share.node import descendants
+from slurm_share.node import descendants, processes
 from slurm_share.triples.launcher import pauses, watchdog
 from slurm_share.triples.launcher.pauses import Pauses
 from slurm_share.triples.launcher.table import Table
@@ -132,7 +132,7 @@ def test_the_table_says_that_a_task_is_stopped_before_its_first_process_is(
     seen: list[tuple[int, bool]] = []
 
     def stop(pid: int) -> bool:
-        seen.append((stand.table.rows()[0].paused_ticks, descendants.is_stopped(pid)))
+        seen.append((stand.table.rows()[0].paused_ticks, processes.is_stopped(pid)))
         return real(pid)
 
     real = pauses.stop
