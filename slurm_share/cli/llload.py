@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -42,9 +41,6 @@ from ..load import (
 from ..load import figures as numbers
 from ..load import text as load_text
 from . import llload_watch
-
-if TYPE_CHECKING:
-    from ..load import values
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
@@ -161,11 +157,11 @@ def print_load(arguments: argparse.Namespace) -> int:
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(origin.open_survey_source(wanted.origin, settings)))
-        recorder = recording.Recorder(wanted.record)
+        recorder = recording.Recorder(arguments.record)
         stack.callback(recorder.close)
         read = SurveyReading(source, recorder)
         try:
-            code = _watched(read, wanted) if wanted.watch_s is not None else _once(read, wanted)
+            code = _watched(read, wanted) if wanted.origin.interval_s is not None else _once(read, wanted)
         except CommandError as error:
             if error.code is not None:
                 raise
@@ -179,65 +175,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line."""
 
     arguments: argparse.Namespace
-    user: str
-    """The user whose nodes are read."""
-    nodes: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
-    """As squeue writes them."""
-    top: int | None = None
-    sort: tuple[str, bool] | None = None
-    """(column, downwards)."""
-    watch_s: float | None = None
-    """None: one survey."""
-    at: str | None = None
-    demo_nodes: int = origin.DEMO_NODES
-    record: Path | None = None
-
-    @property
-    def advises(self) -> bool:
-        """Return whether only advice is wanted."""
-        return self.arguments.advise is not None
-
-    @property
-    def details(self) -> bool:
-        """Return whether more than a line per node is shown or recorded, which for a whole cluster is most of the cost
-        of a survey."""
-        options = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
-        return not self.arguments.all or self.advises or any(getattr(self.arguments, option) for option in options)
-
-    @property
-    def origin(self) -> Origin:
-        """Return the origin of the surveys."""
-        arguments = self.arguments
-        return Origin(
-            user=self.user,
-            everybody=arguments.all,
-            nodes=self.nodes,
-            jobs=self.jobs,
-            details=self.details,
-            source=arguments.source or "",
-            demo=arguments.demo,
-            demo_nodes=self.demo_nodes,
-            replay=None if arguments.replay is None else str(arguments.replay),
-            at=self.at,
-            waiting=self.record is not None,
-            interval_s=self.watch_s,
-        )
-
-    @property
-    def choice(self) -> choice.Choice:
-        """Return which nodes of a survey are shown. Of named nodes, only those of a recording are filtered here."""
-        return choice.Choice(
-            nodes=() if self.arguments.replay is None else self.nodes,
-            flagged=self.arguments.flagged,
-            sort=self.sort,
-            top=self.top,
-        )
-
-    @property
-    def rows_of(self) -> values.Of:
-        """Return the subject of a row of TSV or CSV."""
-        return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
+    origin: Origin
+    chosen: choice.Choice
+    """Which nodes are shown, and in which order."""
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
@@ -268,18 +208,29 @@ def checked(arguments: argparse.Namespace) -> Wanted:
         if arguments.advise and job:
             raise UsageError("name the job once: --advise JOB, or -j JOB --advise")
         job = arguments.advise or job
-    return Wanted(
-        arguments=arguments,
+    # Only for a line per node of the whole cluster the rest is left out, which is most of the cost of a survey.
+    more = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
+    read = Origin(
         user=options.user(arguments.user, demo=arguments.demo),
+        everybody=arguments.all,
         nodes=options.nodes(arguments.nodes),
         jobs=options.jobs(job),
-        top=options.count("-t", arguments.top),
-        sort=None if arguments.sort is None else _sort(arguments.sort),
-        watch_s=None if arguments.watch is None else _seconds(arguments),
-        at=arguments.at,
+        details=not arguments.all or arguments.advise is not None or any(getattr(arguments, one) for one in more),
+        source=arguments.source or "",
+        demo=arguments.demo,
         demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or origin.DEMO_NODES,
-        record=arguments.record,
+        replay=None if arguments.replay is None else str(arguments.replay),
+        at=arguments.at,
+        waiting=arguments.record is not None,
+        interval_s=None if arguments.watch is None else _seconds(arguments),
     )
+    chosen = choice.Choice(
+        nodes=() if arguments.replay is None else read.nodes,  # a cluster's source reads only these
+        flagged=arguments.flagged,
+        sort=None if arguments.sort is None else _sort(arguments.sort),
+        top=options.count("-t", arguments.top),
+    )
+    return Wanted(arguments=arguments, origin=read, chosen=chosen)
 
 
 def _seconds(arguments: argparse.Namespace) -> float:
@@ -337,7 +288,7 @@ def _once(read: SurveyReading, wanted: Wanted) -> int:
 
 
 def _watched(read: SurveyReading, wanted: Wanted) -> int:
-    assert wanted.watch_s is not None
+    assert wanted.origin.interval_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
     advisor = Latest(Advisor())
@@ -351,14 +302,19 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
         return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
     return llload_watch.watch(
-        read, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
+        read,
+        draw,
+        every_s=wanted.origin.interval_s,
+        timeout_s=TIMEOUT_S,
+        in_place=not for_programs,
+        apart=not for_programs,
     )
 
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
     """Return a record as JSON: on one line with --watch, else indented."""
     data = snapshot.render(document)
-    return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
+    return [(data if wanted.origin.interval_s is not None else msgspec.json.format(data, indent=2)).decode()]
 
 
 Advise = Callable[[Survey], tuple[Advice, ...]]
@@ -386,10 +342,10 @@ def lines_of(
     `first`: with the headings of TSV and CSV, which appear once in a file.
     """
     arguments = wanted.arguments
-    if wanted.advises:
+    if arguments.advise is not None:
         yield from _advice(survey, wanted, width, advisor, first=first)
         return
-    chosen, why = choice.choose(survey, wanted.choice)
+    chosen, why = choice.choose(survey, wanted.chosen)
     if arguments.json:
         yield from _as_json(changed(chosen, version=version()), wanted)
         return
@@ -397,8 +353,9 @@ def lines_of(
         from ..load import values  # the table of nodes does not need it
 
         form = values.as_tsv if arguments.tsv else values.as_csv
-        yield from form([values.HEADINGS[wanted.rows_of]] if first else [])
-        yield from form(values.rows(chosen, wanted.rows_of))
+        row_of: values.Of = "processes" if arguments.processes else "gpus" if arguments.detail else "nodes"
+        yield from form([values.HEADINGS[row_of]] if first else [])
+        yield from form(values.rows(chosen, row_of))
         return
     view = View(
         gpus=arguments.gpu or arguments.detail,
@@ -427,8 +384,8 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
         return ("no node is flagged: all that answered are within the bands of good load",)
     if survey.everybody:
         return ("no node has a GPU or a job",)
-    who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.user)} has"
-    where = f" on {load_text.fold(wanted.nodes)}" if wanted.nodes else ""
+    who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.origin.user)} has"
+    where = f" on {load_text.fold(wanted.origin.nodes)}" if wanted.origin.nodes else ""
     return (
         f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows waiting jobs, llfree "
         "free nodes, and llload -g --demo an example of this output",
@@ -438,7 +395,7 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
 
 def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
-        survey = choice.of_jobs(choice.choose(survey, wanted.choice)[0], wanted.jobs, must_be=first)
+        survey = choice.of_jobs(choice.choose(survey, wanted.chosen)[0], wanted.origin.jobs, must_be=first)
     found = advisor(survey)
     if wanted.arguments.json:
         report = AdviceReport(

@@ -122,7 +122,7 @@ class JobsView(TableView[JobRow]):
         for node, load in shown:
             tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
             told: list[Piece | str] = [(node.name, "strong")]
-            if not table.has_no_gpu(row):
+            if not row.has_no_gpu:
                 told += [tasks_text(tasks), f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
             told += [
                 f"work {rate}" if (rate := table.rate([load], with_source=True)) else "",
@@ -142,7 +142,7 @@ class JobsView(TableView[JobRow]):
         """Return the charts of a running job."""
         if not row.node_names:
             return ()
-        return usage_charts(newest, "GPUs that it holds", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs that it holds", has_gpu=not row.has_no_gpu)
 
     def enter_location(self) -> Location | None:
         """Return the nodes of the job; for an array its elements."""

@@ -68,7 +68,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     name = [row.name] if row.name else []
     parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
-    if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
+    if not row.has_no_gpu and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
     if rate := job_table.rate([load for _, load in row.loads], with_source=True):
         parts.append(f"work {rate}")

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_rows
-from slurm_share.load import user_columns as table
 
 from .. import tables
 from ..location import Location
@@ -86,7 +85,7 @@ class UsersView(TableView[UserRow]):
         return [*lines, line((f"... and {text.count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
-        return usage_charts(newest, "GPUs with a process", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs with a process", has_gpu=not row.has_no_gpu)
 
     def enter_location(self) -> Location | None:
         """Return the user's jobs; processes without a known user have no list."""

@@ -112,6 +112,12 @@ class UsageRow:
             return sum(known)
         return None if self.records or not self.loads else sum(len(load.gpus) for _, load in self.loads)
 
+    @property
+    def has_no_gpu(self) -> bool:
+        """Return whether Slurm gave it no GPU and none of its processes is on one. Tasks are counted on GPUs, so the
+        number of its tasks is not known."""
+        raise NotImplementedError
+
     @cached_property
     def cpus(self) -> int | None:
         """Return the CPUs that Slurm gave, over all nodes."""
@@ -178,6 +184,10 @@ class JobRow(UsageRow):
     is_array: bool = False
     """True: an array in one line."""
     advice: Advice | None = None
+
+    @property
+    def has_no_gpu(self) -> bool:
+        return self.gpus == 0 and not self.tasks.value
 
     @property
     def job(self) -> QueuedJob | None:
@@ -377,6 +387,10 @@ class UserRow(UsageRow):
     """Advice for the user's running jobs."""
     is_told: bool = True
     """Whether Slurm's jobs are known."""
+
+    @property
+    def has_no_gpu(self) -> bool:
+        return self.gpus == 0 and not self.processes.value
 
     @cached_property
     def running(self) -> int:
