@@ -301,14 +301,8 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
             return [f"{when} {line}" for line in found]
         return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
-    return llload_watch.watch(
-        read,
-        draw,
-        every_s=wanted.origin.interval_s,
-        timeout_s=TIMEOUT_S,
-        in_place=not for_programs,
-        apart=not for_programs,
-    )
+    every_s = wanted.origin.interval_s
+    return llload_watch.watch(read, draw, every_s=every_s, timeout_s=TIMEOUT_S, for_people=not for_programs)
 
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:

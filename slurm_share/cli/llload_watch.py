@@ -42,13 +42,13 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 """(survey, width, height or None, whether it is the first) -> lines."""
 
 
-def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
+def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, for_people: bool) -> int:
     """Read and draw every `every_s` seconds until q, Ctrl-C or the end of a recording.
 
     The first survey may raise SlurmShareError. A later failure is shown below the last figures, and the next survey
-    tries again. `apart`: in a pipe, separate two screens by a blank line.
+    tries again. `for_people`: draw in place on a terminal; in a pipe, separate two surveys by a blank line.
     """
-    terminal = in_place and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    terminal = for_people and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with _waiting(terminal) as wait, _ended_by_signals():
         survey, first, problem = None, True, ""
         while True:
@@ -64,7 +64,7 @@ def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_
             if terminal:
                 _draw_in_place(draw, survey, problem, clear=first)
             elif not problem:
-                core_terminal.print_lines([""] if apart and not first else [])
+                core_terminal.print_lines([""] if for_people and not first else [])
                 core_terminal.print_lines(draw(survey, core_terminal.width(), None, first))
             else:
                 print(problem, file=sys.stderr)

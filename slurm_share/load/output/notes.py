@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 
 from ...core import terminal
-from ...core.text import span_text
+from ...core.text import counted, span_text
 from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
-from ..text import UNKNOWN, count_text, fold, why_silent, wrapped
+from ..text import UNKNOWN, fold, why_silent, wrapped
 from .view import View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
@@ -68,7 +68,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
     if hidden:
         count = sum(node.snapshot.hidden_gpus for node in whole.nodes if node.snapshot is not None)
         verb = "is" if count == 1 else "are"
-        said.append(f"{count_text(count, 'GPU')} on {fold(hidden)} {verb} used by others only and not shown")
+        said.append(f"{counted(count, 'GPU')} on {fold(hidden)} {verb} used by others only and not shown")
     said += _problems(survey)
     said += _idle_gpus(survey)
     letters = {code for row in rows for code in row.codes}
@@ -90,7 +90,7 @@ def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
         for advice in ordered[:most]
     ]
     left = len(found) - most
-    return [*said, f"advice for {count_text(left, 'more job')}: llload --advise"] if left > 0 else said
+    return [*said, f"advice for {counted(left, 'more job')}: llload --advise"] if left > 0 else said
 
 
 def silence(survey: Survey) -> list[str]:
@@ -129,7 +129,7 @@ def _idle_gpus(survey: Survey) -> list[str]:
     """Return a line for each of the jobs with the most idle GPUs."""
     found = [terminal.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
-    return [*found[:IDLE_LINES], f"... and {count_text(left, 'more job')} with idle GPUs"] if left > 0 else found
+    return [*found[:IDLE_LINES], f"... and {counted(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
 def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:

@@ -9,12 +9,13 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 
 from ...core import terminal
+from ...core.text import counted
 from .. import columns
 from ..columns import Column
 from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
-from ..text import Triple, count_text, cut, filled, worst, wrapped
+from ..text import Triple, cut, filled, worst, wrapped
 from .notes import footer, header
 from .view import View
 
@@ -59,7 +60,7 @@ def fitted(survey: Survey, view: View, width: int, height: int | None) -> list[s
         shown = _first(survey, height)
     while True:
         cut = len(shown.nodes) < len(survey.nodes)
-        said = f"{count_text(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
+        said = f"{counted(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
         lines = as_lines(shown, replace(view, more=said if cut else "", whole=view.whole or survey), width)
         if len(lines) > height and len(view.advice) > 1 < view.advice_lines:
             view = replace(view, advice_lines=1)  # nodes take precedence over advice

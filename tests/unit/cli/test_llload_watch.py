@@ -40,14 +40,13 @@ class Answers:
         return found
 
 
-def watch(*answers, apart=True):
+def watch(*answers, for_people=True):
     return llload_watch.watch(
         Answers(*answers),
         lambda looked, width, height, first: [f"{looked.taken} {height} {first}"],
         every_s=0.0,
         timeout_s=1.0,
-        in_place=True,
-        apart=apart,
+        for_people=for_people,
     )
 
 
@@ -56,7 +55,7 @@ def test_a_pipe_gets_one_screen_after_another(capsys):
     one, two = survey(taken=1.0), survey(taken=2.0)
     assert watch(one, two) == 0
     assert capsys.readouterr().out == "1.0 None True\n\n2.0 None False\n"
-    assert watch(one, two, apart=False) == 0
+    assert watch(one, two, for_people=False) == 0
     assert capsys.readouterr().out == "1.0 None True\n2.0 None False\n"
 
 
