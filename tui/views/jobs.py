@@ -68,12 +68,12 @@ class JobsView(TableView[JobRow]):
                 tells[state] = tells.get(state, 0) + count
         of_user = f" of {location.user}" if location.user else "" if picture.survey.everybody else " of yours"
         where = f" on {location.node}" if location.node else ""
-        count = (
+        how_many = (
             self.count_text("job") if location.job is None else f"{self.count_text('element')} of array {location.job}"
         )
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
-            (f"{count}{of_user}{where}", "strong"),
+            (f"{how_many}{of_user}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in tells.items()),
             f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
         ]

@@ -284,7 +284,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
                 if not user or load.user == user:
                     loads[load.job].append((row, load))
     held = _held(picture, lambda one: one.job)
-    advice = {one.job: one for one in picture.advice if one.job is not None}
+    advice = _advice_of(picture)
     groups: dict[tuple[bool, int], list[QueuedJob]] = {}
     for job in survey.jobs:
         if user and job.user != user:
@@ -295,31 +295,33 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
     for (_, number), jobs in groups.items():
         first = jobs[0]
         is_array = len(jobs) > 1 or (arrays and elements_of(first) > 1)
-        found.append(
-            JobRow(
-                records=tuple(jobs),
-                loads=tuple(pair for job in jobs for pair in loads.pop(job.job_id, ())),
-                held=tuple(one for job in jobs for one in held.get(job.job_id, ())),
-                now=survey.taken,
-                is_own=first.user == survey.user,
-                number=number if is_array else first.job_id,
-                is_array=is_array,
-                advice=advice.get(first.array or first.job_id),
-            )
-        )
+        pairs = [pair for job in jobs for pair in loads.pop(job.job_id, ())]
+        of_jobs = [one for job in jobs for one in held.get(job.job_id, ())]
+        found.append(_job_row(survey, number if is_array else first.job_id, jobs, pairs, of_jobs, advice, is_array))
     for number, pairs in loads.items():  # a job that started after Slurm was asked, or without Slurm
-        own = pairs[0][1].user == survey.user
-        found.append(
-            JobRow(
-                loads=tuple(pairs),
-                held=tuple(held.get(number, ())),
-                now=survey.taken,
-                is_own=own,
-                number=number,
-                advice=advice.get(number),
-            )
-        )
+        found.append(_job_row(survey, number, (), pairs, held.get(number, ()), advice))
     return sorted(found, key=lambda row: not row.is_own)
+
+
+def _job_row(
+    survey: Survey,
+    number: int,
+    records: Sequence[QueuedJob],
+    loads: Sequence[tuple[NodeRow, JobLoad]],
+    held: Sequence[HeldGpu],
+    advice: Mapping[int, Advice],
+    is_array: bool = False,
+) -> JobRow:
+    return JobRow(
+        records=tuple(records),
+        loads=tuple(loads),
+        held=tuple(held),
+        now=survey.taken,
+        is_own=(records[0].user if records else loads[0][1].user) == survey.user,
+        number=number,
+        is_array=is_array,
+        advice=advice.get((records[0].array or records[0].job_id) if records else number),
+    )
 
 
 def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[HeldGpu]]:
@@ -328,6 +330,10 @@ def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[H
         for one in row.node.held_gpus or ():
             found[by(one)].append(one)
     return found
+
+
+def _advice_of(picture: Picture) -> Mapping[int, Advice]:
+    return {one.job: one for one in picture.advice if one.job is not None}
 
 
 def job_row(picture: Picture, number: int) -> JobRow | None:
@@ -342,17 +348,8 @@ def job_row(picture: Picture, number: int) -> JobRow | None:
     )
     if record is None and not loads:
         return None
-    wanted = number if record is None else record.array or number
-    user = loads[0][1].user if record is None else record.user
-    return JobRow(
-        records=() if record is None else (record,),
-        loads=loads,
-        held=tuple(_held(picture, lambda one: one.job).get(number, ())),
-        now=picture.survey.taken,
-        is_own=user == picture.survey.user,
-        number=number,
-        advice=next((one for one in picture.advice if one.job == wanted), None),
-    )
+    held = _held(picture, lambda one: one.job).get(number, ())
+    return _job_row(picture.survey, number, () if record is None else (record,), loads, held, _advice_of(picture))
 
 
 def nodes_of(job: QueuedJob) -> tuple[str, ...]:

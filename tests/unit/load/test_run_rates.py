@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from slurm_share.load.collectors import NodeReader
-from slurm_share.load.rules.job_progress import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
+from slurm_share.load.rules.rates import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
 from slurm_share.load.rules.visible import for_user
 from slurm_share.load.run_rates import RunRates, read_run_rates
 from slurm_share.load.sampler import Sampler

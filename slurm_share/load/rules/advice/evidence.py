@@ -13,7 +13,7 @@ from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
 from .. import rates, thresholds
-from ..sums import add_up
+from ..sums import add_up, whole
 
 
 class Room(Struct, frozen=True):
@@ -211,7 +211,7 @@ def of_job(
         host_total_mib=host_total,
         host_limited=host_limited,
         host_peak_mib=_most(load.task_host_peak_mib for load in loads if load.tasks or load.tasks_measured),
-        host_used_mib=_mib(added([load.memory_mib for load in loads])),
+        host_used_mib=whole(added([load.memory_mib for load in loads])),
         cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
         cpus=max(1, cpus),
         cpu_load=_cpu_load(snapshot, loads, is_whole=is_whole),
@@ -236,41 +236,37 @@ def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
     if gpus == node.gpus:
         return node
     part = gpus / node.gpus
-
-    def less(value: float | None) -> float | None:
-        return None if value is None else value * part
-
     return replace(
         node,
         gpus=gpus,
         gpus_of_node=gpus + max(0, node.gpus_of_node - node.gpus),
         running=math.ceil(node.running * part),
         now=None if node.now is None else math.ceil(node.now * part),
-        load=less(node.load),
-        own_load=less(node.own_load),
-        host_total_mib=_mib(less(node.host_total_mib)),
-        host_used_mib=_mib(less(node.host_used_mib)),
+        load=_times(node.load, part),
+        own_load=_times(node.own_load, part),
+        host_total_mib=whole(_times(node.host_total_mib, part)),
+        host_used_mib=whole(_times(node.host_used_mib, part)),
         cores=max(1, int(node.cores * part)),
         cpus=max(1, int(node.cpus * part)),
-        cpu_load=less(node.cpu_load),
+        cpu_load=_times(node.cpu_load, part),
         progress=None,
     )
 
 
 def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
     """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
-
-    def times(value: float | None, factor: float) -> float | None:
-        return None if value is None else value * factor
-
     return replace(
         node,
-        load=times(node.load, gpu),
-        own_load=times(node.own_load, gpu),
-        cards=tuple(replace(card, load=times(card.load, gpu)) for card in node.cards),
-        dram_percent=times(node.dram_percent, gpu),
-        cpu_load=times(node.cpu_load, cpu),
+        load=_times(node.load, gpu),
+        own_load=_times(node.own_load, gpu),
+        cards=tuple(replace(card, load=_times(card.load, gpu)) for card in node.cards),
+        dram_percent=_times(node.dram_percent, gpu),
+        cpu_load=_times(node.cpu_load, cpu),
     )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
@@ -372,10 +368,6 @@ def _recent(means: Means | None, watched_s: float) -> float | None:
 def added(values: Sequence[float | None]) -> float | None:
     """Return the sum; None without values, or if one is not known."""
     return add_up(values) if values else None
-
-
-def _mib(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _own(
