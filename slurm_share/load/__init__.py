@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns, user_columns
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
-    from .output.view import View, is_color_wanted
+    from .output.notes import View, is_color_wanted
     from .rules import choice, figures, flags, idle, thresholds
     from .rules.advice import evidence
     from .rules.advice.advise import advise_all
@@ -64,7 +64,7 @@ __getattr__, __all__ = exports(
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],
         "columns.base": ["Column", "Row", "Unit", "Value"],
-        "output.view": ["View", "is_color_wanted"],
+        "output.notes": ["View", "is_color_wanted"],
         "rules.advice.advise": ["advise_all"],
         "rules.figures": ["percent"],
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],

@@ -384,7 +384,6 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
         "load": loads if len(loads) == 3 else None,
         "driver": info.driver or None,
     }
-    _set_defaults(known, Snapshot)
     for field, value in known.items():
         if value is None:
             unknown[field] = NOT_REPORTED if details or field in _IN_A_LINE else NOT_ASKED
@@ -465,9 +464,7 @@ def _progress_of(values: _Values) -> JobProgress | None:
     """Return a job's progress. Prometheus does not keep the source of a rate, so it is shown and never compared."""
     if not any(one.series in values for one in _series_of(JobProgress)):
         return None
-    fields, _ = _figures(JobProgress, values)
-    _set_defaults(fields, JobProgress)
-    return JobProgress(**fields)
+    return JobProgress(**_figures(JobProgress, values)[0])
 
 
 def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
@@ -495,28 +492,21 @@ def _read(record: type[Struct], kind: str, values: _Values, rows: Sequence[Serie
         fields[one.name] = _means(rows, f"{PREFIX}{kind}_{one.series}", one.factor)
         if fields[one.name] is None:
             unknown[one.json] = NOT_REPORTED
-    _set_defaults(fields, record)
     return fields, unknown
 
 
 def _figures(record: type[Struct], values: _Values) -> tuple[dict[str, Any], Reasons]:
+    """Return the figures of a record that have one series each, and why some are not known."""
     fields: dict[str, Any] = {}
     unknown: Reasons = {}
     for one in _series_of(record):
         value = values.get(f"{one.series}_total" if one.metric.counter else one.series)
         if value is None or not math.isfinite(value):
-            fields[one.name], unknown[one.json] = None, NOT_REPORTED
+            fields[one.name], unknown[one.json] = one.default, NOT_REPORTED
         else:
             figure = value if one.factor == 1.0 else round(value / one.factor, _DIGITS)
             fields[one.name] = round(figure) if one.is_whole else figure
     return fields, unknown
-
-
-def _set_defaults(fields: dict[str, Any], record: type[Struct]) -> None:
-    """Replace None by the record's default for fields that cannot be None, such as counts."""
-    for field in msgspec.structs.fields(record):
-        if field.name in fields and fields[field.name] is None and field.default is not None:
-            fields[field.name] = field.default
 
 
 def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:

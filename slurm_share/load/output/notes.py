@@ -1,10 +1,13 @@
-"""The lines around llload's table: user, time, silent nodes, the meaning of the letters, the age of the figures."""
+"""The options of llload's output, and the lines around its table: user, time, silent nodes, the meaning of the letters,
+the age of the figures."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...core import terminal
 from ...core.text import counted, span_text
@@ -13,7 +16,6 @@ from ..rules import idle
 from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
 from ..text import UNKNOWN, fold, why_silent, wrapped
-from .view import View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
@@ -26,6 +28,37 @@ STALE_S = 60.0
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
 """A word of a shell command, with its quotes."""
 _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
+
+
+ADVICE_LINES = 3
+"""Most lines of advice below the table; --advise has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The parts of a survey that llload prints, and how."""
+
+    gpus: bool = False
+    detail: bool = False
+    jobs: bool = False
+    processes: bool = False
+    advice: tuple[Advice, ...] = ()
+    advice_lines: int = ADVICE_LINES
+    quiet: bool = False
+    color: bool = False
+    chosen: str = ""
+    """Why not every node of the survey has a line, such as: flagged."""
+    whole: Survey | None = None
+    """The survey before nodes were chosen from it, for the notes about all nodes."""
+    more: str = ""
+    """A sentence about the nodes for which there is no room."""
+    if_empty: tuple[str, ...] = ()
+    """The sentences to print if there is no node."""
+
+
+def is_color_wanted(*, never: bool, terminal: bool) -> bool:
+    """Return whether to use colour: not with NO_COLOR (no-color.org), with TERM=dumb or in a pipe."""
+    return terminal and not never and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def header(survey: Survey, view: View, width: int) -> list[str]:

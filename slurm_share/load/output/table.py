@@ -16,8 +16,7 @@ from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
 from ..text import Triple, cut, filled, worst, wrapped
-from .notes import footer, header
-from .view import View
+from .notes import View, footer, header
 
 HOST_LEAST = 8
 _YELLOW, _RED, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[7m", "\x1b[0m"

@@ -16,9 +16,9 @@ from ...core.process import Deadline
 from ...core.settings import Settings
 from ...core.text import counted
 from .. import metrics
+from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from . import tokens
 from .base import Answer, Asked, Source
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PrometheusSource(Source):
         self._opened: httpx.Client | None = None
         self._begun: BackgroundCall[Sequence[metrics.Series]] | None = None
         if settings.prometheus_token_file:
-            token = tokens.read(settings.prometheus_token_file, "prometheus_token_file", 1)
+            token = read_operators_token(settings.prometheus_token_file, "prometheus_token_file", 1)
             name, colon, password = token.partition(":")
             if colon:  # no bearer token contains one (RFC 6750), so it is USER:PASSWORD
                 self._login = name, password

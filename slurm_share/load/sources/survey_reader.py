@@ -297,7 +297,7 @@ class SurveyReader:
             facts=facts,
             nodes=nodes,
             addresses={} if facts is None else _addresses(facts, chosen),
-            jobs=tuple(job for job in jobs if not chosen.isdisjoint(_nodes_of(job))),
+            jobs=tuple(job for job in jobs if not chosen.isdisjoint(nodelist.unfold(job.nodes))),
             waiting=() if facts is None else tuple(job for job in facts.waiting if self._means(job)),
             down={} if facts is None else {node: why for node in nodes if (why := _down(facts.nodes.get(node)))},
             notes=() if facts is None else (*(_hidden_jobs(facts) if self._everybody else ()), *_more_waiting(facts)),
@@ -314,7 +314,7 @@ class SurveyReader:
             return self._named
         if self._named and not self._jobs:
             return tuple(node for node in self._named if node in facts.nodes)
-        of_jobs = {node for job in jobs for node in _nodes_of(job)}
+        of_jobs = {node for job in jobs for node in nodelist.unfold(job.nodes)}
         if self._everybody and not self._jobs:
             of_jobs |= facts.places
             of_jobs |= {node.name for node in facts.nodes.values() if node.gpus or node.cpus_allocated}
@@ -405,10 +405,6 @@ def _there_are(unknown: str) -> str:
     if len(there) > SHOWN_MOST:
         there = f"{there[:SHOWN_MOST].rpartition(',')[0]}, ... (see llfree)"
     return f"did you mean {near[0]}? There are {there}" if near else f"there are {there}"
-
-
-def _nodes_of(job: QueuedJob) -> tuple[str, ...]:
-    return nodelist.unfold(job.nodes)
 
 
 def _addresses(facts: Facts, nodes: Collection[str]) -> dict[str, str]:

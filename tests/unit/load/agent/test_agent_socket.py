@@ -121,7 +121,6 @@ def test_callers_that_say_nothing_and_read_nothing_keep_nobody_waiting(agent):
     while len(agent.socket_server._connections) > socket_server.MOST_EACH and time.monotonic() < deadline:
         time.sleep(0.01)  # one that was answered leaves a moment later
     assert len(agent.socket_server._connections) <= socket_server.MOST_EACH
-    assert agent.socket_server._connections.evicted > 0
     for link in silent:
         link.close()
 

@@ -9,10 +9,10 @@ from llload_surveys import GB, TAKEN, gpu, node, process, queued, shared_node, s
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from slurm_share.load.output import notes, view
+from slurm_share.load.output import notes
+from slurm_share.load.output.notes import View
 from slurm_share.load.output.plain import as_plain
 from slurm_share.load.output.table import as_lines, fitted
-from slurm_share.load.output.view import View
 from slurm_share.load.snapshot import Advice, GpuBooking, NodeLoad
 from slurm_share.load.sources.demo import Demo
 from slurm_share.node.gpu_figures import Activity
@@ -386,7 +386,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch, environment, terminal
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert view.is_color_wanted(never=never, terminal=terminal) is wanted
+    assert notes.is_color_wanted(never=never, terminal=terminal) is wanted
 
 
 def test_what_matters_stays_in_a_narrow_terminal():
