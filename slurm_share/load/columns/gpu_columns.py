@@ -99,14 +99,8 @@ def booked(row: GpuRow) -> str:
     return "" if row.gpu is None or row.gpu.booked_mib is None else gigabytes(row.gpu.booked_mib)
 
 
-def rate_per_s(row: GpuRow) -> float | None:
-    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
-    return rates.per_s(rates.of_gpu(row.gpu, row.tasks))
-
-
-def rate(row: GpuRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
-    return rates.text(rates.of_gpu(row.gpu, row.tasks), with_source=with_source)
+def _work(row: GpuRow) -> rates.RateSum | None:
+    return rates.of_gpu(row.gpu, row.tasks)
 
 
 def held(row: GpuRow) -> list[str]:
@@ -324,8 +318,9 @@ GPUS: tuple[Column[GpuRow], ...] = (
         "rate", "RATE",
         "units of work a second, a minute or an hour of its tasks together, as their launcher measures it; shown only "
         "if all of them count the same unit",
-        text=rate, value=rate_per_s, table=lambda row: rate(row, with_source=True) or NONE,
-        plain=lambda row: f"rate {rate(row, with_source=True)}", field="rate_per_s",
+        text=lambda row: rates.text(_work(row)), value=lambda row: rates.per_s(_work(row)), field="rate_per_s",
+        table=lambda row: rates.text(_work(row), with_source=True) or NONE,
+        plain=lambda row: f"rate {rates.text(_work(row), with_source=True)}",
         right=True, least=4, most=18, goes=3, sorts_down=True, unless_empty=True,
     ),
     Column(

@@ -79,14 +79,9 @@ def _here(row: JobRow) -> JobLoad:
     return row.loads[0][1]
 
 
-def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
-    """Return the sum of the tasks' rates of work on these nodes; None if one has no rate, or they count different
-    units."""
-    return rates.per_s(rates.of_jobs(load.progress for load in loads))
-
-
 def rate(loads: Sequence[JobLoad], *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
+    """Return the sum of the tasks' rates of work on these nodes as text, `with_source`: with its source; empty if one
+    has no rate, or they count different units."""
     return rates.text(rates.of_jobs(load.progress for load in loads), with_source=with_source)
 
 
@@ -177,7 +172,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         "units of work a second, a minute or an hour of its tasks together, as their launchers measure it; shown only "
         "if all of them count the same unit",
         text=lambda row: rate([load for _, load in row.loads]),
-        value=lambda row: rate_per_s([load for _, load in row.loads]),
+        value=lambda row: rates.per_s(rates.of_jobs(load.progress for _, load in row.loads)),
         table=lambda row: rate([_here(row)], with_source=True) or NONE,
         outputs=ON_SCREEN, right=True, least=4, most=18, goes=10, sorts_down=True, unless_empty=True,
     ),

@@ -103,14 +103,8 @@ def note(row: NodeRow, with_util: bool = False) -> str:
     return " ".join(said)
 
 
-def rate_per_s(row: NodeRow) -> float | None:
-    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
-    return rates.per_s(None if row.node.snapshot is None else rates.of_node(row.node.snapshot))
-
-
-def rate(row: NodeRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
-    return rates.text(None if row.node.snapshot is None else rates.of_node(row.node.snapshot), with_source=with_source)
+def _work(row: NodeRow) -> rates.RateSum | None:
+    return None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
 
 
 def _plain(text: str) -> str:
@@ -292,8 +286,9 @@ NODES: tuple[Column[NodeRow], ...] = (
         "rate", "RATE",
         "units of work a second, a minute or an hour of all tasks on it, as their launchers measure it; there only "
         "where all of them count the same",
-        text=rate, value=rate_per_s, plain=lambda row: f"rate: {rate(row, with_source=True)}",
-        field="rate_per_s", outputs=_NOT_TABLE,
+        text=lambda row: rates.text(_work(row)), value=lambda row: rates.per_s(_work(row)), field="rate_per_s",
+        plain=lambda row: f"rate: {rates.text(_work(row), with_source=True)}",
+        outputs=_NOT_TABLE,
         needs="details", right=True, least=4, most=18, goes=5, sorts_down=True, unless_empty=True,
     ),
     Column(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...core.text import rate_text
+from ...core.text import counted, rate_text
 from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
@@ -27,16 +27,10 @@ def slot(row: SlotRow) -> str:
 def task(row: SlotRow) -> str:
     """Return the task's number in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
-        return gpus_count(row)
+        return counted(len(row.on.tasks), "task")
     if row.process is None:
         return NONE
     return NONE if row.process.process.task is None else str(row.process.process.task)
-
-
-def gpus_count(row: SlotRow) -> str:
-    """Return the number of tasks on the GPU, such as: 4 tasks."""
-    count = len(row.on.tasks)
-    return f"{count} task{'' if count == 1 else 's'}"
 
 
 def user(row: SlotRow) -> str:

@@ -12,7 +12,7 @@ from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
-from .. import rates, thresholds
+from .. import idle, rates, thresholds
 from ..sums import add_up, whole
 
 
@@ -282,19 +282,14 @@ def is_own(process: ProcessLoad) -> bool:
     return registry.is_own_process(process.name)
 
 
-def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:
-    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node, by the driver's minor numbers. MIG instances
-    have none."""
+def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> set[str]:
+    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node."""
     numbers: set[int] = set()
     for job in jobs:
         nodes = nodelist.unfold(job.nodes) if job.gpu_indexes else ()
         if job.gpu_indexes and snapshot.node in nodes[: len(job.gpu_indexes)]:
             numbers |= set(job.gpu_indexes[nodes.index(snapshot.node)])
-    return frozenset(
-        gpu.uuid
-        for gpu in snapshot.whole_gpus
-        if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in numbers
-    )
+    return idle.granted(snapshot, numbers)
 
 
 def _gpus_here(
@@ -348,9 +343,7 @@ def _median(processes: Sequence[ProcessLoad]) -> int | None:
 def within(figures: tuple[float, float, float], watched_s: float) -> float:
     """Return the longest of the means over 1, 5 and 15 minutes that is not longer than the job was watched: a longer
     one includes the job before."""
-    return (
-        figures[2] if watched_s >= thresholds.LONG_S else figures[1] if watched_s >= thresholds.SHORT_S else figures[0]
-    )
+    return figures[(watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)]
 
 
 def mean_within(means: Means | None, watched_s: float) -> float | None:
@@ -408,12 +401,9 @@ def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
     means = [gpu.load_percent_windows for gpu in busy if gpu.load_percent_windows is not None]
     if not means:
         return ()
-    found = [sum(one.m1 for one in means) / len(means)]
-    if watched_s >= thresholds.SHORT_S:
-        found.append(sum(one.m5 for one in means) / len(means))
-    if watched_s >= thresholds.LONG_S:
-        found.append(sum(one.m15 for one in means) / len(means))
-    return tuple(found)
+    count = 1 + (watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)
+    columns = zip(*((one.m1, one.m5, one.m15) for one in means), strict=True)
+    return tuple(sum(column) / len(means) for column in columns)[:count]
 
 
 def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
