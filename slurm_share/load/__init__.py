@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import client, service
     from .agent.watcher import NodeWatcher, this_node
-    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns, user_columns
+    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.notes import View, is_color_wanted
-    from .rules import choice, figures, flags, idle, thresholds
+    from .rules import choice, figures, idle, thresholds
     from .rules.advice import evidence
     from .rules.advice.advise import advise_all
     from .rules.figures import percent
@@ -41,7 +41,6 @@ __getattr__, __all__ = exports(
         "columns.job_columns",
         "columns.node_columns",
         "columns.process_columns",
-        "columns.user_columns",
         "options",
         "output.notes",
         "output.plain",
@@ -51,7 +50,6 @@ __getattr__, __all__ = exports(
         "rules.advice.evidence",
         "rules.choice",
         "rules.figures",
-        "rules.flags",
         "rules.idle",
         "rules.thresholds",
         "snapshot",

@@ -162,12 +162,10 @@ def stream() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
-    assert process.stdout is not None
     return [json.loads(process.stdout.readline()) for _ in range(count)]
 
 
 def test_a_stream_goes_on_until_its_input_ends(stream: subprocess.Popen[bytes]) -> None:
-    assert stream.stdin is not None
     first, second, third = read_lines(stream, 3)
     stream.stdin.write(b"hello\n")
     stream.stdin.flush()
@@ -214,12 +212,10 @@ def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subprocess.Popen[bytes]) -> None:
-    assert quiet_stream.stdin is not None
     for _ in range(8):
         read_lines(quiet_stream, 1)
         quiet_stream.stdin.write(b"\n")
         quiet_stream.stdin.flush()
-    assert quiet_stream.stdout is not None
     while quiet_stream.stdout.readline():
         pass
     assert quiet_stream.wait(PATIENCE_S) == 0
@@ -240,8 +236,6 @@ def test_a_stream_ends_on_sigterm(stream: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_stream_ends_when_nobody_reads_any_more(stream: subprocess.Popen[bytes]) -> None:
-    assert stream.stdout is not None
-    assert stream.stderr is not None
     read_lines(stream, 1)
     stream.stdout.close()
     assert select.select([stream.stderr], [], [], PATIENCE_S)[0]

@@ -97,7 +97,6 @@ class RunningAgent:
 
     @property
     def url(self) -> str:
-        assert self.http_server is not None
         return f"http://127.0.0.1:{self.http_server.port}"
 
     async def _main(self) -> None:

@@ -201,7 +201,6 @@ def test_it_comes_from_the_simulated_nvml_to_the_screen(changed, tmp_path):
     words = [changed / SIMGPU / "simgpu-task", "--seconds", "600", "--load", "50", "--memory-load", "35"]
     with subprocess.Popen(words, env=whole, stdout=subprocess.PIPE, text=True) as task:
         try:
-            assert task.stdout is not None
             assert "(simulated)" in task.stdout.readline()
             said = llload(changed, "--source", "local", "--detail", "--tsv", **environ)
         finally:

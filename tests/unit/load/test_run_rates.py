@@ -54,7 +54,6 @@ def leader() -> Iterator[tuple[int, int, int]]:
         "time.sleep(60)\n"
     )
     task = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True)
-    assert task.stdout is not None
     child, other = map(int, task.stdout.readline().split())
     yield task.pid, child, other
     for pid in (child, other, task.pid):
@@ -70,7 +69,6 @@ def test_a_process_has_the_rate_of_its_task(leader: tuple[int, int, int]) -> Non
     assert len(by_pid) == 4
     for pid in leader:
         progress = by_pid[pid]
-        assert progress is not None
         assert (progress.task, progress.run, progress.rate_per_s, progress.rate_source) == (12, "sweep", 51.0, "log")
         assert (progress.speed_ratio, progress.units, progress.is_paused) == (0.8, 900.0, False)
     assert by_pid[os.getpid()] is None
@@ -149,7 +147,6 @@ def test_a_job_has_what_its_tasks_do_together() -> None:
     jobs = (JobLoad(job=5, uid=7, user="u"), JobLoad(job=6, uid=7, user="u"), JobLoad(job=5, uid=8, user="v"))
     found = with_progress(jobs, [run_of(one(1, speed_ratio=0.5), one(2, rate_windows=3), finished_per_h=6.0)])
     first = found[0].progress
-    assert first is not None
     assert (first.tasks, first.rated, first.rate_per_s, first.windows, first.source) == (2, 2, 20.0, 3, "log")
     assert (first.speed_ratio, first.finished_per_h) == (0.5, 6.0)
     assert first.spread_per_s == pytest.approx(MAD_OF_NORMAL * math.sqrt(0.25 * 4 + 0.25 * 3))

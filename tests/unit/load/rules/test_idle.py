@@ -127,12 +127,7 @@ def one_held(index: int, verdict: bool | None) -> HeldGpu:
 
 @pytest.mark.parametrize(
     ("held", "expected"),
-    [
-        ((), (0, False)),
-        ((True, False), (1, False)),
-        ((True, None), (1, True)),
-        ((None, None), (None, False)),
-    ],
+    [((), (0, False)), ((True, False), (1, False)), ((True, None), (1, True)), ((None, None), (None, False))],
 )
 def test_unknown_is_not_counted_as_busy(held: tuple[bool | None, ...], expected: tuple[int | None, bool]) -> None:
     assert idle.count(one_held(at, verdict) for at, verdict in enumerate(held)) == expected
@@ -140,7 +135,6 @@ def test_unknown_is_not_counted_as_busy(held: tuple[bool | None, ...], expected:
 
 def test_a_line_of_a_node_without_its_gpus_is_not_judged() -> None:
     one = node(())
-    assert one.snapshot is not None
     line = replace(one, snapshot=replace(one.snapshot, gpu_sums=one.snapshot.sums))
     there = replace(node((gpu(),)), name="n2")
     survey = idle.judged(Survey(taken=NOW, user="alice", source="demo", nodes=(line, there)))

@@ -623,16 +623,6 @@ def test_the_same_looked_at_again_says_the_same(seen):
         assert "None" not in text
 
 
-@pytest.mark.parametrize(("load", "decided_by", "most"), [
-    ((10, 10), "growth", 16), ((20, 20), "GPU load", 16), ((40, 40), "growth", 8), ((79, 79), "growth", 8),
-])  # fmt: skip
-def test_four_times_as_many_at_most_and_twice_from_half_load_on(load, decided_by, most):
-    advice = advise(job(), [node(load=load, tasks=4)])
-    assert advice.decided_by == decided_by
-    assert bound(advice, "growth") == most
-    assert advice.next <= most
-
-
 def sized(*gib, packed=False):
     """A node whose tasks took so much GPU memory at their peaks, in turn on two GPUs."""
     seen = node(tasks=len(gib), load=(40, 40), peak_gib=1.0, sm=True)

@@ -297,7 +297,6 @@ def test_a_noisy_level_hides_no_loss():
     """Three tasks do more than one, and so do two, but with much noise: three that do next to nothing are no gain."""
     levels = (level(1, 0.0, 0.0), level(2, 43314.0, 21657.0), level(3, 1.0, 0.0))
     said = measured.judged(measured.Measured(source="log", levels=levels), 2)
-    assert said is not None
     assert (said.verdict, said.level) == ("stay", 2)
 
 
