@@ -34,7 +34,6 @@ def node(
     measured_s=1200.0,
     over_s=900.0,
     cores=40,
-    cpus=None,
     cpu=0.02,
     gpus=2,
     dram=None,
@@ -47,7 +46,6 @@ def node(
     jobs=((11, None),),
     used_mib=None,
     mig=False,
-    tasks_measured=None,
 ):
     """A node on which `tasks` tasks of each job (number, tasks or the default) take GPUs in turn."""
     peak = None if peak_gib is None else round(peak_gib * GIB)
@@ -82,7 +80,7 @@ def node(
                 task_host_peak_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
                 memory_mib=round(host_peak_gib * GIB * count) if host_peak_gib else None,
                 memory_kills=kills,
-                tasks_measured=count if tasks_measured is None else tasks_measured,
+                tasks_measured=count,
                 measured_s=measured_s,
                 cpu_cores_windows=means(cpu * 1.0),
             )
@@ -106,7 +104,7 @@ def node(
     return Snapshot(
         node=name,
         taken=1e9,
-        cpus=cpus or cores,
+        cpus=cores,
         cores=cores,
         load=(cpu, cpu, cpu),
         memory_total_mib=host_gib * GIB,
@@ -119,14 +117,8 @@ def node(
     )
 
 
-def survey(snapshots, jobs, *, user="alice", everybody=False, silent=(), jobs_taken=1e9):
-    nodes = [NodeLoad(name=one.node, snapshot=one) for one in snapshots]
+def survey(snapshots, jobs, *, everybody=False):
+    nodes = tuple(NodeLoad(name=one.node, snapshot=one) for one in snapshots)
     return Survey(
-        taken=1e9,
-        user=user,
-        everybody=everybody,
-        source="demo",
-        jobs=tuple(jobs),
-        jobs_taken=jobs_taken,
-        nodes=(*nodes, *(NodeLoad(name=name, why=why) for name, why in silent)),
+        taken=1e9, user="alice", everybody=everybody, source="demo", jobs=tuple(jobs), jobs_taken=1e9, nodes=nodes
     )
