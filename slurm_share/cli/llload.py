@@ -331,10 +331,8 @@ class Latest:
 def lines_of(
     survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
 ) -> Iterator[str]:
-    """Yield the survey as lines in the wanted form.
-
-    `first`: with the headings of TSV and CSV, which appear once in a file.
-    """
+    """Yield the survey as lines in the wanted form. `first`: with the headings of TSV and CSV, which appear once in a
+    file."""
     arguments = wanted.arguments
     if arguments.advise is not None:
         yield from _advice(survey, wanted, width, advisor, first=first)

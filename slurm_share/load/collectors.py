@@ -312,10 +312,8 @@ class NodeReader:
 
 
 def parse_cap(text: str) -> int | None:
-    """Return the cap of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`) in MiB; None: no cap.
-
-    A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables"). None also for another form.
-    """
+    """Return the cap of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`) in MiB; None: no cap. A plain
+    number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables"). None also for another form."""
     match = _CAP.match(text.strip())
     if match is None:
         return None

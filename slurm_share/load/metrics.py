@@ -324,10 +324,8 @@ class _Node:
 
 
 def snapshots(series: Iterable[Series]) -> dict[str, Snapshot]:
-    """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums.
-
-    Ignores series that are not ours, and nodes without `node_info` or without the time of their sample.
-    """
+    """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums. Ignores
+    series that are not ours, and nodes without `node_info` or without the time of their sample."""
     nodes: dict[str, _Node] = defaultdict(_Node)
     start = len(PREFIX)
     for one in series:

@@ -228,11 +228,8 @@ async def serve(
     stop: asyncio.Event,
     ready: Callable[[SocketServer, HttpServer | None], None] = lambda _socket, _http: None,
 ) -> None:
-    """Sample and answer until `stop` is set.
-
-    Raises StateError if the runtime folder cannot be used or another agent runs there, UsageError for an invalid
-    agent_http.
-    """
+    """Sample and answer until `stop` is set. Raises StateError if the runtime folder cannot be used or another agent
+    runs there, UsageError for an invalid agent_http."""
     place = Path(settings.agent_socket)
     lock = _lock(place.parent)
     try:

@@ -17,10 +17,8 @@ INSTEAD = "--source srun needs none and shows your own jobs"
 
 
 def read_token(file: str, least: int = MIN_BYTES) -> bytes:
-    """Return the token in a file, of at least `least` bytes.
-
-    Raises OSError if the file cannot be read, StateError if all users can read it or it holds no token.
-    """
+    """Return the token in a file, of at least `least` bytes. Raises OSError if the file cannot be read, StateError if
+    all users can read it or it holds no token."""
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)

@@ -68,10 +68,8 @@ class NodeWatcher:
         self._ask_from = float("-inf")
 
     def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
-        """Return the named user's part of the load; an empty name means all users, for root and operators.
-
-        Raises UsageError if the caller may not see that, SlurmShareError if there is no such user.
-        """
+        """Return the named user's part of the load; an empty name means all users, for root and operators. Raises
+        UsageError if the caller may not see that, SlurmShareError if there is no such user."""
         own = user == self.caller
         may_sample = own or self.sees_all
         if not may_sample and not self._agent_is_there:

@@ -64,11 +64,8 @@ def _laid_out(
     columns: Sequence[Column[Row]], places: Sequence[_Place], lines: Sequence[Row | _Sign], width: int
 ) -> tuple[list[str], list[str]]:
     """Return (lines with the headings first, headings that were left out). A line that is still too long is cut and
-    marked.
-
-    `places`: the columns in order; REST stands for those that they do not name. Columns that are `unless_empty` are
-    left out if no row has a value.
-    """
+    marked. `places`: the columns in order; REST stands for those that they do not name. Columns that are `unless_empty`
+    are left out if no row has a value."""
     rows = [line for line in lines if not isinstance(line, tuple)]
     by_id = {place.id: place for place in places}
     shown = [

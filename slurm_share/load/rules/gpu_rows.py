@@ -190,11 +190,9 @@ def _in_order(row: SlotRow) -> tuple[bool, bool, int, int, int]:
 
 
 def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
-    """Return the slots of a job that are on this GPU.
-
-    Slot i is on GPU i mod G of the job's GPUs, whose order the node does not report. It follows from the processes in
-    slots, and from the GPUs' order if the job has all of them. Else the GPU of a free slot is not known.
-    """
+    """Return the slots of a job that are on this GPU. Slot i is on GPU i mod G of the job's GPUs, whose order the node
+    does not report. It follows from the processes in slots, and from the GPUs' order if the job has all of them. Else
+    the GPU of a free slot is not known."""
     if not job.slots:
         return ()
     count = job.slots // job.share if job.share and job.slots % job.share == 0 else len(job.gpus)

@@ -38,12 +38,10 @@ def judged(survey: Survey) -> Survey:
 
 
 def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: float) -> tuple[HeldGpu, ...] | None:
-    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known.
-
-    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run, because it
-    is suspended or ends, holds none. `queued`: Slurm's jobs on the node, each with the index of the node in its list.
-    `now`: Unix time.
-    """
+    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known. A job
+    holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run, because it is
+    suspended or ends, holds none. `queued`: Slurm's jobs on the node, each with the index of the node in its list.
+    `now`: Unix time."""
     snapshot = node.snapshot
     if snapshot is None or (snapshot.gpu_sums is not None and not snapshot.gpus):
         return None

@@ -58,11 +58,8 @@ def choose(
     running: Collection[Step] = (),
     failed: Collection[Step] = (),
 ) -> tuple[Step, ...]:
-    """Return the steps that see everything that `jobs` have on `nodes`.
-
-    A `running` step is kept while it is useful. A `failed` step is not tried again; if possible, another job's step on
-    its nodes takes its place.
-    """
+    """Return the steps that see everything that `jobs` have on `nodes`. A `running` step is kept while it is useful. A
+    `failed` step is not tried again; if possible, another job's step on its nodes takes its place."""
     wanted = frozenset(nodes)
     lost = {(_key(step), node) for step in failed for node in step.nodes}
     choices = [choice for job in jobs if is_ready(job) for choice in _choices(job, wanted, lost)]

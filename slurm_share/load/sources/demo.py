@@ -450,11 +450,9 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
 
 
 def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | None:
-    """Return the progress that the task's launcher would report: the mean over the last whole window.
-
-    In each ten minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on
-    its GPU are faster.
-    """
+    """Return the progress that the task's launcher would report: the mean over the last whole window. In each ten
+    minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on its GPU are
+    faster."""
     work = job.work
     if not work.counted_from:
         return None

@@ -120,10 +120,8 @@ def moment(text: str, last: float) -> float:
 
 
 def until(text: str, last: float) -> float:
-    """Return the time as `moment` does, but the end of the second for a time without a fraction. Raises UsageError.
-
-    So a survey at 14:30:39.6, which is shown as 14:30:39, is found by that.
-    """
+    """Return the time as `moment` does, but the end of the second for a time without a fraction. Raises UsageError. So
+    a survey at 14:30:39.6, which is shown as 14:30:39, is found by that."""
     found = moment(text, last)
     return found if "." in text else found + SECOND
 

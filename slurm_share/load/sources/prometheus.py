@@ -79,10 +79,8 @@ class PrometheusSource(Source):
                 self._headers["authorization"] = f"Bearer {token}"
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Start the query for all nodes of the server, if all are wanted.
-
-        It returns too much only if a small cluster, whose nodes could be named, shares its server with a large one.
-        """
+        """Start the query for all nodes of the server, if all are wanted. It returns too much only if a small cluster,
+        whose nodes could be named, shares its server with a large one."""
         self._client()  # loads the library, which takes a while
         if all_lines:
             self._begun = BackgroundCall(lambda: self._query(_ALL_LINES, timeout_s))

@@ -159,10 +159,8 @@ class SrunSource(Source):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return the newest snapshots. Waits only for nodes from which none has arrived yet.
-
-        Raises UsageError if all users' load is wanted: this source has only the caller's.
-        """
+        """Return the newest snapshots. Waits only for nodes from which none has arrived yet. Raises UsageError if all
+        users' load is wanted: this source has only the caller's."""
         until = Deadline.after(timeout_s)
         if not asked.user:
             raise UsageError(

@@ -127,11 +127,9 @@ class SurveyReader:
         self._check_rights()
 
     def read(self, timeout_s: float) -> Survey:
-        """Return the survey, after at most about `timeout_s` seconds.
-
-        Raises UsageError for load that the caller may not see and for named nodes and jobs that the first survey does
-        not have, CommandError if Slurm has never answered, SlurmShareError if the source cannot be read.
-        """
+        """Return the survey, after at most about `timeout_s` seconds. Raises UsageError for load that the caller may
+        not see and for named nodes and jobs that the first survey does not have, CommandError if Slurm has never
+        answered, SlurmShareError if the source cannot be read."""
         until = Deadline.after(timeout_s)
         facts = self._slurm(until)
         if self._part is None or self._part.facts is not facts:

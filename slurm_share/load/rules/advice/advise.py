@@ -48,12 +48,10 @@ def advise_all(
     previous: Sequence[Advice] = (),
     submissions: Mapping[int, Submission] | None = None,
 ) -> tuple[Advice, ...]:
-    """Return an advice for each running job of the viewer, or of all users for an operator's survey.
-
-    The elements of an array have one advice together. `partitions`: settings of partitions that have their own.
-    `memory_failures`, `submissions`: by job, as in `advise`. `previous`: the result for the survey before. Raises
-    UsageError for a job whose nodes are no list.
-    """
+    """Return an advice for each running job of the viewer, or of all users for an operator's survey. The elements of an
+    array have one advice together. `partitions`: settings of partitions that have their own. `memory_failures`,
+    `submissions`: by job, as in `advise`. `previous`: the result for the survey before. Raises UsageError for a job
+    whose nodes are no list."""
     failed, before = memory_failures or {}, {one.job: one for one in previous}
     snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
     silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}

@@ -59,11 +59,9 @@ def usable_mib(room: Room, settings: Settings) -> int:
 
 
 def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _Known | None:
-    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known.
-
-    It is at least one task per GPU, since that runs, and at least the tasks that run now if the peaks of all of them
-    fit: unlike tasks are not reduced for the largest of them. `margin` False: divide the whole memory of a GPU.
-    """
+    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known. It is at least one task
+    per GPU, since that runs, and at least the tasks that run now if the peaks of all of them fit: unlike tasks are not
+    reduced for the largest of them. `margin` False: divide the whole memory of a GPU."""
     if not node.peak_mib or not node.rooms:
         return None
     usable = [usable_mib(room, settings) if margin else room.total for room in node.rooms]
@@ -216,10 +214,8 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:
-    """Return the NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full.
-
-    For a job on several nodes, more than half of them must have a full GPU.
-    """
+    """Return the NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full. For a job on
+    several nodes, more than half of them must have a full GPU."""
     full = [[card for card in node.busy if (card.load or 0.0) >= thresholds.GPU_FULL] for node in nodes]
     if 2 * sum(bool(cards) for cards in full) <= len(nodes):
         return None

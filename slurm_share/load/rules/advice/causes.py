@@ -97,9 +97,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
     """Return the answer if only some of the GPUs have tasks, or if the load is uneven although each has tasks.
-
-    `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one.
-    """
+    `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one."""
     for node in nodes:
         empty = [card for card in node.cards if not card.tasks]
         crowded = [card for card in node.cards if card.tasks > 1]
@@ -127,10 +125,8 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
 
 
 def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
-    """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work.
-
-    What the task needs is then not known, and may be much less.
-    """
+    """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work. What the
+    task needs is then not known, and may be much less."""
     for node in nodes:
         if not node.rooms or not node.peak_mib or node.cap_mib is not None or not node.busy_percent:
             continue

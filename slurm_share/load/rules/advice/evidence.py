@@ -151,11 +151,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
 def of_job(
     snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None
 ) -> Evidence:
-    """Return the evidence of one node.
-
-    `loads`: the snapshot's records of the job, or of an array's elements; at least one. `jobs`: Slurm's records of
-    them; empty if Slurm did not answer. Raises UsageError for a job whose nodes are no list.
-    """
+    """Return the evidence of one node. `loads`: the snapshot's records of the job, or of an array's elements; at least
+    one. `jobs`: Slurm's records of them; empty if Slurm did not answer. Raises UsageError for a job whose nodes are no
+    list."""
     ids = {load.job for load in loads}
     programs = [one for one in snapshot.processes if not is_own(one)]
     processes = [one for one in programs if one.job in ids]

@@ -51,11 +51,8 @@ def changes(
     settings: Settings,
     submission: Submission | None = None,
 ) -> tuple[Change, ...]:
-    """Return the ways to carry an answer out, the one that suits the present kind of job first.
-
-    `jobs`: the job or the elements of an array; empty if Slurm does not answer. The result is empty if no option can
-    carry the answer out.
-    """
+    """Return the ways to carry an answer out, the one that suits the present kind of job first. `jobs`: the job or the
+    elements of an array; empty if Slurm does not answer. The result is empty if no option can carry the answer out."""
     job = jobs[0] if jobs else None
     if answer.verdict == "change":
         return tuple(_of_remedy(answer, job))
