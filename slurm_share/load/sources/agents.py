@@ -100,10 +100,7 @@ class AgentsSource(Source):
                 if isinstance(ended, Exception):  # a fault of ours: a node's failure is a text
                     raise ended
         addresses.close()
-        for node in asked.nodes:
-            if node not in found and node not in silent:
-                silent[node] = TIMED_OUT
-        return found, silent
+        return found, {node: silent.get(node, TIMED_OUT) for node in asked.nodes if node not in found}
 
     async def _ask(self, addresses: _Addresses, node: str, asked: Asked) -> Snapshot | str:
         whole = asked.details or asked.user  # a user's part is made from the whole

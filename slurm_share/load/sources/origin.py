@@ -71,11 +71,7 @@ def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
         from .demo import Demo
 
         return Demo(
-            user=origin.user,
-            everybody=origin.everybody,
-            nodes=origin.nodes,
-            jobs=origin.jobs,
-            count=origin.demo_nodes,
+            user=origin.user, everybody=origin.everybody, nodes=origin.nodes, jobs=origin.jobs, count=origin.demo_nodes
         )
     if origin.replay is not None:
         from .replay import Replay

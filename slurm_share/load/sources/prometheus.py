@@ -114,7 +114,7 @@ class PrometheusSource(Source):
         missing = [node for node in asked.nodes if node not in found]
         seen = self._last_seen(missing, until.left()) if 0 < len(missing) <= _LAST_SEEN_NODES else {}
         silent = {
-            node: f"in Prometheus last {_ago(seen[node].value[0] - _number(seen[node]))} ago"
+            node: f"in Prometheus last {_ago(seen[node].value[0] - float(seen[node].value[1]))} ago"
             if node in seen
             else NOT_SCRAPED
             for node in missing
@@ -222,10 +222,6 @@ def _node_is(nodes: Sequence[str]) -> str:
 def _quoted(text: str) -> str:
     """Return a string literal of PromQL, whose escapes are Go's: those of JSON except for surrogate pairs."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def _number(series: metrics.Series) -> float:
-    return float(series.value[1])
 
 
 def _ago(seconds: float) -> str:

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -168,22 +169,18 @@ class SurveyReader:
         """Raise UsageError for named nodes and jobs that do not exist. Only the first survey checks: later a job may
         have ended."""
         facts = part.facts
-        missing = (
-            sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
-            if facts is not None
-            else []
-        )
-        if missing:
+        known = () if facts is None else (*facts.jobs, *facts.waiting)
+        missing = sorted(self._jobs.difference(*(job.names for job in known)), key=natural)
+        if missing and facts is not None:
             state = "running" if self._everybody else f"a running job of {shown(self._user)}"
-            state += " or a waiting one" if self._waiting and not self._everybody else ""
-            state += " or waiting" if self._waiting and self._everybody else ""
+            if self._waiting:
+                state += " or waiting" if self._everybody else " or a waiting one"
             subject = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
             raise UsageError(f"{subject} not {state}; see llstat")
         if facts is None or not self._named:
             return
-        unknown = [
-            node for node in self._named if node not in facts.nodes and node != getattr(self._source, "node", "")
-        ]
+        there = {*facts.nodes, getattr(self._source, "node", "")}
+        unknown = [node for node in self._named if node not in there]
         if unknown:
             raise UsageError(f"Slurm has no node {nodelist.fold(unknown)}; {_there_are(unknown[0])}")
         if self._source.name == "srun" and not part.jobs:
@@ -262,15 +259,11 @@ class SurveyReader:
             taken = time.time()
             # Run the commands at the same time: only the nodes of the jobs depend on another's answer.
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
-            places = (
-                BackgroundCall(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
-            )
-            queue = _read_queue_with_waiting if waits else _read_queue
-            cluster, jobs, more = queue(users)
-            if places is not None:
-                jobs, folded = (), places.answer()
-            else:
-                folded = frozenset(job.nodes for job in jobs)
+            read_places = partial(slurm_jobs.read_places, PLACED, timeout_s=SLURM_TIMEOUT_S)
+            places = BackgroundCall(read_places) if lines else None
+            cluster, jobs, more = (_read_queue_with_waiting if waits else _read_queue)(users)
+            folded = frozenset(job.nodes for job in jobs) if places is None else places.answer()
+            jobs = jobs if places is None else ()
             names = {name for one in folded for name in nodelist.unfold(one)}
             nodes = asked.answer() if asked is not None else _read_nodes(nodelist.fold(names)) if names else ()
             return Facts(
@@ -386,8 +379,7 @@ def _read_nodes(wanted: str) -> tuple[SlurmNode, ...]:
 
 
 def _node(facts: Facts | None, name: str, answer: Answer) -> NodeLoad:
-    seen = answer.snapshots.get(name)
-    known = None if facts is None else facts.nodes.get(name)
+    seen, known = answer.snapshots.get(name), None if facts is None else facts.nodes.get(name)
     why = "" if seen is not None else answer.silent.get(name, "no answer")
     return NodeLoad(name=name, slurm=known, snapshot=seen, why=why)
 
