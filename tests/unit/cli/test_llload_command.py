@@ -161,8 +161,10 @@ def test_flagged_sorted_and_the_first_of_them(cluster, capsys):
     out = capsys.readouterr().out
     assert names_in(out) == ["n2"]
     assert "1 of 4 nodes shown: the highest CPU load per CPU" in out
-    assert run("-t", "2", "--sort", "load") == 0
-    assert names_in(capsys.readouterr().out) == ["n3", "n4"]
+    assert run("-t", "2", "--flagged", "--sort", "load") == 0
+    out = capsys.readouterr().out
+    assert names_in(out) == ["n3", "n4"]
+    assert "2 of 4 nodes shown: flagged, first by load" in out
     assert run("--flagged", "--json") == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["n2", "n3", "n4"]
 
@@ -270,6 +272,8 @@ def test_a_recording_of_looks_is_replayed(cluster, capsys, tmp_path):
     assert "recorded from srun: survey 3 of 3" in out
     assert run("--replay", str(file), "--at", str(TAKEN + 61), "-q") == 0
     assert "22.00" in capsys.readouterr().out
+    assert run("--replay", str(file), "-n", "n1", "-q") == 0
+    assert names_in(capsys.readouterr().out) == ["n1"]
     assert run("--replay", str(file), "-n", "n8") == 2
     assert "there is no node n8 in the recording; there are n1" in capsys.readouterr().err
     assert run("--replay", str(file), "--at", "noon") == 2

@@ -152,13 +152,30 @@ PROGRAM = (
 
 
 @pytest.fixture
-def stream() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    yield process
-    process.kill()
-    process.communicate()
+def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Return a function that starts a stream with further options."""
+    begun = []
+
+    def begin(*words: str) -> subprocess.Popen[bytes]:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        begun.append(subprocess.Popen([sys.executable, "-c", PROGRAM, *words], **pipes))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def stream(begin: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    return begin()
+
+
+@pytest.fixture
+def quiet_stream(begin: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Return a stream that ends after a second without input."""
+    return begin("--silence", "1")
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
@@ -198,17 +215,6 @@ def test_after_a_late_look_the_next_one_is_not_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(sample, "time", SimpleNamespace(monotonic=lambda: now[0]))
     sample._stream(look, 0.2, None)
     assert waits == [0.1, 0.2, 0.1, 0.15, 0.15]
-
-
-@pytest.fixture
-def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a stream that ends after a second without output."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "--silence", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    yield process
-    process.kill()
-    process.communicate()
 
 
 def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subprocess.Popen[bytes]) -> None:
