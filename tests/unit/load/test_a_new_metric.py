@@ -1,4 +1,4 @@
-"""What extending.md shows: a figure of a GPU that has three lines in three files is in every output."""
+"""The example of extending.md: a figure of a GPU that has three lines in three files is in every output."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def changed(tmp_path_factory):
 
 
 def llload(tree, *words, **environ):
-    """What the copy's llload prints of the demonstration, or of what `arguments` say."""
+    """Return the output of the copy's llload, of the demonstration unless `arguments` name something else."""
     command = [tree / ".venv/bin/python", "-m", "slurm_share.cli.llload", *(words or ("--demo",))]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     done = subprocess.run(command, cwd=tree, env={**kept, **environ}, capture_output=True, text=True, check=False)

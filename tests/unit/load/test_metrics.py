@@ -142,7 +142,7 @@ def snapshots(draw):
 
 
 def scraped(page: bytes) -> list[Series]:
-    """What Prometheus would answer: every sample of the page, with labels of its own."""
+    """Return Prometheus' answer: every sample of the page, with labels of its own."""
     found = []
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""What launchers say of how fast their tasks are, from their files to the snapshot."""
+"""The task rates that launchers write, from their files to the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a foreign file may say: a figure that nobody can calculate with, or a name of no node, is no record of load."""
+"""A foreign file with a figure that is no number, or with a name of no node, is not a record of load."""
 
 from __future__ import annotations
 

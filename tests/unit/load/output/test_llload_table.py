@@ -1,4 +1,4 @@
-"""What llload shows, line for line."""
+"""The output of llload, line for line."""
 
 from __future__ import annotations
 

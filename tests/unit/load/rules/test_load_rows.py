@@ -20,7 +20,6 @@ def record(number=4711, *, user="alice", nodes="n1", states=("RUNNING",), **more
 
 
 def load(number=4711, *, user="alice", **more):
-    """What a node has of a job."""
     known = {"tasks": 2, "gpu_load": 0.5, "cpu_cores": 4.0, "gpu_memory_mib": 2048, "memory_mib": 1024}
     return JobLoad(job=number, uid=2001, user=user, **{**known, **more})
 

@@ -7,7 +7,7 @@ from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snap
 
 
 def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
-    """What a step with this one GPU sees: there it has the number 0, and both jobs' cgroups are known."""
+    """Return the view of a step with this one GPU: the GPU has number 0 there, and both jobs' cgroups are known."""
     uuid = f"GPU-{minor}"
     process = ProcessLoad(
         pid=pid or 1000 + minor,

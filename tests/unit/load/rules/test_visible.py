@@ -1,4 +1,4 @@
-"""What of a node a user may see. The witness is the JSON that leaves: nothing of anybody else is in it."""
+"""The part of a node's record that a user may see: the JSON that leaves has nothing of anybody else."""
 
 from __future__ import annotations
 
@@ -320,19 +320,15 @@ class NewGpu(GpuLoad, frozen=True, gc=False, kw_only=True):
 
 
 class NewJob(JobLoad, frozen=True, gc=False, kw_only=True):
-    """A job with one."""
-
     secret: str = ""
 
 
 class NewSnapshot(Snapshot, frozen=True, gc=False, kw_only=True):
-    """A node with one."""
-
     secret: str = ""
 
 
 def test_a_field_that_nobody_declared_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of the node, nor of a GPU: one's own, a free one, one of which others use parts; nor of one's own job."""
+    """Hide it on a node, on a job, and on a GPU that is one's own, free, or used in part by others."""
     monkeypatch.setitem(OWN, NewJob, OWN[JobLoad])
     values = {"index": 0, "name": "Fake", "secret": "s3cret"}
     gpus = (

@@ -24,7 +24,6 @@ NOISE = st.text(st.characters(blacklist_characters="\n"), max_size=80).filter(la
 
 
 def joined(lines, joiner=None):
-    """What comes of these lines."""
     joiner = joiner or frames.Joiner()
     return [found for line in lines if (found := joiner.feed(line)) is not None]
 

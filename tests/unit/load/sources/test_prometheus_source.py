@@ -32,7 +32,7 @@ NODE = msgspec.structs.replace(
 
 
 def series(snapshot: Snapshot) -> list[dict[str, object]]:
-    """What an instant query answers of it."""
+    """Return the answer of an instant query for this snapshot."""
     page = metrics.render(snapshot).decode()
     return [
         {
@@ -45,7 +45,7 @@ def series(snapshot: Snapshot) -> list[dict[str, object]]:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers what it was given, and keeps what it was asked."""
+    """An HTTP server that answers with its rows and keeps the queries."""
 
     rows: list[dict[str, object]]
     seen: list[dict[str, object]]
@@ -54,7 +54,7 @@ class Server(ThreadingHTTPServer):
     pause_s = 0.0
 
     def handle_error(self, *_args: object) -> None:
-        """Nothing of those who would not wait."""
+        """Print nothing about clients that left early."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -85,7 +85,7 @@ def source_at(folder):
 
 
 def tell(folder: Path, job, *looks, before="", after="", do=None, node=None):
-    """What srun says when this job's step is started."""
+    """Return srun's error message for a step of this job."""
     lines = [line for look in looks for line in frames.split(render(look), look.node)]
     name = f"job-{job}.out" if node is None else f"job-{job}-{node}.out"
     (folder / name).write_text(before + "".join(f"{line}\n" for line in lines) + after)

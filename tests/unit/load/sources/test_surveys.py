@@ -119,7 +119,7 @@ def world(monkeypatch):
 
 
 def until(holds):
-    """What is asked beside the looks comes with one of the next."""
+    """Wait until this holds: an answer to a question comes with one of the next surveys."""
     for _ in range(500):
         if holds():
             return

@@ -1,4 +1,4 @@
-"""What an experienced operator would say, case by case, and that it does not change its mind with every noise.
+"""The advice of an experienced operator, case by case; it does not change with noise.
 
 The cases are from LLSC's guide (CPU load 50 to 150 %, GPU load 50 to 100 %, two models a GPU where both are below
 half, the tuning recipe that doubles), its paper on GPU sharing (LeNet-4, ResNet-18 on two V100), jobstats' notes (a GPU

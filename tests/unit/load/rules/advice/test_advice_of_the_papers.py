@@ -12,7 +12,7 @@ LENET = 0.35
 
 
 def lenet(tasks, peak_gib=2.35, total_mib=32510, **more):
-    """So many of them, whose load grows evenly until a GPU is full."""
+    """Return the evidence of this many LeNet jobs, whose load grows evenly until a GPU is full."""
     loads = [min(100.0, 100 * LENET * (tasks // 2 + (tasks % 2 > gpu))) for gpu in range(2)]
     return node(tasks=tasks, load=loads, peak_gib=peak_gib, total_mib=total_mib, cpu=0.02 * tasks, **more)
 

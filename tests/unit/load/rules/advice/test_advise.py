@@ -17,7 +17,6 @@ from slurm_share.triples.rules import triple as rule_triple
 
 
 def bound(advice, resource):
-    """What that resource allows."""
     return next((one.nppn for one in advice.bounds if one.resource == resource), None)
 
 

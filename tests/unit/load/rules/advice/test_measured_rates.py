@@ -36,7 +36,6 @@ def looked(*looks, **submitted):
 
 
 def level(tasks, per_s, spread=0.5, windows=4, sharing="mps"):
-    """What so many tasks did in a trial."""
     return LevelRate(level=tasks, per_s=per_s, spread_per_s=spread, windows=windows, sharing=sharing)
 
 
