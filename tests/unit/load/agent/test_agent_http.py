@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from agents import NODE, TOKEN, running, users
+from agents import NODE, TOKEN, running, until, users
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_share.core.errors import UsageError
@@ -33,12 +33,7 @@ def get(agent, path="/snapshot", headers=SHOWN):
 
 
 def get_when_ready(agent):
-    for _ in range(200):
-        answer = get(agent)
-        if answer.status_code != 503:
-            return answer
-        time.sleep(0.01)
-    raise AssertionError(answer.text)
+    return until(lambda: answer if (answer := get(agent)).status_code != 503 else None)
 
 
 def test_the_snapshot_is_everybodys(agent):

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from agents import NODE, FakeSampler, running
+from agents import NODE, FakeSampler, running, until
 from msgspec.structs import replace
 
 from slurm_share.cli import main
@@ -19,14 +19,6 @@ from slurm_share.load.agent import service
 from slurm_share.load.agent.client import ask
 from slurm_share.load.agent.connections import Connections
 from slurm_share.load.agent.cost import Meter, as_text
-
-
-def until(true):
-    for _ in range(3000):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to that")
 
 
 def test_a_restart_goes_on_from_what_was_known(tmp_path):

@@ -6,10 +6,10 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from agents import until
 from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
@@ -85,7 +85,7 @@ def source_at(folder):
 
 
 def tell(folder: Path, job, *looks, before="", after="", do=None, node=None):
-    """Return srun's error message for a step of this job."""
+    """Let srun print these snapshots in a step of this job, and then do `do`."""
     lines = [line for look in looks for line in frames.split(render(look), look.node)]
     name = f"job-{job}.out" if node is None else f"job-{job}-{node}.out"
     (folder / name).write_text(before + "".join(f"{line}\n" for line in lines) + after)
@@ -100,15 +100,6 @@ def asked(*jobs, nodes, user="me"):
 def calls(folder):
     file = folder / "calls"
     return file.read_text().splitlines() if file.exists() else []
-
-
-def wait_for(condition):
-    """Something in another process or thread that is about to be so."""
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.02)
-    assert condition()
 
 
 def test_one_step_for_a_node_and_its_snapshot(folder, source):
@@ -135,18 +126,13 @@ def test_the_newest_snapshot_counts(folder, source):
     question = asked(a_job(1, "n1"), nodes=("n1",))
     assert source.read(question, WAIT_S).snapshots["n1"].taken == 1.0
     (folder / "go").touch()
-    wait_for(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
+    until(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
 
 
 def test_noise_is_passed_over_and_torn_messages_are_told(folder, source):
     torn = next(iter(frames.split(os.urandom(3000), "n1")))
-    tell(
-        folder,
-        1,
-        a_snapshot("n1"),
-        before=f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; ",
-        after="\nbye\n",
-    )
+    before = f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; "
+    tell(folder, 1, a_snapshot("n1"), before=before, after="\nbye\n")
     answer = source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.notes == ["job 1: dropped 1 message that arrived damaged"]
@@ -187,14 +173,14 @@ def test_a_full_memory_is_named_and_another_job_is_tried(folder, source):
     tell(folder, 2, a_snapshot("n1"))
     question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
     assert source.read(question, WAIT_S).silent == {"n1": "the job's memory is full, or the node's"}
-    wait_for(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
+    until(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
 
 
 def test_a_sampler_hears_of_us_however_seldom_one_looks(folder, source_at):
     source, _ = source_at(3600, silence_s=1)
     tell(folder, 1, a_snapshot("n1"), do="head -c 5 > heard\n")
     source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
-    wait_for(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
+    until(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
 
 
 def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(folder, source_at):
@@ -204,8 +190,8 @@ def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(fold
     source.read(question, WAIT_S)
     (folder / "go").touch()
     now[0] = SILENCE_S
-    wait_for(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
-    wait_for(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
+    until(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
+    until(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
     assert len(calls(folder)) == 2
 
 
@@ -232,11 +218,11 @@ def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed
     assert answer.silent == {"n2": "no answer within 0.3 s"}
 
 
-def test_waiting_steps_say_what_they_wait_for(folder, source):
+def test_waiting_steps_say_what_they_until(folder, source):
     words = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
     tell(folder, 1, do=f"echo '{words}' >&2\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))
-    wait_for(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
+    until(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
 
 
 REFUSED = "echo 'srun: error: Unable to create step for job 1: Job/step already completing or completed' >&2; exit 1\n"
@@ -315,10 +301,10 @@ def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_
     assert set(source.read(question, WAIT_S).snapshots) == {"n1", "n2"}
     now[0] = 5.0
     (folder / "go").touch()
-    wait_for(lambda: source.read(question, 0.1).snapshots["n1"].taken == 2.0)
+    until(lambda: source.read(question, 0.1).snapshots["n1"].taken == 2.0)
     now[0] = 10.0
     tell(folder, 1, a_snapshot("n2", taken=3.0), node="n2")
-    wait_for(lambda: {look.taken for look in source.read(question, 0.1).snapshots.values()} == {2.0, 3.0})
+    until(lambda: {look.taken for look in source.read(question, 0.1).snapshots.values()} == {2.0, 3.0})
     first, second = calls(folder)
     assert "--nodelist=n[1-2] " in first
     assert "--nodelist=n2 " in second
@@ -333,7 +319,7 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, sour
     tell(folder, 1, a_snapshot("n1"), do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))
     assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
-    wait_for((folder / "begun").exists)
+    until((folder / "begun").exists)
     (folder / "job-1.out").write_text("")
     times, found = [], []
     while now[0] < 200:
@@ -341,7 +327,7 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, sour
         found += source.read(question, WAIT_S).silent.values()
         begun = [one for one in source._running.values() if one.started == now[0]]
         times += [now[0] for _ in begun]
-        wait_for(lambda begun=begun: all(one.over for one in begun))
+        until(lambda begun=begun: all(one.over for one in begun))
     assert [b - a for a, b in itertools.pairwise(times)] == [7, 13, 25, 49, 61]
     assert times[0] == 7
     assert found[-1] == "nothing for 200 s: its slurmd does not answer"
@@ -349,7 +335,7 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, sour
     now[0] += 2
     source.ask_again()
     source.read(question, WAIT_S)
-    wait_for(lambda: len(calls(folder)) == before + 1)
+    until(lambda: len(calls(folder)) == before + 1)
 
 
 def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
@@ -357,7 +343,7 @@ def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
     tell(folder, 2, a_snapshot("n2"))
     assert set(source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S).snapshots) == {"n1"}
     assert set(source.read(asked(a_job(2, "n2"), nodes=("n2",)), WAIT_S).snapshots) == {"n2"}
-    wait_for(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
+    until(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
 
 
 @pytest.mark.parametrize(
