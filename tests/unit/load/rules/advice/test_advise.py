@@ -27,6 +27,8 @@ def with_windows(one, means):
 
 # ---- What decides ----
 
+MANY_TASKS = {"load": (6.5, 6.5), "tasks": 90, "cores": 256}
+
 
 @pytest.mark.parametrize(
     ("seen", "now", "verdict", "next_", "decided_by"),
@@ -47,14 +49,8 @@ def with_windows(one, means):
         ({"load": (20, 20), "tasks": 8, "host_gib": 64, "host_peak_gib": 10.0}, 8, "fewer", 6, "host memory"),
         ({"load": (20, 20), "tasks": 4, "peak_gib": 14.0}, 4, "stay", 4, "GPU memory"),
         ({"load": (5, 5), "tasks": 6, "peak_gib": 14.0}, 6, "fewer", 4, "GPU memory"),
-        ({"load": (6.5, 6.5), "tasks": 90, "peak_gib": 0.3, "cores": 256}, 90, "more", 96, "MPS clients"),
-        (
-            {"load": (6.5, 6.5), "tasks": 90, "peak_gib": 0.25, "cores": 256, "driver": "590"},
-            90,
-            "more",
-            120,
-            "MPS clients",
-        ),
+        ({**MANY_TASKS, "peak_gib": 0.3}, 90, "more", 96, "MPS clients"),
+        ({**MANY_TASKS, "peak_gib": 0.25, "driver": "590.44"}, 90, "more", 120, "MPS clients"),
         ({"load": (60, 0), "gpus": 2, "tasks": 1, "peak_gib": 31.9}, 1, "more", 2, "growth"),
         ({"load": (100, 100, 0, 0), "gpus": 4, "tasks": 2}, 2, "more", 4, "GPU load"),
         ({"load": (90, 45), "tasks": 3}, 3, "more", 4, "GPU load"),
