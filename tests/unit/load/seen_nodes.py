@@ -49,40 +49,38 @@ def node(
 ):
     """A node on which `tasks` tasks of each job (number, tasks or the default) take GPUs in turn."""
     peak = None if peak_gib is None else round(peak_gib * GIB)
+    host_peak = round(host_peak_gib * GIB) if host_peak_gib else None
     uuids = [f"GPU-{number}" for number in range(gpus)]
     processes, loads = [], []
     for number, own in jobs:
         count = tasks if own is None else own
+        whose = {"job": number, "uid": 2001, "user": "alice"}
         for place in range(count if gpus else 0):
             on = OnGpu(uuid=uuids[place % gpus], memory_mib=peak, peak_mib=peak, sm_percent=None)
             processes.append(
                 ProcessLoad(
                     pid=1000 * number + place,
                     name="python",
-                    uid=2001,
-                    user="alice",
-                    job=number,
                     gpus=(on,),
                     cap_mib=cap_mib,
                     connections=connections,
-                    memory_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
+                    memory_mib=host_peak,
+                    **whose,
                 )
             )
         loads.append(
             JobLoad(
-                job=number,
-                uid=2001,
-                user="alice",
                 tasks=count if gpus else 0,
                 tasks_at_once=count if gpus else 0,
                 gpus=tuple(uuids[: min(count, gpus)]),
                 task_peak_mib=peak if gpus else None,
-                task_host_peak_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
+                task_host_peak_mib=host_peak,
                 memory_mib=round(host_peak_gib * GIB * count) if host_peak_gib else None,
                 memory_kills=kills,
                 tasks_measured=count,
                 measured_s=measured_s,
                 cpu_cores_windows=means(cpu * 1.0),
+                **whose,
             )
         )
     cards = tuple(
