@@ -6,7 +6,7 @@ A row computes the value of a cell only when the cell is drawn or sorted by, so 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +18,13 @@ from ...core import nodelist
 from ...core.errors import UsageError
 from ...share import queue
 from ...slurm.records import QueuedJob
-from ..snapshot import Advice, HeldGpu, JobLoad, Survey, UserLoad
+from ..snapshot import Advice, HeldGpu, JobLoad, Snapshot, Survey, UserLoad
 from . import idle
 from .figures import percent
 from .node_rows import NodeRow
 
 Key = TypeVar("Key", bound=Hashable)
+Load = TypeVar("Load", JobLoad, UserLoad)
 
 
 class Picture(Protocol):
@@ -214,10 +215,9 @@ class JobRow(UsageRow):
     @cached_property
     def states(self) -> dict[str, int]:
         """Return state, as in squeue's column ST -> number of elements; empty without Slurm."""
-        found: dict[str, int] = {}
+        found: dict[str, int] = Counter()
         for one in self.records:
-            state = queue.state_of(one)
-            found[state] = found.get(state, 0) + elements_of(one)
+            found[queue.state_of(one)] += elements_of(one)
         return found
 
     @property
@@ -277,12 +277,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
     """Return a row for each job, the viewer's own first, else in Slurm's order. `arrays`: all elements of an array are
     one row. `user`: only this user's jobs."""
     survey = picture.survey
-    loads: dict[int, list[tuple[NodeRow, JobLoad]]] = defaultdict(list)
-    for row in picture.nodes:
-        if row.node.snapshot is not None:
-            for load in row.node.snapshot.jobs:
-                if not user or load.user == user:
-                    loads[load.job].append((row, load))
+    loads = _by(picture, lambda seen: [load for load in seen.jobs if user in ("", load.user)], lambda load: load.job)
     held = _held(picture, lambda one: one.job)
     advice = _advice_of(picture)
     groups: dict[tuple[bool, int], list[QueuedJob]] = {}
@@ -324,6 +319,17 @@ def _job_row(
     )
 
 
+def _by(
+    picture: Picture, read: Callable[[Snapshot], Iterable[Load]], key: Callable[[Load], Key]
+) -> dict[Key, list[tuple[NodeRow, Load]]]:
+    """Return the loads on the nodes that answered, by job or by user."""
+    found: dict[Key, list[tuple[NodeRow, Load]]] = defaultdict(list)
+    for row in picture.nodes:
+        for load in () if row.node.snapshot is None else read(row.node.snapshot):
+            found[key(load)].append((row, load))
+    return found
+
+
 def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[HeldGpu]]:
     found: dict[Key, list[HeldGpu]] = defaultdict(list)
     for row in picture.nodes:
@@ -339,13 +345,7 @@ def _advice_of(picture: Picture) -> Mapping[int, Advice]:
 def job_row(picture: Picture, number: int) -> JobRow | None:
     """Return the row of one job, by the number of Slurm's record; None: it is not in the survey."""
     record = next((job for job in picture.survey.jobs if job.job_id == number), None)
-    loads = tuple(
-        (row, load)
-        for row in picture.nodes
-        if row.node.snapshot is not None
-        for load in row.node.snapshot.jobs
-        if load.job == number
-    )
+    loads = _by(picture, lambda seen: seen.jobs, lambda load: load.job).get(number, ())
     if record is None and not loads:
         return None
     held = _held(picture, lambda one: one.job).get(number, ())
@@ -411,16 +411,12 @@ def user_rows(picture: Picture) -> list[UserRow]:
     """Return a row for each user, the viewer first. In a view of own nodes, the viewer has a row even without a job."""
     survey = picture.survey
     records: dict[str, list[QueuedJob]] = defaultdict(list)
-    loads: dict[str, list[tuple[NodeRow, UserLoad]]] = defaultdict(list)
     advice: dict[str, list[Advice]] = defaultdict(list)
     for job in survey.jobs:
         records[job.user].append(job)
-    for row in picture.nodes:
-        if row.node.snapshot is not None:
-            for load in row.node.snapshot.users:
-                loads[load.user].append((row, load))
     for one in picture.advice:
         advice[one.user].append(one)
+    loads = _by(picture, lambda seen: seen.users, lambda load: load.user)
     held = _held(picture, lambda one: one.user)
     users = {*records, *loads} | (set() if survey.everybody else {survey.user})
     return [
