@@ -446,23 +446,18 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     fields, unknown = _read(JobLoad, "job", values, rows)
     fields["slots"] = _number(info.slots)
     unknown.pop("slots", None)
+    # Prometheus does not keep the source of a rate, so a job's progress is shown and never compared.
+    has_progress = any(one.series in values for one in _series_of(JobProgress))
     return JobLoad(
         job=int(info.jobid),
         uid=int(info.uid),
         user=info.user,
         share=_number(info.share),
         gpus=_on_gpus(rows),
-        progress=_progress_of(values),
+        progress=JobProgress(**_figures(JobProgress, values)[0]) if has_progress else None,
         unknown=unknown,
         **fields,
     )
-
-
-def _progress_of(values: _Values) -> JobProgress | None:
-    """Return a job's progress. Prometheus does not keep the source of a rate, so it is shown and never compared."""
-    if not any(one.series in values for one in _series_of(JobProgress)):
-        return None
-    return JobProgress(**_figures(JobProgress, values)[0])
 
 
 def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
