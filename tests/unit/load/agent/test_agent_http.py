@@ -36,6 +36,10 @@ def get_when_ready(agent):
     return until(lambda: answer if (answer := get(agent)).status_code != 503 else None)
 
 
+def connected(agent):
+    return socket.create_connection(("127.0.0.1", int(agent.url.rpartition(":")[2])), timeout=10)
+
+
 def test_the_snapshot_is_everybodys(agent):
     answer = get(agent)
     assert answer.headers["content-type"] == "application/json"
@@ -118,10 +122,9 @@ def test_a_token_that_is_none_keeps_http_closed_and_the_socket_open(tmp_path, ca
 
 def test_connections_that_say_nothing_do_not_close_it(agent):
     """More than there is room for, from one address, each with half a request: the next request is answered."""
-    port = int(agent.url.rpartition(":")[2])
     silent = []
     for _ in range(http_server.MOST + 50):
-        link = socket.create_connection(("127.0.0.1", port), timeout=10)
+        link = connected(agent)
         link.sendall(b"GET /snapshot HTTP/1.1\r\nAuthorization: Bea")
         silent.append(link)
     assert get(agent).status_code == 200
@@ -132,29 +135,22 @@ def test_connections_that_say_nothing_do_not_close_it(agent):
 
 def test_who_is_too_slow_is_let_go(agent, monkeypatch):
     monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
-    port = int(agent.url.rpartition(":")[2])
 
     def dribble(link):
         for _ in range(100):
             link.sendall(b"G")
             time.sleep(0.05)
 
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as link, pytest.raises(OSError):
+    with connected(agent) as link, pytest.raises(OSError):
         dribble(link)
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"\r\n\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00",
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n",
-        b"SSH-2.0-x\r\n\r\n",
-    ],
-)
+LONG = b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize("request_", [b"\r\n\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", LONG, b"SSH-2.0-x\r\n\r\n"])
 def test_what_is_no_request_is_refused(agent, request_):
-    port = int(agent.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+    with connected(agent) as link:
         link.sendall(request_)
         link.shutdown(socket.SHUT_WR)
         try:
