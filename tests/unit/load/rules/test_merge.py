@@ -18,23 +18,14 @@ def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
         job=job or minor,
         gpus=(OnGpu(uuid=uuid, memory_mib=memory),),
     )
+    used = {"gpus": (uuid,), "gpu_memory_mib": memory, "gpu_load": 0.5}
     jobs = tuple(
         JobLoad(
-            job=number,
-            uid=7,
-            user="alice",
-            cpu_cores=2.0,
-            **(
-                {"gpus": (uuid,), "gpu_memory_mib": memory, "gpu_load": 0.5, "tasks": 1}
-                if number == process.job
-                else {}
-            ),
+            job=number, uid=7, user="alice", cpu_cores=2.0, **({**used, "tasks": 1} if number == process.job else {})
         )
         for number in (0, 1)
     )
-    user = UserLoad(
-        uid=7, user="alice", jobs=(0, 1), processes=1, gpus=(uuid,), gpu_memory_mib=memory, gpu_load=0.5, cpu_cores=4.0
-    )
+    user = UserLoad(uid=7, user="alice", jobs=(0, 1), processes=1, cpu_cores=4.0, **used)
     gpu = GpuLoad(uuid=uuid, index=0, minor=minor, name="A", memory_used_mib=memory)
     values = {"gpus": (gpu,), "processes": (process,), "jobs": jobs, "users": (user,), "hidden_gpus": 1, **other}
     return Snapshot(node="n1", taken=taken, cpus=8, cores=8, cpu_cores=4.0, **values)
