@@ -7,6 +7,7 @@ and a problem that says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -235,13 +236,12 @@ async def serve(
     try:
         loop = asyncio.get_running_loop()
         newest, meter = Newest(), cost.Meter()
-        sampling = Sampling(
-            make,
-            settings.agent_interval_s,
-            place.parent / STATE_FILE,
-            meter,
-            lambda snapshot: _in_loop(loop, newest.put, snapshot),
-        )
+
+        def put(snapshot: Snapshot) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the agent ends
+                loop.call_soon_threadsafe(newest.put, snapshot)
+
+        sampling = Sampling(make, settings.agent_interval_s, place.parent / STATE_FILE, meter, put)
         socket_server = SocketServer(place, newest, settings.operators_group)
         http_server = await _http(settings, newest, meter)
         await socket_server.open()
@@ -262,13 +262,6 @@ async def serve(
         os.close(lock)
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, put: Callable[[Snapshot], None], snapshot: Snapshot) -> None:
-    try:
-        loop.call_soon_threadsafe(put, snapshot)
-    except RuntimeError:
-        pass  # the loop has ended, and the agent ends
-
-
 async def _attend(
     settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
 ) -> None:
@@ -278,11 +271,9 @@ async def _attend(
     # The first line after a minute, further ones every _COST_LOG_S.
     next_cost = time.monotonic() + 60.0
     while not stop.is_set():
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await stop.wait()
-        except TimeoutError:
-            pass
         if newest.age_s > late_s:
             newest.add_problem("the agent has taken no sample since `taken`; see its log")
         if sampling.hangs_s < _STUCK_S:
