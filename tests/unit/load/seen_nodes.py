@@ -115,8 +115,8 @@ def node(
     )
 
 
-def survey(snapshots, jobs, *, everybody=False):
-    nodes = tuple(NodeLoad(name=one.node, snapshot=one) for one in snapshots)
-    return Survey(
-        taken=1e9, user="alice", everybody=everybody, source="demo", jobs=tuple(jobs), jobs_taken=1e9, nodes=nodes
-    )
+def survey(snapshots, jobs, *, silent=(), **more):
+    nodes = [NodeLoad(name=one.node, snapshot=one) for one in snapshots]
+    nodes += [NodeLoad(name=name, why=why) for name, why in silent]
+    known = {"taken": 1e9, "user": "alice", "source": "demo", "jobs": tuple(jobs), "jobs_taken": 1e9}
+    return Survey(**{**known, **more}, nodes=tuple(nodes))
