@@ -31,28 +31,12 @@ class _Place:
 
 
 _GPUS = (
-    _Place("hostname", shrinks_to=8),
-    _Place("gpu"),
-    _Place("load"),
-    _Place("by", goes=2),
-    _Place("now", goes=8),
-    _Place("load1", goes=9),
-    _Place("load15", goes=10),
-    _Place("memory_used", goes=1),
-    _Place("booked", goes=3),
-    _Place("rate", goes=3),
-    _Place("tasks", goes=3),
-    _Place("occ", goes=13),
-    _Place("tensor", goes=14),
-    _Place("dram", goes=12),
-    _Place("watt", goes=6),
-    _Place("temp", goes=7),
-    _Place(REST, goes=GOES_FIRST),
-    _Place("job", goes=4, shrinks_to=8),
-    _Place("user", goes=5, shrinks_to=8),
-    _Place("name", goes=11, shrinks_to=10),
-    _Place("note", shrinks_to=6),
-)
+    _Place("hostname", shrinks_to=8), _Place("gpu"), _Place("load"), _Place("by", 2), _Place("now", 8),
+    _Place("load1", 9), _Place("load15", 10), _Place("memory_used", 1), _Place("booked", 3), _Place("rate", 3),
+    _Place("tasks", 3), _Place("occ", 13), _Place("tensor", 14), _Place("dram", 12), _Place("watt", 6),
+    _Place("temp", 7), _Place(REST, GOES_FIRST), _Place("job", 4, shrinks_to=8), _Place("user", 5, shrinks_to=8),
+    _Place("name", 11, shrinks_to=10), _Place("note", shrinks_to=6),
+)  # fmt: skip
 """LOAD is a mean over 5 minutes, 1.0 is always busy; NOW, OCC, TENSOR and DRAM are percent."""
 
 
@@ -118,45 +102,17 @@ def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
 
 
 _JOBS = (
-    _Place("job", right=True),
-    _Place("user", goes=6, shrinks_to=8),
-    _Place("hostname", shrinks_to=8),
-    _Place("share", goes=8),
-    _Place("slots", goes=9),
-    _Place("tasks", goes=1),
-    _Place("gpus", goes=7),
-    _Place("gpus_idle", goes=1),
-    _Place("gpu_load"),
-    _Place("rate", goes=2),
-    _Place("gmem", goes=2),
-    _Place("peak", goes=3),
-    _Place("cpu_cores", goes=4),
-    _Place("mem", goes=5),
-    _Place("killed", goes=2),
-    _Place(REST, goes=GOES_FIRST),
-    _Place("triple", goes=11),
-    _Place("name", goes=10, shrinks_to=8),
-)
+    _Place("job", right=True), _Place("user", 6, shrinks_to=8), _Place("hostname", shrinks_to=8), _Place("share", 8),
+    _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
+    _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
+    _Place("killed", 2), _Place(REST, GOES_FIRST), _Place("triple", 11), _Place("name", 10, shrinks_to=8),
+)  # fmt: skip
 _PROCESSES = (
-    _Place("hostname", shrinks_to=8),
-    _Place("pid"),
-    _Place("user", goes=5, shrinks_to=8),
-    _Place("job", goes=3, right=True),
-    _Place("step", goes=10),
-    _Place("task", goes=11),
-    _Place("slot", goes=9),
-    _Place("gpu", goes=2, right=True),
-    _Place("sm", goes=1),
-    _Place("rate", goes=1),
-    _Place("speed", goes=3),
-    _Place("memory_used"),
-    _Place("peak", goes=8),
-    _Place("cap", goes=7),
-    _Place("cpu", goes=4),
-    _Place("memory", goes=6),
-    _Place(REST, goes=GOES_FIRST),
-    _Place("name", goes=5, shrinks_to=8),
-)
+    _Place("hostname", shrinks_to=8), _Place("pid"), _Place("user", 5, shrinks_to=8), _Place("job", 3, right=True),
+    _Place("step", 10), _Place("task", 11), _Place("slot", 9), _Place("gpu", 2, right=True), _Place("sm", 1),
+    _Place("rate", 1), _Place("speed", 3), _Place("memory_used"), _Place("peak", 8), _Place("cap", 7), _Place("cpu", 4),
+    _Place("memory", 6), _Place(REST, GOES_FIRST), _Place("name", 5, shrinks_to=8),
+)  # fmt: skip
 
 
 def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
