@@ -96,49 +96,47 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     version_option.add_to(parser)
-    what = parser.add_argument_group("contents")
-    what.add_argument("-g", "--gpu", action="store_true", help="add the GPUs of each node")
-    what.add_argument("--detail", action="store_true", help="add a line for each GPU, and the jobs")
-    what.add_argument("--processes", action="store_true", help="add the processes on the GPUs")
-    what.add_argument(
+    add = parser.add_argument_group("contents").add_argument
+    add("-g", "--gpu", action="store_true", help="add the GPUs of each node")
+    add("--detail", action="store_true", help="add a line for each GPU, and the jobs")
+    add("--processes", action="store_true", help="add the processes on the GPUs")
+    add(
         "--advise",
         nargs="?",
         const="",
         metavar="JOB",
         help="print how many processes a node should run, and why: for this job (default: all my jobs)",
     )
-    which = options.add_which(parser, nodes="these nodes with all their jobs, such as n[1-3,7]")
-    which.add_argument(
-        "-t", "--top", metavar="N", help="the N nodes with the highest CPU load per CPU, or the first N by --sort"
-    )
-    which.add_argument("--flagged", action="store_true", help="nodes with low or high load, or with a problem")
-    which.add_argument(
+    add = options.add_which(parser, nodes="these nodes with all their jobs, such as n[1-3,7]").add_argument
+    add("-t", "--top", metavar="N", help="the N nodes with the highest CPU load per CPU, or the first N by --sort")
+    add("--flagged", action="store_true", help="nodes with low or high load, or with a problem")
+    add(
         "--sort",
         metavar="COLUMN",
         help="sort by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc: highest first",
     )
     form = parser.add_argument_group("format")
-    forms = form.add_mutually_exclusive_group()
-    forms.add_argument("-q", "--quiet", action="store_true", help="print only the lines of the nodes, for a log")
-    forms.add_argument(
+    add = form.add_mutually_exclusive_group().add_argument
+    add("-q", "--quiet", action="store_true", help="print only the lines of the nodes, for a log")
+    add(
         "--json",
         action="store_true",
         help="print JSON with all fields; unknown values are null (--watch: a line per survey)",
     )
-    forms.add_argument(
+    add(
         "--tsv",
         action="store_true",
         help="print raw numbers, tab-separated: a row per node, GPU (--detail) or process (--processes)",
     )
-    forms.add_argument("--csv", action="store_true", help="the same as --tsv with commas, for a spreadsheet")
-    forms.add_argument("--plain", action="store_true", help="print `label: value`, for a screen reader")
-    form.add_argument(
-        "--watch", nargs="?", const="", metavar="S", help="repeat every S seconds (default: 5) until q or Ctrl-C"
-    )
-    form.add_argument("--no-color", action="store_true", help="print no colours, as with NO_COLOR or TERM=dumb")
-    origin = options.add_origin(parser, replay="show the last survey of a recording, or all of them (--watch)")
-    origin.add_argument("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
-    origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
+    add("--csv", action="store_true", help="the same as --tsv with commas, for a spreadsheet")
+    add("--plain", action="store_true", help="print `label: value`, for a screen reader")
+    add = form.add_argument
+    add("--watch", nargs="?", const="", metavar="S", help="repeat every S seconds (default: 5) until q or Ctrl-C")
+    add("--no-color", action="store_true", help="print no colours, as with NO_COLOR or TERM=dumb")
+    replay = "show the last survey of a recording, or all of them (--watch)"
+    add = options.add_origin(parser, replay=replay).add_argument
+    add("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
+    add("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
     return parser
 
 
