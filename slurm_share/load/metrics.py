@@ -124,7 +124,9 @@ class _Page:
             family = self._kinds[counter](PREFIX + name, text, labels=tuple(labels))
             self._families[name] = family, tuple(labels)
         family, keys = self._families[name]
-        family.add_metric([_safe(labels[key]) for key in keys], value)  # type: ignore[attr-defined]
+        # Bytes of a user database that are no UTF-8 become escapes.
+        texts = [labels[key].encode("utf-8", "backslashreplace").decode("utf-8") for key in keys]
+        family.add_metric(texts, value)  # type: ignore[attr-defined]
 
     def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
         """Add a series for each known figure of the record."""
@@ -279,11 +281,6 @@ def render_cost(cost: Cost, node: str) -> bytes:
     return page.render()
 
 
-def _safe(text: str) -> str:
-    """Return a label's text as valid UTF-8; other bytes of a user database become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _text(number: int | None) -> str:
     """Return a label's text. To Prometheus, an empty label is an absent one."""
     return "" if number is None else str(number)
@@ -365,7 +362,7 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
     jobs: tuple[JobLoad, ...] = ()
     gpus: list[GpuLoad] = []
     if node.others:
-        found = sorted(node.of("job").items(), key=_by_number)
+        found = sorted(node.of("job").items(), key=lambda item: (len(item[0]), item[0]))
         jobs = tuple(job for _, rows in found if (job := _job_of(rows)) is not None)
         gpus = [gpu for rows in node.of("gpu").values() if (gpu := _gpu_of(rows)) is not None]
         gpus.sort(key=lambda gpu: (gpu.index, gpu.uuid))
@@ -515,10 +512,6 @@ def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
 
 def _on_gpus(rows: Sequence[Series]) -> tuple[str, ...]:
     return tuple(sorted(one.metric.gpu for one in rows if one.metric.name.endswith("_on_gpu")))
-
-
-def _by_number(item: tuple[str, object]) -> tuple[int, str]:
-    return len(item[0]), item[0]
 
 
 def _number(text: str) -> int | None:

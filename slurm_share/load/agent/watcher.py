@@ -76,7 +76,9 @@ class NodeWatcher:
             raise UsageError(
                 f"{possessive(user)} load on this node is for {self._operators}; leave that option out for yours"
             )
-        uid = os.geteuid() if own or not user else _uid(user)
+        uid = os.geteuid() if own or not user else processes.read_user_id(user)
+        if uid is None:
+            raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
         seen = self._of_agent(own, may_sample, timeout_s)
         if seen is not None and own:
             return self._with_environments(for_user(seen, uid, user))
@@ -186,10 +188,3 @@ def _sampler(node: str) -> Sampler:
     from ..sampler import Sampler  # loads the driver's library, which a caller with an agent does not need
 
     return Sampler(node)
-
-
-def _uid(user: str) -> int:
-    uid = processes.read_user_id(user)
-    if uid is None:
-        raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
-    return uid

@@ -51,11 +51,9 @@ def _load_text(load_percent: float | None) -> str:
 
 def by(row: GpuRow) -> str:
     """Return the counter on which the load rests: sm or util."""
-    return UNKNOWN if row.gpu is None else _load_by(row.gpu) or UNKNOWN
-
-
-def _load_by(gpu: GpuLoad) -> str | None:
-    return "sm" if gpu.sm_percent_windows is not None else "util" if gpu.load_percent_5min is not None else None
+    if row.gpu is None or row.gpu.load_percent_5min is None:
+        return UNKNOWN
+    return "util" if row.gpu.sm_percent_windows is None else "sm"
 
 
 def now_percent(row: GpuRow) -> float | None:

@@ -132,10 +132,6 @@ def _gpu_memory(row: NodeRow) -> Triple:
     return gpu_memory_text(row.figures)
 
 
-def _gpu_memory_plain(row: NodeRow) -> str:
-    return _used_of("GPU memory", memory_text(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib))
-
-
 def _gpu_load_plain(row: NodeRow) -> str:
     one = row.figures
     by = {"sm": " (SM activity)", "util": " (utilisation)", "both": " (SM activity, utilisation)", "": ""}
@@ -278,7 +274,9 @@ NODES: tuple[Column[NodeRow], ...] = (
         "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
         text=lambda row: of_text(_gpu_memory(row)),
         value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
-        triple=_gpu_memory, plain=_gpu_memory_plain,
+        triple=_gpu_memory, plain=lambda row: _used_of(
+            "GPU memory", memory_text(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib)
+        ),
         field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
     ),

@@ -191,10 +191,10 @@ class Demo:
 
     def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
         number = int(name.rpartition("-")[2])
-        if _is_down(name, self._count):
+        if self._count >= 10 and name == "c-2":
             return NodeLoad(name=name, slurm=_slurm_node(name, kind, None, down=True), why="down")
         slurm = _slurm_node(name, kind, job)
-        if _is_silent(name, self._count, now):
+        if self._count >= 6 and name == "v-4" and now % 300 > 180:  # it answers for three minutes of five
             return NodeLoad(name=name, slurm=slurm, why="no answer within 5 s")
         return NodeLoad(
             name=name, slurm=slurm, snapshot=_snapshot(name, number, kind, job, now, self._seed, self._rich)
@@ -302,15 +302,6 @@ def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
         share=str(job.work.per_gpu) if job.work.share else None,
         comment=f"llsub {triple} LLSUB.{job.id}",
     )
-
-
-def _is_down(name: str, count: int) -> bool:
-    return count >= 10 and name == "c-2"
-
-
-def _is_silent(name: str, count: int, now: float) -> bool:
-    """Return whether the node is silent: one node answers for three minutes, and then does not for two."""
-    return count >= 6 and name == "v-4" and now % 300 > 180
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------

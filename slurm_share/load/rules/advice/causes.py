@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ....core.text import counted
 from ...snapshot import Verdict
 from .. import thresholds
 from .bounds import gib, level
@@ -76,7 +77,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
         if each is None or each >= thresholds.LOW_USE_CPU:
             return None
-        return Answer("look", None, "CPU load", f"its {now} {_tasks(now)} use {each:.0f} % of a CPU each: {see}")
+        return Answer("look", None, "CPU load", f"its {counted(now, 'task')} use {each:.0f} % of a CPU each: {see}")
     low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
     if not low:
         own = [100 * node.own_load / len(node.busy) for node in nodes if node.own_load is not None and node.busy]
@@ -170,7 +171,3 @@ def _cpu_text(nodes: Sequence[Evidence]) -> str:
         return ""
     node = max(known, key=lambda one: (one.cpu_load or 0.0) / one.cpus)
     return f"; CPU load {node.cpu_load:.1f} of {node.cpus}"
-
-
-def _tasks(count: int) -> str:
-    return "task" if count == 1 else "tasks"

@@ -87,7 +87,8 @@ def judged(known: Measured, now: int) -> Judgement | None:
 
 def is_gain(fewer: LevelRate, more: LevelRate) -> bool:
     """Return whether the rate of more tasks is higher by at least a tenth, and by more than noise."""
-    return _is_tenth(fewer, more) and more.per_s - fewer.per_s > _noise(fewer, more)
+    noise = thresholds.RATE_SPREADS * max(fewer.spread_per_s, more.spread_per_s)
+    return _is_tenth(fewer, more) and more.per_s - fewer.per_s > noise
 
 
 def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
@@ -98,10 +99,6 @@ def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
 def _is_tenth(fewer: LevelRate, more: LevelRate) -> bool:
     # The tolerance makes 11 a tenth more than 10 in binary fractions.
     return more.per_s >= thresholds.RATE_GAIN * fewer.per_s * (1 - 1e-9) and more.per_s > 0
-
-
-def _noise(one: LevelRate, other: LevelRate) -> float:
-    return thresholds.RATE_SPREADS * max(one.spread_per_s, other.spread_per_s)
 
 
 def _judgement(

@@ -245,7 +245,9 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
     elif holders := [
         node
         for node in nodes
-        if node.peak_mib and node.rooms and 100 * node.peak_mib >= thresholds.PREALLOCATED * _largest(node)
+        if node.peak_mib
+        and node.rooms
+        and 100 * node.peak_mib >= thresholds.PREALLOCATED * max(room.total for room in node.rooms)
     ]:
         holder = "one task" if holders[0].largest is None else named(holders[0].largest)
         found.append(
@@ -265,7 +267,3 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         on = f" of {disagree.node}" if len(nodes) > 1 else ""
         found.append(f"the load of its GPUs{on} is not steady: {means}")
     return found
-
-
-def _largest(node: Evidence) -> int:
-    return max(room.total for room in node.rooms)
