@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_share.core import terminal as screen
 from slurm_share.core.errors import SlurmShareError
-from slurm_share.load import Survey, text
+from slurm_share.core.text import counted
+from slurm_share.load import Survey
 
 from . import clipboard, keymap
 from .action_rules import Action, PlannedAction
@@ -41,7 +42,7 @@ def copy(main_screen: MainScreen) -> None:
         main_screen.dashboard.say("there is nothing here to copy")
         return
     clipboard.put(main_screen.app, lines)
-    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else text.count_text(len(lines), "line")
+    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else counted(len(lines), "line")
     more = "" if len(lines) == 1 else f": {screen.shortened(lines[0], NAMED_MOST)} ..."
     main_screen.dashboard.say(f"copied {what}{more}")
 

@@ -14,7 +14,7 @@ from textual.css.query import NoMatches
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from slurm_share.load import text
+from slurm_share.core.text import counted
 
 from . import action_keys, keymap, view_list
 from .location import TITLES, Location, ViewName
@@ -160,7 +160,7 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         if self.dashboard.is_ending or self.app.screen is not self or not self.is_mounted:
             return
         grid = self.grid
-        hint = "" if grid is None or not grid.marks else f"{text.count_text(len(grid.marks), 'row')} marked"
+        hint = "" if grid is None or not grid.marks else f"{counted(len(grid.marks), 'row')} marked"
         self.query_one(Crumbs).show(self.path)
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)

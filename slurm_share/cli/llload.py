@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -42,9 +41,6 @@ from ..load import (
 from ..load import figures as numbers
 from ..load import text as load_text
 from . import llload_watch
-
-if TYPE_CHECKING:
-    from ..load import values
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
@@ -100,49 +96,47 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     version_option.add_to(parser)
-    what = parser.add_argument_group("contents")
-    what.add_argument("-g", "--gpu", action="store_true", help="add the GPUs of each node")
-    what.add_argument("--detail", action="store_true", help="add a line for each GPU, and the jobs")
-    what.add_argument("--processes", action="store_true", help="add the processes on the GPUs")
-    what.add_argument(
+    add = parser.add_argument_group("contents").add_argument
+    add("-g", "--gpu", action="store_true", help="add the GPUs of each node")
+    add("--detail", action="store_true", help="add a line for each GPU, and the jobs")
+    add("--processes", action="store_true", help="add the processes on the GPUs")
+    add(
         "--advise",
         nargs="?",
         const="",
         metavar="JOB",
         help="print how many processes a node should run, and why: for this job (default: all my jobs)",
     )
-    which = options.add_which(parser, nodes="these nodes with all their jobs, such as n[1-3,7]")
-    which.add_argument(
-        "-t", "--top", metavar="N", help="the N nodes with the highest CPU load per CPU, or the first N by --sort"
-    )
-    which.add_argument("--flagged", action="store_true", help="nodes with low or high load, or with a problem")
-    which.add_argument(
+    add = options.add_which(parser, nodes="these nodes with all their jobs, such as n[1-3,7]").add_argument
+    add("-t", "--top", metavar="N", help="the N nodes with the highest CPU load per CPU, or the first N by --sort")
+    add("--flagged", action="store_true", help="nodes with low or high load, or with a problem")
+    add(
         "--sort",
         metavar="COLUMN",
         help="sort by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc: highest first",
     )
     form = parser.add_argument_group("format")
-    forms = form.add_mutually_exclusive_group()
-    forms.add_argument("-q", "--quiet", action="store_true", help="print only the lines of the nodes, for a log")
-    forms.add_argument(
+    add = form.add_mutually_exclusive_group().add_argument
+    add("-q", "--quiet", action="store_true", help="print only the lines of the nodes, for a log")
+    add(
         "--json",
         action="store_true",
         help="print JSON with all fields; unknown values are null (--watch: a line per survey)",
     )
-    forms.add_argument(
+    add(
         "--tsv",
         action="store_true",
         help="print raw numbers, tab-separated: a row per node, GPU (--detail) or process (--processes)",
     )
-    forms.add_argument("--csv", action="store_true", help="the same as --tsv with commas, for a spreadsheet")
-    forms.add_argument("--plain", action="store_true", help="print `label: value`, for a screen reader")
-    form.add_argument(
-        "--watch", nargs="?", const="", metavar="S", help="repeat every S seconds (default: 5) until q or Ctrl-C"
-    )
-    form.add_argument("--no-color", action="store_true", help="print no colours, as with NO_COLOR or TERM=dumb")
-    origin = options.add_origin(parser, replay="show the last survey of a recording, or all of them (--watch)")
-    origin.add_argument("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
-    origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
+    add("--csv", action="store_true", help="the same as --tsv with commas, for a spreadsheet")
+    add("--plain", action="store_true", help="print `label: value`, for a screen reader")
+    add = form.add_argument
+    add("--watch", nargs="?", const="", metavar="S", help="repeat every S seconds (default: 5) until q or Ctrl-C")
+    add("--no-color", action="store_true", help="print no colours, as with NO_COLOR or TERM=dumb")
+    replay = "show the last survey of a recording, or all of them (--watch)"
+    add = options.add_origin(parser, replay=replay).add_argument
+    add("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
+    add("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
     return parser
 
 
@@ -161,11 +155,11 @@ def print_load(arguments: argparse.Namespace) -> int:
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(origin.open_survey_source(wanted.origin, settings)))
-        recorder = recording.Recorder(wanted.record)
+        recorder = recording.Recorder(arguments.record)
         stack.callback(recorder.close)
         read = SurveyReading(source, recorder)
         try:
-            code = _watched(read, wanted) if wanted.watch_s is not None else _once(read, wanted)
+            code = _watched(read, wanted) if wanted.origin.interval_s is not None else _once(read, wanted)
         except CommandError as error:
             if error.code is not None:
                 raise
@@ -179,65 +173,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line."""
 
     arguments: argparse.Namespace
-    user: str
-    """The user whose nodes are read."""
-    nodes: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
-    """As squeue writes them."""
-    top: int | None = None
-    sort: tuple[str, bool] | None = None
-    """(column, downwards)."""
-    watch_s: float | None = None
-    """None: one survey."""
-    at: str | None = None
-    demo_nodes: int = origin.DEMO_NODES
-    record: Path | None = None
-
-    @property
-    def advises(self) -> bool:
-        """Return whether only advice is wanted."""
-        return self.arguments.advise is not None
-
-    @property
-    def details(self) -> bool:
-        """Return whether more than a line per node is shown or recorded, which for a whole cluster is most of the cost
-        of a survey."""
-        options = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
-        return not self.arguments.all or self.advises or any(getattr(self.arguments, option) for option in options)
-
-    @property
-    def origin(self) -> Origin:
-        """Return the origin of the surveys."""
-        arguments = self.arguments
-        return Origin(
-            user=self.user,
-            everybody=arguments.all,
-            nodes=self.nodes,
-            jobs=self.jobs,
-            details=self.details,
-            source=arguments.source or "",
-            demo=arguments.demo,
-            demo_nodes=self.demo_nodes,
-            replay=None if arguments.replay is None else str(arguments.replay),
-            at=self.at,
-            waiting=self.record is not None,
-            interval_s=self.watch_s,
-        )
-
-    @property
-    def choice(self) -> choice.Choice:
-        """Return which nodes of a survey are shown. Of named nodes, only those of a recording are filtered here."""
-        return choice.Choice(
-            nodes=() if self.arguments.replay is None else self.nodes,
-            flagged=self.arguments.flagged,
-            sort=self.sort,
-            top=self.top,
-        )
-
-    @property
-    def rows_of(self) -> values.Of:
-        """Return the subject of a row of TSV or CSV."""
-        return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
+    origin: Origin
+    chosen: choice.Choice
+    """Which nodes are shown, and in which order."""
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
@@ -268,18 +206,29 @@ def checked(arguments: argparse.Namespace) -> Wanted:
         if arguments.advise and job:
             raise UsageError("name the job once: --advise JOB, or -j JOB --advise")
         job = arguments.advise or job
-    return Wanted(
-        arguments=arguments,
+    # Only for a line per node of the whole cluster the rest is left out, which is most of the cost of a survey.
+    more = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
+    read = Origin(
         user=options.user(arguments.user, demo=arguments.demo),
+        everybody=arguments.all,
         nodes=options.nodes(arguments.nodes),
         jobs=options.jobs(job),
-        top=options.count("-t", arguments.top),
-        sort=None if arguments.sort is None else _sort(arguments.sort),
-        watch_s=None if arguments.watch is None else _seconds(arguments),
-        at=arguments.at,
+        details=not arguments.all or arguments.advise is not None or any(getattr(arguments, one) for one in more),
+        source=arguments.source or "",
+        demo=arguments.demo,
         demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or origin.DEMO_NODES,
-        record=arguments.record,
+        replay=None if arguments.replay is None else str(arguments.replay),
+        at=arguments.at,
+        waiting=arguments.record is not None,
+        interval_s=None if arguments.watch is None else _seconds(arguments),
     )
+    chosen = choice.Choice(
+        nodes=() if arguments.replay is None else read.nodes,  # a cluster's source reads only these
+        flagged=arguments.flagged,
+        sort=None if arguments.sort is None else _sort(arguments.sort),
+        top=options.count("-t", arguments.top),
+    )
+    return Wanted(arguments=arguments, origin=read, chosen=chosen)
 
 
 def _seconds(arguments: argparse.Namespace) -> float:
@@ -337,7 +286,7 @@ def _once(read: SurveyReading, wanted: Wanted) -> int:
 
 
 def _watched(read: SurveyReading, wanted: Wanted) -> int:
-    assert wanted.watch_s is not None
+    assert wanted.origin.interval_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
     advisor = Latest(Advisor())
@@ -350,15 +299,14 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
             return [f"{when} {line}" for line in found]
         return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
-    return llload_watch.watch(
-        read, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
-    )
+    every_s = wanted.origin.interval_s
+    return llload_watch.watch(read, draw, every_s=every_s, timeout_s=TIMEOUT_S, for_people=not for_programs)
 
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
     """Return a record as JSON: on one line with --watch, else indented."""
     data = snapshot.render(document)
-    return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
+    return [(data if wanted.origin.interval_s is not None else msgspec.json.format(data, indent=2)).decode()]
 
 
 Advise = Callable[[Survey], tuple[Advice, ...]]
@@ -381,15 +329,13 @@ class Latest:
 def lines_of(
     survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
 ) -> Iterator[str]:
-    """Yield the survey as lines in the wanted form.
-
-    `first`: with the headings of TSV and CSV, which appear once in a file.
-    """
+    """Yield the survey as lines in the wanted form. `first`: with the headings of TSV and CSV, which appear once in a
+    file."""
     arguments = wanted.arguments
-    if wanted.advises:
+    if arguments.advise is not None:
         yield from _advice(survey, wanted, width, advisor, first=first)
         return
-    chosen, why = choice.choose(survey, wanted.choice)
+    chosen, why = choice.choose(survey, wanted.chosen)
     if arguments.json:
         yield from _as_json(changed(chosen, version=version()), wanted)
         return
@@ -397,8 +343,9 @@ def lines_of(
         from ..load import values  # the table of nodes does not need it
 
         form = values.as_tsv if arguments.tsv else values.as_csv
-        yield from form([values.HEADINGS[wanted.rows_of]] if first else [])
-        yield from form(values.rows(chosen, wanted.rows_of))
+        row_of: values.Of = "processes" if arguments.processes else "gpus" if arguments.detail else "nodes"
+        yield from form([values.HEADINGS[row_of]] if first else [])
+        yield from form(values.rows(chosen, row_of))
         return
     view = View(
         gpus=arguments.gpu or arguments.detail,
@@ -427,8 +374,8 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
         return ("no node is flagged: all that answered are within the bands of good load",)
     if survey.everybody:
         return ("no node has a GPU or a job",)
-    who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.user)} has"
-    where = f" on {load_text.fold(wanted.nodes)}" if wanted.nodes else ""
+    who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.origin.user)} has"
+    where = f" on {load_text.fold(wanted.origin.nodes)}" if wanted.origin.nodes else ""
     return (
         f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows waiting jobs, llfree "
         "free nodes, and llload -g --demo an example of this output",
@@ -438,7 +385,7 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
 
 def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
-        survey = choice.of_jobs(choice.choose(survey, wanted.choice)[0], wanted.jobs, must_be=first)
+        survey = choice.of_jobs(choice.choose(survey, wanted.chosen)[0], wanted.origin.jobs, must_be=first)
     found = advisor(survey)
     if wanted.arguments.json:
         report = AdviceReport(

@@ -42,13 +42,11 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 """(survey, width, height or None, whether it is the first) -> lines."""
 
 
-def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
-    """Read and draw every `every_s` seconds until q, Ctrl-C or the end of a recording.
-
-    The first survey may raise SlurmShareError. A later failure is shown below the last figures, and the next survey
-    tries again. `apart`: in a pipe, separate two screens by a blank line.
-    """
-    terminal = in_place and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, for_people: bool) -> int:
+    """Read and draw every `every_s` seconds until q, Ctrl-C or the end of a recording. The first survey may raise
+    SlurmShareError. A later failure is shown below the last figures, and the next survey tries again. `for_people`:
+    draw in place on a terminal; in a pipe, separate two surveys by a blank line."""
+    terminal = for_people and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with _waiting(terminal) as wait, _ended_by_signals():
         survey, first, problem = None, True, ""
         while True:
@@ -64,7 +62,7 @@ def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_
             if terminal:
                 _draw_in_place(draw, survey, problem, clear=first)
             elif not problem:
-                core_terminal.print_lines([""] if apart and not first else [])
+                core_terminal.print_lines([""] if for_people and not first else [])
                 core_terminal.print_lines(draw(survey, core_terminal.width(), None, first))
             else:
                 print(problem, file=sys.stderr)
@@ -95,9 +93,7 @@ def _draw_in_place(draw: Draw, survey: Survey, problem: str, *, clear: bool) -> 
 @contextlib.contextmanager
 def _waiting(terminal: bool) -> Iterator[Callable[[float], Came]]:
     """Yield a function that waits some seconds, or until q is pressed. It reads no keys in a pipe or in the background.
-
-    `terminal`: a resize, and fg after Ctrl-Z, end the wait as well.
-    """
+    `terminal`: a resize, and fg after Ctrl-Z, end the wait as well."""
     file = 0
     keys = os.isatty(file) and sys.stdout.isatty()
     before: list[Any] | None = termios.tcgetattr(file) if keys else None

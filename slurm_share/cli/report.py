@@ -42,19 +42,14 @@ def add_to(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--week", nargs="?", const="", metavar="YYYY-Www", help="the week (default: the last complete one)"
-    )
-    parser.add_argument("--from", dest="first", metavar="DAY", help="first day instead of a week, such as 2026-11-16")
-    parser.add_argument("--to", dest="last", metavar="DAY", help="last day, with --from (default: today)")
-    parser.add_argument("--user", metavar="NAME", help="print only this user")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--drafts", metavar="FOLDER", type=Path, help="write a draft of a message to each user with low load"
-    )
-    parser.add_argument(
-        "--folder", metavar="FOLDER", type=Path, help="folder of the archive (default: archive_folder in config.toml)"
-    )
+    add = parser.add_argument
+    add("--week", nargs="?", const="", metavar="YYYY-Www", help="the week (default: the last complete one)")
+    add("--from", dest="first", metavar="DAY", help="first day instead of a week, such as 2026-11-16")
+    add("--to", dest="last", metavar="DAY", help="last day, with --from (default: today)")
+    add("--user", metavar="NAME", help="print only this user")
+    add("--json", action="store_true", help="print JSON")
+    add("--drafts", metavar="FOLDER", type=Path, help="write a draft of a message to each user with low load")
+    add("--folder", metavar="FOLDER", type=Path, help="folder of the archive (default: archive_folder in config.toml)")
     parser.set_defaults(run=print_report)
 
 

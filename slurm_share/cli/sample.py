@@ -33,26 +33,23 @@ def add_to(commands: Any) -> None:
         description="Print this node's load as one line of JSON (packaging/docs/snapshot.md). The figures come from "
         "the node's agent, which averages over longer times. Without an agent the command samples the node itself.",
     )
-    parser.add_argument(
-        "--stream", action="store_true", help="print a snapshot every interval until standard input ends"
-    )
-    parser.add_argument("--interval", type=float, metavar="S", help="seconds between two snapshots of a stream")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--stream", action="store_true", help="print a snapshot every interval until standard input ends")
+    add("--interval", type=float, metavar="S", help="seconds between two snapshots of a stream")
+    add(
         "--silence",
         type=float,
         metavar="S",
         help="also end the stream when nothing arrives on standard input for S seconds",
     )
-    parser.add_argument(
+    add(
         "--frames",
         action="store_true",
         help="split the output into short lines, which srun passes on whole (for llload)",
     )
-    parser.add_argument("--all", action="store_true", help="print the load of all users (root and operators)")
-    parser.add_argument(
-        "--node", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)"
-    )
-    parser.add_argument(
+    add("--all", action="store_true", help="print the load of all users (root and operators)")
+    add("--node", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)")
+    add(
         "--schema",
         nargs="?",
         const="snapshot",

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import client, service
     from .agent.watcher import NodeWatcher, this_node
-    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns, user_columns
+    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
-    from .output.view import View, is_color_wanted
-    from .rules import choice, figures, flags, idle, thresholds
+    from .output.notes import View, is_color_wanted
+    from .rules import choice, figures, idle, thresholds
     from .rules.advice import evidence
     from .rules.advice.advise import advise_all
     from .rules.figures import percent
@@ -33,38 +33,16 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        "agent.client",
-        "agent.service",
-        "columns",
-        "columns.advice_columns",
-        "columns.gpu_columns",
-        "columns.job_columns",
-        "columns.node_columns",
-        "columns.process_columns",
-        "columns.user_columns",
-        "options",
-        "output.notes",
-        "output.plain",
-        "output.table",
-        "output.values",
-        "recording",
-        "rules.advice.evidence",
-        "rules.choice",
-        "rules.figures",
-        "rules.flags",
-        "rules.idle",
-        "rules.thresholds",
-        "snapshot",
-        "sources.frames",
-        "sources.origin",
-        "sources.srun",
-        "sources.survey_reader",
-        "text",
+        *("agent.client", "agent.service", "columns", "columns.advice_columns", "columns.gpu_columns"),
+        *("columns.job_columns", "columns.node_columns", "columns.process_columns", "options", "output.notes"),
+        *("output.plain", "output.table", "output.values", "recording", "rules.advice.evidence", "rules.choice"),
+        *("rules.figures", "rules.idle", "rules.thresholds", "snapshot", "sources.frames", "sources.origin"),
+        *("sources.srun", "sources.survey_reader", "text"),
     ],
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],
         "columns.base": ["Column", "Row", "Unit", "Value"],
-        "output.view": ["View", "is_color_wanted"],
+        "output.notes": ["View", "is_color_wanted"],
         "rules.advice.advise": ["advise_all"],
         "rules.figures": ["percent"],
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
@@ -72,14 +50,7 @@ __getattr__, __all__ = exports(
         "rules.node_rows": ["NodeRow", "rows_of"],
         "sampler": ["Sampler"],
         "snapshot": [
-            "Advice",
-            "AdviceReport",
-            "GpuLoad",
-            "JobLoad",
-            "NodeLoad",
-            "ProcessLoad",
-            "Snapshot",
-            "Survey",
+            *("Advice", "AdviceReport", "GpuLoad", "JobLoad", "NodeLoad", "ProcessLoad", "Snapshot", "Survey"),
             "UserLoad",
         ],
         "sources.demo": ["Demo"],

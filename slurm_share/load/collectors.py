@@ -72,17 +72,13 @@ class NodeReader:
     def read(self, pids: Iterable[int], gpus: Sequence[str] = ()) -> HostNow:
         """Return the state of the node: its jobs, the visible ones of these processes, what their users have booked on
         the GPUs (UUIDs), and the progress that these users' launchers report."""
-        at, taken, unknown = self._clock(), self._wall_clock(), {}
+        at, taken = self._clock(), self._wall_clock()
         cpus, cores = self._read_cpus()
         busy_s = self._read_busy()
         total, used = self._read_memory()
         load = self._read_load()
-        if busy_s is None:
-            unknown["cpu_cores"] = "the kernel's /proc/stat cannot be parsed"
-        if used is None:
-            unknown["memory_used_mib"] = "the kernel's /proc/meminfo cannot be parsed"
-        if load is None:
-            unknown["load"] = "the kernel's /proc/loadavg cannot be parsed"
+        read = (("cpu_cores", "stat", busy_s), ("memory_used_mib", "meminfo", used), ("load", "loadavg", load))
+        unknown = {field: f"the kernel's /proc/{file} cannot be parsed" for field, file, one in read if one is None}
         groups = self._groups.read()
         steps: Mapping[str, Step] = {}
         tops: Mapping[int, tuple[Step, int]] = {}
@@ -316,10 +312,8 @@ class NodeReader:
 
 
 def parse_cap(text: str) -> int | None:
-    """Return the cap of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`) in MiB; None: no cap.
-
-    A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables"). None also for another form.
-    """
+    """Return the cap of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`) in MiB; None: no cap. A plain
+    number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables"). None also for another form."""
     match = _CAP.match(text.strip())
     if match is None:
         return None

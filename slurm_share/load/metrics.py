@@ -124,7 +124,9 @@ class _Page:
             family = self._kinds[counter](PREFIX + name, text, labels=tuple(labels))
             self._families[name] = family, tuple(labels)
         family, keys = self._families[name]
-        family.add_metric([_safe(labels[key]) for key in keys], value)  # type: ignore[attr-defined]
+        # Bytes of a user database that are no UTF-8 become escapes.
+        texts = [labels[key].encode("utf-8", "backslashreplace").decode("utf-8") for key in keys]
+        family.add_metric(texts, value)  # type: ignore[attr-defined]
 
     def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
         """Add a series for each known figure of the record."""
@@ -279,11 +281,6 @@ def render_cost(cost: Cost, node: str) -> bytes:
     return page.render()
 
 
-def _safe(text: str) -> str:
-    """Return a label's text as valid UTF-8; other bytes of a user database become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _text(number: int | None) -> str:
     """Return a label's text. To Prometheus, an empty label is an absent one."""
     return "" if number is None else str(number)
@@ -324,10 +321,8 @@ class _Node:
 
 
 def snapshots(series: Iterable[Series]) -> dict[str, Snapshot]:
-    """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums.
-
-    Ignores series that are not ours, and nodes without `node_info` or without the time of their sample.
-    """
+    """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums. Ignores
+    series that are not ours, and nodes without `node_info` or without the time of their sample."""
     nodes: dict[str, _Node] = defaultdict(_Node)
     start = len(PREFIX)
     for one in series:
@@ -367,7 +362,7 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
     jobs: tuple[JobLoad, ...] = ()
     gpus: list[GpuLoad] = []
     if node.others:
-        found = sorted(node.of("job").items(), key=_by_number)
+        found = sorted(node.of("job").items(), key=lambda item: (len(item[0]), item[0]))
         jobs = tuple(job for _, rows in found if (job := _job_of(rows)) is not None)
         gpus = [gpu for rows in node.of("gpu").values() if (gpu := _gpu_of(rows)) is not None]
         gpus.sort(key=lambda gpu: (gpu.index, gpu.uuid))
@@ -384,7 +379,6 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
         "load": loads if len(loads) == 3 else None,
         "driver": info.driver or None,
     }
-    _set_defaults(known, Snapshot)
     for field, value in known.items():
         if value is None:
             unknown[field] = NOT_REPORTED if details or field in _IN_A_LINE else NOT_ASKED
@@ -449,25 +443,18 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     fields, unknown = _read(JobLoad, "job", values, rows)
     fields["slots"] = _number(info.slots)
     unknown.pop("slots", None)
+    # Prometheus does not keep the source of a rate, so a job's progress is shown and never compared.
+    has_progress = any(one.series in values for one in _series_of(JobProgress))
     return JobLoad(
         job=int(info.jobid),
         uid=int(info.uid),
         user=info.user,
         share=_number(info.share),
         gpus=_on_gpus(rows),
-        progress=_progress_of(values),
+        progress=JobProgress(**_figures(JobProgress, values)[0]) if has_progress else None,
         unknown=unknown,
         **fields,
     )
-
-
-def _progress_of(values: _Values) -> JobProgress | None:
-    """Return a job's progress. Prometheus does not keep the source of a rate, so it is shown and never compared."""
-    if not any(one.series in values for one in _series_of(JobProgress)):
-        return None
-    fields, _ = _figures(JobProgress, values)
-    _set_defaults(fields, JobProgress)
-    return JobProgress(**fields)
 
 
 def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
@@ -495,28 +482,21 @@ def _read(record: type[Struct], kind: str, values: _Values, rows: Sequence[Serie
         fields[one.name] = _means(rows, f"{PREFIX}{kind}_{one.series}", one.factor)
         if fields[one.name] is None:
             unknown[one.json] = NOT_REPORTED
-    _set_defaults(fields, record)
     return fields, unknown
 
 
 def _figures(record: type[Struct], values: _Values) -> tuple[dict[str, Any], Reasons]:
+    """Return the figures of a record that have one series each, and why some are not known."""
     fields: dict[str, Any] = {}
     unknown: Reasons = {}
     for one in _series_of(record):
         value = values.get(f"{one.series}_total" if one.metric.counter else one.series)
         if value is None or not math.isfinite(value):
-            fields[one.name], unknown[one.json] = None, NOT_REPORTED
+            fields[one.name], unknown[one.json] = one.default, NOT_REPORTED
         else:
             figure = value if one.factor == 1.0 else round(value / one.factor, _DIGITS)
             fields[one.name] = round(figure) if one.is_whole else figure
     return fields, unknown
-
-
-def _set_defaults(fields: dict[str, Any], record: type[Struct]) -> None:
-    """Replace None by the record's default for fields that cannot be None, such as counts."""
-    for field in msgspec.structs.fields(record):
-        if field.name in fields and fields[field.name] is None and field.default is not None:
-            fields[field.name] = field.default
 
 
 def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
@@ -532,10 +512,6 @@ def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
 
 def _on_gpus(rows: Sequence[Series]) -> tuple[str, ...]:
     return tuple(sorted(one.metric.gpu for one in rows if one.metric.name.endswith("_on_gpu")))
-
-
-def _by_number(item: tuple[str, object]) -> tuple[int, str]:
-    return len(item[0]), item[0]
 
 
 def _number(text: str) -> int | None:

@@ -52,10 +52,8 @@ _heads = msgspec.json.Decoder(_Head)
 
 
 class Recording:
-    """A recording opened for reading. It counts lines without a survey: torn, foreign, or of a newer version.
-
-    Raises StateError for a file that is missing, is not a regular file or cannot be read.
-    """
+    """A recording opened for reading. It counts lines without a survey: torn, foreign, or of a newer version. Raises
+    StateError for a file that is missing, is not a regular file or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -165,10 +163,7 @@ class _Part:
 
 class Writer:
     """A recording opened for appending. Writers lock the file, so that their lines do not mix; a writer that is killed
-    tears at most the last line.
-
-    Raises StateError for a file that cannot be written.
-    """
+    tears at most the last line. Raises StateError for a file that cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

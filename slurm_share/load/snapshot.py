@@ -51,7 +51,6 @@ class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
     gpu_load: Annotated[
         Level | None, Metric("Sum of the GPUs' loads over 5 minutes: 2 is two GPUs fully busy.", "gpu_load5")
     ] = field(default=None, name="load5")
-    """Over 5 minutes; 2.0 is two GPUs fully busy."""
     gpu_load_by: Literal["sm", "util", "both", ""] = field(default="", name="load_by")
     """The counter on which the load rests: SM activity, utilisation, both (some GPUs each), or none."""
     partial: bool = False
@@ -59,7 +58,6 @@ class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
     fullest_ratio: Annotated[
         Level | None, Metric("Ratio of memory in use on the fullest GPU.", "gpu_memory_fullest_ratio")
     ] = field(default=None, name="fullest")
-    """Ratio of memory in use on the fullest GPU: 1.0 is all."""
     unusable: Count = 0
     """GPUs that have a `problem`."""
     simulated: bool = False
@@ -130,7 +128,6 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     cpu_cores_windows: Annotated[Means | None, Metric("Cores used over 1, 5, 10 and 15 minutes.", "cpu_mean_cores")] = (
         field(default=None, name="cpu")
     )
-    """Means of the cores in use."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the job here, without page cache.")] = None
     memory_kills: Annotated[
         Amount | None, Metric("Processes that the kernel ended because the job's memory was full.", counter=True)
@@ -165,9 +162,7 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     ] = None
     """As `JobLoad.gpu_load`, on each GPU since the user came to it."""
     cpu_cores: Annotated[Level | None, Metric("CPU time of the user's jobs, in cores.", "cpu_used_cores")] = None
-    """Sum over the user's jobs."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the user's jobs, without page cache.")] = None
-    """Sum over the user's jobs."""
     unknown: Reasons = {}
 
 
@@ -180,7 +175,6 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
     taken: Annotated[
         Moment, Metric("When the sample was taken, Unix time of the node's clock.", "sample_timestamp_seconds")
     ]
-    """Unix time, seconds, of the node's clock."""
     view: str = ""
     """The user whose processes, jobs and GPUs it holds; empty: all users'."""
     source: SourceName = "local"
@@ -283,7 +277,6 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
     """The load of some nodes at one moment, as `llload` prints, the dashboard draws and a recording holds it."""
 
     kind: Literal["survey"] = "survey"
-    """The name of this record."""
     schema: Amount = SCHEMA
     version: str = ""
     """Version of slurm-share that printed it; empty in a recording."""
@@ -386,7 +379,6 @@ class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):
     """The advice of one survey, as `llload --advise --json` prints it."""
 
     kind: Literal["advice"] = "advice"
-    """The name of this record."""
     schema: Amount = SCHEMA
     version: str = ""
     """Version of slurm-share that printed it."""

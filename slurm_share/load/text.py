@@ -110,11 +110,6 @@ def whole_gigabytes(mib: int | None) -> str:
     return f"{_rounded(mib)}GB"
 
 
-def count_text(count: int, what: str) -> str:
-    """Return a count with its noun: 3 GPUs, 1 GPU."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def why_silent(node: NodeLoad) -> str:
     """Return why there is no snapshot of a node, with Slurm's reason if there is one."""
     why = terminal.safe(node.why) or "no answer"

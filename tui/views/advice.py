@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
+from slurm_share.core.text import counted
 from slurm_share.load import Advice, Column, JobRow, job_rows, notes
 from slurm_share.load import advice_columns as table
 from slurm_share.load import text as load_text
@@ -101,7 +102,7 @@ class AdviceView(TableView[Advice]):
         rows = self.grid.rows
         if not rows:
             return []
-        parts: list[Piece | str] = [(f"advice for {load_text.count_text(len(rows), 'job')}", "strong")]
+        parts: list[Piece | str] = [(f"advice for {counted(len(rows), 'job')}", "strong")]
         for verdict, label in SAID:
             count = sum(row.verdict == verdict for row in rows)
             if count:
@@ -181,7 +182,7 @@ def _more(count: int) -> Content:
     """Return the line below the arithmetic; `count`: hidden lines below it."""
     if count <= 0:
         return line(("end of the arithmetic", "dim"))
-    return line((f"... {load_text.count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
+    return line((f"... {counted(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
 
 
 # --- The arithmetic ---------------------------------------------------------------------------------------------------

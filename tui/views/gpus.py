@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
+from slurm_share.core.text import counted
 from slurm_share.load import Column, GpuRow, JobRow, NodeRow, gpu_rows, percent, slot_rows, text
 from slurm_share.load import gpu_columns as table
 
@@ -65,9 +66,7 @@ class GpusView(TableView[GpuRow]):
         idle = sum(value < 1.0 for value in known)
         parts: list[Piece | str] = [
             (
-                f"{len(gpus)} of {text.count_text(whole, 'GPU')}"
-                if len(gpus) < whole
-                else text.count_text(whole, "GPU"),
+                f"{len(gpus)} of {counted(whole, 'GPU')}" if len(gpus) < whole else counted(whole, "GPU"),
                 "strong",
             ),
             f"load {sum(known) / 100:.2f} ({text.percent_text(percent(sum(known), 100.0 * len(known)))})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
+from slurm_share.core.text import counted
 from slurm_share.load import Column, JobRow, job_rows, text
 from slurm_share.load import job_columns as table
 
@@ -67,12 +68,12 @@ class JobsView(TableView[JobRow]):
                 tells[state] = tells.get(state, 0) + count
         of_user = f" of {location.user}" if location.user else "" if picture.survey.everybody else " of yours"
         where = f" on {location.node}" if location.node else ""
-        counted = (
+        how_many = (
             self.count_text("job") if location.job is None else f"{self.count_text('element')} of array {location.job}"
         )
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
-            (f"{counted}{of_user}{where}", "strong"),
+            (f"{how_many}{of_user}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in tells.items()),
             f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
         ]
@@ -88,7 +89,7 @@ class JobsView(TableView[JobRow]):
         shown, total = (
             sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
         )
-        whole = text.count_text(total, what)
+        whole = counted(total, what)
         return whole if shown == total else f"{shown} of {whole}"
 
     def empty_text(self, picture: Picture, location: Location) -> str:
@@ -122,7 +123,7 @@ class JobsView(TableView[JobRow]):
         for node, load in shown:
             tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
             told: list[Piece | str] = [(node.name, "strong")]
-            if not table.has_no_gpu(row):
+            if not row.has_no_gpu:
                 told += [tasks_text(tasks), f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
             told += [
                 f"work {rate}" if (rate := table.rate([load], with_source=True)) else "",
@@ -134,7 +135,7 @@ class JobsView(TableView[JobRow]):
         left = len(row.node_names) - len(shown)
         if left > 0 and room > 0:
             silent = len(row.node_names) - row.measured
-            said = f"... and {text.count_text(left, 'more node')}" if shown else text.count_text(left, "node")
+            said = f"... and {counted(left, 'more node')}" if shown else counted(left, "node")
             lines.append(line((said + (f", {silent} of them silent" if silent else ""), "dim")))
         return lines
 
@@ -142,7 +143,7 @@ class JobsView(TableView[JobRow]):
         """Return the charts of a running job."""
         if not row.node_names:
             return ()
-        return usage_charts(newest, "GPUs that it holds", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs that it holds", has_gpu=not row.has_no_gpu)
 
     def enter_location(self) -> Location | None:
         """Return the nodes of the job; for an array its elements."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.core.text import span_text
+from slurm_share.core.text import counted, span_text
 from slurm_share.load import Column, NodeRow, SlotRow, gpu_rows, job_row, slot_rows
 from slurm_share.load import node_columns as node_table
 from slurm_share.load import text as load_text_module
@@ -67,7 +67,7 @@ class NodeView(TableView[SlotRow]):
         if len(jobs) > most:
             jobs = [
                 *jobs[: max(1, most - 1)],
-                line((f"... and {load_text_module.count_text(len(jobs) - most + 1, 'more job')}", "dim")),
+                line((f"... and {counted(len(jobs) - most + 1, 'more job')}", "dim")),
             ]
         return [*lines, *flags, *jobs]
 
@@ -120,11 +120,7 @@ class NodeView(TableView[SlotRow]):
         if node.figures.gpus == 0:
             return "this node has no GPU"
         hidden = node.node.snapshot.hidden_gpus
-        return (
-            f"{load_text_module.count_text(hidden, 'GPU')} that only others use"
-            if hidden
-            else "its GPUs gave no figures"
-        )
+        return f"{counted(hidden, 'GPU')} that only others use" if hidden else "its GPUs gave no figures"
 
     def enter_location(self) -> Location | None:
         return slot_location(self.grid.row, self.location)
@@ -178,7 +174,7 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
         models = {gpu.name: sum(one.name == gpu.name for one in snapshot.whole_gpus) for gpu in snapshot.whole_gpus}
         parts += [f"{count} x {model}" for model, count in models.items()]
         if snapshot.hidden_gpus:
-            parts.append(f"{load_text_module.count_text(snapshot.hidden_gpus, 'GPU')} of others not shown")
+            parts.append(f"{counted(snapshot.hidden_gpus, 'GPU')} of others not shown")
     parts += [
         f"{load_text_module.core_text(node.figures)[0]} CPUs",
         load_text_module.whole_gigabytes(node.figures.memory_mib),

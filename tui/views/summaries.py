@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from slurm_share.core.text import counted
 from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, nodes_of, percent, text
 from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
@@ -17,8 +18,8 @@ from ..wire import Point
 from .text import Piece, facts, line
 
 
-def nodes_summary(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
-    """Return the totals of these nodes in one line. `counted`: their number as text."""
+def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Content:
+    """Return the totals of these nodes in one line. `count`: their number as text."""
     answered = used = free = flagged = gpus = idle = 0
     cpus = load = gpu_load = memory = total = 0.0
     for row in rows:
@@ -35,7 +36,7 @@ def nodes_summary(rows: Sequence[NodeRow], width: int, counted: str = "") -> Con
         idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    parts: list[Piece | str] = [(counted or text.count_text(len(rows), "node"), "strong")]
+    parts: list[Piece | str] = [(count or counted(len(rows), "node"), "strong")]
     if len(rows) > answered:
         parts.append((f"{len(rows) - answered} silent", "!"))
     if flagged:
@@ -43,7 +44,7 @@ def nodes_summary(rows: Sequence[NodeRow], width: int, counted: str = "") -> Con
     if used + free:
         parts.append(f"{used} in use, {free} idle")
     if idle:
-        parts.append((f"{text.count_text(idle, 'GPU')} left idle", "L"))
+        parts.append((f"{counted(idle, 'GPU')} left idle", "L"))
     if cpus:
         parts.append(f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}")
     if gpus:
@@ -68,7 +69,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     name = [row.name] if row.name else []
     parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
-    if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
+    if not row.has_no_gpu and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
     if rate := job_table.rate([load for _, load in row.loads], with_source=True):
         parts.append(f"work {rate}")
@@ -135,7 +136,7 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     found = [(flag, flag.why) for flag in row.flags if flag.of != "i"]
     idle = [flag for flag in row.flags if flag.of == "i"]
     if len(idle) > 1:
-        found.append((idle[0], f"{idle[0].why}; {text.count_text(len(idle) - 1, 'more GPU')} like it"))
+        found.append((idle[0], f"{idle[0].why}; {counted(len(idle) - 1, 'more GPU')} like it"))
     else:
         found += [(flag, flag.why) for flag in idle]
     shown = found if len(found) <= most else found[: max(0, most - 1)]
@@ -169,7 +170,7 @@ def no_jobs_text(picture: Picture) -> str:
         return "which jobs there are is not known: Slurm was not asked, or does not answer"
     waiting = sum(elements_of(job) for job in picture.survey.jobs if not job.nodes)
     if waiting and not picture.nodes:
-        return f"no job has a node; {text.count_text(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
+        return f"no job has a node; {counted(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
     if picture.nodes or picture.survey.everybody:
         return "no job is on these nodes"
     return "you have no job running; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits"

@@ -12,7 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
-from slurm_share.load import Column, Row, text
+from slurm_share.core.text import counted
+from slurm_share.load import Column, Row
 
 from ..history import History
 from ..location import Location
@@ -244,7 +245,7 @@ class TableView(View, Generic[Row]):
 
     def count_text(self, what: str) -> str:
         """Return the number of rows as text: 12 nodes, with a filter 3 of 12 nodes."""
-        whole = text.count_text(self.grid.total, what)
+        whole = counted(self.grid.total, what)
         return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
 
     def selected_rows(self) -> tuple[Row, ...]:
@@ -258,7 +259,7 @@ def fetching(picture: Picture) -> str:
     """Return what is being fetched while a large cluster is known by one line per node; empty: nothing."""
     if picture.details:
         return ""
-    return f"jobs, users and processes of {text.count_text(len(picture.nodes), 'node')} are being fetched ..."
+    return f"jobs, users and processes of {counted(len(picture.nodes), 'node')} are being fetched ..."
 
 
 def subject_text(subject: Subject, picture: Picture) -> str:

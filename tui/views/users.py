@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
+from slurm_share.core.text import counted
 from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_rows
-from slurm_share.load import user_columns as table
 
 from .. import tables
 from ..location import Location
@@ -55,8 +55,8 @@ class UsersView(TableView[UserRow]):
         jobs = sum(bool(job.nodes) for job in survey.jobs)
         waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
         parts: list[Piece | str] = [
-            (text.count_text(len(users), "user"), "strong"),
-            text.count_text(jobs, "running job"),
+            (counted(len(users), "user"), "strong"),
+            counted(jobs, "running job"),
         ]
         return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
@@ -83,10 +83,10 @@ class UsersView(TableView[UserRow]):
             *small_table(columns, JOB_COLUMNS, shown, width),
         ]
         left = len(jobs) - len(shown)
-        return [*lines, line((f"... and {text.count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
+        return [*lines, line((f"... and {counted(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
-        return usage_charts(newest, "GPUs with a process", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs with a process", has_gpu=not row.has_no_gpu)
 
     def enter_location(self) -> Location | None:
         """Return the user's jobs; processes without a known user have no list."""

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_share.core.text import span_text
-from slurm_share.load import text
+from slurm_share.core.text import counted, span_text
 
 from ..feed_sources import REST
 from ..picture import Picture
@@ -98,7 +97,7 @@ def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> l
     survey = picture.survey
     answered = len(picture.snapshots)
     whole = answered == len(survey.nodes)
-    found = [Piece(f"{answered} of {text.count_text(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
+    found = [Piece(f"{answered} of {counted(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
     if picture.is_replay:
         return [*found, Piece(survey.source)]  # its time is on the bar above
     age = max(0.0, now - picture.arrived)

@@ -37,14 +37,13 @@ def identify(uid: int, operators_group: str) -> Caller:
         entry = pwd.getpwuid(uid)
     except (KeyError, OSError):
         return Caller(uid, str(uid), uid == os.geteuid())
-    everything = uid == os.geteuid() or (bool(operators_group) and _is_in(entry, operators_group))
-    return Caller(uid, entry.pw_name, everything)
+    return Caller(uid, entry.pw_name, uid == os.geteuid() or _is_in(entry, operators_group))
 
 
 def is_operator(uid: int, operators_group: str) -> bool:
     """Return whether that user is in the site's operators group."""
     try:
-        return bool(operators_group) and _is_in(pwd.getpwuid(uid), operators_group)
+        return _is_in(pwd.getpwuid(uid), operators_group)
     except (KeyError, OSError):
         return False
 
@@ -53,6 +52,6 @@ def _is_in(entry: pwd.struct_passwd, group: str) -> bool:
     """Return whether the user is in the group, by getgrouplist, as a login does. The group's own list of members lacks
     users whose primary group it is, and from LDAP it may be empty."""
     try:
-        return grp.getgrnam(group).gr_gid in os.getgrouplist(entry.pw_name, entry.pw_gid)
+        return bool(group) and grp.getgrnam(group).gr_gid in os.getgrouplist(entry.pw_name, entry.pw_gid)
     except (KeyError, OSError):
         return False

@@ -44,11 +44,9 @@ _reply_decoder = msgspec.json.Decoder(Reply)
 
 
 def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot:
-    """Return the newest snapshot of this node's agent: the caller's part, or all of it with `everybody`.
-
-    Raises StateError if no agent answers within `timeout_s`, if it has no sample yet, or if the caller may not see all
-    users' load.
-    """
+    """Return the newest snapshot of this node's agent: the caller's part, or all of it with `everybody`. Raises
+    StateError if no agent answers within `timeout_s`, if it has no sample yet, or if the caller may not see all users'
+    load."""
     until = Deadline.after(timeout_s)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         try:

@@ -28,8 +28,6 @@ class Connections:
         self._most = most
         self._most_each = most_each
         self._by_key: dict[Hashable, list[Connection]] = {}
-        self.evicted = 0
-        """Connections closed so far to make room for others."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
@@ -56,5 +54,4 @@ class Connections:
 
     def _evict(self, connection: Connection) -> None:
         self.remove(connection)
-        self.evicted += 1
         connection.close()

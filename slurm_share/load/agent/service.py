@@ -7,27 +7,33 @@ and a problem that says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import hashlib
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ...core import log
+from ...core import files, log
 from ...core.errors import SlurmShareError, StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
 from .. import metrics
 from ..snapshot import Snapshot
-from . import cost, shares, state_file, systemd
+from . import cost, shares
 from .http_server import HttpServer
 from .newest import Newest
 from .socket_server import SocketServer
 from .token import Token
+
+if TYPE_CHECKING:  # loads the driver's library
+    from ..sampler import Sampler
 
 REMEMBER_S = 60.0
 """Seconds between two writes of peaks and windows, which are also written at the end. A SIGKILL loses no more."""
@@ -41,23 +47,10 @@ _COST_LOG_S = 900.0
 _END_S = 3.0
 """The longest wait for the sampling thread when the agent ends."""
 STATE_FILE = "state"
+"""The file of windows and peaks over a restart, in the runtime folder, which a reboot empties."""
+_STATE_MAGIC = b"slurm-share-agent 1"
+_STATE_MAX_BYTES = 64 * 1024 * 1024
 LOCK_FILE = "lock"
-
-
-class Sampler(Protocol):
-    """The sampler's interface: `sampler.Sampler`, or a fake in tests."""
-
-    def sample(self) -> Snapshot:
-        """Return a snapshot of the node."""
-
-    def remember(self) -> bytes:
-        """Return windows and peaks as bytes for `recall`."""
-
-    def recall(self, data: bytes) -> bool:
-        """Continue from remembered windows and peaks; return False if they are of another boot."""
-
-    def close(self) -> None:
-        """Release the driver's library."""
 
 
 def say(text: str) -> None:
@@ -136,7 +129,7 @@ class Sampling:
     def _make_sampler(self) -> Sampler:
         sampler = self._make()
         try:
-            data = state_file.read(self._file)
+            data = read_state(self._file)
             if data is not None and not sampler.recall(data):
                 say("windows and peaks start empty: those in the file are of another boot")
         except (SlurmShareError, ValueError) as error:
@@ -146,7 +139,7 @@ class Sampling:
     def _remember(self, sampler: Sampler) -> None:
         self._remembered = time.monotonic()
         try:
-            state_file.write(self._file, sampler.remember())
+            write_state(self._file, sampler.remember())
         except (OSError, SlurmShareError, ValueError) as error:
             say(f"cannot save windows and peaks: {error}")
 
@@ -168,6 +161,60 @@ class Sampling:
             say(text)
 
 
+# ---- The state over a restart ----
+
+
+def write_state(file: Path, data: bytes) -> None:
+    """Replace the file atomically, mode 0600 because it has all users' peaks. Raises OSError."""
+    # One temporary name, of which a killed agent leaves at most one file: there is one agent at a time.
+    whole = _STATE_MAGIC + b" " + _digest(data) + b"\n" + data
+    files.write(file, whole, new=file.with_name(f".{file.name}.new"))
+
+
+def read_state(file: Path) -> bytes | None:
+    """Return the data that was written last; None without a file. Raises StateError for a file that is damaged, belongs
+    to another user, or cannot be read."""
+    whole = files.read(file, _STATE_MAX_BYTES)
+    if whole is None:
+        return None
+    head, newline, data = whole.partition(b"\n")
+    if not newline or head != _STATE_MAGIC + b" " + _digest(data):
+        raise StateError(str(file), "is damaged, or of another release")
+    return data
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode("ascii")
+
+
+# ---- systemd, by datagrams as sd_notify(3) sends ----
+
+
+def notify(text: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Send a state such as READY=1; return False if systemd does not listen."""
+    place = environ.get("NOTIFY_SOCKET", "")
+    if not place.startswith(("/", "@")):
+        return False
+    address = "\0" + place[1:] if place.startswith("@") else place
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as link:
+            link.sendto(text.encode(), address)
+    except OSError:
+        return False
+    return True
+
+
+def watchdog_s(environ: Mapping[str, str] = os.environ) -> float | None:
+    """Return systemd's watchdog interval in seconds (WATCHDOG_USEC); None without a watchdog."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    usec = environ.get("WATCHDOG_USEC", "")
+    return int(usec) / 1e6 if usec.isascii() and usec.isdigit() and int(usec) > 0 else None
+
+
+# ---- The service ----
+
+
 async def serve(
     settings: Settings,
     make: Callable[[], Sampler],
@@ -175,34 +222,30 @@ async def serve(
     stop: asyncio.Event,
     ready: Callable[[SocketServer, HttpServer | None], None] = lambda _socket, _http: None,
 ) -> None:
-    """Sample and answer until `stop` is set.
-
-    Raises StateError if the runtime folder cannot be used or another agent runs there, UsageError for an invalid
-    agent_http.
-    """
+    """Sample and answer until `stop` is set. Raises StateError if the runtime folder cannot be used or another agent
+    runs there, UsageError for an invalid agent_http."""
     place = Path(settings.agent_socket)
     lock = _lock(place.parent)
     try:
         loop = asyncio.get_running_loop()
         newest, meter = Newest(), cost.Meter()
-        sampling = Sampling(
-            make,
-            settings.agent_interval_s,
-            place.parent / STATE_FILE,
-            meter,
-            lambda snapshot: _in_loop(loop, newest.put, snapshot),
-        )
+
+        def put(snapshot: Snapshot) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the agent ends
+                loop.call_soon_threadsafe(newest.put, snapshot)
+
+        sampling = Sampling(make, settings.agent_interval_s, place.parent / STATE_FILE, meter, put)
         socket_server = SocketServer(place, newest, settings.operators_group)
         http_server = await _http(settings, newest, meter)
         await socket_server.open()
         sampling.start()
         ready(socket_server, http_server)
-        systemd.notify("READY=1")
+        notify("READY=1")
         say(f"answers on {place}" + ("" if http_server is None else f" and on {settings.agent_http}"))
         try:
             await _attend(settings, newest, meter, sampling, stop)
         finally:
-            systemd.notify("STOPPING=1")
+            notify("STOPPING=1")
             await socket_server.close()
             if http_server is not None:
                 await http_server.close()
@@ -212,31 +255,22 @@ async def serve(
         os.close(lock)
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, put: Callable[[Snapshot], None], snapshot: Snapshot) -> None:
-    try:
-        loop.call_soon_threadsafe(put, snapshot)
-    except RuntimeError:
-        pass  # the loop has ended, and the agent ends
-
-
 async def _attend(
     settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
 ) -> None:
     """Log a sampler that hangs, notify systemd's watchdog, and log the agent's cost."""
-    pause = min(_CHECK_S, (systemd.watchdog_s() or _CHECK_S) / 3)
+    pause = min(_CHECK_S, (watchdog_s() or _CHECK_S) / 3)
     late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _CHECK_S)
     # The first line after a minute, further ones every _COST_LOG_S.
     next_cost = time.monotonic() + 60.0
     while not stop.is_set():
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await stop.wait()
-        except TimeoutError:
-            pass
         if newest.age_s > late_s:
             newest.add_problem("the agent has taken no sample since `taken`; see its log")
         if sampling.hangs_s < _STUCK_S:
-            systemd.notify("WATCHDOG=1")
+            notify("WATCHDOG=1")
         if time.monotonic() >= next_cost:
             next_cost = time.monotonic() + _COST_LOG_S
             say(cost.as_text(meter.read()))

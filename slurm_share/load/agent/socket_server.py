@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -111,11 +112,9 @@ class SocketServer:
 
 def _bind(path: Path) -> socket.socket:
     """Bind the socket for all users (0666), and remove the one of an earlier agent."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
-    except FileNotFoundError:
-        pass
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         link.bind(os.fspath(path))

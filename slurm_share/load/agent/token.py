@@ -3,21 +3,22 @@ hosts from which operators ask."""
 
 from __future__ import annotations
 
+import grp
 import hmac
 import os
 import stat
+from pathlib import Path
 
-from ...core.errors import StateError
+from ...core.errors import StateError, UsageError
 
 MIN_BYTES = 16
 MAX_BYTES = 4096
+INSTEAD = "--source srun needs none and shows your own jobs"
 
 
 def read_token(file: str, least: int = MIN_BYTES) -> bytes:
-    """Return the token in a file, of at least `least` bytes.
-
-    Raises OSError if the file cannot be read, StateError if all users can read it or it holds no token.
-    """
+    """Return the token in a file, of at least `least` bytes. Raises OSError if the file cannot be read, StateError if
+    all users can read it or it holds no token."""
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
@@ -55,3 +56,36 @@ class Token:
         """Return whether an Authorization header holds the token, in constant time. Raises StateError."""
         kind, _, given = authorization.strip().partition(b" ")
         return hmac.compare_digest(given.strip(), self.read()) and kind.lower() == b"bearer"
+
+
+def read_operators_token(file: str, key: str, least: int = MIN_BYTES) -> str:
+    """Return the token in `file`, which the setting `key` names. Raises UsageError, which says who may read it and what
+    to do."""
+    try:
+        return read_token(file, least).decode("ascii")
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"there is no token {file} on this host ({key}); copy it here from a node, readable by operators only "
+            f"(0640); {INSTEAD}"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the token {file} ({error.strerror}); it is for {_who_may(file)}: an administrator can add "
+            f"you; {INSTEAD}"
+        ) from error
+    except StateError as error:
+        raise UsageError(f"{error} ({key})") from error
+
+
+def _who_may(file: str) -> str:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return "root and the operators"
+    if not found.st_mode & 0o040:
+        return "root" if found.st_uid == 0 else f"the user of number {found.st_uid}"
+    try:
+        group = grp.getgrgid(found.st_gid).gr_name
+    except KeyError:
+        group = str(found.st_gid)
+    return f"root and the group {group}" if group != "root" or os.getgid() else "root"

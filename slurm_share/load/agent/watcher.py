@@ -6,19 +6,22 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ...core.errors import SlurmShareError, StateError, UsageError, shown
 from ...core.settings import Settings
 from ...node import processes
-from ...node.readings import HostNow, ProcessNow
+from ...node.readings import ProcessNow
 from ..collectors import NodeReader
 from ..rules.visible import for_user
 from ..snapshot import JobLoad, ProcessLoad, Snapshot
 from . import callers, client
+
+if TYPE_CHECKING:  # loads the driver's library
+    from ..sampler import Sampler
 
 BETWEEN_S = 0.15
 """Seconds between the first two samples: the second one has rates, and GPM needs 0.1 s."""
@@ -31,16 +34,6 @@ OLD_INTERVALS = 3
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OF_ENVIRONMENT = ("slot", "cap_mib")
 """Fields from a process's environment, which its user can read and the agent cannot."""
-
-
-class _Sampler(Protocol):
-    def sample(self) -> Snapshot: ...
-
-    def close(self) -> None: ...
-
-
-class _Kernel(Protocol):
-    def read(self, pids: Iterable[int]) -> HostNow: ...
 
 
 def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -60,8 +53,8 @@ class NodeWatcher:
         node: str,
         settings: Settings,
         *,
-        new_sampler: Callable[[str], _Sampler] | None = None,
-        kernel: _Kernel | None = None,
+        new_sampler: Callable[[str], Sampler] | None = None,
+        kernel: NodeReader | None = None,
     ) -> None:
         """Watch this node, whose name in Slurm is `node`. Tests pass `new_sampler` and `kernel`."""
         self.node = node
@@ -70,22 +63,22 @@ class NodeWatcher:
         """Why the last read did not use the agent; empty: it did, or there is no agent."""
         self._settings = settings
         self._new_sampler = new_sampler or _sampler
-        self._sampler: _Sampler | None = None
+        self._sampler: Sampler | None = None
         self._kernel = kernel
         self._ask_from = float("-inf")
 
     def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
-        """Return the named user's part of the load; an empty name means all users, for root and operators.
-
-        Raises UsageError if the caller may not see that, SlurmShareError if there is no such user.
-        """
+        """Return the named user's part of the load; an empty name means all users, for root and operators. Raises
+        UsageError if the caller may not see that, SlurmShareError if there is no such user."""
         own = user == self.caller
         may_sample = own or self.sees_all
         if not may_sample and not self._agent_is_there:
             raise UsageError(
                 f"{possessive(user)} load on this node is for {self._operators}; leave that option out for yours"
             )
-        uid = os.geteuid() if own or not user else _uid(user)
+        uid = os.geteuid() if own or not user else processes.read_user_id(user)
+        if uid is None:
+            raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
         seen = self._of_agent(own, may_sample, timeout_s)
         if seen is not None and own:
             return self._with_environments(for_user(seen, uid, user))
@@ -191,14 +184,7 @@ def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
     return replace(job, **said, unknown=unknown)
 
 
-def _sampler(node: str) -> _Sampler:
+def _sampler(node: str) -> Sampler:
     from ..sampler import Sampler  # loads the driver's library, which a caller with an agent does not need
 
     return Sampler(node)
-
-
-def _uid(user: str) -> int:
-    uid = processes.read_user_id(user)
-    if uid is None:
-        raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
-    return uid

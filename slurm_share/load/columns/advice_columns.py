@@ -35,44 +35,37 @@ def _letter(advice: Advice) -> Letter:
 ADVICE: tuple[Column[Advice], ...] = (
     Column(
         "job", "JOB", "Slurm's number; for an array, the array's number",
-        text=job,
-        value=job,
+        text=job, value=job,
         least=6, most=14, alias=("id",),
     ),
     Column(
         "user", "USER", "the job's user",
-        text=lambda advice: named(advice.user),
-        value=lambda advice: advice.user or None,
+        text=lambda advice: named(advice.user), value=lambda advice: advice.user or None,
         least=5, most=16, goes=4,
     ),
     Column(
         "now", "NOW", "tasks on a node (NPPN)",
-        text=lambda advice: number(advice.now),
-        value=lambda advice: advice.now,
+        text=lambda advice: number(advice.now), value=lambda advice: advice.now,
         right=True, least=4, most=5, sorts_down=True,
     ),
     Column(
         "next", "NEXT", "tasks on a node, as advised",
-        text=advised,
-        value=lambda advice: advice.next,
+        text=advised, value=lambda advice: advice.next,
         right=True, least=4, most=5, sorts_down=True,
     ),
     Column(
         "verdict", "VERDICT", "more, fewer, stay; change: change something else first; look: find the cause first",
-        text=lambda advice: SIGNS[advice.verdict],
-        value=lambda advice: ORDER[advice.verdict],
+        text=lambda advice: SIGNS[advice.verdict], value=lambda advice: ORDER[advice.verdict],
         least=7, most=10, letter=_letter, sorts_down=True,
     ),
     Column(
         "decided", "DECIDED BY", "the bound that decided",
-        text=lambda advice: advice.decided_by or NONE,
-        value=lambda advice: advice.decided_by or NONE,
+        text=lambda advice: advice.decided_by or NONE, value=lambda advice: advice.decided_by or NONE,
         least=10, most=14, goes=1, alias=("bound", "by"),
     ),
     Column(
         "work", "WORK", "the class of the job's load, such as idle or CPU-bound",
-        text=lambda advice: advice.work,
-        value=lambda advice: advice.work,
+        text=lambda advice: advice.work, value=lambda advice: advice.work,
         least=9, most=24, goes=2,
     ),
     Column(
@@ -83,14 +76,12 @@ ADVICE: tuple[Column[Advice], ...] = (
     ),
     Column(
         "nodes", "NODES", "the job's nodes",
-        text=lambda advice: fold(advice.nodes) or UNKNOWN,
-        value=lambda advice: fold(advice.nodes) or None,
+        text=lambda advice: fold(advice.nodes) or UNKNOWN, value=lambda advice: fold(advice.nodes) or None,
         least=5, most=24, goes=5, alias=("node",),
     ),
     Column(
         "sentence", "WHY", "the advice in one sentence",
-        text=lambda advice: advice.sentence,
-        value=lambda advice: advice.sentence,
+        text=lambda advice: advice.sentence, value=lambda advice: advice.sentence,
         least=20, most=140, goes=6, alias=("why",),
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 from ..text import UNKNOWN, Letter, Triple
 
 Row = TypeVar("Row")
+_Of = TypeVar("_Of", contravariant=True)
 Value = float | int | str | None
 """None: not known. It comes last in either order, and only the filter `column=?` finds it."""
 Raw = str | int | float | bool | None
@@ -17,6 +18,11 @@ Unit = Literal["", "%", "GB", "s"]
 Output = Literal["table", "plain", "values", "dashboard"]
 """llload's tables, llload --plain, TSV and CSV, the dashboard with its filters, help and choice of columns."""
 EVERYWHERE: frozenset[Output] = frozenset({"table", "plain", "values", "dashboard"})
+TABLE: frozenset[Output] = frozenset({"table"})
+DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+ON_SCREEN = TABLE | DASHBOARD
+VALUES: frozenset[Output] = frozenset({"values"})
+NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 GOES_FIRST = 50
 """`goes` of a column that sets none."""
 REST = "*"
@@ -24,7 +30,7 @@ REST = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
+class Column(Generic[_Of]):
     """A column of a table. Its functions are pure and quick. They are called for visible rows only, except `value`,
     which is called for every row to sort and filter."""
 
@@ -33,9 +39,9 @@ class Column(Generic[Row]):
     heading: str
     doc: str
     """Meaning and unit, in one line, for the help and the choice of columns."""
-    text: Callable[[Row], str]
+    text: Callable[[_Of], str]
     """Returns the text of a cell: `?` if the value is not known, `-` if there is none."""
-    value: Callable[[Row], Value]
+    value: Callable[[_Of], Value]
     """Returns the value for sorting and filtering, in the unit that a person would write: percent, GB, seconds."""
     unit: Unit = ""
     """The unit of `value`; a filter with another unit is refused. Empty: a count, a load, a name."""
@@ -45,13 +51,13 @@ class Column(Generic[Row]):
     """The outputs that have the column."""
     field: str = ""
     """Name in TSV and CSV, that of the record's field; empty: the id."""
-    raw: Callable[[Row], Raw] | None = None
+    raw: Callable[[_Of], Raw] | None = None
     """Returns the value for TSV and CSV, not rounded, in the unit of the record. None: as `value`."""
-    table: Callable[[Row], str] | None = None
+    table: Callable[[_Of], str] | None = None
     """Returns the text for llload's tables. None: as `text`."""
-    triple: Callable[[Row], Triple] | None = None
+    triple: Callable[[_Of], Triple] | None = None
     """Returns TOTAL, USED and FREE for a column that has all three in llload's tables."""
-    plain: Callable[[Row], str] | None = None
+    plain: Callable[[_Of], str] | None = None
     """Returns the text for --plain. None: heading and text."""
     is_moment: bool = False
     """True: the text is a time of day, and `value` the seconds until then, negative for a time that is over."""
@@ -67,11 +73,11 @@ class Column(Generic[Row]):
     """Largest width in the dashboard; longer text is cut and marked."""
     goes: int = 0
     """If the dashboard is too narrow, it leaves out the columns with the highest value first; 0: never."""
-    letter: Callable[[Row], Letter] | None = None
+    letter: Callable[[_Of], Letter] | None = None
     """Returns the mark of the cell, which is shown by colour. `text` or another column says the same."""
-    bar: Callable[[Row], float | None] | None = None
+    bar: Callable[[_Of], float | None] | None = None
     """Returns the length of a bar before the text, 0.0 to 1.0; above 1.0 it is full and marked. None: not known."""
-    spark: Callable[[Row], Sequence[float | None]] | None = None
+    spark: Callable[[_Of], Sequence[float | None]] | None = None
     """Returns the percentages of a sparkline that the dashboard draws instead of text, newest last."""
     alias: tuple[str, ...] = ()
     """Further names for filters."""
@@ -92,19 +98,19 @@ class Column(Generic[Row]):
         """Return its name in TSV and CSV."""
         return self.field or self.id
 
-    def table_of(self, row: Row) -> str:
+    def table_of(self, row: _Of) -> str:
         """Return the text of a cell in llload's tables, for a column without `triple`."""
         return self.text(row) if self.table is None else self.table(row)
 
-    def raw_of(self, row: Row) -> Raw:
+    def raw_of(self, row: _Of) -> Raw:
         """Return the value of a row in TSV and CSV."""
         return self.value(row) if self.raw is None else self.raw(row)
 
-    def says(self, row: Row) -> bool:
+    def says(self, row: _Of) -> bool:
         """Return whether --plain and the dashboard's lines mention the column for a row."""
         return not self.unless_empty or self.value(row) is not None
 
-    def plain_of(self, row: Row, between: str = " ") -> str:
+    def plain_of(self, row: _Of, between: str = " ") -> str:
         """Return the text of a row in --plain, such as: memory 2.0GB of 32.0GB used. `between`: after the heading."""
         if self.plain is not None:
             return self.plain(row)

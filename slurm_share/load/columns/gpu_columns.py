@@ -29,12 +29,8 @@ from ..text import (
     why_silent,
     worst,
 )
-from .base import EVERYWHERE, GOES_FIRST, Column, Output, Raw, Unit
+from .base import DASHBOARD, EVERYWHERE, GOES_FIRST, NOT_PLAIN, ON_SCREEN, VALUES, Column, Output, Raw, Unit
 
-_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
-_ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
-_VALUES: frozenset[Output] = frozenset({"values"})
-_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 _UNITS: dict[str, Unit] = {"_percent": "%", "_mib": "GB", "_s": "s", "_mhz": "", "_w": "", "_c": ""}
 """End of a field's name -> unit of its column. Columns in megahertz, watts and degrees name the unit in `doc`."""
 OF_CAP_FULL = 95.0
@@ -55,11 +51,9 @@ def _load_text(load_percent: float | None) -> str:
 
 def by(row: GpuRow) -> str:
     """Return the counter on which the load rests: sm or util."""
-    return UNKNOWN if row.gpu is None else _load_by(row.gpu) or UNKNOWN
-
-
-def _load_by(gpu: GpuLoad) -> str | None:
-    return "sm" if gpu.sm_percent_windows is not None else "util" if gpu.load_percent_5min is not None else None
+    if row.gpu is None or row.gpu.load_percent_5min is None:
+        return UNKNOWN
+    return "util" if row.gpu.sm_percent_windows is None else "sm"
 
 
 def now_percent(row: GpuRow) -> float | None:
@@ -103,14 +97,8 @@ def booked(row: GpuRow) -> str:
     return "" if row.gpu is None or row.gpu.booked_mib is None else gigabytes(row.gpu.booked_mib)
 
 
-def rate_per_s(row: GpuRow) -> float | None:
-    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
-    return rates.per_s(rates.of_gpu(row.gpu, row.tasks))
-
-
-def rate(row: GpuRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
-    return rates.text(rates.of_gpu(row.gpu, row.tasks), with_source=with_source)
+def _work(row: GpuRow) -> rates.RateSum | None:
+    return rates.of_gpu(row.gpu, row.tasks)
 
 
 def held(row: GpuRow) -> list[str]:
@@ -233,10 +221,9 @@ def _mean(minutes: int, goes: int) -> Column[GpuRow]:
 
     return Column(
         f"load{minutes}", f"{minutes}MIN", f"load over {minutes} minute{'' if minutes == 1 else 's'}",
-        text=partial(_written, read, _load_text),
-        value=partial(_of_gpu, read),
+        text=partial(_written, read, _load_text), value=partial(_of_gpu, read),
         raw=lambda row: _hundredth(_of_gpu(read, row)),
-        unit="%", outputs=_NOT_PLAIN,
+        unit="%", outputs=NOT_PLAIN,
         right=True, least=max(4, len(f"{minutes}MIN")), most=7, goes=goes, sorts_down=True,
     )  # fmt: skip
 
@@ -251,7 +238,7 @@ def _field(field: str, doc: str, raw: Callable[[GpuLoad], Raw]) -> Column[GpuRow
     def value(row: GpuRow) -> Raw:
         return None if row.gpu is None else raw(row.gpu)
 
-    return Column(field, field.upper(), doc, text=lambda row: str(value(row)), value=value, outputs=_VALUES)
+    return Column(field, field.upper(), doc, text=lambda row: str(value(row)), value=value, outputs=VALUES)
 
 
 def _is_idle(row: GpuRow) -> bool | None:
@@ -267,73 +254,60 @@ def _is_idle(row: GpuRow) -> bool | None:
 GPUS: tuple[Column[GpuRow], ...] = (
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
-        text=lambda row: named(row.node.name),
-        value=lambda row: row.node.name,
-        outputs=_ON_SCREEN, least=8, most=32, alias=("node", "host"),
+        text=lambda row: named(row.node.name), value=lambda row: row.node.name,
+        outputs=ON_SCREEN, least=8, most=32, alias=("node", "host"),
     ),
     Column(
         "gpu", "GPU", "the GPU's number on the node; with the profile for a MIG instance",
-        text=lambda row: row.name or UNKNOWN,
-        value=lambda row: None if row.gpu is None else row.gpu.index,
-        outputs=_NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
+        text=lambda row: row.name or UNKNOWN, value=lambda row: None if row.gpu is None else row.gpu.index,
+        outputs=NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
     ),
     Column(
         "user", "USERS", "users with a task on the GPU",
-        text=users,
-        value=lambda row: known(users(row)),
-        table=lambda row: joined(_users_of(row)),
+        text=users, value=lambda row: known(users(row)), table=lambda row: joined(_users_of(row)),
         field="users", raw=lambda row: ",".join(_users_of(row)) or None,
-        outputs=_NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
+        outputs=NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
     ),
     Column(
         "job", "JOBS", "Slurm's numbers of the jobs on the GPU",
-        text=jobs,
-        value=lambda row: known(jobs(row)),
-        table=lambda row: joined(_jobs_of(row)),
+        text=jobs, value=lambda row: known(jobs(row)), table=lambda row: joined(_jobs_of(row)),
         field="jobs", raw=lambda row: ",".join(map(str, _jobs_of(row))) or None,
-        outputs=_NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
+        outputs=NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
     ),
     Column(
         "tasks", "TASKS", "programs on the GPU, without MPS's own",
         text=lambda row: str(len(row.tasks)) if row.knows_tasks else UNKNOWN,
-        value=lambda row: len(row.tasks) if row.knows_tasks else None,
-        table=lambda row: str(len(row.tasks)),
-        outputs=_ON_SCREEN, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
+        value=lambda row: len(row.tasks) if row.knows_tasks else None, table=lambda row: str(len(row.tasks)),
+        outputs=ON_SCREEN, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
     ),
     Column(
         "load", "LOAD", "mean over 5 minutes: 1.00 is always busy; filters take percent",
-        text=load,
-        value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
+        text=load, value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
         field="load5", raw=lambda row: None if row.gpu is None else _hundredth(row.gpu.load_percent_5min),
         bar=lambda row: None if row.gpu is None else share(row.gpu.load_percent_5min),
         unit="%", right=True, least=9, most=20, sorts_down=True,
     ),
     Column(
         "by", "BY", "what the load rests on: sm is SM activity, util is utilisation, an upper bound of it",
-        text=by,
-        value=lambda row: known(by(row)),
-        field="load_by", outputs=_NOT_PLAIN, least=4, most=4,
+        text=by, value=lambda row: known(by(row)), field="load_by", outputs=NOT_PLAIN, least=4, most=4,
     ),
     Column(
         "mem", "MEM", "memory in use, in percent",
-        text=lambda row: percent_text(row.memory_percent),
-        value=lambda row: row.memory_percent,
+        text=lambda row: percent_text(row.memory_percent), value=lambda row: row.memory_percent,
         bar=lambda row: share(row.memory_percent),
-        outputs=_DASHBOARD, unit="%", twin="memory_used", right=True, least=9, most=20, sorts_down=True,
+        outputs=DASHBOARD, unit="%", twin="memory_used", right=True, least=9, most=20, sorts_down=True,
         letter=lambda row: letter_of(row.codes, "v"), alias=("gmem",),
     ),
     Column(
         "memory_used", "GPUMEM", "memory in use / all of it",
-        text=memory,
-        value=lambda row: None if row.gpu is None else gb(row.gpu.memory_used_mib),
+        text=memory, value=lambda row: None if row.gpu is None else gb(row.gpu.memory_used_mib),
         field="memory_used_mib", raw=lambda row: None if row.gpu is None else row.gpu.memory_used_mib,
         triple=_memory_triple, plain=_memory_plain,
         unit="GB", twin="mem", right=True, least=9, most=14, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
         "booked", "BOOKED", "memory that packed runs (llsub --pack) have booked; shown only if one has",
-        text=booked,
-        value=lambda row: None if row.gpu is None else gb(row.gpu.booked_mib),
+        text=booked, value=lambda row: None if row.gpu is None else gb(row.gpu.booked_mib),
         field="booked_mib", raw=lambda row: None if row.gpu is None else row.gpu.booked_mib,
         table=lambda row: booked(row) or NONE,
         unit="GB", right=True, least=6, most=9, goes=3, sorts_down=True, unless_empty=True,
@@ -342,32 +316,26 @@ GPUS: tuple[Column[GpuRow], ...] = (
         "rate", "RATE",
         "units of work a second, a minute or an hour of its tasks together, as their launcher measures it; shown only "
         "if all of them count the same unit",
-        text=rate,
-        value=rate_per_s,
-        table=lambda row: rate(row, with_source=True) or NONE,
-        plain=lambda row: f"rate {rate(row, with_source=True)}",
-        field="rate_per_s",
+        text=lambda row: rates.text(_work(row)), value=lambda row: rates.per_s(_work(row)), field="rate_per_s",
+        table=lambda row: rates.text(_work(row), with_source=True) or NONE,
+        plain=lambda row: f"rate {rates.text(_work(row), with_source=True)}",
         right=True, least=4, most=18, goes=3, sorts_down=True, unless_empty=True,
     ),
     Column(
         "now", "NOW", "load since the sample before, percent",
-        text=lambda row: percent_text(now_percent(row)),
-        value=now_percent,
-        outputs=_ON_SCREEN,
-        unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
+        text=lambda row: percent_text(now_percent(row)), value=now_percent,
+        outputs=ON_SCREEN, unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
     ),
     _figure("occupancy_percent", "OCC", "resident warps in percent of those that fit (occupancy)",
-            id="occ", outputs=_NOT_PLAIN, goes=11),
-    _figure("tensor_percent", "TENSOR", "tensor cores in use, percent", outputs=_NOT_PLAIN, goes=12),
-    _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=_NOT_PLAIN, goes=10),
-    _figure("power_w", "WATT", "power, W", id="watt", outputs=_NOT_PLAIN, goes=7),
-    _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=_NOT_PLAIN, goes=8),
+            id="occ", outputs=NOT_PLAIN, goes=11),
+    _figure("tensor_percent", "TENSOR", "tensor cores in use, percent", outputs=NOT_PLAIN, goes=12),
+    _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=NOT_PLAIN, goes=10),
+    _figure("power_w", "WATT", "power, W", id="watt", outputs=NOT_PLAIN, goes=7),
+    _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=NOT_PLAIN, goes=8),
     Column(
         "note", "NOTE", f"the GPU's problem, the task for which it is kept free, others' memory; {ABOUT_NOTE}",
-        text=note,
-        value=note,
-        table=llload_note,
-        outputs=_ON_SCREEN, least=5, keeps=14, most=44,
+        text=note, value=note, table=llload_note,
+        outputs=ON_SCREEN, least=5, keeps=14, most=44,
         letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
         alias=("flags",), sorts_down=True,
     ),
@@ -389,11 +357,11 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _field("mig_of", "UUID of the GPU that a MIG instance is part of", lambda gpu: gpu.mig_of),
     _field("load_over_s", "how long the load was measured, seconds",
            lambda gpu: None if gpu.load_percent_windows is None else gpu.load_percent_windows.over_s),
-    _figure("utilization_percent", "UTIL", "utilisation, percent", outputs=_VALUES),
-    _figure("sm_percent", "SM", "multiprocessors with work, percent", outputs=_VALUES),
-    _figure("fp64_percent", "FP64", "FP64 units in use, percent", outputs=_VALUES),
-    _figure("fp32_percent", "FP32", "FP32 units in use, percent", outputs=_VALUES),
-    _figure("fp16_percent", "FP16", "FP16 units in use, percent", outputs=_VALUES),
+    _figure("utilization_percent", "UTIL", "utilisation, percent", outputs=VALUES),
+    _figure("sm_percent", "SM", "multiprocessors with work, percent", outputs=VALUES),
+    _figure("fp64_percent", "FP64", "FP64 units in use, percent", outputs=VALUES),
+    _figure("fp32_percent", "FP32", "FP32 units in use, percent", outputs=VALUES),
+    _figure("fp16_percent", "FP16", "FP16 units in use, percent", outputs=VALUES),
     _field("memory_mib", "memory of the GPU", lambda gpu: gpu.memory_total_mib),
     _field("memory_free_mib", "free memory", _memory_free_mib),
     _field("others_mib", "memory of processes that are not shown", lambda gpu: gpu.others_mib),
@@ -403,9 +371,8 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _field("energy_j", "energy since the driver was loaded, J", lambda gpu: gpu.energy_j),
     Column(
         "idle", "IDLE", "whether a job that holds it leaves it idle",
-        text=lambda row: str(_is_idle(row)),
-        value=_is_idle,
-        outputs=_VALUES,
+        text=lambda row: str(_is_idle(row)), value=_is_idle,
+        outputs=VALUES,
     ),
     _field("problem", "why the GPU cannot be used", lambda gpu: gpu.problem),
 )  # fmt: skip

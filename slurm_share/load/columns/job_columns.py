@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from ...share import queue
 from ..rules import idle, rates
-from ..rules.job_rows import JobRow
+from ..rules.job_rows import JobRow, UsageRow
 from ..snapshot import Advice, JobLoad
 from ..text import (
+    ABOUT_IDLE,
     ABOUT_NOTE,
     NONE,
     UNKNOWN,
@@ -25,12 +26,8 @@ from ..text import (
     summed_load,
     time_text,
 )
-from .base import Column, Output
-from .usage_columns import UsageColumns
-
-_TABLE: frozenset[Output] = frozenset({"table"})
-_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
-_ON_SCREEN = _TABLE | _DASHBOARD
+from . import usage_columns as usage
+from .base import DASHBOARD, ON_SCREEN, TABLE, Column
 
 
 def job_id(row: JobRow) -> str:
@@ -77,29 +74,18 @@ def tasks(row: JobRow) -> str:
     return found if row.slots is None else f"{found}/{row.slots}"
 
 
-def has_no_gpu(row: JobRow) -> bool:
-    """Return whether Slurm gave it no GPU and none of its processes is on one. Tasks are counted on GPUs, so the number
-    of its tasks is not known."""
-    return row.gpus == 0 and not row.tasks.value
-
-
 def _here(row: JobRow) -> JobLoad:
     """Return the load on the row's only node: llload has a line for each node of a job."""
     return row.loads[0][1]
 
 
-def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
-    """Return the sum of the tasks' rates of work on these nodes; None if one has no rate, or they count different
-    units."""
-    return rates.per_s(rates.of_jobs(load.progress for load in loads))
-
-
 def rate(loads: Sequence[JobLoad], *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
+    """Return the sum of the tasks' rates of work on these nodes as text, `with_source`: with its source; empty if one
+    has no rate, or they count different units."""
     return rates.text(rates.of_jobs(load.progress for load in loads), with_source=with_source)
 
 
-def _idle_here(row: JobRow) -> str:
+def _idle_here(row: UsageRow) -> str:
     found, is_partial = idle.count(row.held)
     return idle_text(found, partial=is_partial) if row.held else NONE
 
@@ -118,180 +104,141 @@ def nppn(advice: Advice | None) -> str:
     return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
 
 
-_usage = UsageColumns(has_no_gpu)
-
 JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
-        text=job_id,
-        value=lambda row: row.id,
-        table=lambda row: row.id,
-        outputs=_ON_SCREEN,
-        least=6, most=18, alias=("id", "jobid"),
+        text=job_id, value=lambda row: row.id, table=lambda row: row.id,
+        outputs=ON_SCREEN, least=6, most=18, alias=("id", "jobid"),
     ),
     Column(
         "user", "USER", "the job's user",
-        text=lambda row: named(row.user),
-        value=lambda row: row.user or None,
-        table=lambda row: _here(row).user,
-        outputs=_ON_SCREEN,
-        least=5, most=16, goes=6,
+        text=lambda row: named(row.user), value=lambda row: row.user or None, table=lambda row: _here(row).user,
+        outputs=ON_SCREEN, least=5, most=16, goes=6,
     ),
     Column(
         "name", "NAME", "the job's name",
         text=lambda row: row.name if row.job is not None else UNKNOWN,
-        value=lambda row: row.name if row.job is not None else None,
-        table=lambda row: row.name,
-        outputs=_ON_SCREEN,
-        least=8, most=28, goes=5,
+        value=lambda row: row.name if row.job is not None else None, table=lambda row: row.name,
+        outputs=ON_SCREEN, least=8, most=28, goes=5,
     ),
     Column(
         "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
-        text=state,
-        value=lambda row: state(row) if row.states else None,
-        outputs=_DASHBOARD,
-        least=7, most=14, goes=7, alias=("st",),
+        text=state, value=lambda row: state(row) if row.states else None,
+        outputs=DASHBOARD, least=7, most=14, goes=7, alias=("st",),
     ),
     Column(
         "time", "TIME", "how long it has run",
-        text=lambda row: time_text(row.runs_s) if row.job is not None else UNKNOWN,
-        value=lambda row: row.runs_s,
-        outputs=_DASHBOARD,
-        unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
+        text=lambda row: time_text(row.runs_s) if row.job is not None else UNKNOWN, value=lambda row: row.runs_s,
+        outputs=DASHBOARD, unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
     Column(
         "start", "START", "when it started; for a waiting job, when Slurm expects it to start",
         text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
-        outputs=_DASHBOARD,
-        unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
+        outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
     ),
     Column(
         "nodes", "NODES", "number of its nodes; 1/2: one of two answered",
-        text=nodes,
-        value=lambda row: len(row.node_names),
-        outputs=_DASHBOARD,
-        right=True, least=5, most=8, goes=10, sorts_down=True,
+        text=nodes, value=lambda row: len(row.node_names),
+        outputs=DASHBOARD, right=True, least=5, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
-        text=lambda row: NONE if has_no_gpu(row) else tasks(row),
-        value=lambda row: row.tasks.value,
+        text=lambda row: NONE if row.has_no_gpu else tasks(row), value=lambda row: row.tasks.value,
         table=lambda row: str(_here(row).tasks),
-        outputs=_ON_SCREEN,
-        right=True, least=5, most=11, goes=3, sorts_down=True,
+        outputs=ON_SCREEN, right=True, least=5, most=11, goes=3, sorts_down=True,
     ),
     replace(
-        _usage.gpus("GPUs that it has, over all its nodes", 9),
-        outputs=_ON_SCREEN, table=lambda row: str(len(_here(row).gpus)),
+        usage.GPUS, doc="GPUs that it has, over all its nodes",
+        table=lambda row: str(len(row.loads[0][1].gpus)), outputs=ON_SCREEN, goes=9,
     ),
-    replace(_usage.idle("GPUs that it holds and leaves idle"), outputs=_ON_SCREEN, table=_idle_here),
+    replace(usage.IDLE, doc=f"GPUs that it holds and leaves idle; {ABOUT_IDLE}", table=_idle_here, outputs=ON_SCREEN),
     replace(
-        _usage.gpu(
-            "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? counts silent nodes "
-            "as busy as the others"
-        ),
-        outputs=_DASHBOARD,
-    ),
-    replace(
-        _usage.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
-        outputs=_ON_SCREEN, table=lambda row: load_text(_here(row).gpu_load),
+        usage.GPU,
+        doc="share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? counts silent nodes "
+        "as busy as the others",
+        outputs=DASHBOARD,
     ),
     replace(
-        _usage.gmem("GPU memory of its processes", 2),
-        outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).gpu_memory_mib),
+        usage.GPU_LOAD, doc="the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes",
+        table=lambda row: load_text(row.loads[0][1].gpu_load), outputs=ON_SCREEN, goes=11,
+    ),
+    replace(
+        usage.GPU_MEMORY, doc="GPU memory of its processes",
+        table=lambda row: gigabytes(row.loads[0][1].gpu_memory_mib), outputs=ON_SCREEN, goes=2,
     ),
     Column(
         "rate", "RATE",
         "units of work a second, a minute or an hour of its tasks together, as their launchers measure it; shown only "
         "if all of them count the same unit",
         text=lambda row: rate([load for _, load in row.loads]),
-        value=lambda row: rate_per_s([load for _, load in row.loads]),
+        value=lambda row: rates.per_s(rates.of_jobs(load.progress for _, load in row.loads)),
         table=lambda row: rate([_here(row)], with_source=True) or NONE,
-        outputs=_ON_SCREEN,
-        right=True, least=4, most=18, goes=10, sorts_down=True, unless_empty=True,
+        outputs=ON_SCREEN, right=True, least=4, most=18, goes=10, sorts_down=True, unless_empty=True,
     ),
     Column(
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
-        text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE,
-        value=lambda row: gb(row.peak_mib),
-        outputs=_ON_SCREEN,
-        unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
+        text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE, value=lambda row: gb(row.peak_mib),
+        outputs=ON_SCREEN, unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
     ),
-    replace(_usage.cpu("CPU time in percent of the CPUs that it has; 88%? as for the GPUs"), outputs=_DASHBOARD),
+    replace(usage.CPU, doc="CPU time in percent of the CPUs that it has; 88%? as for the GPUs", outputs=DASHBOARD),
     Column(
         "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
-        text=lambda row: NONE if row.is_waiting else summed_load(row.cpu),
-        value=lambda row: row.cpu.value,
-        outputs=_DASHBOARD,
-        twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
+        text=lambda row: NONE if row.is_waiting else summed_load(row.cpu), value=lambda row: row.cpu.value,
+        outputs=DASHBOARD, twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
     ),
     replace(
-        _usage.mem("host memory without page cache", 4),
-        outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).memory_mib),
+        usage.MEMORY, doc="host memory without page cache",
+        table=lambda row: gigabytes(row.loads[0][1].memory_mib), outputs=ON_SCREEN, goes=4,
     ),
     Column(
         "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
-        text=lambda row: nppn(row.advice),
-        value=lambda row: None if row.advice is None else row.advice.next,
-        outputs=_DASHBOARD,
-        least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
+        text=lambda row: nppn(row.advice), value=lambda row: None if row.advice is None else row.advice.next,
+        outputs=DASHBOARD, least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
     ),
     Column(
         "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
-        text=lambda row: NONE if row.is_waiting else summed_count(row.kills),
-        value=lambda row: row.kills.value,
+        text=lambda row: NONE if row.is_waiting else summed_count(row.kills), value=lambda row: row.kills.value,
         table=lambda row: number(_here(row).memory_kills),
-        outputs=_ON_SCREEN,
-        right=True, least=6, most=7, goes=13,
+        outputs=ON_SCREEN, right=True, least=6, most=7, goes=13,
         letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
     ),
     Column(
         "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
-        text=place,
-        value=lambda row: None if row.job is None and not row.node_names else place(row),
-        outputs=_DASHBOARD,
-        least=8, most=30, goes=8, alias=("node", "reason"),
+        text=place, value=lambda row: None if row.job is None and not row.node_names else place(row),
+        outputs=DASHBOARD, least=8, most=30, goes=8, alias=("node", "reason"),
     ),
-    replace(_usage.note(f"of its nodes, {ABOUT_NOTE}", 16, 16), outputs=_DASHBOARD),
+    replace(usage.NOTE, doc=f"of its nodes, {ABOUT_NOTE}", outputs=DASHBOARD, most=16, goes=16),
     Column(
         "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
-        text=lambda row: NONE if row.share is None else str(row.share),
-        value=lambda row: row.share,
+        text=lambda row: NONE if row.share is None else str(row.share), value=lambda row: row.share,
         table=lambda row: _or_none(_here(row).share),
-        outputs=_ON_SCREEN,
-        right=True, least=5, most=6, goes=17, sorts_down=True,
+        outputs=ON_SCREEN, right=True, least=5, most=6, goes=17, sorts_down=True,
     ),
     Column(
         "triple", "TRIPLE", "for a job of llsub: nodes, tasks on each, threads of each",
-        text=lambda row: row.triple or NONE,
-        value=lambda row: row.triple or NONE,
-        outputs=_ON_SCREEN,
-        least=6, most=14, goes=18,
+        text=lambda row: row.triple or NONE, value=lambda row: row.triple or NONE,
+        outputs=ON_SCREEN, least=6, most=14, goes=18,
     ),
     Column(
         "partition", "PARTITION", "the job's partition",
         text=lambda row: UNKNOWN if row.job is None else row.job.partition,
         value=lambda row: None if row.job is None else row.job.partition,
-        outputs=_DASHBOARD,
-        least=5, most=12, goes=19,
+        outputs=DASHBOARD, least=5, most=12, goes=19,
     ),
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
-        text=lambda row: row.loads[0][0].name,
-        value=lambda row: row.loads[0][0].name,
-        outputs=_TABLE,
+        text=lambda row: row.loads[0][0].name, value=lambda row: row.loads[0][0].name,
+        outputs=TABLE,
     ),
     Column(
         "slots", "SLOTS", "of its share on this node",
-        text=lambda row: _or_none(_here(row).slots),
-        value=lambda row: _here(row).slots,
-        outputs=_TABLE, right=True,
+        text=lambda row: _or_none(_here(row).slots), value=lambda row: _here(row).slots,
+        outputs=TABLE, right=True,
     ),
     Column(
         "cpu_cores", "CPU", "CPU time since the sample before, in cores",
-        text=lambda row: load_text(_here(row).cpu_cores),
-        value=lambda row: _here(row).cpu_cores,
-        outputs=_TABLE, right=True,
+        text=lambda row: load_text(_here(row).cpu_cores), value=lambda row: _here(row).cpu_cores,
+        outputs=TABLE, right=True,
     ),
 )  # fmt: skip

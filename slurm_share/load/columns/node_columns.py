@@ -35,14 +35,10 @@ from ..text import (
     why_silent,
     worst,
 )
-from .base import EVERYWHERE, Column, Output, Raw
+from .base import DASHBOARD, EVERYWHERE, NOT_PLAIN, ON_SCREEN, VALUES, Column, Output, Raw
 
-_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
-_ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
-_VALUES: frozenset[Output] = frozenset({"values"})
 _VALUES_TOO: frozenset[Output] = frozenset({"values", "dashboard"})
 _NOT_TABLE: frozenset[Output] = EVERYWHERE - {"table"}
-_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def cpu_percent(row: NodeRow) -> float | None:
@@ -107,14 +103,8 @@ def note(row: NodeRow, with_util: bool = False) -> str:
     return " ".join(said)
 
 
-def rate_per_s(row: NodeRow) -> float | None:
-    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
-    return rates.per_s(None if row.node.snapshot is None else rates.of_node(row.node.snapshot))
-
-
-def rate(row: NodeRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, `with_source`: with its source."""
-    return rates.text(None if row.node.snapshot is None else rates.of_node(row.node.snapshot), with_source=with_source)
+def _work(row: NodeRow) -> rates.RateSum | None:
+    return None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
 
 
 def _plain(text: str) -> str:
@@ -140,10 +130,6 @@ def _gpu_counts(row: NodeRow) -> Triple:
 
 def _gpu_memory(row: NodeRow) -> Triple:
     return gpu_memory_text(row.figures)
-
-
-def _gpu_memory_plain(row: NodeRow) -> str:
-    return _used_of("GPU memory", memory_text(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib))
 
 
 def _gpu_load_plain(row: NodeRow) -> str:
@@ -177,7 +163,7 @@ def _gpu_load(row: NodeRow, read: Callable[[Means], float]) -> float | None:
 
 def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRow]:
     """Return a column that only TSV and CSV have, from a field of the row."""
-    return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=_VALUES)
+    return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=VALUES)
 
 
 def _letter(of: str, row: NodeRow) -> Letter:
@@ -193,7 +179,7 @@ def _percent(
         return NONE if of in ("g", "v") and row.figures.gpus == 0 else percent_text(read(row))
 
     return Column(
-        id, heading, doc, text=text, value=read, outputs=_DASHBOARD, bar=lambda row: share(read(row)),
+        id, heading, doc, text=text, value=read, outputs=DASHBOARD, bar=lambda row: share(read(row)),
         unit="%", twin=twin, right=True, least=9, most=18, letter=partial(_letter, of), sorts_down=True,
     )  # fmt: skip
 
@@ -222,50 +208,40 @@ def _part(
 NODES: tuple[Column[NodeRow], ...] = (
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
-        text=lambda row: named(row.name),
-        value=lambda row: row.name,
-        outputs=_ON_SCREEN,
-        least=8, most=32, alias=("node", "host", "name"),
+        text=lambda row: named(row.name), value=lambda row: row.name,
+        outputs=ON_SCREEN, least=8, most=32, alias=("node", "host", "name"),
     ),
     Column(
         "user", "USER", "who has a job or a process on it",
-        text=users,
-        value=lambda row: known(users(row)),
+        text=users, value=lambda row: known(users(row)),
         field="users", raw=lambda row: _joined_of(row, lambda snapshot: [one.user for one in snapshot.users]),
-        outputs=_VALUES_TOO,
-        needs="details", least=5, most=20, goes=3, alias=("users",),
+        outputs=_VALUES_TOO, needs="details", least=5, most=20, goes=3, alias=("users",),
     ),
     Column(
         "cores_used", "CORES", "CPUs that jobs have / CPUs of the node",
-        text=lambda row: of_text(_cores(row)),
-        value=lambda row: row.figures.cpus_used,
-        triple=_cores, plain=lambda row: _used_of("cores", _cores(row)),
-        field="cpus_used",
+        text=lambda row: of_text(_cores(row)), value=lambda row: row.figures.cpus_used,
+        triple=_cores, plain=lambda row: _used_of("cores", _cores(row)), field="cpus_used",
         right=True, least=5, most=11, goes=9, sorts_down=True,
     ),
     _percent("cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node", cpu_percent, "c"),
     Column(
         "load", "LOAD", "load average over 5 minutes: CPUs that work, or are waited for",
-        text=lambda row: load_text(row.figures.load),
-        value=lambda row: row.figures.load,
+        text=lambda row: load_text(row.figures.load), value=lambda row: row.figures.load,
         field="load5", plain=lambda row: f"load: {_plain(load_text(row.figures.load))}",
         twin="cpu", right=True, least=5, most=8, goes=6, letter=partial(_letter, "c"), sorts_down=True,
     ),
     _percent("mem", "MEM", "host memory in use, without page cache, in percent", memory_percent, "m", "memory_used"),
     Column(
         "memory_used", "MEMORY", "host memory in use / all of it, GB",
-        text=lambda row: of_text(_memory(row)),
-        value=lambda row: gb(row.figures.memory_used_mib),
+        text=lambda row: of_text(_memory(row)), value=lambda row: gb(row.figures.memory_used_mib),
         triple=_memory, plain=lambda row: _used_of("memory", _memory(row)),
         field="memory_used_mib", raw=lambda row: row.figures.memory_used_mib,
         unit="GB", twin="mem", right=True, least=8, most=14, goes=10, letter=partial(_letter, "m"), sorts_down=True,
     ),
     Column(
         "gpus_used", "GPUS", "GPUs that jobs have, whole or in part / GPUs of the node",
-        text=lambda row: of_text(_gpu_counts(row)),
-        value=lambda row: row.figures.gpus_used,
-        triple=lambda row: gpu_count_text(row.figures),
-        plain=lambda row: _used_of("GPUs", gpu_count_text(row.figures)),
+        text=lambda row: of_text(_gpu_counts(row)), value=lambda row: row.figures.gpus_used,
+        triple=lambda row: gpu_count_text(row.figures), plain=lambda row: _used_of("GPUs", gpu_count_text(row.figures)),
         right=True, least=4, most=7, goes=8, sorts_down=True,
     ),
     Column(
@@ -284,25 +260,23 @@ NODES: tuple[Column[NodeRow], ...] = (
     Column(
         "gpu_load", "GPULOAD", "sum over the GPUs: 2.00 is two fully busy; 1.20? is without those that did not say",
         text=lambda row: gpu_load_text(row.figures),
-        value=lambda row: row.figures.gpu_load if row.figures.gpus != 0 else None,
-        plain=_gpu_load_plain,
+        value=lambda row: row.figures.gpu_load if row.figures.gpus != 0 else None, plain=_gpu_load_plain,
         field="gpu_load5", raw=lambda row: None if row.figures.partial_gpu_load else row.figures.gpu_load,
         twin="gpu", right=True, least=5, most=8, goes=5, letter=partial(_letter, "g"), sorts_down=True,
     ),
     Column(
         "by", "BY", "what GPU load rests on: sm is SM activity, util is utilisation, an upper bound of it",
-        text=by,
-        value=lambda row: known(by(row)),
-        field="gpu_load_by", raw=lambda row: row.figures.gpu_load_by or None,
-        outputs=_VALUES_TOO,
-        least=4, most=7, goes=4,
+        text=by, value=lambda row: known(by(row)), field="gpu_load_by", raw=lambda row: row.figures.gpu_load_by or None,
+        outputs=_VALUES_TOO, least=4, most=7, goes=4,
     ),
     _percent("gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent", gpu_memory_percent, "v", "gpumem_used"),
     Column(
         "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
         text=lambda row: of_text(_gpu_memory(row)),
         value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
-        triple=_gpu_memory, plain=_gpu_memory_plain,
+        triple=_gpu_memory, plain=lambda row: _used_of(
+            "GPU memory", memory_text(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib)
+        ),
         field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
     ),
@@ -310,36 +284,28 @@ NODES: tuple[Column[NodeRow], ...] = (
         "rate", "RATE",
         "units of work a second, a minute or an hour of all tasks on it, as their launchers measure it; there only "
         "where all of them count the same",
-        text=rate,
-        value=rate_per_s,
-        plain=lambda row: f"rate: {rate(row, with_source=True)}",
-        field="rate_per_s", outputs=_NOT_TABLE,
+        text=lambda row: rates.text(_work(row)), value=lambda row: rates.per_s(_work(row)), field="rate_per_s",
+        plain=lambda row: f"rate: {rates.text(_work(row), with_source=True)}",
+        outputs=_NOT_TABLE,
         needs="details", right=True, least=4, most=18, goes=5, sorts_down=True, unless_empty=True,
     ),
     Column(
         "note", "NOTE", ABOUT_NOTE,
-        text=note,
-        value=note,
-        field="flags", raw=lambda row: " ".join(row.codes) or None,
-        outputs=_NOT_PLAIN,
-        least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
+        text=note, value=note, field="flags", raw=lambda row: " ".join(row.codes) or None,
+        outputs=NOT_PLAIN, least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
         alias=("flags", "why"),
     ),
     Column(
         "jobs", "JOBS", "Slurm's numbers of the jobs on it",
-        text=jobs,
-        value=lambda row: known(jobs(row)),
+        text=jobs, value=lambda row: known(jobs(row)),
         raw=lambda row: _joined_of(row, lambda snapshot: [one.job for one in snapshot.jobs]),
-        outputs=_VALUES_TOO,
-        needs="details", least=6, most=20, goes=13, alias=("job",),
+        outputs=_VALUES_TOO, needs="details", least=6, most=20, goes=13, alias=("job",),
     ),
     Column(
         "state", "STATE", "the node's state as Slurm has it",
-        text=state,
-        value=lambda row: known(state(row)),
+        text=state, value=lambda row: known(state(row)),
         field="states", raw=lambda row: None if row.node.slurm is None else "+".join(row.node.slurm.states),
-        outputs=_VALUES_TOO,
-        least=5, most=20, goes=14,
+        outputs=_VALUES_TOO, least=5, most=20, goes=14,
     ),
     _part("all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them", "cpus", _cores, 0, 15),
     _part("cores_free", "COREFREE", "CPUs that no job has and one could have", "cpus_free", _cores, 2, 16),

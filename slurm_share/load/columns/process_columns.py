@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...core.text import rate_text
+from ...core.text import counted, rate_text
 from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..snapshot import TaskProgress
 from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, percent_text, share
 from . import gpu_columns
-from .base import EVERYWHERE, Column, Output, Raw
+from .base import DASHBOARD, NOT_PLAIN, TABLE, VALUES, Column, Raw
 
 FREE = "free"
 PAUSED = "paused"
-_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
-_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def slot(row: SlotRow) -> str:
@@ -29,16 +27,10 @@ def slot(row: SlotRow) -> str:
 def task(row: SlotRow) -> str:
     """Return the task's number in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
-        return gpus_count(row)
+        return counted(len(row.on.tasks), "task")
     if row.process is None:
         return NONE
     return NONE if row.process.process.task is None else str(row.process.process.task)
-
-
-def gpus_count(row: SlotRow) -> str:
-    """Return the number of tasks on the GPU, such as: 4 tasks."""
-    count = len(row.on.tasks)
-    return f"{count} task{'' if count == 1 else 's'}"
 
 
 def user(row: SlotRow) -> str:
@@ -157,9 +149,8 @@ def _progress_field(field: str, doc: str, id: str = "") -> Column[SlotRow]:
     """Return a column that only TSV and CSV have, from a field of the task's progress."""
     return Column(
         id or field, field.upper(), doc,
-        text=lambda row: str(_of_progress(field, row)),
-        value=partial(_of_progress, field),
-        outputs=frozenset({"values"}),
+        text=lambda row: str(_of_progress(field, row)), value=partial(_of_progress, field),
+        outputs=VALUES,
     )  # fmt: skip
 
 
@@ -180,36 +171,26 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         value=lambda row: None if row.on.gpu is None else row.on.name,
         table=lambda row: UNKNOWN if row.on.gpu is None else str(row.on.gpu.index),
         raw=lambda row: None if row.on.gpu is None else row.on.gpu.index,
-        outputs=_NOT_PLAIN,
-        least=3, most=14,
+        outputs=NOT_PLAIN, least=3, most=14,
     ),
     Column(
         "slot", "SLOT", "number of the slot among all of its job on this node; all: the GPU itself; -: no slot",
-        text=slot,
-        value=lambda row: -1 if row.kind == "gpu" else row.number,
-        raw=lambda row: row.number,
-        outputs=_NOT_PLAIN,
-        right=True, least=4, most=5,
+        text=slot, value=lambda row: -1 if row.kind == "gpu" else row.number, raw=lambda row: row.number,
+        outputs=NOT_PLAIN, right=True, least=4, most=5,
     ),
     Column(
         "task", "TASK", "its number in its step, over all nodes",
-        text=task,
-        value=partial(_told, "task"),
-        outputs=_NOT_PLAIN,
-        right=True, least=4, most=9, goes=5,
+        text=task, value=partial(_told, "task"),
+        outputs=NOT_PLAIN, right=True, least=4, most=9, goes=5,
     ),
     Column(
         "user", "USER", "the user of the process, or of the slot's job",
-        text=user,
-        value=lambda row: known(user(row)),
-        table=_user_name, plain=_user_name, raw=partial(_told, "user"),
+        text=user, value=lambda row: known(user(row)), table=_user_name, plain=_user_name, raw=partial(_told, "user"),
         least=5, most=16, goes=2,
     ),
     Column(
         "job", "JOB", "Slurm's number",
-        text=job,
-        value=lambda row: known(job(row)),
-        raw=partial(_told, "job"),
+        text=job, value=lambda row: known(job(row)), raw=partial(_told, "job"),
         plain=lambda row: "no job" if job(row) == NONE else f"job {job(row)}",
         least=5, most=12, goes=4,
     ),
@@ -217,9 +198,8 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         "now", "NOW",
         "load since the sample before: of a process the share of the time in which its kernels ran, of a GPU all "
         "of it (the mean over 5 minutes is above the table, and in view GPUs)",
-        text=load,
-        value=load_percent,
-        outputs=_DASHBOARD,
+        text=load, value=load_percent,
+        outputs=DASHBOARD,
         bar=lambda row: share(load_percent(row)),
         unit="%", right=True, least=9, most=24, alias=("sm", "load"), sorts_down=True,
     ),
@@ -227,7 +207,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         "mem", "MEM", "GPU memory in percent of what it may have: of a GPU all of it, of a task its cap",
         text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_text(memory_percent(row)),
         value=memory_percent,
-        outputs=_DASHBOARD,
+        outputs=DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
         letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpu_columns.OF_CAP_FULL else "",
@@ -236,106 +216,84 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         "rate", "RATE",
         "units of work a second, a minute or an hour, as its launcher measures it (its page names the source); for a "
         "GPU the sum, if all its tasks count the same unit; paused: its launcher has stopped it",
-        text=rate,
-        value=rate_per_s,
-        table=lambda row: rate(row, with_source=True) or NONE,
+        text=rate, value=rate_per_s, table=lambda row: rate(row, with_source=True) or NONE,
         plain=lambda row: f"rate {rate(row, with_source=True)}",
         field="rate_per_s", raw=partial(_of_progress, "rate_per_s"),
         right=True, least=4, most=18, goes=2, sorts_down=True, unless_empty=True,
     ),
     Column(
         "speed", "SPEED", "its speed now as a ratio of its speed alone on a GPU",
-        text=_speed,
-        value=speed_ratio,
-        table=lambda row: _speed(row) or NONE,
+        text=_speed, value=speed_ratio, table=lambda row: _speed(row) or NONE,
         field="speed_ratio", raw=partial(_of_progress, "speed_ratio"),
         right=True, least=5, most=6, goes=4, sorts_down=True, unless_empty=True,
     ),
     Column(
         "memory_used", "GPUMEM", "GPU memory in use",
-        text=memory,
-        value=lambda row: gb(memory_mib(row)),
-        field="gpu_memory_mib", raw=memory_mib,
+        text=memory, value=lambda row: gb(memory_mib(row)), field="gpu_memory_mib", raw=memory_mib,
         plain=lambda row: f"GPU memory {memory(row)}",
         unit="GB", twin="mem", right=True, least=6, most=8, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
         "cap", "CAP", "most GPU memory that MPS lets the task have; of a GPU all that there is",
-        text=cap,
-        value=lambda row: gb(most_mib(row) if row.kind == "gpu" else row.cap_mib),
+        text=cap, value=lambda row: gb(most_mib(row) if row.kind == "gpu" else row.cap_mib),
         field="cap_mib", raw=lambda row: row.cap_mib,
-        outputs=_NOT_PLAIN,
-        unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
     ),
     Column(
         "peak", "PEAK", "the most GPU memory that was seen since it started",
-        text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)),
-        value=lambda row: gb(peak_mib(row)),
+        text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)), value=lambda row: gb(peak_mib(row)),
         field="gpu_memory_peak_mib", raw=peak_mib,
-        outputs=_NOT_PLAIN,
-        unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "cores in use",
         text=lambda row: NONE if row.process is None else load_text(row.process.process.cpu_cores),
-        value=partial(_told, "cpu_cores"),
-        field="cpu_cores",
-        outputs=_NOT_PLAIN,
-        right=True, least=5, most=7, goes=9, sorts_down=True,
+        value=partial(_told, "cpu_cores"), field="cpu_cores",
+        outputs=NOT_PLAIN, right=True, least=5, most=7, goes=9, sorts_down=True,
     ),
     Column(
         "memory", "MEMORY", "host memory, resident",
         text=lambda row: NONE if row.process is None else gigabytes(row.process.process.memory_mib),
         value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
         field="memory_mib", raw=partial(_told, "memory_mib"),
-        outputs=_NOT_PLAIN,
-        unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "pid", "PID", "the process id on the node",
-        text=lambda row: NONE if row.process is None else str(row.process.process.pid),
-        value=partial(_told, "pid"),
-        outputs=_NOT_PLAIN,
-        right=True, least=5, most=8, goes=6,
+        text=lambda row: NONE if row.process is None else str(row.process.process.pid), value=partial(_told, "pid"),
+        outputs=NOT_PLAIN, right=True, least=5, most=8, goes=6,
     ),
     Column(
         "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
         text=lambda row: NONE if row.process is None else row.process.process.step or NONE,
         value=partial(_told, "step"),
-        outputs=_NOT_PLAIN,
-        least=4, most=12, goes=11,
+        outputs=NOT_PLAIN, least=4, most=12, goes=11,
     ),
     Column(
         "name", "NAME", "the program; for a GPU, its model",
-        text=name,
-        value=lambda row: known(name(row)),
-        raw=partial(_told, "name"),
-        plain=name,
+        text=name, value=lambda row: known(name(row)), raw=partial(_told, "name"), plain=name,
         least=6, most=28, goes=7, alias=("program",),
     ),
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
-        text=lambda row: row.on.node.name,
-        value=lambda row: row.on.node.name,
-        outputs=frozenset({"table"}),
+        text=lambda row: row.on.node.name, value=lambda row: row.on.node.name,
+        outputs=TABLE,
     ),
     Column(
         "sm", "SM", "share of the time in which its kernels ran, since the sample before",
-        text=lambda row: percent_text(load_percent(row)),
-        value=load_percent,
+        text=lambda row: percent_text(load_percent(row)), value=load_percent,
         field="sm_percent", outputs=frozenset({"table", "values"}), unit="%", right=True,
     ),
     Column(
         "uid", "UID", "the user id",
-        text=lambda row: "" if row.process is None else str(row.process.process.uid),
-        value=partial(_told, "uid"),
-        outputs=frozenset({"values"}),
+        text=lambda row: "" if row.process is None else str(row.process.process.uid), value=partial(_told, "uid"),
+        outputs=VALUES,
     ),
     Column(
         "uuid", "UUID", "the driver's identifier of its GPU",
         text=lambda row: UNKNOWN if row.process is None or row.process.on is None else row.process.on.uuid,
         value=lambda row: None if row.process is None or row.process.on is None else row.process.on.uuid,
-        outputs=frozenset({"values"}),
+        outputs=VALUES,
     ),
     _progress_field("rate_source", "the source of its rate: progress, log, output, finished"),
     _progress_field("units", "the work that its program reports as done"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..rules.job_rows import UserRow
-from ..text import ABOUT_NOTE, NONE, UNKNOWN, named, of_text, summed_count
+from ..text import ABOUT_IDLE, ABOUT_NOTE, NONE, UNKNOWN, named, of_text, summed_count
+from . import usage_columns as usage
 from .base import Column
-from .usage_columns import UsageColumns
 
 
 def jobs(row: UserRow) -> str:
@@ -20,11 +22,6 @@ def nodes(row: UserRow) -> str:
     return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
 
 
-def has_no_gpu(row: UserRow) -> bool:
-    """Return whether Slurm gave no GPU to the user's jobs and no process is on one."""
-    return row.gpus == 0 and not row.processes.value
-
-
 ADVISED = ("more", "fewer", "change", "look")
 
 
@@ -35,35 +32,31 @@ def advice(row: UserRow) -> str:
     return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)
 
 
-_usage = UsageColumns(has_no_gpu)
-
 USERS: tuple[Column[UserRow], ...] = (
     Column(
         "user", "USER", "the user's name",
-        text=lambda row: named(row.user),
-        value=lambda row: row.user or None,
+        text=lambda row: named(row.user), value=lambda row: row.user or None,
         least=6, most=24, alias=("name",),
     ),
     Column(
         "jobs", "JOBS", "jobs with nodes; 3+12: twelve more wait",
-        text=jobs,
-        value=lambda row: row.running if row.is_told or row.running else None,
+        text=jobs, value=lambda row: row.running if row.is_told or row.running else None,
         right=True, least=4, most=9, sorts_down=True,
     ),
     Column(
         "nodes", "NODES", "nodes with a job or a process of the user; 2/3: two of three answered",
-        text=nodes,
-        value=lambda row: len(row.node_names),
+        text=nodes, value=lambda row: len(row.node_names),
         right=True, least=5, most=9, goes=2, sorts_down=True,
     ),
-    _usage.gpus("GPUs that the user's jobs have; without Slurm those with a process on them", 3),
-    _usage.idle("GPUs that the user's jobs hold and leave idle"),
-    _usage.gpu(
-        "GPU load in percent of the GPUs that the user has; 88%? counts silent nodes as busy as the others"
+    replace(usage.GPUS, doc="GPUs that the user's jobs have; without Slurm those with a process on them", goes=3),
+    replace(usage.IDLE, doc=f"GPUs that the user's jobs hold and leave idle; {ABOUT_IDLE}"),
+    replace(
+        usage.GPU,
+        doc="GPU load in percent of the GPUs that the user has; 88%? counts silent nodes as busy as the others",
     ),
-    _usage.gpu_load("sum over GPUs: 2.00 is two fully busy; 1.20? is without silent nodes", 5),
-    _usage.gmem("GPU memory in use", 4),
-    _usage.cpu("CPU time in percent of the CPUs that the user has; 88%? as for the GPUs"),
+    replace(usage.GPU_LOAD, doc="sum over GPUs: 2.00 is two fully busy; 1.20? is without silent nodes", goes=5),
+    replace(usage.GPU_MEMORY, doc="GPU memory in use", goes=4),
+    replace(usage.CPU, doc="CPU time in percent of the CPUs that the user has; 88%? as for the GPUs"),
     Column(
         "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
         text=lambda row: NONE if row.is_waiting else of_text(
@@ -76,18 +69,17 @@ USERS: tuple[Column[UserRow], ...] = (
         value=lambda row: row.cpu.value,
         twin="cpu", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
-    _usage.mem("host memory of the user's jobs", 6),
+    replace(usage.MEMORY, doc="host memory of the user's jobs", goes=6),
     Column(
         "processes", "PROCS", "processes on GPUs",
-        text=lambda row: NONE if has_no_gpu(row) else summed_count(row.processes),
+        text=lambda row: NONE if row.has_no_gpu else summed_count(row.processes),
         value=lambda row: row.processes.value,
         right=True, least=5, most=8, goes=9, sorts_down=True,
     ),
     Column(
         "advice", "ADVICE", "jobs that should run more tasks on a node, and fewer (view Advice)",
-        text=advice,
-        value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
+        text=advice, value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
         least=6, most=18, goes=7, sorts_down=True,
     ),
-    _usage.note(f"of the user's nodes, {ABOUT_NOTE}", 1, 20),
+    replace(usage.NOTE, doc=f"of the user's nodes, {ABOUT_NOTE}", most=20, goes=1),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ...core import terminal
 from .. import columns
@@ -31,87 +31,64 @@ class _Place:
 
 
 _GPUS = (
-    _Place("hostname", shrinks_to=8),
-    _Place("gpu"),
-    _Place("load"),
-    _Place("by", goes=2),
-    _Place("now", goes=8),
-    _Place("load1", goes=9),
-    _Place("load15", goes=10),
-    _Place("memory_used", goes=1),
-    _Place("booked", goes=3),
-    _Place("rate", goes=3),
-    _Place("tasks", goes=3),
-    _Place("occ", goes=13),
-    _Place("tensor", goes=14),
-    _Place("dram", goes=12),
-    _Place("watt", goes=6),
-    _Place("temp", goes=7),
-    _Place(REST, goes=GOES_FIRST),
-    _Place("job", goes=4, shrinks_to=8),
-    _Place("user", goes=5, shrinks_to=8),
-    _Place("name", goes=11, shrinks_to=10),
-    _Place("note", shrinks_to=6),
-)
-
-
-class _Table(Generic[Row]):
-    """A table of llload: its columns in order, and their text."""
-
-    def __init__(self, columns: Sequence[Column[Row]], places: Sequence[_Place]) -> None:
-        """`places`: in order; REST stands for the columns that they do not name."""
-        self._given = places
-        by_id = {place.id: place for place in places}
-        self.columns = shown_in("table", columns, [place.id for place in places])
-        self._places = [by_id.get(column.id) or by_id[REST] for column in self.columns]
-
-    def without_empty(self, rows: Sequence[Row]) -> _Table[Row]:
-        """Return the table without the `unless_empty` columns that have no value in any of the rows."""
-        gone = {one.id for one in self.columns if one.unless_empty and not any(one.says(row) for row in rows)}
-        if not gone:
-            return self
-        columns = [one for one in self.columns if one.id not in gone]
-        return _Table(columns, [place for place in self._given if place.id not in gone])
-
-    def cells(self, row: Row) -> list[str | Triple]:
-        """Return the cells of a row's line."""
-        return [column.triple(row) if column.triple else column.table_of(row) for column in self.columns]
-
-    def laid_out(self, lines: Sequence[Sequence[str | Triple]], width: int) -> tuple[list[str], list[str]]:
-        """Return (lines with the headings first, headings that were left out). A line that is still too long is cut and
-        marked."""
-        heads = [
-            terminal.Column(
-                f"{column.heading} - USED = FREE" if column.triple else column.heading,
-                right=column.right and column.triple is None if place.right is None else place.right,
-                shrinks_to=place.shrinks_to,
-                goes=place.goes,
-            )
-            for column, place in zip(self.columns, self._places, strict=True)
-        ]
-        cells = [_lined_up(cells) for cells in zip(*lines, strict=True)]
-        found, left_out = terminal.lay_out(heads, list(zip(*cells, strict=True)), width)
-        return [cut(line, width) for line in found], left_out
-
-
-_GPU_TABLE = _Table(columns.GPUS, _GPUS)
+    _Place("hostname", shrinks_to=8), _Place("gpu"), _Place("load"), _Place("by", 2), _Place("now", 8),
+    _Place("load1", 9), _Place("load15", 10), _Place("memory_used", 1), _Place("booked", 3), _Place("rate", 3),
+    _Place("tasks", 3), _Place("occ", 13), _Place("tensor", 14), _Place("dram", 12), _Place("watt", 6),
+    _Place("temp", 7), _Place(REST, GOES_FIRST), _Place("job", 4, shrinks_to=8), _Place("user", 5, shrinks_to=8),
+    _Place("name", 11, shrinks_to=10), _Place("note", shrinks_to=6),
+)  # fmt: skip
 """LOAD is a mean over 5 minutes, 1.0 is always busy; NOW, OCC, TENSOR and DRAM are percent."""
+
+
+_Sign = tuple[str, str, str]
+"""A line without a row: its first cell, the sign in the others, its last cell."""
+
+
+def _laid_out(
+    columns: Sequence[Column[Row]], places: Sequence[_Place], lines: Sequence[Row | _Sign], width: int
+) -> tuple[list[str], list[str]]:
+    """Return (lines with the headings first, headings that were left out). A line that is still too long is cut and
+    marked. `places`: the columns in order; REST stands for those that they do not name. Columns that are `unless_empty`
+    are left out if no row has a value."""
+    rows = [line for line in lines if not isinstance(line, tuple)]
+    by_id = {place.id: place for place in places}
+    shown = [
+        (column, by_id.get(column.id) or by_id[REST])
+        for column in shown_in("table", columns, [place.id for place in places])
+        if not column.unless_empty or any(column.says(row) for row in rows)
+    ]
+    heads = [
+        terminal.Column(
+            f"{column.heading} - USED = FREE" if column.triple else column.heading,
+            right=column.right and column.triple is None if place.right is None else place.right,
+            shrinks_to=place.shrinks_to,
+            goes=place.goes,
+        )
+        for column, place in shown
+    ]
+
+    def cells(line: Row | _Sign) -> list[str | Triple]:
+        if isinstance(line, tuple):
+            return [line[0], *[line[1]] * (len(shown) - 2), line[2]]
+        return [column.triple(line) if column.triple else column.table_of(line) for column, _ in shown]
+
+    by_column = map(_lined_up, zip(*map(cells, lines), strict=True))
+    found, left_out = terminal.lay_out(heads, list(zip(*by_column, strict=True)), width)
+    return [cut(line, width) for line in found], left_out
 
 
 def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:
     """Return (lines with the headings first, headings that were left out): a line per GPU, and per node without
     GPUs."""
-    gpus = [[] if row.node.snapshot is None else [GpuRow(row, gpu) for gpu in row.node.snapshot.gpus] for row in rows]
-    table = _GPU_TABLE.without_empty([one for some in gpus for one in some])
-    lines: list[list[str | Triple]] = []
-    for row, some in zip(rows, gpus, strict=True):
-        lines += [table.cells(one) for one in some]
-        if not some:
+    lines: list[GpuRow | _Sign] = []
+    for row in rows:
+        gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
+        lines += [GpuRow(row, gpu) for gpu in gpus]
+        if not gpus:
             # Without a snapshot, only Slurm knows whether the node has GPUs.
             sign = NONE if row.figures.gpus == 0 else UNKNOWN
-            said = note(row) if row.node.snapshot is None else ""
-            lines.append([row.name, *[sign] * (len(table.columns) - 2), said])
-    return table.laid_out(lines, width)
+            lines.append((row.name, sign, note(row) if row.node.snapshot is None else ""))
+    return _laid_out(columns.GPUS, _GPUS, lines, width)
 
 
 def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
@@ -124,52 +101,18 @@ def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
     ]
 
 
-_JOB_TABLE = _Table(
-    columns.JOBS,
-    (
-        _Place("job", right=True),
-        _Place("user", goes=6, shrinks_to=8),
-        _Place("hostname", shrinks_to=8),
-        _Place("share", goes=8),
-        _Place("slots", goes=9),
-        _Place("tasks", goes=1),
-        _Place("gpus", goes=7),
-        _Place("gpus_idle", goes=1),
-        _Place("gpu_load"),
-        _Place("rate", goes=2),
-        _Place("gmem", goes=2),
-        _Place("peak", goes=3),
-        _Place("cpu_cores", goes=4),
-        _Place("mem", goes=5),
-        _Place("killed", goes=2),
-        _Place(REST, goes=GOES_FIRST),
-        _Place("triple", goes=11),
-        _Place("name", goes=10, shrinks_to=8),
-    ),
-)
-_PROCESS_TABLE = _Table(
-    columns.PROCESSES,
-    (
-        _Place("hostname", shrinks_to=8),
-        _Place("pid"),
-        _Place("user", goes=5, shrinks_to=8),
-        _Place("job", goes=3, right=True),
-        _Place("step", goes=10),
-        _Place("task", goes=11),
-        _Place("slot", goes=9),
-        _Place("gpu", goes=2, right=True),
-        _Place("sm", goes=1),
-        _Place("rate", goes=1),
-        _Place("speed", goes=3),
-        _Place("memory_used"),
-        _Place("peak", goes=8),
-        _Place("cap", goes=7),
-        _Place("cpu", goes=4),
-        _Place("memory", goes=6),
-        _Place(REST, goes=GOES_FIRST),
-        _Place("name", goes=5, shrinks_to=8),
-    ),
-)
+_JOBS = (
+    _Place("job", right=True), _Place("user", 6, shrinks_to=8), _Place("hostname", shrinks_to=8), _Place("share", 8),
+    _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
+    _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
+    _Place("killed", 2), _Place(REST, GOES_FIRST), _Place("triple", 11), _Place("name", 10, shrinks_to=8),
+)  # fmt: skip
+_PROCESSES = (
+    _Place("hostname", shrinks_to=8), _Place("pid"), _Place("user", 5, shrinks_to=8), _Place("job", 3, right=True),
+    _Place("step", 10), _Place("task", 11), _Place("slot", 9), _Place("gpu", 2, right=True), _Place("sm", 1),
+    _Place("rate", 1), _Place("speed", 3), _Place("memory_used"), _Place("peak", 8), _Place("cap", 7), _Place("cpu", 4),
+    _Place("memory", 6), _Place(REST, GOES_FIRST), _Place("name", 5, shrinks_to=8),
+)  # fmt: skip
 
 
 def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
@@ -186,15 +129,13 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
                 number=job.job,
             )
             found.append(one)
-    table = _JOB_TABLE.without_empty(found)
-    return table.laid_out([table.cells(one) for one in found], width) if found else ([], [])
+    return _laid_out(columns.JOBS, _JOBS, found, width) if found else ([], [])
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
     """Return the table of processes, a line per GPU of a process; a sentence if the survey has no process."""
     found = [one for row in rows for one in process_slots(row)]
     if found:
-        table = _PROCESS_TABLE.without_empty(found)
-        return table.laid_out([table.cells(one) for one in found], width)
+        return _laid_out(columns.PROCESSES, _PROCESSES, found, width)
     is_anywhere = any(node.snapshot is not None and node.snapshot.processes for node in whole.nodes)
     return [] if is_anywhere else wrapped(["no process is on these GPUs"], width), []

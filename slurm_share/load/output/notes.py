@@ -1,19 +1,21 @@
-"""The lines around llload's table: user, time, silent nodes, the meaning of the letters, the age of the figures."""
+"""The options of llload's output, and the lines around its table: user, time, silent nodes, the meaning of the letters,
+the age of the figures."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...core import terminal
-from ...core.text import span_text
+from ...core.text import counted, span_text
 from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
-from ..text import UNKNOWN, count_text, fold, why_silent, wrapped
-from .view import View
+from ..text import UNKNOWN, fold, why_silent, wrapped
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
@@ -26,6 +28,37 @@ STALE_S = 60.0
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
 """A word of a shell command, with its quotes."""
 _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
+
+
+ADVICE_LINES = 3
+"""Most lines of advice below the table; --advise has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The parts of a survey that llload prints, and how."""
+
+    gpus: bool = False
+    detail: bool = False
+    jobs: bool = False
+    processes: bool = False
+    advice: tuple[Advice, ...] = ()
+    advice_lines: int = ADVICE_LINES
+    quiet: bool = False
+    color: bool = False
+    chosen: str = ""
+    """Why not every node of the survey has a line, such as: flagged."""
+    whole: Survey | None = None
+    """The survey before nodes were chosen from it, for the notes about all nodes."""
+    more: str = ""
+    """A sentence about the nodes for which there is no room."""
+    if_empty: tuple[str, ...] = ()
+    """The sentences to print if there is no node."""
+
+
+def is_color_wanted(*, never: bool, terminal: bool) -> bool:
+    """Return whether to use colour: not with NO_COLOR (no-color.org), with TERM=dumb or in a pipe."""
+    return terminal and not never and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def header(survey: Survey, view: View, width: int) -> list[str]:
@@ -68,7 +101,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
     if hidden:
         count = sum(node.snapshot.hidden_gpus for node in whole.nodes if node.snapshot is not None)
         verb = "is" if count == 1 else "are"
-        said.append(f"{count_text(count, 'GPU')} on {fold(hidden)} {verb} used by others only and not shown")
+        said.append(f"{counted(count, 'GPU')} on {fold(hidden)} {verb} used by others only and not shown")
     said += _problems(survey)
     said += _idle_gpus(survey)
     letters = {code for row in rows for code in row.codes}
@@ -90,7 +123,7 @@ def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
         for advice in ordered[:most]
     ]
     left = len(found) - most
-    return [*said, f"advice for {count_text(left, 'more job')}: llload --advise"] if left > 0 else said
+    return [*said, f"advice for {counted(left, 'more job')}: llload --advise"] if left > 0 else said
 
 
 def silence(survey: Survey) -> list[str]:
@@ -129,7 +162,7 @@ def _idle_gpus(survey: Survey) -> list[str]:
     """Return a line for each of the jobs with the most idle GPUs."""
     found = [terminal.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
-    return [*found[:IDLE_LINES], f"... and {count_text(left, 'more job')} with idle GPUs"] if left > 0 else found
+    return [*found[:IDLE_LINES], f"... and {counted(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
 def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:

@@ -10,8 +10,7 @@ from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import OnGpu, Survey
 from ..text import why_silent
-from .notes import banner, footer, header
-from .view import View
+from .notes import View, banner, footer, header
 
 _OF_NODE = columns.shown_in("plain", columns.NODES)
 _OF_ITS_GPUS = ("gpus_used", "gpu_load", "gpumem_used")

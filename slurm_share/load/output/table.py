@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
 
 from ...core import terminal
+from ...core.text import counted
 from .. import columns
-from ..columns import Column
 from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
-from ..text import Triple, count_text, cut, filled, worst, wrapped
-from .notes import footer, header
-from .view import View
+from ..text import cut, filled, worst, wrapped
+from .notes import View, footer, header
 
 HOST_LEAST = 8
 _YELLOW, _RED, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[7m", "\x1b[0m"
@@ -59,7 +58,7 @@ def fitted(survey: Survey, view: View, width: int, height: int | None) -> list[s
         shown = _first(survey, height)
     while True:
         cut = len(shown.nodes) < len(survey.nodes)
-        said = f"{count_text(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
+        said = f"{counted(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
         lines = as_lines(shown, replace(view, more=said if cut else "", whole=view.whole or survey), width)
         if len(lines) > height and len(view.advice) > 1 < view.advice_lines:
             view = replace(view, advice_lines=1)  # nodes take precedence over advice
@@ -76,24 +75,16 @@ def _first(survey: Survey, count: int) -> Survey:
 # --- The table of nodes -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Equation:
-    """`TOTAL - USED = FREE`, three columns of LLload."""
-
-    column: Column[NodeRow]
-    widths: tuple[int, int, int]
-    """Least widths, those of LLload."""
-
-
-_BY_ID = {column.id: column for column in columns.NODES}
-_CORES = _Equation(_BY_ID["cores_used"], (5, 5, 5))
-_MEMORY = _Equation(_BY_ID["memory_used"], (6, 6, 6))
-_GPUS = _Equation(_BY_ID["gpus_used"], (5, 5, 4))
-_GPUMEM = _Equation(_BY_ID["gpumem_used"], (6, 5, 5))
-_LOAD = (_BY_ID["load"], 7)
-_GPU_LOAD = (_BY_ID["gpu_load"], 4)
-"""A column and its width. Source of all widths: LLload's output in MIT SuperCloud's documentation ("Monitoring System
-and Job Status")."""
+_PARTS = (
+    ("CORES", "cores_used", (5, 5, 5)),
+    ("CORES", "load", (7,)),
+    ("MEMORY", "memory_used", (6, 6, 6)),
+    ("GPUS", "gpus_used", (5, 5, 4)),
+    ("", "gpu_load", (4,)),
+    ("", "gpumem_used", (6, 5, 5)),
+)
+"""The group of a column, its id, and its least widths: of TOTAL, USED and FREE, or of a load. Source of the widths:
+LLload's output in MIT SuperCloud's documentation ("Monitoring System and Job Status")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +102,14 @@ class _Shape:
         return [] if self.free else ["FREE", *gone]
 
 
-_ALL = frozenset({"CORES", "MEMORY", "GPUS"})
+_ALL = frozenset({"CORES", "MEMORY", "GPUS", ""})
 _SHAPES = (
     _Shape(True, True, _ALL),
     _Shape(False, True, _ALL),
     _Shape(False, False, _ALL),
     _Shape(False, False, _ALL - {"MEMORY"}),
-    _Shape(False, False, frozenset({"GPUS"})),
-    _Shape(False, False, frozenset()),
+    _Shape(False, False, frozenset({"GPUS", ""})),
+    _Shape(False, False, frozenset({""})),
 )
 """From LLload's own down to that of a narrow terminal. FREE goes first: it is the difference of the other two."""
 
@@ -137,10 +128,10 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
     least = max((len(one) + (2 if one != said else 0) for one, said in zip(letters, notes, strict=True)), default=0)
     if note:
         note, least = max(note, len("NOTE")), max(least, len("NOTE"))
-    parts = _parts(rows, view.gpus)
+    parts = list(_cells(rows, view.gpus))
     shapes = _SHAPES if view.gpus else [shape for shape in _SHAPES if "GPUS" in shape.groups][:-1]
     for shape in shapes:
-        lined_up = _columns(parts, shape, view.gpus)
+        lined_up = [_lined_up(cells, widths, shape) for group, widths, cells in parts if group in shape.groups]
         wide = sum(cell_len(one[0]) + 1 for one in lined_up)
         if host + wide + (least + 1 if least else 0) <= width:
             break
@@ -162,45 +153,27 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
     return lines, left_out
 
 
-def _parts(rows: Sequence[NodeRow], gpus: bool) -> dict[str, list[Triple]]:
-    """Return the cells of each column, not yet aligned; a load is the first of three, the others empty."""
-    chosen = [_CORES.column, _LOAD[0], _MEMORY.column]
-    chosen += [_GPUS.column, _GPU_LOAD[0], _GPUMEM.column] if gpus else []
-    return {
-        column.id: [(column.table_of(row), "", "") if column.triple is None else column.triple(row) for row in rows]
-        for column in chosen
-    }
+def _cells(rows: Sequence[NodeRow], gpus: bool) -> Iterator[tuple[str, tuple[int, ...], list[tuple[str, ...]]]]:
+    """Yield (group, least widths, cells with the headings first) of each column of LLload, not yet aligned."""
+    by_id = {column.id: column for column in columns.NODES}
+    for group, id, widths in _PARTS:
+        column = by_id[id]
+        if not gpus and id.startswith("gpu"):
+            continue
+        if column.triple is None:
+            yield group, widths, [("LOAD",), *((column.table_of(row),) for row in rows)]
+        else:
+            yield group, widths, [(column.heading, "USED", "FREE"), *map(column.triple, rows)]
 
 
-def _columns(parts: dict[str, list[Triple]], shape: _Shape, gpus: bool) -> list[list[str]]:
-    """Return the columns aligned, each with its heading first."""
-
-    def equation(kind: _Equation) -> list[str]:
-        heads = (kind.column.heading, "USED", "FREE")
-        cells = parts[kind.column.id]
-        widths = [
-            max(kind.widths[at] if shape.roomy else len(heads[at]), *(len(cell[at]) for cell in cells))
-            for at in range(3)
-        ]
-        return [
-            f"{one[0]:>{widths[0]}} - {one[1]:>{widths[1]}}" + (f" = {one[2]:>{widths[2]}}" if shape.free else "")
-            for one in (heads, *cells)
-        ]
-
-    def load(column: Column[NodeRow], least: int) -> list[str]:
-        cells = [cell[0] for cell in parts[column.id]]
-        wide = max(least if shape.roomy else 4, *map(len, cells))
-        return [f"{one:>{wide}}" for one in ("LOAD", *cells)]
-
-    found = []
-    if "CORES" in shape.groups:
-        found.append(equation(_CORES))
-    if "CORES" in shape.groups or not gpus:
-        found.append(load(*_LOAD))
-    if "MEMORY" in shape.groups:
-        found.append(equation(_MEMORY))
-    if gpus:
-        if "GPUS" in shape.groups:
-            found.append(equation(_GPUS))
-        found += [load(*_GPU_LOAD), equation(_GPUMEM)]
-    return found
+def _lined_up(cells: Sequence[tuple[str, ...]], least: Sequence[int], shape: _Shape) -> list[str]:
+    """Return the cells of a column aligned: a load, or the equation `TOTAL - USED = FREE`."""
+    widths = [
+        max(wide if shape.roomy else len(cells[0][at]), *(len(cell[at]) for cell in cells[1:]))
+        for at, wide in enumerate(least)
+    ]
+    lines = []
+    for cell in cells:
+        aligned = [f"{text:>{wide}}" for text, wide in zip(cell, widths, strict=True)]
+        lines.append(" - ".join(aligned[:2]) + (f" = {aligned[2]}" if shape.free and len(aligned) > 2 else ""))
+    return lines

@@ -58,7 +58,6 @@ _FORMULA = ("=", "+", "-", "@")
 
 def rows(survey: Survey, of: Of) -> Iterator[tuple[Value, ...]]:
     """Yield one row for each node, GPU or process; silent nodes have rows of nodes only."""
-    make = {"nodes": _node, "gpus": _gpus, "processes": _processes}[of]
     when = _time(survey.taken)
     for node in survey.nodes:
         start = (when, survey.cluster, node.name)
@@ -68,7 +67,7 @@ def rows(survey: Survey, of: Of) -> Iterator[tuple[Value, ...]]:
             end = (node.snapshot.source, _time(node.snapshot.taken), simulated)
         elif survey.source == "demo":
             end = (survey.source, None, True)
-        for row in make(node):
+        for row in _rows_of(node, of):
             yield (*start, *row, *end)
 
 
@@ -76,23 +75,17 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
 
 
-def _node(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
+def _rows_of(node: NodeLoad, of: Of) -> Iterator[list[Value]]:
     row = row_of(node)
-    yield tuple(column.raw_of(row) for column in _NODES)
-
-
-def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
-    if node.snapshot is None:
-        return
-    row = row_of(node)
-    for gpu in node.snapshot.gpus:
-        one = GpuRow(row, gpu)
-        yield tuple(column.raw_of(one) for column in _GPUS)
-
-
-def _processes(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
-    for row in process_slots(row_of(node)):
-        yield tuple(column.raw_of(row) for column in _PROCESSES)
+    if of == "nodes":
+        yield [column.raw_of(row) for column in _NODES]
+    elif of == "gpus":
+        for gpu in () if node.snapshot is None else node.snapshot.gpus:
+            one = GpuRow(row, gpu)
+            yield [column.raw_of(one) for column in _GPUS]
+    else:
+        for slot in process_slots(row):
+            yield [column.raw_of(slot) for column in _PROCESSES]
 
 
 def as_tsv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
@@ -120,10 +113,6 @@ def _text(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (
-        f"{value:.4g}"
-        if isinstance(value, float) and abs(value) < 1000
-        else f"{value:.1f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.1f}"
+    return str(value)

@@ -48,7 +48,7 @@ MEANINGS = {
     "gL": f"GPU load below {GPU_BAND[0]:.0f} % of the GPUs used",
     "gH": f"GPU load above {GPU_BAND[1]:.0f} % of the GPUs used",
     "iL": f"a job's GPU idle: below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min",
-    "m!": "host memory full, or processes ended for want of it",
+    "m!": "host memory full, or processes killed for lack of it",
     "v!": "a GPU's memory full",
     "n!": "silent, or with a problem",
 }
@@ -70,7 +70,7 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     killed = [job for job in snapshot.jobs if job.memory_kills]
     if killed:
         found += [
-            Flag("m", "!", f"job {job.job}: {counted(job.memory_kills or 0, 'process')} ended for want of host memory")
+            Flag("m", "!", f"job {job.job}: {counted(job.memory_kills or 0, 'process')} killed for lack of host memory")
             for job in killed
         ]
     for gpu in snapshot.gpus:

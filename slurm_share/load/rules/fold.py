@@ -16,11 +16,11 @@ from ...mps.records import MPS_NAME
 from ...node.gpu_figures import WINDOWED
 from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
 from ..snapshot import GpuLoad, GpuUser, JobLoad, Means, OnGpu, ProcessLoad, Snapshot, UserLoad
-from . import job_progress, windows
+from . import rates, windows
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
-from .sums import ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids
+from .sums import ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
 from .windows import Series
 
 GAP_S = 60.0
@@ -46,11 +46,11 @@ def fold(
         dt = None
     watched = 0.0 if dt is None or dt > GAP_S else dt
     gpus = {gpu.uuid: gpu for gpu in driver.gpus}
-    processes, histories = _processes(so_far, host, gpus, now, dt)
-    gpu_histories = _gpu_histories(so_far, host, gpus.values(), now, dt)
+    processes, histories = _processes(so_far, host, gpus, dt)
+    gpu_histories = _gpu_histories(so_far, host, gpus.values(), dt)
     on_gpus = GpuTime(gpus, gpu_histories, processes, frozenset(host.hidden), now)
-    jobs, job_histories = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
-    jobs = job_progress.with_progress(jobs, host.runs)
+    jobs, job_histories = fold_jobs(so_far, host, processes, on_gpus, dt, watched)
+    jobs = rates.with_progress(jobs, host.runs)
     unknown = dict(host.unknown)
     cpu_cores = rate(host.busy_s, so_far.busy_s, dt)
     if cpu_cores is None:
@@ -79,7 +79,7 @@ def fold(
         cpu_cores=cpu_cores,
         memory_total_mib=host.memory_total_mib,
         memory_used_mib=host.memory_used_mib,
-        gpus=tuple(_gpu(gpu, gpu_histories.get(gpu.uuid, GpuHistory()), host, now, dt) for gpu in driver.gpus),
+        gpus=tuple(_gpu(gpu, gpu_histories.get(gpu.uuid, GpuHistory()), host) for gpu in driver.gpus),
         processes=processes,
         jobs=jobs,
         users=_users(processes, jobs, on_gpus),
@@ -92,8 +92,9 @@ def fold(
 
 
 def _gpu_histories(
-    so_far: NodeHistory, host: HostNow, gpus: Iterable[GpuNow], now: float, dt: float | None
+    so_far: NodeHistory, host: HostNow, gpus: Iterable[GpuNow], dt: float | None
 ) -> dict[str, GpuHistory]:
+    now = host.at
     # The processes of MPS may be root's, and stay after the user's processes ended.
     owners = {one.pid: one.uid for one in host.processes if not one.name.startswith(MPS_NAME)}
     owners |= dict.fromkeys(host.hidden, _HIDDEN_UID)
@@ -124,7 +125,8 @@ def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[
     return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
 
 
-def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float | None) -> GpuLoad:
+def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow) -> GpuLoad:
+    now = host.at
     unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_percent")}
     means = _means(history, now)
     for one in WINDOWED:
@@ -136,8 +138,8 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
         unknown["minor"] = "a MIG instance has none of its own"
     elif gpu.minor is None:
         unknown.setdefault("minor", UNREPORTED)
-    there = {process.pid for process in host.processes} | set(host.hidden)
     hidden = frozenset(host.hidden)
+    there = hidden.union(process.pid for process in host.processes)
     listed = [process for process in gpu.processes or () if process.pid in there]
     known: dict[str, Any] = {name: getattr(gpu, name) for name in GpuLoad.__struct_fields__}
     known |= means
@@ -168,10 +170,7 @@ def _means(history: GpuHistory, now: float, since: float = -math.inf) -> dict[st
 
 def _unused_s(history: GpuHistory, now: float) -> float:
     """Return how long a GPU without processes has been unused, at most the time that was measured."""
-    measured = max(
-        (means.over_s for means in _means(history, now).values() if means is not None),
-        default=0.0,
-    )
+    measured = max((means.over_s for means in _means(history, now).values() if means is not None), default=0.0)
     left = max((stay.at for stay in history.stays.values()), default=None)
     return measured if left is None else min(measured, max(0.0, now - left))
 
@@ -180,8 +179,9 @@ def _unused_s(history: GpuHistory, now: float) -> float:
 
 
 def _processes(
-    so_far: NodeHistory, host: HostNow, gpus: Mapping[str, GpuNow], now: float, dt: float | None
+    so_far: NodeHistory, host: HostNow, gpus: Mapping[str, GpuNow], dt: float | None
 ) -> tuple[tuple[ProcessLoad, ...], dict[int, ProcessHistory]]:
+    now = host.at
     on: dict[int, list[tuple[GpuNow, int | None]]] = {}
     for gpu in gpus.values():
         for listed in gpu.processes or ():
@@ -204,19 +204,14 @@ def _processes(
         shown = []
         for gpu, memory_mib in on.get(process.pid, ()):
             before = Held() if history is None else history.gpus.get(gpu.uuid, Held())
-            sm = None
             sm_at, sm_was = before.sm_at, before.sm_percent
-            if gpu.uuid in used:
-                listed_sm = used[gpu.uuid].get(process.pid)
-                if listed_sm is not None:
-                    sm = sm_was = listed_sm
-                    sm_at = now
-                elif now - sm_at <= HELD_S or sm_at == so_far.at:
-                    sm = sm_was
-                else:
-                    sm = 0.0
-            else:
+            sm = used[gpu.uuid].get(process.pid) if gpu.uuid in used else None
+            if gpu.uuid not in used:
                 unknown["gpus.sm_percent"] = gpu.unknown.get("sm_percent", UNREPORTED)
+            elif sm is not None:
+                sm_at, sm_was = now, sm
+            else:
+                sm = sm_was if now - sm_at <= HELD_S or sm_at == so_far.at else 0.0
             peak = most(before.peak_mib, memory_mib)
             if memory_mib is None:
                 unknown["gpus.memory_mib"] = UNREPORTED
@@ -271,23 +266,17 @@ def _process(
 def _users(processes: tuple[ProcessLoad, ...], jobs: tuple[JobLoad, ...], on_gpus: GpuTime) -> tuple[UserLoad, ...]:
     names = {process.uid: process.user for process in processes} | {job.uid: job.user for job in jobs}
     return tuple(
-        _user(
-            uid,
-            names[uid],
-            [one for one in processes if one.uid == uid],
-            [one for one in jobs if one.uid == uid],
-            on_gpus,
-        )
-        for uid in sorted(names)
+        _user(uid, user, [one for one in processes if one.uid == uid], [one for one in jobs if one.uid == uid], on_gpus)
+        for uid, user in sorted(names.items())
     )
 
 
 def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad], on_gpus: GpuTime) -> UserLoad:
-    sums = {
-        "gpu_memory_mib": add_up(on.memory_mib for process in processes for on in process.gpus),
+    sums: dict[str, Any] = {
+        "gpu_memory_mib": whole(add_up(on.memory_mib for process in processes for on in process.gpus)),
         "gpu_load": on_gpus.of_user(uid, processes),
         "cpu_cores": add_up(job.cpu_cores for job in jobs),
-        "memory_mib": add_up(job.memory_mib for job in jobs),
+        "memory_mib": whole(add_up(job.memory_mib for job in jobs)),
     }
     unknown_of = {"gpu_memory_mib": "gpus.memory_mib", "gpu_load": "gpus.sm_percent"}
     unknown = {}
@@ -296,16 +285,7 @@ def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]
             key = unknown_of.get(field, field)
             whys = [*(process.unknown for process in processes), *(job.unknown for job in jobs)]
             unknown[field] = next((why[key] for why in whys if key in why), "not reported")
-    memory, load, host = sums["gpu_memory_mib"], sums["gpu_load"], sums["memory_mib"]
+    own_jobs = tuple(job.job for job in jobs)
     return UserLoad(
-        uid=uid,
-        user=user,
-        jobs=tuple(job.job for job in jobs),
-        processes=len(processes),
-        gpus=uuids(processes),
-        gpu_memory_mib=None if memory is None else int(memory),
-        gpu_load=load,
-        cpu_cores=sums["cpu_cores"],
-        memory_mib=None if host is None else int(host),
-        unknown=unknown,
+        uid=uid, user=user, jobs=own_jobs, processes=len(processes), gpus=uuids(processes), unknown=unknown, **sums
     )

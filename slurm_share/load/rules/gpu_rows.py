@@ -60,13 +60,12 @@ class GpuRow(Struct, frozen=True, dict=True):
 def gpu_rows(nodes: Iterable[NodeRow], users: Collection[str] = (), jobs: Collection[int] = ()) -> list[GpuRow]:
     """Return a row for each GPU, and for each node whose GPUs are not known. `users`, `jobs`: only GPUs with a process
     of one of these."""
-    found = [row for node in nodes for row in _gpus_of(node)]
-    if not users and not jobs:
-        return found
     return [
         row
-        for row in found
-        if any((not users or one.user in users) and (not jobs or one.job in jobs) for one in row.tasks)
+        for node in nodes
+        for row in _gpus_of(node)
+        if not (users or jobs)
+        or any((not users or one.user in users) and (not jobs or one.job in jobs) for one in row.tasks)
     ]
 
 
@@ -180,21 +179,13 @@ def slot_rows(row: GpuRow, *, with_gpu: bool = False) -> list[SlotRow]:
 def _in_order(row: SlotRow) -> tuple[bool, bool, int, int, int]:
     process = None if row.process is None else row.process.process
     job = process.job if process is not None else None if row.job is None else row.job.job
-    return (
-        row.is_mps,
-        row.number is None,
-        job or 0,
-        row.number or 0,
-        0 if process is None else process.pid,
-    )
+    return (row.is_mps, row.number is None, job or 0, row.number or 0, 0 if process is None else process.pid)
 
 
 def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
-    """Return the slots of a job that are on this GPU.
-
-    Slot i is on GPU i mod G of the job's GPUs, whose order the node does not report. It follows from the processes in
-    slots, and from the GPUs' order if the job has all of them. Else the GPU of a free slot is not known.
-    """
+    """Return the slots of a job that are on this GPU. Slot i is on GPU i mod G of the job's GPUs, whose order the node
+    does not report. It follows from the processes in slots, and from the GPUs' order if the job has all of them. Else
+    the GPU of a free slot is not known."""
     if not job.slots:
         return ()
     count = job.slots // job.share if job.share and job.slots % job.share == 0 else len(job.gpus)

@@ -33,9 +33,7 @@ class GpuTime:
 
     def of(self, processes: Sequence[ProcessLoad], since: float | None) -> float | None:
         """Return the load of these processes: 2.0 is two GPUs fully busy, 0.0 if they are on none. None: not known.
-
-        `since`: start of the time that counts, on the kernel's monotonic clock.
-        """
+        `since`: start of the time that counts, on the kernel's monotonic clock."""
         return self._sum(processes, lambda uuid: since)
 
     def of_user(self, uid: int, processes: Sequence[ProcessLoad]) -> float | None:

@@ -10,7 +10,7 @@ GPU that did enough in the minutes that were measured is not idle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -38,12 +38,10 @@ def judged(survey: Survey) -> Survey:
 
 
 def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: float) -> tuple[HeldGpu, ...] | None:
-    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known.
-
-    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run, because it
-    is suspended or ends, holds none. `queued`: Slurm's jobs on the node, each with the index of the node in its list.
-    `now`: Unix time.
-    """
+    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known. A job
+    holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run, because it is
+    suspended or ends, holds none. `queued`: Slurm's jobs on the node, each with the index of the node in its list.
+    `now`: Unix time."""
     snapshot = node.snapshot
     if snapshot is None or (snapshot.gpu_sums is not None and not snapshot.gpus):
         return None
@@ -96,6 +94,16 @@ def _age_s(record: tuple[QueuedJob, int] | None, load: JobLoad | None, now: floa
     return None if load is None else load.measured_s
 
 
+def granted(snapshot: Snapshot, numbers: Collection[int]) -> set[str]:
+    """Return the UUIDs of the node's GPUs with these numbers of Slurm, which counts device files: the driver's minor
+    numbers. MIG instances have none."""
+    return {
+        gpu.uuid
+        for gpu in snapshot.whole_gpus
+        if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in numbers
+    }
+
+
 def _held_by(snapshot: Snapshot, record: tuple[QueuedJob, int] | None, load: JobLoad | None) -> tuple[GpuLoad, ...]:
     whole = snapshot.whole_gpus
     uuids = set() if load is None else set(load.gpus)
@@ -103,12 +111,7 @@ def _held_by(snapshot: Snapshot, record: tuple[QueuedJob, int] | None, load: Job
         job, place = record
         indexes = job.gpu_indexes
         if indexes and place < len(indexes):
-            # Slurm counts device files: the driver's minor numbers. Instances have none.
-            uuids |= {
-                gpu.uuid
-                for gpu in whole
-                if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in indexes[place]
-            }
+            uuids |= granted(snapshot, indexes[place])
         elif (
             job.gpus and not job.has_shards and job.gpus == (job.node_count or 1) * (len(whole) + snapshot.hidden_gpus)
         ):

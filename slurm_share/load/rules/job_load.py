@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...mps.records import MPS_NAME
 from ...node.readings import HostNow, JobNow, ProcessNow
@@ -12,7 +13,7 @@ from ..snapshot import JobLoad, ProcessLoad
 from . import windows
 from .gpu_time import GpuTime
 from .history import JobHistory, NodeHistory
-from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids
+from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids, whole
 
 KEPT_S = windows.KEPT_S
 """How long a job without a process on the node is remembered, seconds: it may be between two steps."""
@@ -34,7 +35,6 @@ def fold_jobs(
     host: HostNow,
     processes: tuple[ProcessLoad, ...],
     on_gpus: GpuTime,
-    now: float,
     dt: float | None,
     watched: float,
 ) -> tuple[tuple[JobLoad, ...], dict[int, JobHistory]]:
@@ -49,9 +49,9 @@ def fold_jobs(
         if number not in present:
             first = of_job[0].shown
             why = "no step of the job is on this node"
-            unknown = {"cpu_cores": why, "memory_mib": why, "memory_kills": why}
+            unknown = dict.fromkeys(("cpu_cores", "memory_mib", "memory_kills"), why)
             present[number] = JobNow(job=number, uid=first.uid, user=first.user, unknown=unknown)
-    histories = _kept(so_far.jobs, present, now)
+    histories = _kept(so_far.jobs, present, host.at)
     found = []
     for number in sorted(present):
         job = present[number]
@@ -59,7 +59,7 @@ def fold_jobs(
         if history is not None and history.uid != job.uid:
             history = None  # Slurm's job numbers have started again
         own = [member for member in members.get(number, []) if member.shown.uid == job.uid]
-        load, histories[number] = _job(job, history, own, on_gpus, so_far.at, now, dt, watched)
+        load, histories[number] = _job(job, history, own, on_gpus, so_far.at, host.at, dt, watched)
         found.append(load)
     return tuple(found), histories
 
@@ -119,7 +119,7 @@ def _job(
     new = [task_key for task_key in by_task if task_key not in before.task_keys]
     known_tasks = (*(task_key for task_key in before.task_keys if task_key not in by_task), *by_task)[-MAX_TASKS:]
 
-    gpu_memory = add_up(on.memory_mib for member in members for on in member.shown.gpus)
+    gpu_memory = whole(add_up(on.memory_mib for member in members for on in member.shown.gpus))
     gpu_load = on_gpus.of([member.shown for member in members], before.since)
     if gpu_memory is None:
         unknown["gpu_memory_mib"] = "the driver does not report the memory of each process"
@@ -140,8 +140,8 @@ def _job(
                 "only their user and root can read its tasks' environments" if closed else "no task here names it"
             )
     measured_s = before.measured_s + (watched if history is not None else 0.0)
-    after = JobHistory(
-        uid=job.uid,
+    after = replace(
+        before,
         at=now,
         cpu_s=job.cpu_s,
         cpu_cores_windows=cpu,
@@ -154,7 +154,6 @@ def _job(
         measured=before.measured + len(new),
         at_once=max(before.at_once, len(by_task)),
         measured_s=measured_s,
-        since=before.since,
     )
     load = JobLoad(
         job=job.job,
@@ -164,7 +163,7 @@ def _job(
         slots=slots,
         tasks=len(by_task),
         gpus=uuids(member.shown for member in members),
-        gpu_memory_mib=None if gpu_memory is None else int(gpu_memory),
+        gpu_memory_mib=gpu_memory,
         gpu_load=gpu_load,
         cpu_cores=cpu_cores,
         cpu_cores_windows=cpu_means,

@@ -6,7 +6,7 @@ A row computes the value of a cell only when the cell is drawn or sorted by, so 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +18,13 @@ from ...core import nodelist
 from ...core.errors import UsageError
 from ...share import queue
 from ...slurm.records import QueuedJob
-from ..snapshot import Advice, HeldGpu, JobLoad, Survey, UserLoad
+from ..snapshot import Advice, HeldGpu, JobLoad, Snapshot, Survey, UserLoad
 from . import idle
 from .figures import percent
 from .node_rows import NodeRow
 
 Key = TypeVar("Key", bound=Hashable)
+Load = TypeVar("Load", JobLoad, UserLoad)
 
 
 class Picture(Protocol):
@@ -112,6 +113,12 @@ class UsageRow:
             return sum(known)
         return None if self.records or not self.loads else sum(len(load.gpus) for _, load in self.loads)
 
+    @property
+    def has_no_gpu(self) -> bool:
+        """Return whether Slurm gave it no GPU and none of its processes is on one. Tasks are counted on GPUs, so the
+        number of its tasks is not known."""
+        raise NotImplementedError
+
     @cached_property
     def cpus(self) -> int | None:
         """Return the CPUs that Slurm gave, over all nodes."""
@@ -180,6 +187,10 @@ class JobRow(UsageRow):
     advice: Advice | None = None
 
     @property
+    def has_no_gpu(self) -> bool:
+        return self.gpus == 0 and not self.tasks.value
+
+    @property
     def job(self) -> QueuedJob | None:
         """Return Slurm's record; for an array in one line, that of its first element. None: Slurm has none."""
         return self.records[0] if self.records else None
@@ -204,10 +215,9 @@ class JobRow(UsageRow):
     @cached_property
     def states(self) -> dict[str, int]:
         """Return state, as in squeue's column ST -> number of elements; empty without Slurm."""
-        found: dict[str, int] = {}
+        found: dict[str, int] = Counter()
         for one in self.records:
-            state = queue.state_of(one)
-            found[state] = found.get(state, 0) + elements_of(one)
+            found[queue.state_of(one)] += elements_of(one)
         return found
 
     @property
@@ -267,14 +277,9 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
     """Return a row for each job, the viewer's own first, else in Slurm's order. `arrays`: all elements of an array are
     one row. `user`: only this user's jobs."""
     survey = picture.survey
-    loads: dict[int, list[tuple[NodeRow, JobLoad]]] = defaultdict(list)
-    for row in picture.nodes:
-        if row.node.snapshot is not None:
-            for load in row.node.snapshot.jobs:
-                if not user or load.user == user:
-                    loads[load.job].append((row, load))
+    loads = _by(picture, lambda seen: [load for load in seen.jobs if user in ("", load.user)], lambda load: load.job)
     held = _held(picture, lambda one: one.job)
-    advice = {one.job: one for one in picture.advice if one.job is not None}
+    advice = _advice_of(picture)
     groups: dict[tuple[bool, int], list[QueuedJob]] = {}
     for job in survey.jobs:
         if user and job.user != user:
@@ -285,31 +290,44 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
     for (_, number), jobs in groups.items():
         first = jobs[0]
         is_array = len(jobs) > 1 or (arrays and elements_of(first) > 1)
-        found.append(
-            JobRow(
-                records=tuple(jobs),
-                loads=tuple(pair for job in jobs for pair in loads.pop(job.job_id, ())),
-                held=tuple(one for job in jobs for one in held.get(job.job_id, ())),
-                now=survey.taken,
-                is_own=first.user == survey.user,
-                number=number if is_array else first.job_id,
-                is_array=is_array,
-                advice=advice.get(first.array or first.job_id),
-            )
-        )
+        pairs = [pair for job in jobs for pair in loads.pop(job.job_id, ())]
+        of_jobs = [one for job in jobs for one in held.get(job.job_id, ())]
+        found.append(_job_row(survey, number if is_array else first.job_id, jobs, pairs, of_jobs, advice, is_array))
     for number, pairs in loads.items():  # a job that started after Slurm was asked, or without Slurm
-        own = pairs[0][1].user == survey.user
-        found.append(
-            JobRow(
-                loads=tuple(pairs),
-                held=tuple(held.get(number, ())),
-                now=survey.taken,
-                is_own=own,
-                number=number,
-                advice=advice.get(number),
-            )
-        )
+        found.append(_job_row(survey, number, (), pairs, held.get(number, ()), advice))
     return sorted(found, key=lambda row: not row.is_own)
+
+
+def _job_row(
+    survey: Survey,
+    number: int,
+    records: Sequence[QueuedJob],
+    loads: Sequence[tuple[NodeRow, JobLoad]],
+    held: Sequence[HeldGpu],
+    advice: Mapping[int, Advice],
+    is_array: bool = False,
+) -> JobRow:
+    return JobRow(
+        records=tuple(records),
+        loads=tuple(loads),
+        held=tuple(held),
+        now=survey.taken,
+        is_own=(records[0].user if records else loads[0][1].user) == survey.user,
+        number=number,
+        is_array=is_array,
+        advice=advice.get((records[0].array or records[0].job_id) if records else number),
+    )
+
+
+def _by(
+    picture: Picture, read: Callable[[Snapshot], Iterable[Load]], key: Callable[[Load], Key]
+) -> dict[Key, list[tuple[NodeRow, Load]]]:
+    """Return the loads on the nodes that answered, by job or by user."""
+    found: dict[Key, list[tuple[NodeRow, Load]]] = defaultdict(list)
+    for row in picture.nodes:
+        for load in () if row.node.snapshot is None else read(row.node.snapshot):
+            found[key(load)].append((row, load))
+    return found
 
 
 def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[HeldGpu]]:
@@ -320,29 +338,18 @@ def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[H
     return found
 
 
+def _advice_of(picture: Picture) -> Mapping[int, Advice]:
+    return {one.job: one for one in picture.advice if one.job is not None}
+
+
 def job_row(picture: Picture, number: int) -> JobRow | None:
     """Return the row of one job, by the number of Slurm's record; None: it is not in the survey."""
     record = next((job for job in picture.survey.jobs if job.job_id == number), None)
-    loads = tuple(
-        (row, load)
-        for row in picture.nodes
-        if row.node.snapshot is not None
-        for load in row.node.snapshot.jobs
-        if load.job == number
-    )
+    loads = _by(picture, lambda seen: seen.jobs, lambda load: load.job).get(number, ())
     if record is None and not loads:
         return None
-    wanted = number if record is None else record.array or number
-    user = loads[0][1].user if record is None else record.user
-    return JobRow(
-        records=() if record is None else (record,),
-        loads=loads,
-        held=tuple(_held(picture, lambda one: one.job).get(number, ())),
-        now=picture.survey.taken,
-        is_own=user == picture.survey.user,
-        number=number,
-        advice=next((one for one in picture.advice if one.job == wanted), None),
-    )
+    held = _held(picture, lambda one: one.job).get(number, ())
+    return _job_row(picture.survey, number, () if record is None else (record,), loads, held, _advice_of(picture))
 
 
 def nodes_of(job: QueuedJob) -> tuple[str, ...]:
@@ -378,6 +385,10 @@ class UserRow(UsageRow):
     is_told: bool = True
     """Whether Slurm's jobs are known."""
 
+    @property
+    def has_no_gpu(self) -> bool:
+        return self.gpus == 0 and not self.processes.value
+
     @cached_property
     def running(self) -> int:
         """Return the number of jobs with nodes; each element of an array counts."""
@@ -400,16 +411,12 @@ def user_rows(picture: Picture) -> list[UserRow]:
     """Return a row for each user, the viewer first. In a view of own nodes, the viewer has a row even without a job."""
     survey = picture.survey
     records: dict[str, list[QueuedJob]] = defaultdict(list)
-    loads: dict[str, list[tuple[NodeRow, UserLoad]]] = defaultdict(list)
     advice: dict[str, list[Advice]] = defaultdict(list)
     for job in survey.jobs:
         records[job.user].append(job)
-    for row in picture.nodes:
-        if row.node.snapshot is not None:
-            for load in row.node.snapshot.users:
-                loads[load.user].append((row, load))
     for one in picture.advice:
         advice[one.user].append(one)
+    loads = _by(picture, lambda seen: seen.users, lambda load: load.user)
     held = _held(picture, lambda one: one.user)
     users = {*records, *loads} | (set() if survey.everybody else {survey.user})
     return [

@@ -15,6 +15,9 @@ from ...core.metric import measured
 from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, UserLoad
 from . import sums
 
+_Adding = Sequence[tuple[Snapshot, frozenset[str]]]
+"""Snapshots, each with the GPUs that only it sees."""
+
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Return the newest snapshot with what only the others see. All are of one node; there is at least one."""
@@ -52,7 +55,7 @@ def _renumbered(gpus: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:
     return tuple(sorted(found, key=lambda gpu: (gpu.index, gpu.mig_of is not None, gpu.uuid)))
 
 
-def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[ProcessLoad, ...]:
+def _processes(newest: Snapshot, adding: _Adding) -> tuple[ProcessLoad, ...]:
     found = {(one.pid, one.start_ticks): one for one in newest.processes}
     for snapshot, new in adding:
         for one in snapshot.processes:
@@ -64,7 +67,7 @@ def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]
     return tuple(found.values())
 
 
-def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[JobLoad, ...]:
+def _jobs(newest: Snapshot, adding: _Adding) -> tuple[JobLoad, ...]:
     found = {one.job: one for one in newest.jobs}
     for snapshot, new in adding:
         for one in snapshot.jobs:
@@ -72,16 +75,12 @@ def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -
             if known is None:
                 found[one.job] = one
             elif one.gpus and set(one.gpus) <= new:
-                found[one.job] = replace(
-                    known,
-                    **_together(known, one),
-                    gpus=known.gpus + one.gpus,
-                    unknown={**one.unknown, **known.unknown},
-                )
+                unknown = {**one.unknown, **known.unknown}
+                found[one.job] = replace(known, **_together(known, one), unknown=unknown)
     return tuple(sorted(found.values(), key=lambda one: one.job))
 
 
-def _users(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[UserLoad, ...]:
+def _users(newest: Snapshot, adding: _Adding) -> tuple[UserLoad, ...]:
     found = {one.uid: one for one in newest.users}
     for snapshot, new in adding:
         for one in snapshot.users:
@@ -91,13 +90,8 @@ def _users(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) 
             elif one.gpus and set(one.gpus) <= new:
                 seen = {process.pid for process in newest.processes if process.uid == one.uid}
                 more = {process.pid for process in snapshot.processes if process.uid == one.uid} - seen
-                found[one.uid] = replace(
-                    known,
-                    jobs=tuple(sorted({*known.jobs, *one.jobs})),
-                    **_together(known, one),
-                    processes=known.processes + len(more),
-                    gpus=known.gpus + one.gpus,
-                )
+                jobs, count = tuple(sorted({*known.jobs, *one.jobs})), known.processes + len(more)
+                found[one.uid] = replace(known, **_together(known, one), jobs=jobs, processes=count)
     return tuple(sorted(found.values(), key=lambda one: one.uid))
 
 
@@ -106,7 +100,7 @@ _Part = TypeVar("_Part", JobLoad, UserLoad)
 
 def _together(known: _Part, more: _Part) -> dict[str, Any]:
     """Return the figures that depend on the visible GPUs, of both samples together, as `Metric.together` says."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"gpus": known.gpus + more.gpus}
     for one in measured(type(known)):
         ours, theirs = getattr(known, one.name), getattr(more, one.name)
         if one.metric.together == "sum":

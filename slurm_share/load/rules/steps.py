@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core import nodelist
 from ...slurm.records import QueuedJob
@@ -53,16 +54,10 @@ def is_ready(job: QueuedJob) -> bool:
 
 
 def choose(
-    jobs: Iterable[QueuedJob],
-    nodes: Collection[str],
-    running: Collection[Step] = (),
-    failed: Collection[Step] = (),
+    jobs: Iterable[QueuedJob], nodes: Collection[str], running: Collection[Step] = (), failed: Collection[Step] = ()
 ) -> tuple[Step, ...]:
-    """Return the steps that see everything that `jobs` have on `nodes`.
-
-    A `running` step is kept while it is useful. A `failed` step is not tried again; if possible, another job's step on
-    its nodes takes its place.
-    """
+    """Return the steps that see everything that `jobs` have on `nodes`. A `running` step is kept while it is useful. A
+    `failed` step is not tried again; if possible, another job's step on its nodes takes its place."""
     wanted = frozenset(nodes)
     lost = {(_key(step), node) for step in failed for node in step.nodes}
     choices = [choice for job in jobs if is_ready(job) for choice in _choices(job, wanted, lost)]
@@ -147,6 +142,6 @@ def _without_surplus(chosen: Sequence[_Choice], running: frozenset[Step]) -> lis
             kept.remove(choice)
         elif choice.step not in running:
             nodes = tuple(n for n in choice.step.nodes if any(one not in others for one in choice.seen if one[0] == n))
-            smaller = Step(choice.step.job, choice.step.component, choice.step.start, nodes, choice.step.gres)
+            smaller = replace(choice.step, nodes=nodes)
             kept[kept.index(choice)] = _Choice(smaller, frozenset(one for one in choice.seen if one[0] in nodes))
     return kept

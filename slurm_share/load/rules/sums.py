@@ -21,12 +21,14 @@ def rate(now: float | None, before: float | None, dt: float | None) -> float | N
 
 def add_up(values: Iterable[float | None]) -> float | None:
     """Return the sum; None if any value is not known."""
-    total = 0.0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known, 0.0) if len(known) == len(found) else None
+
+
+def whole(value: float | None) -> int | None:
+    """Return the value without its fraction; None if it is not known."""
+    return None if value is None else int(value)
 
 
 def most(first: int | None, second: float | None) -> int | None:

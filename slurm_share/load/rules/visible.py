@@ -76,13 +76,11 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
     keep -= {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in cut and gpu.uuid not in own}
     shared_parents = {gpu.mig_of for gpu in snapshot.gpus if gpu.mig_of is not None and gpu.uuid not in keep}
     parents = {gpu.mig_of for gpu in snapshot.gpus if gpu.uuid in keep}
-    gpus, gone, unseen = [], [], 0
+    gpus, gone = [], []
     for gpu in snapshot.gpus:
         if gpu.uuid not in keep and not (gpu.mig_parent and gpu.uuid in parents):
             gone.append(gpu)
-            unseen += not gpu.mig_parent
-            continue
-        if gpu.mig_parent and gpu.uuid in shared_parents:
+        elif gpu.mig_parent and gpu.uuid in shared_parents:
             gpus.append(_without_load(gpu))
         else:
             gpus.append(_gpu(gpu, uid, processes, hidden))
@@ -93,7 +91,7 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
         processes=tuple(map(_process, processes)),
         jobs=tuple(_own(one) for one in snapshot.jobs if one.uid == uid),
         users=tuple(_own(one) for one in snapshot.users if one.uid == uid),
-        hidden_gpus=snapshot.hidden_gpus + unseen,
+        hidden_gpus=snapshot.hidden_gpus + sum(not gpu.mig_parent for gpu in gone),
         problems=tuple(said for said in snapshot.problems if not any(gpu.uuid in said for gpu in gone)),
     )
 

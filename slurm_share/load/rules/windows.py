@@ -49,19 +49,17 @@ def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
     """Return the means up to `now`; None if there is no reading in the last 15 minutes. `since`: the means start with
     the first point after it."""
     if since > -math.inf:
-        first = bisect_left(series.at, since)
-        series = Series(series.at[first:], series.total[first:], series.covered[first:])
+        series = _from(series, bisect_left(series.at, since))
     over_s = _measured(series, now, KEPT_S)[1]
     if over_s <= 0:
         return None
-    found = []
-    for seconds in MINUTES:
+    mean, found = 0.0, []
+    for seconds in reversed(MINUTES):
         total, covered = _measured(series, now, seconds)
         # Without a reading in the last minute (the driver was silent), the next longer window is used.
-        found.append(total / covered if covered > 0 else None)
-    m15 = found[2] if found[2] is not None else 0.0
-    m5 = found[1] if found[1] is not None else m15
-    m1 = found[0] if found[0] is not None else m5
+        mean = total / covered if covered > 0 else mean
+        found.append(mean)
+    m15, m5, m1 = found
     total, covered = _measured(series, now, TEN_S)
     return Means(m1, m5, m15, over_s, total / covered if covered >= LEAST_OF_TEN_S else None)
 
@@ -73,8 +71,6 @@ def is_over(series: Series, now: float) -> bool:
 
 def _measured(series: Series, now: float, seconds: float) -> tuple[float, float]:
     """Return (integral, covered seconds) of the last `seconds`."""
-    if not series.at:
-        return 0.0, 0.0
     start = now - seconds
     place = bisect_left(series.at, start)
     if place >= len(series.at):
@@ -96,4 +92,8 @@ def _append(series: Series, at: float, total: float, covered: float) -> Series:
 def _trim(series: Series, now: float) -> Series:
     """Drop the points that no window reaches, except the last one before them, from which windows are measured."""
     old = bisect_left(series.at, now - KEPT_S) - 1
-    return Series(series.at[old:], series.total[old:], series.covered[old:]) if old > 0 else series
+    return _from(series, old) if old > 0 else series
+
+
+def _from(series: Series, first: int) -> Series:
+    return Series(series.at[first:], series.total[first:], series.covered[first:])

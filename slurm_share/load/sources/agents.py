@@ -20,9 +20,9 @@ from ...core.errors import StateError
 from ...core.settings import Settings
 from ...core.text import counted
 from .. import snapshot as snapshots
+from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from . import tokens
 from .base import Answer, Asked, Source
 
 AT_ONCE = 200
@@ -59,7 +59,7 @@ class AgentsSource(Source):
 
     def __init__(self, settings: Settings) -> None:
         self._port = settings.agents_port
-        self._token = tokens.read(settings.agent_token_file, "agent_token_file")
+        self._token = read_operators_token(settings.agent_token_file, "agent_token_file")
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
         """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
@@ -100,10 +100,7 @@ class AgentsSource(Source):
                 if isinstance(ended, Exception):  # a fault of ours: a node's failure is a text
                     raise ended
         addresses.close()
-        for node in asked.nodes:
-            if node not in found and node not in silent:
-                silent[node] = TIMED_OUT
-        return found, silent
+        return found, {node: silent.get(node, TIMED_OUT) for node in asked.nodes if node not in found}
 
     async def _ask(self, addresses: _Addresses, node: str, asked: Asked) -> Snapshot | str:
         whole = asked.details or asked.user  # a user's part is made from the whole

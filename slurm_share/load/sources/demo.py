@@ -19,7 +19,7 @@ from ...core.text import natural
 from ...node.gpu_figures import Activity
 from ...node.progress_figures import RunProgress
 from ...slurm.records import QueuedJob, SlurmNode
-from ..rules.job_progress import with_progress
+from ..rules.rates import with_progress
 from ..snapshot import (
     GpuBooking,
     GpuLoad,
@@ -94,11 +94,7 @@ class _Work(Struct, frozen=True):
 _WORKS = (
     _Work("lenet-sweep", 4, 9.0, 2.3, 62.0, 1.6, alone_per_s=14.0, speed_ratio=0.86, counted_from="progress"),
     _Work(
-        *("resnet18", 2, 38.0, 10.3, 85.0, 9.0),
-        booked_gib=11.4,
-        alone_per_s=3.4,
-        speed_ratio=0.71,
-        counted_from="log",
+        *("resnet18", 2, 38.0, 10.3, 85.0, 9.0), booked_gib=11.4, alone_per_s=3.4, speed_ratio=0.71, counted_from="log"
     ),
     _Work("gnn-leak", 2, 30.0, 9.0, 75.0, 14.0, grows=True),
     _Work("llm-finetune", 1, 88.0, 27.0, 58.0, 60.0, share=False, alone_per_s=0.04, counted_from="log"),
@@ -137,10 +133,10 @@ class Demo:
         self._unchecked = self._jobs
         self._seed, self._clock, self._count = seed, clock, count
         self._groups = _groups(count, seed)
-        there = {name: None for group in self._groups for name, _ in group}
+        there = [name for group in self._groups for name, _ in group]
         for name in nodes:
             if name not in there:
-                some = ", ".join(list(there)[:8]) + (", ..." if len(there) > 8 else "")
+                some = _some(there)
                 raise UsageError(f"the demonstration has no node {shown(name) or repr(name)}; there are {some}")
         self._nodes = frozenset(nodes)
         self._rich = count <= _BIG
@@ -187,23 +183,26 @@ class Demo:
         there = [job.id for job in found if job is not None and (self._everybody or job.user == self._user)]
         missing = sorted(wanted.difference(map(str, there)), key=natural)
         if missing:
-            some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
-            of_user = "" if self._everybody else f" of {self._user}"
-            raise UsageError(f"the demonstration has no job {missing[0]}{of_user}; there are {some or 'none now'}")
+            some, of_user = _some(there) or "none now", "" if self._everybody else f" of {self._user}"
+            raise UsageError(f"the demonstration has no job {missing[0]}{of_user}; there are {some}")
 
     def close(self) -> None:
         """Do nothing: the demonstration holds no resources."""
 
     def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
         number = int(name.rpartition("-")[2])
-        if _is_down(name, self._count):
+        if self._count >= 10 and name == "c-2":
             return NodeLoad(name=name, slurm=_slurm_node(name, kind, None, down=True), why="down")
         slurm = _slurm_node(name, kind, job)
-        if _is_silent(name, self._count, now):
+        if self._count >= 6 and name == "v-4" and now % 300 > 180:  # it answers for three minutes of five
             return NodeLoad(name=name, slurm=slurm, why="no answer within 5 s")
         return NodeLoad(
             name=name, slurm=slurm, snapshot=_snapshot(name, number, kind, job, now, self._seed, self._rich)
         )
+
+
+def _some(names: Sequence[int | str]) -> str:
+    return ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else "")
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -305,15 +304,6 @@ def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
     )
 
 
-def _is_down(name: str, count: int) -> bool:
-    return count >= 10 and name == "c-2"
-
-
-def _is_silent(name: str, count: int, now: float) -> bool:
-    """Return whether the node is silent: one node answers for three minutes, and then does not for two."""
-    return count >= 6 and name == "v-4" and now % 300 > 180
-
-
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 
 
@@ -352,15 +342,12 @@ def _means(level: float, swing: float, now: float, period: float, phase: float, 
 def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, seed: int, rich: bool) -> Snapshot:
     place = number * 31 + ord(name[0])
     taken = now - INTERVAL_S * _noise(seed, place)
-    gpus: list[GpuLoad] = []
-    processes: list[ProcessLoad] = []
-    per_gpu: list[list[ProcessLoad]] = [[] for _ in range(kind.gpus)]
     uuids = [f"GPU-demo-{name}-{index}" for index in range(kind.gpus)]
-    work = None if job is None else job.work
     cpu_cores, host_mib, task_mib, peak_mib = 0.05 + 0.05 * _noise(seed, place, 1), 3000, 0, 0
-    if job is not None and work is not None:
-        cpu_cores = kind.cpus * work.cpu_percent / 100.0
-        cpu_cores *= 1 + 0.12 * _wave(now, 240, _noise(seed, place, 2))
+    processes: list[ProcessLoad] = []
+    if job is not None:
+        work = job.work
+        cpu_cores = kind.cpus * work.cpu_percent / 100.0 * (1 + 0.12 * _wave(now, 240, _noise(seed, place, 2)))
         grown = 0.4 + 0.6 * min(1.0, job.age / 120.0)
         if work.grows:
             # Memory rises until the GPU is full and half of the tasks die; that of the others starts low.
@@ -373,53 +360,65 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
             peak_mib = max(task_mib, int(work.task_gib * 1024 * min(1.0, 0.4 + job.age / 200.0)))
         host_mib += int(work.host_gib * 1024 * (job.tasks - job.lost) * grown)
         host_mib = min(host_mib, int(kind.memory_mib * 0.93))
-    alive = 0
-    if job is not None and work is not None and work.per_gpu:
-        for slot in range(job.tasks - job.lost if rich else min(job.tasks, 2 * kind.gpus)):
-            index = slot % kind.gpus
-            one = ProcessLoad(
-                pid=10_000 + slot * 13 + number % 1000,
-                start_ticks=int(job.start * 100) % 1_000_000_000,
-                name="python",
-                uid=USERS[job.user],
-                user=job.user,
-                job=job.id,
-                step="0",
-                task=slot,
-                slot=slot if work.share else None,
-                gpus=(
-                    OnGpu(
-                        uuid=uuids[index],
-                        memory_mib=task_mib,
-                        peak_mib=peak_mib,
-                        sm_percent=round(
-                            min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(seed, slot)))), 1
-                        ),
-                    ),
-                ),
-                cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
-                cpu_cores=round(cpu_cores / job.tasks, 2),
-                memory_mib=host_mib // max(1, job.tasks),
-                progress=_progress(job, slot, now, seed) if rich else None,
+        for slot in range(0 if not work.per_gpu else job.tasks - job.lost if rich else min(job.tasks, 2 * kind.gpus)):
+            sm_percent = min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(seed, slot))))
+            on = OnGpu(
+                uuid=uuids[slot % kind.gpus], memory_mib=task_mib, peak_mib=peak_mib, sm_percent=round(sm_percent, 1)
             )
-            processes.append(one)
-            per_gpu[index].append(one)
-        alive = len(processes)
-    for index in range(kind.gpus):
-        on_it = len(per_gpu[index])
-        level = min(97.0, (work.gpu_percent if work else 0.0) * on_it)
-        age = job.age if job is not None else 900.0
-        phase = _noise(seed, place, index)
-        load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
-        gpu = _gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age)
-        gpus.append(gpu if job is None else _with_bookings(gpu, index == kind.gpus - 1, job, on_it, now))
-    gpu_load = round(sum(gpu.load_percent_5min or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
-    shown_job: tuple[JobLoad, ...] = ()
+            processes.append(
+                ProcessLoad(
+                    pid=10_000 + slot * 13 + number % 1000,
+                    start_ticks=int(job.start * 100) % 1_000_000_000,
+                    name="python",
+                    uid=USERS[job.user],
+                    user=job.user,
+                    job=job.id,
+                    step="0",
+                    task=slot,
+                    slot=slot if work.share else None,
+                    gpus=(on,),
+                    cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
+                    cpu_cores=round(cpu_cores / job.tasks, 2),
+                    memory_mib=host_mib // max(1, job.tasks),
+                    progress=_progress(job, slot, now, seed) if rich else None,
+                )
+            )
+    alive = len(processes)
+    gpus = tuple(
+        _gpu(index, uuid, kind, job, on_it, on_it * task_mib, now, _noise(seed, place, index), rich)
+        for index, uuid in enumerate(uuids)
+        for on_it in (len(range(index, alive, kind.gpus)),)
+    )
+    jobs: tuple[JobLoad, ...] = ()
+    users: tuple[UserLoad, ...] = ()
     if job is not None:
-        tasks = tuple(one.progress for one in processes if one.progress is not None)
-        run = RunProgress(uid=USERS[job.user], job=job.id, tasks=tasks)
-        shown_job = (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
-        shown_job = with_progress(shown_job, (run,) if tasks else ())
+        cpu = round(cpu_cores, 2)
+        use: dict[str, Any] = {
+            "uid": USERS[job.user],
+            "user": job.user,
+            "gpus": tuple(uuids[:alive]),
+            "gpu_memory_mib": alive * task_mib,
+            "gpu_load": round(sum(gpu.load_percent_5min or 0.0 for gpu in gpus) / 100.0, 3),  # the job has all of them
+            "cpu_cores": cpu,
+            "memory_mib": host_mib,
+        }
+        one = JobLoad(
+            job=job.id,
+            share=job.work.per_gpu if job.work.share else None,
+            slots=job.tasks if job.work.share else None,
+            tasks=alive,
+            cpu_cores_windows=Means(cpu, cpu, cpu, min(900.0, job.age)),
+            memory_kills=job.lost,
+            task_peak_mib=peak_mib if alive else None,
+            task_host_peak_mib=host_mib // max(1, job.tasks),
+            tasks_measured=job.tasks if alive else 0,
+            tasks_at_once=job.tasks if alive else 0,
+            measured_s=job.age,
+            **use,
+        )
+        tasks = tuple(process.progress for process in processes if process.progress is not None)
+        jobs = with_progress((one,), (RunProgress(uid=USERS[job.user], job=job.id, tasks=tasks),) if tasks else ())
+        users = (UserLoad(jobs=(job.id,), processes=alive, **use),)
     average = cpu_cores * min(1.0, (job.age if job else 900.0) / 300.0) + 0.1
     return Snapshot(
         node=name,
@@ -434,33 +433,17 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         cpu_cores=round(cpu_cores, 2),
         memory_total_mib=kind.memory_mib,
         memory_used_mib=host_mib,
-        gpus=tuple(gpus),
+        gpus=gpus,
         processes=tuple(processes),
-        jobs=shown_job,
-        users=()
-        if job is None
-        else (
-            UserLoad(
-                uid=USERS[job.user],
-                user=job.user,
-                jobs=(job.id,),
-                processes=alive,
-                gpus=tuple(uuids[:alive]),
-                gpu_memory_mib=alive * task_mib,
-                gpu_load=gpu_load,
-                cpu_cores=round(cpu_cores, 2),
-                memory_mib=host_mib,
-            ),
-        ),
+        jobs=jobs,
+        users=users,
     )
 
 
 def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | None:
-    """Return the progress that the task's launcher would report: the mean over the last whole window.
-
-    In each ten minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on
-    its GPU are faster.
-    """
+    """Return the progress that the task's launcher would report: the mean over the last whole window. In each ten
+    minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on its GPU are
+    faster."""
     work = job.work
     if not work.counted_from:
         return None
@@ -490,51 +473,28 @@ def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | Non
     )
 
 
-def _with_bookings(gpu: GpuLoad, is_last: bool, job: _Job, on_it: int, now: float) -> GpuLoad:
-    """Return the GPU with the bookings of a packed run. In each ten minutes, the last GPU is held for two."""
-    if not job.work.booked_gib or not on_it:
-        return gpu
-    is_held = is_last and now % 600 < 120
-    booking = GpuBooking(
-        uid=USERS[job.user],
-        job=job.id,
-        booked_mib=int(on_it * job.work.booked_gib * 1024),
-        tasks=on_it,
-        clients=on_it,
-        held_for=job.tasks + 3 if is_held else None,
-        held_since=now - now % 600 if is_held else None,
-    )
-    return structs.replace(gpu, booked_mib=booking.booked_mib, bookings=(booking,))
-
-
 def _gpu(
-    index: int,
-    uuid: str,
-    kind: _Kind,
-    on_it: int,
-    load: Means,
-    used: int,
-    rich: bool,
-    phase: float,
-    level: float,
-    age: float,
+    index: int, uuid: str, kind: _Kind, job: _Job | None, on_it: int, mib: int, now: float, phase: float, rich: bool
 ) -> GpuLoad:
+    """Return a GPU with `on_it` tasks, which have `mib` of its memory. `phase`: of the wave of its load, 0 to 1."""
+    level = min(97.0, (0.0 if job is None else job.work.gpu_percent) * on_it)
+    age = 900.0 if job is None else job.age
+    load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
     activity = Activity()
     if kind.gpm and rich:
         activity = Activity(**_made_up(Activity, load.m1) | {"dram_percent": round(load.m1 * (0.35 + 0.2 * phase), 1)})
     # Utilisation counts any kernel as a busy GPU: an upper bound.
-    m1, m5, m15 = (min(100.0, value * 1.25) for value in (load.m1, load.m5, load.m15))
-    util = Means(m1, m5, m15, load.over_s, None if load.m10 is None else min(100.0, load.m10 * 1.25))
-    return GpuLoad(
+    utilization = _times(load, 1.25)
+    gpu = GpuLoad(
         uuid=uuid,
         index=index,
         name=kind.gpu,
         minor=index,
         simulated=True,
         memory_total_mib=kind.gpu_mib,
-        memory_used_mib=min(kind.gpu_mib, used + (420 if on_it else 0)),
-        utilization_percent=round(util.m1, 1),
-        utilization_percent_windows=util,
+        memory_used_mib=min(kind.gpu_mib, mib + (420 if on_it else 0)),
+        utilization_percent=round(utilization.m1, 1),
+        utilization_percent_windows=utilization,
         sm_percent_windows=load if kind.gpm else None,
         dram_percent_windows=_times(load, 0.35 + 0.2 * phase) if kind.gpm else None,
         activity=activity,
@@ -545,6 +505,20 @@ def _gpu(
         unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
         **_made_up(GpuLoad, load.m1),
     )
+    if job is None or not job.work.booked_gib or not on_it:
+        return gpu
+    # A packed run has booked memory. In each ten minutes, the last GPU is held for two.
+    is_held = index == kind.gpus - 1 and now % 600 < 120
+    booking = GpuBooking(
+        uid=USERS[job.user],
+        job=job.id,
+        booked_mib=int(on_it * job.work.booked_gib * 1024),
+        tasks=on_it,
+        clients=on_it,
+        held_for=job.tasks + 3 if is_held else None,
+        held_since=now - now % 600 if is_held else None,
+    )
+    return structs.replace(gpu, booked_mib=booking.booked_mib, bookings=(booking,))
 
 
 def _made_up(record: type[Struct], load_percent: float) -> dict[str, Any]:
@@ -558,38 +532,8 @@ def _made_up(record: type[Struct], load_percent: float) -> dict[str, Any]:
 
 
 def _times(load: Means, factor: float) -> Means:
-    m10 = None if load.m10 is None else load.m10 * factor
-    return Means(load.m1 * factor, load.m5 * factor, load.m15 * factor, load.over_s, m10)
-
-
-def _job_load(
-    job: _Job,
-    uuids: Sequence[str],
-    alive: int,
-    task_mib: int,
-    peak_mib: int,
-    gpu_load: float,
-    cpu_cores: float,
-    host_mib: int,
-) -> JobLoad:
-    cpu = round(cpu_cores, 2)
-    return JobLoad(
-        job=job.id,
-        uid=USERS[job.user],
-        user=job.user,
-        share=job.work.per_gpu if job.work.share else None,
-        slots=job.tasks if job.work.share else None,
-        tasks=alive,
-        gpus=tuple(uuids[:alive]),
-        gpu_memory_mib=alive * task_mib,
-        gpu_load=gpu_load,
-        cpu_cores=cpu,
-        cpu_cores_windows=Means(cpu, cpu, cpu, min(900.0, job.age)),
-        memory_mib=host_mib,
-        memory_kills=job.lost,
-        task_peak_mib=peak_mib if alive else None,
-        task_host_peak_mib=host_mib // max(1, job.tasks),
-        tasks_measured=job.tasks if alive else 0,
-        tasks_at_once=job.tasks if alive else 0,
-        measured_s=job.age,
+    """Return the means multiplied, at most 100."""
+    means = {name: getattr(load, name) for name in ("m1", "m5", "m15", "m10")}
+    return structs.replace(
+        load, **{name: min(100.0, value * factor) for name, value in means.items() if value is not None}
     )

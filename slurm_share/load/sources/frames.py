@@ -33,10 +33,8 @@ _PLAIN = re.compile(rb"[ -~]*\Z")
 
 
 def split(data: bytes, node: str) -> Iterator[str]:
-    """Yield the lines, without newlines, that carry `data` of `node`.
-
-    Raises ValueError for more than MESSAGE_BYTES, and for a name with blanks or beyond ASCII.
-    """
+    """Yield the lines, without newlines, that carry `data` of `node`. Raises ValueError for more than MESSAGE_BYTES,
+    and for a name with blanks or beyond ASCII."""
     if not re.fullmatch(rf"[!-~]{{1,{_NODE_MAX}}}", node):
         raise ValueError(f"{node!r} is no node's name")
     if len(data) > MESSAGE_BYTES:

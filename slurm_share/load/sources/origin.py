@@ -71,11 +71,7 @@ def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
         from .demo import Demo
 
         return Demo(
-            user=origin.user,
-            everybody=origin.everybody,
-            nodes=origin.nodes,
-            jobs=origin.jobs,
-            count=origin.demo_nodes,
+            user=origin.user, everybody=origin.everybody, nodes=origin.nodes, jobs=origin.jobs, count=origin.demo_nodes
         )
     if origin.replay is not None:
         from .replay import Replay
@@ -120,10 +116,8 @@ def moment(text: str, last: float) -> float:
 
 
 def until(text: str, last: float) -> float:
-    """Return the time as `moment` does, but the end of the second for a time without a fraction. Raises UsageError.
-
-    So a survey at 14:30:39.6, which is shown as 14:30:39, is found by that.
-    """
+    """Return the time as `moment` does, but the end of the second for a time without a fraction. Raises UsageError. So
+    a survey at 14:30:39.6, which is shown as 14:30:39, is found by that."""
     found = moment(text, last)
     return found if "." in text else found + SECOND
 

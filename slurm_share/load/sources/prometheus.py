@@ -16,9 +16,9 @@ from ...core.process import Deadline
 from ...core.settings import Settings
 from ...core.text import counted
 from .. import metrics
+from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from . import tokens
 from .base import Answer, Asked, Source
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PrometheusSource(Source):
         self._opened: httpx.Client | None = None
         self._begun: BackgroundCall[Sequence[metrics.Series]] | None = None
         if settings.prometheus_token_file:
-            token = tokens.read(settings.prometheus_token_file, "prometheus_token_file", 1)
+            token = read_operators_token(settings.prometheus_token_file, "prometheus_token_file", 1)
             name, colon, password = token.partition(":")
             if colon:  # no bearer token contains one (RFC 6750), so it is USER:PASSWORD
                 self._login = name, password
@@ -79,10 +79,8 @@ class PrometheusSource(Source):
                 self._headers["authorization"] = f"Bearer {token}"
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Start the query for all nodes of the server, if all are wanted.
-
-        It returns too much only if a small cluster, whose nodes could be named, shares its server with a large one.
-        """
+        """Start the query for all nodes of the server, if all are wanted. It returns too much only if a small cluster,
+        whose nodes could be named, shares its server with a large one."""
         self._client()  # loads the library, which takes a while
         if all_lines:
             self._begun = BackgroundCall(lambda: self._query(_ALL_LINES, timeout_s))
@@ -116,7 +114,7 @@ class PrometheusSource(Source):
         missing = [node for node in asked.nodes if node not in found]
         seen = self._last_seen(missing, until.left()) if 0 < len(missing) <= _LAST_SEEN_NODES else {}
         silent = {
-            node: f"in Prometheus last {_ago(seen[node].value[0] - _number(seen[node]))} ago"
+            node: f"in Prometheus last {_ago(seen[node].value[0] - float(seen[node].value[1]))} ago"
             if node in seen
             else NOT_SCRAPED
             for node in missing
@@ -224,10 +222,6 @@ def _node_is(nodes: Sequence[str]) -> str:
 def _quoted(text: str) -> str:
     """Return a string literal of PromQL, whose escapes are Go's: those of JSON except for surrogate pairs."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def _number(series: metrics.Series) -> float:
-    return float(series.value[1])
 
 
 def _ago(seconds: float) -> str:

@@ -13,10 +13,8 @@ from ..snapshot import Survey
 
 
 class Replay:
-    """A recording, in place of a SurveyReader. Lines without a survey are left out and counted.
-
-    Raises StateError for a file that cannot be read or has no survey.
-    """
+    """A recording, in place of a SurveyReader. Lines without a survey are left out and counted. Raises StateError for a
+    file that cannot be read or has no survey."""
 
     def __init__(self, path: Path) -> None:
         self._recording = Recording(path)
@@ -76,10 +74,8 @@ class Replay:
         self._next, self._ahead = max(0, min(len(self._places) - 1, self._next + count)), None
 
     def read(self, timeout_s: float = 0.0) -> Survey:
-        """Return the next survey; at the end the last one again.
-
-        Its source is "replay"; the snapshots keep theirs. Raises StateError if the file has no survey any more.
-        """
+        """Return the next survey; at the end the last one again. Its source is "replay"; the snapshots keep theirs.
+        Raises StateError if the file has no survey any more."""
         while not self._read_ahead():
             self._check()
             self._next = len(self._places) - 1

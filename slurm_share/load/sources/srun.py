@@ -159,10 +159,8 @@ class SrunSource(Source):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return the newest snapshots. Waits only for nodes from which none has arrived yet.
-
-        Raises UsageError if all users' load is wanted: this source has only the caller's.
-        """
+        """Return the newest snapshots. Waits only for nodes from which none has arrived yet. Raises UsageError if all
+        users' load is wanted: this source has only the caller's."""
         until = Deadline.after(timeout_s)
         if not asked.user:
             raise UsageError(
@@ -190,13 +188,8 @@ class SrunSource(Source):
             for step in started[STEPS_MAX:]:
                 failed[step] = "left out"
             del started[STEPS_MAX:]
-        self._stop(
-            [
-                running
-                for step, running in self._running.items()
-                if step not in started and (step.job, step.start) not in paused
-            ]
-        )
+        kept = {*started, *(step for step in self._running if (step.job, step.start) in paused)}
+        self._stop([one for step, one in self._running.items() if step not in kept])
         for step in started:
             if step not in self._running and (why := self._start(step)):
                 failed[step] = why
@@ -275,19 +268,18 @@ class SrunSource(Source):
 
     def _is_silent(self, running: _Running, node: str, ended: Collection[str], now: float) -> bool:
         """Return whether a node has sent nothing for too long, and has neither ended nor a reason to wait."""
-        if node in ended or now - self._last(running, node) <= self._patience_s(running, node):
+
+        def is_late() -> bool:
+            heard = running.heard(node)
+            patience_s = self._stale_s if heard is not None else max(self._stale_s, START_S)
+            return now - max(running.awake, heard or running.started) > patience_s
+
+        if node in ended or not is_late():
             return False
         running.take(now)  # this process may have been stopped, with output unread
-        if now - self._last(running, node) <= self._patience_s(running, node):
-            return False
-        return running.heard(node) is not None or not why_ended(running.child.said, None).startswith(WAITS)
-
-    @staticmethod
-    def _last(running: _Running, node: str) -> float:
-        return max(running.awake, running.heard(node) or running.started)
-
-    def _patience_s(self, running: _Running, node: str) -> float:
-        return self._stale_s if running.heard(node) is not None else max(self._stale_s, START_S)
+        return is_late() and (
+            running.heard(node) is not None or not why_ended(running.child.said, None).startswith(WAITS)
+        )
 
     def _count_lost(self, running: _Running, node: str, now: float) -> float:
         """Count a step without a snapshot from this node, and return the seconds until the node is tried again: 0 at
@@ -385,12 +377,8 @@ class SrunSource(Source):
                     running.take(self._clock())  # its last output
                     continue
                 step = running.step
-                missing = [
-                    node
-                    for node in step.nodes
-                    if node not in running.newest and _lost_key(step, node) not in self._lost
-                ]
-                if missing and not set(missing) <= running.ended_nodes().keys():
+                awaited = {node for node in step.nodes if _lost_key(step, node) not in self._lost}
+                if not awaited - running.newest.keys() <= running.ended_nodes().keys():
                     return False
             return True
 
@@ -442,7 +430,13 @@ class SrunSource(Source):
             notes.append(
                 f"install slurm-share on the nodes in the same place as here ({PROGRAM[0]}), or in a shared folder"
             )
-        held = self._held_up(own)
+        held = {  # by jobs that take no step now
+            node: why
+            for job in own
+            for state, why in steps.NO_STEPS.items()
+            if state in job.states
+            for node in nodelist.unfold(job.nodes)
+        }
         snapshots = {
             node: replace(merge(several), source=self.name) for node, several in seen.items() if node in asked.nodes
         }
@@ -471,16 +465,6 @@ class SrunSource(Source):
         with self._came:
             running.take(self._clock())  # its last output may not have been read yet
         return why_ended(running.child.said, code) or "the sampler ended", code
-
-    @staticmethod
-    def _held_up(own: Sequence[QueuedJob]) -> dict[str, str]:
-        """Return the nodes of jobs that take no step now, and why."""
-        found: dict[str, str] = {}
-        for job in own:
-            for state, why in steps.NO_STEPS.items():
-                if state in job.states:
-                    found.update(dict.fromkeys(nodelist.unfold(job.nodes), why))
-        return found
 
 
 def _lost_key(step: Step, node: str) -> _LostKey:

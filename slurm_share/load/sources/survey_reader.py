@@ -6,7 +6,8 @@ import difflib
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -49,8 +50,8 @@ _OWN_ONLY = ("srun", "local")
 class Facts(Struct, frozen=True, kw_only=True):
     """Slurm's answers at one moment."""
 
-    taken: float
-    """Unix time at which Slurm was asked."""
+    taken: float | None
+    """Unix time at which Slurm was asked. None: it has not answered yet."""
     cluster: ClusterName
     nodes: Mapping[str, SlurmNode]
     jobs: tuple[QueuedJob, ...]
@@ -63,10 +64,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Number of further waiting jobs that were not read."""
 
 
+NO_FACTS = Facts(taken=None, cluster=ClusterName("", ""), nodes={}, jobs=(), places=frozenset())
+
+
 class _Part(Struct, frozen=True, kw_only=True):
     """The part of Slurm's facts that a survey needs. It is made once for new facts, not for each survey."""
 
-    facts: Facts | None
+    facts: Facts
     nodes: tuple[str, ...]
     addresses: Mapping[str, str]
     jobs: tuple[QueuedJob, ...]
@@ -113,7 +117,7 @@ class SurveyReader:
         self._refresh_s = refresh_s
         self._clock = clock
         self._asking: BackgroundCall[Facts] | None = None
-        self._facts: Facts | None = None
+        self._facts = NO_FACTS
         self._asked_at = 0.0
         self._facts_at = 0.0
         """Time on our clock at which the present facts were asked for."""
@@ -127,11 +131,9 @@ class SurveyReader:
         self._check_rights()
 
     def read(self, timeout_s: float) -> Survey:
-        """Return the survey, after at most about `timeout_s` seconds.
-
-        Raises UsageError for load that the caller may not see and for named nodes and jobs that the first survey does
-        not have, CommandError if Slurm has never answered, SlurmShareError if the source cannot be read.
-        """
+        """Return the survey, after at most about `timeout_s` seconds. Raises UsageError for load that the caller may
+        not see and for named nodes and jobs that the first survey does not have, CommandError if Slurm has never
+        answered, SlurmShareError if the source cannot be read."""
         until = Deadline.after(timeout_s)
         facts = self._slurm(until)
         if self._part is None or self._part.facts is not facts:
@@ -170,22 +172,19 @@ class SurveyReader:
         """Raise UsageError for named nodes and jobs that do not exist. Only the first survey checks: later a job may
         have ended."""
         facts = part.facts
-        missing = (
-            sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
-            if facts is not None
-            else []
-        )
+        if facts is NO_FACTS:
+            return
+        missing = sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
         if missing:
             state = "running" if self._everybody else f"a running job of {shown(self._user)}"
-            state += " or a waiting one" if self._waiting and not self._everybody else ""
-            state += " or waiting" if self._waiting and self._everybody else ""
+            if self._waiting:
+                state += " or waiting" if self._everybody else " or a waiting one"
             subject = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
             raise UsageError(f"{subject} not {state}; see llstat")
-        if facts is None or not self._named:
+        if not self._named:
             return
-        unknown = [
-            node for node in self._named if node not in facts.nodes and node != getattr(self._source, "node", "")
-        ]
+        there = {*facts.nodes, getattr(self._source, "node", "")}
+        unknown = [node for node in self._named if node not in there]
         if unknown:
             raise UsageError(f"Slurm has no node {nodelist.fold(unknown)}; {_there_are(unknown[0])}")
         if self._source.name == "srun" and not part.jobs:
@@ -196,25 +195,25 @@ class SurveyReader:
 
     # ---- Slurm ------------------------------------------------------------------------------------------------------
 
-    def _slurm(self, until: Deadline) -> Facts | None:
+    def _slurm(self, until: Deadline) -> Facts:
         """Return the newest facts. Waits only for the first ones; later ones are read in the background."""
         now = self._clock()
-        if self._asking is None and (self._facts is None or now - self._asked_at >= self._pause_s):
+        if self._asking is None and (self._facts is NO_FACTS or now - self._asked_at >= self._pause_s):
             self._asked_at = now
             self._awaited, self._wanted = self._wanted, False
             self._asking = BackgroundCall(self._question())
-            if self._facts is None:
+            if self._facts is NO_FACTS:
                 self._source.get_ready(self._asks_for_all, until.left())
         if self._asking is not None:
             # Wait for a while if the facts are old, as after a sleep of this process, or if the user wants new ones.
-            old = self._facts is None or now - self._facts_at > OLD_S or self._awaited
-            patient = self._facts is None and not self._is_local
+            old = self._facts is NO_FACTS or now - self._facts_at > OLD_S or self._awaited
+            patient = self._facts is NO_FACTS and not self._is_local
             if self._asking.wait(until.left() if patient else min(2.0, until.left() / 2) if old else 0.0):
                 asking, self._asking = self._asking, None
                 self._take(asking)
-            elif self._facts is None:
+            elif self._facts is NO_FACTS:
                 self._slurm_problem = "no answer yet"
-        if self._facts is None and not self._is_local:
+        if self._facts is NO_FACTS and not self._is_local:
             raise SlurmShareError(
                 "Slurm does not answer, and without it the nodes of your jobs are not known; try again"
             )
@@ -242,11 +241,11 @@ class SurveyReader:
             self._facts, self._facts_at, self._slurm_problem = asking.answer(), self._asked_at, ""
         except SlurmShareError as error:
             self._slurm_problem = str(error)
-            if self._facts is None and not self._is_local:
+            if self._facts is NO_FACTS and not self._is_local:
                 raise
         except Exception as error:  # a fault of ours must not end a dashboard that has figures
             self._slurm_problem = f"a fault of slurm-share: {error!r}"
-            if self._facts is None and not self._is_local:
+            if self._facts is NO_FACTS and not self._is_local:
                 raise SlurmShareError(
                     f"Slurm's answer was not understood ({shown(self._slurm_problem, 160)})"
                 ) from error
@@ -264,20 +263,16 @@ class SurveyReader:
             taken = time.time()
             # Run the commands at the same time: only the nodes of the jobs depend on another's answer.
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
-            places = (
-                BackgroundCall(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
-            )
-            queue = _read_queue_with_waiting if waits else _read_queue
-            cluster, jobs, more = queue(users)
-            if places is not None:
-                jobs, folded = (), places.answer()
-            else:
-                folded = frozenset(job.nodes for job in jobs)
+            read_places = partial(slurm_jobs.read_places, PLACED, timeout_s=SLURM_TIMEOUT_S)
+            places = BackgroundCall(read_places) if lines else None
+            cluster, jobs, more = (_read_queue_with_waiting if waits else _read_queue)(users)
+            folded = frozenset(job.nodes for job in jobs) if places is None else places.answer()
+            jobs = jobs if places is None else ()
             names = {name for one in folded for name in nodelist.unfold(one)}
             nodes = asked.answer() if asked is not None else _read_nodes(nodelist.fold(names)) if names else ()
             return Facts(
                 taken=taken,
-                cluster=cluster or ClusterName("", ""),
+                cluster=cluster or NO_FACTS.cluster,
                 nodes={node.name: node for node in nodes},
                 jobs=tuple(job for job in jobs if job.nodes),
                 places=frozenset(names),
@@ -289,32 +284,30 @@ class SurveyReader:
 
     # ---- which nodes ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, facts: Facts | None) -> _Part:
-        jobs = [] if facts is None else [job for job in facts.jobs if self._means(job)]
+    def _chosen(self, facts: Facts) -> _Part:
+        jobs = [job for job in facts.jobs if self._means(job)]
         nodes = self._nodes(facts, jobs)
         chosen = set(nodes)
         return _Part(
             facts=facts,
             nodes=nodes,
-            addresses={} if facts is None else _addresses(facts, chosen),
-            jobs=tuple(job for job in jobs if not chosen.isdisjoint(_nodes_of(job))),
-            waiting=() if facts is None else tuple(job for job in facts.waiting if self._means(job)),
-            down={} if facts is None else {node: why for node in nodes if (why := _down(facts.nodes.get(node)))},
-            notes=() if facts is None else (*(_hidden_jobs(facts) if self._everybody else ()), *_more_waiting(facts)),
+            addresses={node: known.address for node in nodes if (known := facts.nodes.get(node)) and known.address},
+            jobs=tuple(job for job in jobs if not chosen.isdisjoint(nodelist.unfold(job.nodes))),
+            waiting=tuple(job for job in facts.waiting if self._means(job)),
+            down={node: why for node in nodes if (why := _down(facts.nodes.get(node)))},
+            notes=(*(_hidden_jobs(facts) if self._everybody else ()), *_more_waiting(facts)),
         )
 
     def _means(self, job: QueuedJob) -> bool:
         return not self._jobs or not self._jobs.isdisjoint(job.names)
 
-    def _nodes(self, facts: Facts | None, jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
+    def _nodes(self, facts: Facts, jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
         if self._is_local:
             here = str(getattr(self._source, "node", ""))
             return self._named or (here,)
-        if facts is None:
-            return self._named
         if self._named and not self._jobs:
             return tuple(node for node in self._named if node in facts.nodes)
-        of_jobs = {node for job in jobs for node in _nodes_of(job)}
+        of_jobs = {node for job in jobs for node in nodelist.unfold(job.nodes)}
         if self._everybody and not self._jobs:
             of_jobs |= facts.places
             of_jobs |= {node.name for node in facts.nodes.values() if node.gpus or node.cpus_allocated}
@@ -340,21 +333,21 @@ class SurveyReader:
         facts = part.facts
         notes = [*answer.notes, *part.notes]
         age = self._clock() - self._facts_at
-        if self._slurm_problem and (facts is None or age > self._refresh_s):
-            last = "" if facts is None else f"; its figures are {span_text(age)} old"
+        if self._slurm_problem and (facts is NO_FACTS or age > self._refresh_s):
+            last = "" if facts is NO_FACTS else f"; its figures are {span_text(age)} old"
             notes.append(f"Slurm does not answer ({shown(self._slurm_problem, 160)}){last}")
-        elif facts is not None and age > max(OLD_S, 1.5 * self._refresh_s):
+        elif facts is not NO_FACTS and age > max(OLD_S, 1.5 * self._refresh_s):
             notes.append(f"Slurm's figures are {span_text(age)} old")
         return Survey(
             taken=time.time(),
-            cluster=facts.cluster.cluster if facts is not None else "",
-            slurm_version=facts.cluster.version if facts is not None else "",
+            cluster=facts.cluster.cluster,
+            slurm_version=facts.cluster.version,
             user=self._user,
             everybody=self._everybody,
             source=self._source.name,
             nodes=tuple(_node(facts, node, answer) for node in part.nodes),
             jobs=(*part.jobs, *part.waiting),
-            jobs_taken=None if facts is None else facts.taken,
+            jobs_taken=facts.taken,
             notes=tuple(notes),
         )
 
@@ -387,11 +380,10 @@ def _read_nodes(wanted: str) -> tuple[SlurmNode, ...]:
     return slurm_nodes.read_nodes(wanted, timeout_s=SLURM_TIMEOUT_S)
 
 
-def _node(facts: Facts | None, name: str, answer: Answer) -> NodeLoad:
+def _node(facts: Facts, name: str, answer: Answer) -> NodeLoad:
     seen = answer.snapshots.get(name)
-    known = None if facts is None else facts.nodes.get(name)
     why = "" if seen is not None else answer.silent.get(name, "no answer")
-    return NodeLoad(name=name, slurm=known, snapshot=seen, why=why)
+    return NodeLoad(name=name, slurm=facts.nodes.get(name), snapshot=seen, why=why)
 
 
 def _there_are(unknown: str) -> str:
@@ -405,14 +397,6 @@ def _there_are(unknown: str) -> str:
     if len(there) > SHOWN_MOST:
         there = f"{there[:SHOWN_MOST].rpartition(',')[0]}, ... (see llfree)"
     return f"did you mean {near[0]}? There are {there}" if near else f"there are {there}"
-
-
-def _nodes_of(job: QueuedJob) -> tuple[str, ...]:
-    return nodelist.unfold(job.nodes)
-
-
-def _addresses(facts: Facts, nodes: Collection[str]) -> dict[str, str]:
-    return {name: node.address for name in nodes if (node := facts.nodes.get(name)) is not None and node.address}
 
 
 def _down(node: SlurmNode | None) -> str:

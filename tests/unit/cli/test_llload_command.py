@@ -68,29 +68,35 @@ def run(*words):
     return llload.main(list(words))
 
 
+@pytest.fixture
+def printed(capsys):
+    """Return a function that runs llload and returns what it writes."""
+
+    def run_it(*words):
+        assert run(*words) == 0
+        return capsys.readouterr().out
+
+    return run_it
+
+
 def names_in(out):
     return [line.split()[0] for line in out.splitlines() if line[:1] in "nvhc" and line[1:2] in "0123456789-"]
 
 
-def test_one_look(cluster, capsys):
-    assert run() == 0
-    out = capsys.readouterr().out
+def test_one_look(cluster, printed):
+    out = printed()
     assert "HOSTNAME CORES -  USED =  FREE    LOAD MEMORY -   USED =   FREE NOTE" in out
     assert "GPUMEM" not in out
     assert names_in(out) == ["n1", "n2"]
     assert cluster.closed
 
 
-def test_with_gpus_there_is_a_line_of_advice(cluster, capsys):
-    assert run("-g") == 0
-    assert "GPUMEM" in capsys.readouterr().out
+def test_with_gpus_there_is_a_line_of_advice(cluster, printed):
+    assert "GPUMEM" in printed("-g")
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")]
-    assert run("-g") == 0
-    assert "advice for job 4711: " in capsys.readouterr().out
-    assert run("--advise") == 0
-    assert "job 4711 of alice on n1" in capsys.readouterr().out
-    assert run("--advise", "4711", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["advice"][0]["job"] == 4711
+    assert "advice for job 4711: " in printed("-g")
+    assert "job 4711 of alice on n1" in printed("--advise")
+    assert json.loads(printed("--advise", "4711", "--json"))["advice"][0]["job"] == 4711
     assert cluster.asked.jobs == ("4711",)
 
 
@@ -130,53 +136,44 @@ def test_nodes_jobs_and_users_reach_the_source(cluster):
     assert cluster.asked.user == processes.read_user_name(os.getuid())
 
 
-def test_json_is_the_survey(cluster, capsys):
-    assert run("--json") == 0
-    out = capsys.readouterr().out
+def test_json_is_the_survey(cluster, printed):
+    out = printed("--json")
     assert replace(snapshot.parse_survey(out, "stdout"), version="") == idle.judged(cluster.surveys[0])
     assert json.loads(out)["nodes"][1]["snapshot"] is None
 
 
-def test_tsv_and_csv_have_headings_once(cluster, capsys):
+def test_tsv_and_csv_have_headings_once(cluster, printed):
     cluster.surveys *= 2
-    assert run("--tsv", "--watch", "0.5") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("--tsv", "--watch", "0.5").splitlines()
     assert [line.split("\t")[2] for line in lines] == ["node", "n1", "n2", "n1", "n2"]
-    assert run("--csv", "--detail") == 0
-    rows = list(csv.reader(capsys.readouterr().out.splitlines()))
+    rows = list(csv.reader(printed("--csv", "--detail").splitlines()))
     assert [row[3] for row in rows] == ["gpu", "0", "1"]
-    assert run("--csv", "--processes") == 0
-    assert [row[3] for row in csv.reader(capsys.readouterr().out.splitlines())] == ["pid", "77", "78"]
+    assert [row[3] for row in csv.reader(printed("--csv", "--processes").splitlines())] == ["pid", "77", "78"]
 
 
-def test_flagged_sorted_and_the_first_of_them(cluster, capsys):
+def test_flagged_sorted_and_the_first_of_them(cluster, printed):
     cluster.surveys = [survey(node("n1", load=30.0), node("n2", load=100.0), node("n3", load=1.0), silent("n4"))]
-    assert run("--flagged") == 0
-    out = capsys.readouterr().out
+    out = printed("--flagged")
     assert names_in(out) == ["n2", "n3", "n4"]
     assert "3 of 4 nodes shown: flagged" in out
-    assert run("--sort", "load:desc") == 0
-    assert names_in(capsys.readouterr().out) == ["n2", "n1", "n4", "n3"]
-    assert run("-t", "1") == 0
-    out = capsys.readouterr().out
+    assert names_in(printed("--sort", "load:desc")) == ["n2", "n1", "n4", "n3"]
+    out = printed("-t", "1")
     assert names_in(out) == ["n2"]
     assert "1 of 4 nodes shown: the highest CPU load per CPU" in out
-    assert run("-t", "2", "--sort", "load") == 0
-    assert names_in(capsys.readouterr().out) == ["n3", "n4"]
-    assert run("--flagged", "--json") == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["n2", "n3", "n4"]
+    out = printed("-t", "2", "--flagged", "--sort", "load")
+    assert names_in(out) == ["n3", "n4"]
+    assert "2 of 4 nodes shown: flagged, first by load" in out
+    assert [one["name"] for one in json.loads(printed("--flagged", "--json"))["nodes"]] == ["n2", "n3", "n4"]
 
 
-def test_nothing_flagged_is_a_sentence(cluster, capsys):
+def test_nothing_flagged_is_a_sentence(cluster, printed):
     cluster.surveys = [survey(node("n1"))]
-    assert run("--flagged") == 0
-    assert "no node is flagged" in capsys.readouterr().out
+    assert "no node is flagged" in printed("--flagged")
 
 
-def test_without_a_job_a_friendly_sentence(cluster, capsys):
+def test_without_a_job_a_friendly_sentence(cluster, printed):
     cluster.surveys = [survey()]
-    assert run("-g") == 0
-    out = capsys.readouterr().out
+    out = printed("-g")
     assert "Nodes used: 0" in out
     assert "you have no job running; llsub ./task.sh" in out
 
@@ -251,25 +248,22 @@ def test_a_mistake_that_the_source_finds_is_one(cluster, capsys):
     assert "no node n77" in capsys.readouterr().err
 
 
-def test_a_recording_of_looks_is_replayed(cluster, capsys, tmp_path):
+def test_a_recording_of_looks_is_replayed(cluster, capsys, printed, tmp_path):
     """The last one by itself, an earlier one by its time, all of them with --watch: what was printed then."""
     file = tmp_path / "day.jsonl.gz"
     cluster.surveys = [
         replace(survey(node("n1", load=load)), taken=TAKEN + 60 * at) for at, load in enumerate((21.0, 22.0, 23.0))
     ]
-    assert run("--record", str(file), "--watch", "0.5", "-q") == 0
-    first = capsys.readouterr().out
+    first = printed("--record", str(file), "--watch", "0.5", "-q")
     assert [line.split()[7] for line in first.splitlines()] == ["21.00", "22.00", "23.00"]
     times = [datetime.datetime.fromisoformat(line.split()[0]).timestamp() for line in first.splitlines()]
     assert times == [TAKEN, TAKEN + 60, TAKEN + 120]
-    assert run("--replay", str(file), "--watch", "0.5", "-q") == 0
-    assert capsys.readouterr().out == first
-    assert run("--replay", str(file)) == 0
-    out = capsys.readouterr().out
+    assert printed("--replay", str(file), "--watch", "0.5", "-q") == first
+    out = printed("--replay", str(file))
     assert "23.00" in out
     assert "recorded from srun: survey 3 of 3" in out
-    assert run("--replay", str(file), "--at", str(TAKEN + 61), "-q") == 0
-    assert "22.00" in capsys.readouterr().out
+    assert "22.00" in printed("--replay", str(file), "--at", str(TAKEN + 61), "-q")
+    assert names_in(printed("--replay", str(file), "-n", "n1", "-q")) == ["n1"]
     assert run("--replay", str(file), "-n", "n8") == 2
     assert "there is no node n8 in the recording; there are n1" in capsys.readouterr().err
     assert run("--replay", str(file), "--at", "noon") == 2
@@ -318,10 +312,9 @@ def test_recordings_add_up(cluster, tmp_path):
     kept.close()
 
 
-def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, capsys):
+def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, printed):
     idler = ("--demo", "-n", "v-2")
-    assert run(*idler, "--flagged", "--detail") == 0
-    out = capsys.readouterr().out
+    out = printed(*idler, "--flagged", "--detail")
     row = next(line.split() for line in out.splitlines() if line.endswith("interactive"))
     job = row[0]
     assert row[6:8] == ["1", "2"]  # with a process on one of the two GPUs that it holds
@@ -329,33 +322,25 @@ def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, capsys):
     assert "iL: a job's GPU idle: below 5 % for 10 min" in out
     assert sum(line.endswith("iL") for line in out.splitlines()) == 2
     for words, of, expected in (([], "gpus_idle", ["2"]), (["--detail"], "idle", ["yes"] * 2)):
-        assert run(*idler, "--tsv", *words) == 0
-        heads, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+        heads, *rows = (line.split("\t") for line in printed(*idler, "--tsv", *words).splitlines())
         assert [row[heads.index(of)] for row in rows] == expected
-    assert run(*idler, "--json") == 0
-    held = json.loads(capsys.readouterr().out)["nodes"][0]["held_gpus"]
+    held = json.loads(printed(*idler, "--json"))["nodes"][0]["held_gpus"]
     assert [(one["job"], one["index"], one["idle"]) for one in held] == [(int(job), at, True) for at in range(2)]
-    assert run("--demo", "--all", "--flagged", "--sort", "gpus_idle:desc") == 0
-    assert "v-2" in names_in(capsys.readouterr().out)[:3]
+    assert "v-2" in names_in(printed("--demo", "--all", "--flagged", "--sort", "gpus_idle:desc"))[:3]
 
 
-def test_the_demonstration_says_what_it_is_in_every_form(cluster, capsys):
+def test_the_demonstration_says_what_it_is_in_every_form(cluster, printed):
     for words in ([], ["-g"], ["-g", "--detail"], ["--plain"], ["--processes"], ["--advise"]):
-        assert run("--demo", *words) == 0
-        assert capsys.readouterr().out.startswith("SIMULATED CLUSTER")
-    assert run("--demo", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["source"] == "demo"
-    assert run("--demo", "--tsv") == 0
-    assert {line.split("\t")[-1] for line in capsys.readouterr().out.splitlines()} == {"simulated", "yes"}
-    assert run("--demo", "--all", "--demo-nodes", "300", "--tsv") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 301
+        assert printed("--demo", *words).startswith("SIMULATED CLUSTER")
+    assert json.loads(printed("--demo", "--json"))["source"] == "demo"
+    assert {line.split("\t")[-1] for line in printed("--demo", "--tsv").splitlines()} == {"simulated", "yes"}
+    assert len(printed("--demo", "--all", "--demo-nodes", "300", "--tsv").splitlines()) == 301
 
 
 @pytest.mark.parametrize("words", [("-q",), ("-q", "-g"), ("-q", "--flagged")])
-def test_quiet_about_no_node_is_nothing(cluster, capsys, words):
+def test_quiet_about_no_node_is_nothing(cluster, printed, words):
     cluster.surveys = [survey()] if "--flagged" not in words else [survey(node("n1"))]
-    assert run(*words) == 0
-    assert capsys.readouterr().out == ""
+    assert printed(*words) == ""
 
 
 @pytest.fixture
@@ -381,9 +366,8 @@ def two_jobs(tmp_path):
         (("78,4711",), {"job 4711 of alice on n1", "job 77 of alice on n2"}),
     ],
 )
-def test_advice_on_one_job_of_a_recording(capsys, two_jobs, words, said):
-    assert run("--replay", two_jobs, "--advise", *words) == 0
-    out = capsys.readouterr().out
+def test_advice_on_one_job_of_a_recording(printed, two_jobs, words, said):
+    out = printed("--replay", two_jobs, "--advise", *words)
     assert {line.partition(":")[0] for line in out.splitlines() if line.startswith("job ")} == said
 
 
@@ -392,7 +376,7 @@ def test_advice_on_a_job_that_is_not_in_the_recording(capsys, two_jobs):
     assert "job 12 is not in the recording at that time; there are 77_3, 4711" in capsys.readouterr().err
 
 
-def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(cluster, capsys, monkeypatch):
+def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(cluster, printed, monkeypatch):
     rng, seen = random.Random(5), shared_node()
     gpus = [
         tuple(
@@ -408,8 +392,7 @@ def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(clust
         for place, cards in enumerate(gpus)
     ]
     monkeypatch.setattr(llload_watch.select, "select", lambda *_: ([], [], []))
-    assert run("--advise", "--json", "--watch", "0.5") == 0
-    found = [json.loads(line)["advice"][0] for line in capsys.readouterr().out.splitlines()]
+    found = [json.loads(line)["advice"][0] for line in printed("--advise", "--json", "--watch", "0.5").splitlines()]
     said = [(one["verdict"], one["next"]) for one in found]
     assert len(said) == 60
     assert sum(one != last for last, one in pairwise(said)) <= 1

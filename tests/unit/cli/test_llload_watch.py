@@ -40,14 +40,13 @@ class Answers:
         return found
 
 
-def watch(*answers, apart=True):
+def watch(*answers, for_people=True):
     return llload_watch.watch(
         Answers(*answers),
         lambda looked, width, height, first: [f"{looked.taken} {height} {first}"],
         every_s=0.0,
         timeout_s=1.0,
-        in_place=True,
-        apart=apart,
+        for_people=for_people,
     )
 
 
@@ -56,7 +55,7 @@ def test_a_pipe_gets_one_screen_after_another(capsys):
     one, two = survey(taken=1.0), survey(taken=2.0)
     assert watch(one, two) == 0
     assert capsys.readouterr().out == "1.0 None True\n\n2.0 None False\n"
-    assert watch(one, two, apart=False) == 0
+    assert watch(one, two, for_people=False) == 0
     assert capsys.readouterr().out == "1.0 None True\n2.0 None False\n"
 
 
@@ -116,6 +115,12 @@ class Terminal:
         os.waitpid(self.pid, 0)
         return None
 
+    def quit(self):
+        """Press q, which ends it with 0."""
+        os.write(self.file, b"q")
+        assert self.ends() == 0
+        os.close(self.file)
+
 
 @pytest.mark.parametrize(
     ("how", "code"),
@@ -142,9 +147,7 @@ def test_in_place_until_somebody_ends_it(how, code):
 def test_no_round_is_taller_or_wider_than_the_terminal():
     terminal = Terminal("--demo", "-g", "--all", "--demo-nodes", "300", "--watch", "0.5", "--no-color")
     assert terminal.until(b"\x1b[J\x1b[H")
-    os.write(terminal.file, b"q")
-    assert terminal.ends() == 0
-    os.close(terminal.file)
+    terminal.quit()
     first = terminal.seen.split(b"\x1b[2J")[1].split(b"\x1b[J")[0].decode()
     lines = [line.replace("\x1b[K", "").rstrip("\r") for line in first.splitlines()]
     assert len(lines) <= 24
@@ -153,28 +156,14 @@ def test_no_round_is_taller_or_wider_than_the_terminal():
 
 
 def test_a_reader_who_has_seen_enough_is_no_error():
-    run = subprocess.run(
-        [
-            "bash",
-            "-c",
-            '"$@" | head -1; echo "${PIPESTATUS[0]}"',
-            "-",
-            *LLLOAD,
-            "--demo",
-            "--all",
-            "--demo-nodes",
-            "3000",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    first_line = '"$@" | head -1; echo "${PIPESTATUS[0]}"'
+    words = ["bash", "-c", first_line, "-", *LLLOAD, "--demo", "--all", "--demo-nodes", "3000"]
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
     assert run.stdout.splitlines()[0].startswith("SIMULATED")
     assert run.stdout.splitlines()[-1] == "0"
     assert run.stderr == ""
-    closed = subprocess.run(
-        ["bash", "-c", '"$@" >&-', "-", *LLLOAD, "--demo"], capture_output=True, text=True, check=False
-    )
+    words = ["bash", "-c", '"$@" >&-', "-", *LLLOAD, "--demo"]
+    closed = subprocess.run(words, capture_output=True, text=True, check=False)
     assert closed.returncode == 2
     assert "standard output is closed" in closed.stderr
 
@@ -192,9 +181,7 @@ def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
     end = time.monotonic() + 20
     while termios.tcgetattr(terminal.file)[3] & termios.ICANON and time.monotonic() < end:
         time.sleep(0.01)  # until it waits for a key again
-    os.write(terminal.file, b"q")
-    assert terminal.ends() == 0
-    os.close(terminal.file)
+    terminal.quit()
 
 
 def test_another_size_is_drawn_at_once():
@@ -203,9 +190,7 @@ def test_another_size_is_drawn_at_once():
     terminal.seen = b""
     fcntl.ioctl(terminal.file, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
     drawn = terminal.until(b"\x1b[J")
-    os.write(terminal.file, b"q")
-    assert terminal.ends() == 0
-    os.close(terminal.file)
+    terminal.quit()
     assert drawn, terminal.seen
     lines = terminal.seen.decode().partition("\x1b[2J")[2].partition("\x1b[J")[0].replace("\x1b[K", "").splitlines()
     assert lines[0].startswith("SIMULATED")

@@ -152,22 +152,37 @@ PROGRAM = (
 
 
 @pytest.fixture
-def stream() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    yield process
-    process.kill()
-    process.communicate()
+def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Return a function that starts a stream with further options."""
+    begun = []
+
+    def begin(*words: str) -> subprocess.Popen[bytes]:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        begun.append(subprocess.Popen([sys.executable, "-c", PROGRAM, *words], **pipes))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def stream(begin: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    return begin()
+
+
+@pytest.fixture
+def quiet_stream(begin: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Return a stream that ends after a second without input."""
+    return begin("--silence", "1")
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
-    assert process.stdout is not None
     return [json.loads(process.stdout.readline()) for _ in range(count)]
 
 
 def test_a_stream_goes_on_until_its_input_ends(stream: subprocess.Popen[bytes]) -> None:
-    assert stream.stdin is not None
     first, second, third = read_lines(stream, 3)
     stream.stdin.write(b"hello\n")
     stream.stdin.flush()
@@ -202,24 +217,11 @@ def test_after_a_late_look_the_next_one_is_not_at_once(monkeypatch: pytest.Monke
     assert waits == [0.1, 0.2, 0.1, 0.15, 0.15]
 
 
-@pytest.fixture
-def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a stream that ends after a second without output."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "--silence", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    yield process
-    process.kill()
-    process.communicate()
-
-
 def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subprocess.Popen[bytes]) -> None:
-    assert quiet_stream.stdin is not None
     for _ in range(8):
         read_lines(quiet_stream, 1)
         quiet_stream.stdin.write(b"\n")
         quiet_stream.stdin.flush()
-    assert quiet_stream.stdout is not None
     while quiet_stream.stdout.readline():
         pass
     assert quiet_stream.wait(PATIENCE_S) == 0
@@ -240,8 +242,6 @@ def test_a_stream_ends_on_sigterm(stream: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_stream_ends_when_nobody_reads_any_more(stream: subprocess.Popen[bytes]) -> None:
-    assert stream.stdout is not None
-    assert stream.stderr is not None
     read_lines(stream, 1)
     stream.stdout.close()
     assert select.select([stream.stderr], [], [], PATIENCE_S)[0]

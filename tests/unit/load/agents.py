@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,6 +20,15 @@ from slurm_share.load.agent.socket_server import SocketServer
 from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 
 TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """Wait until this is true, half a minute at most, and return its value."""
+    for _ in range(3000):
+        if value := true():
+            return value
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that")
 
 
 def process(pid: int, uid: int, user: str, job: int, gpu: str) -> ProcessLoad:
@@ -91,13 +102,12 @@ class RunningAgent:
         self.socket_server: SocketServer
         self.http_server: HttpServer | None = None
         self.uid = os.geteuid()
-        """Who the callers are, as SO_PEERCRED would have it."""
+        """The user id of the callers, in the place of SO_PEERCRED."""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
 
     @property
     def url(self) -> str:
-        assert self.http_server is not None
         return f"http://127.0.0.1:{self.http_server.port}"
 
     async def _main(self) -> None:

@@ -70,7 +70,7 @@ def survey(*nodes, **more):
     return Survey(**{**known, "jobs_taken": TAKEN - 20, **more}, nodes=nodes)
 
 
-def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0", mib=2300):
+def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0"):
     return ProcessLoad(
         pid=pid,
         name=name,
@@ -80,7 +80,7 @@ def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0", mib=23
         step="0",
         task=0,
         slot=0,
-        gpus=(OnGpu(uuid=on, memory_mib=mib, peak_mib=mib, sm_percent=9.0),),
+        gpus=(OnGpu(uuid=on, memory_mib=2300, peak_mib=2300, sm_percent=9.0),),
         cap_mib=7800,
         cpu_cores=0.5,
         memory_mib=1536,

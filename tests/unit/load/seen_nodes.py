@@ -34,7 +34,6 @@ def node(
     measured_s=1200.0,
     over_s=900.0,
     cores=40,
-    cpus=None,
     cpu=0.02,
     gpus=2,
     dram=None,
@@ -47,44 +46,41 @@ def node(
     jobs=((11, None),),
     used_mib=None,
     mig=False,
-    tasks_measured=None,
 ):
     """A node on which `tasks` tasks of each job (number, tasks or the default) take GPUs in turn."""
     peak = None if peak_gib is None else round(peak_gib * GIB)
+    host_peak = round(host_peak_gib * GIB) if host_peak_gib else None
     uuids = [f"GPU-{number}" for number in range(gpus)]
     processes, loads = [], []
     for number, own in jobs:
         count = tasks if own is None else own
+        whose = {"job": number, "uid": 2001, "user": "alice"}
         for place in range(count if gpus else 0):
             on = OnGpu(uuid=uuids[place % gpus], memory_mib=peak, peak_mib=peak, sm_percent=None)
             processes.append(
                 ProcessLoad(
                     pid=1000 * number + place,
                     name="python",
-                    uid=2001,
-                    user="alice",
-                    job=number,
                     gpus=(on,),
                     cap_mib=cap_mib,
                     connections=connections,
-                    memory_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
+                    memory_mib=host_peak,
+                    **whose,
                 )
             )
         loads.append(
             JobLoad(
-                job=number,
-                uid=2001,
-                user="alice",
                 tasks=count if gpus else 0,
                 tasks_at_once=count if gpus else 0,
                 gpus=tuple(uuids[: min(count, gpus)]),
                 task_peak_mib=peak if gpus else None,
-                task_host_peak_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
+                task_host_peak_mib=host_peak,
                 memory_mib=round(host_peak_gib * GIB * count) if host_peak_gib else None,
                 memory_kills=kills,
-                tasks_measured=count if tasks_measured is None else tasks_measured,
+                tasks_measured=count,
                 measured_s=measured_s,
                 cpu_cores_windows=means(cpu * 1.0),
+                **whose,
             )
         )
     cards = tuple(
@@ -106,7 +102,7 @@ def node(
     return Snapshot(
         node=name,
         taken=1e9,
-        cpus=cpus or cores,
+        cpus=cores,
         cores=cores,
         load=(cpu, cpu, cpu),
         memory_total_mib=host_gib * GIB,
@@ -119,14 +115,8 @@ def node(
     )
 
 
-def survey(snapshots, jobs, *, user="alice", everybody=False, silent=(), jobs_taken=1e9):
+def survey(snapshots, jobs, *, silent=(), **more):
     nodes = [NodeLoad(name=one.node, snapshot=one) for one in snapshots]
-    return Survey(
-        taken=1e9,
-        user=user,
-        everybody=everybody,
-        source="demo",
-        jobs=tuple(jobs),
-        jobs_taken=jobs_taken,
-        nodes=(*nodes, *(NodeLoad(name=name, why=why) for name, why in silent)),
-    )
+    nodes += [NodeLoad(name=name, why=why) for name, why in silent]
+    known = {"taken": 1e9, "user": "alice", "source": "demo", "jobs": tuple(jobs), "jobs_taken": 1e9}
+    return Survey(**{**known, **more}, nodes=tuple(nodes))

@@ -49,18 +49,30 @@ GPU = st.builds(
     mig_parent=st.booleans(),
     mig_of=some(st.just("GPU-parent")),
     simulated=st.booleans(),
-    memory_total_mib=some(MIB),
-    memory_used_mib=some(MIB),
     utilization_percent=some(PERCENT),
-    utilization_percent_windows=some(means(PERCENT)),
-    sm_percent_windows=some(means(PERCENT)),
     activity=st.builds(Activity, **dict.fromkeys(Activity.__struct_fields__, some(PERCENT))),
-    power_w=some(AMOUNT),
-    energy_j=some(AMOUNT),
     temperature_c=some(st.integers(-20, 120)),
     clients=some(COUNT),
     problem=some(NAME),
+    **dict.fromkeys(("memory_total_mib", "memory_used_mib"), some(MIB)),
+    **dict.fromkeys(("utilization_percent_windows", "sm_percent_windows"), some(means(PERCENT))),
+    **dict.fromkeys(("power_w", "energy_j"), some(AMOUNT)),
 )
+OF_JOB = {
+    "share": some(st.integers(1, 60)),
+    "slots": some(st.integers(1, 240)),
+    "cpu_cores_windows": some(means(AMOUNT)),
+    "memory_kills": some(COUNT),
+    "measured_s": AMOUNT,
+    **dict.fromkeys(("tasks", "tasks_measured", "tasks_at_once"), COUNT),
+    **dict.fromkeys(("gpu_load", "cpu_cores"), some(AMOUNT)),
+    **dict.fromkeys(("gpu_memory_mib", "memory_mib", "task_peak_mib", "task_host_peak_mib"), some(MIB)),
+}
+OF_USER = {
+    "processes": COUNT,
+    **dict.fromkeys(("gpu_load", "cpu_cores"), some(AMOUNT)),
+    **dict.fromkeys(("gpu_memory_mib", "memory_mib"), some(MIB)),
+}
 
 
 @st.composite
@@ -76,63 +88,24 @@ def snapshots(draw):
     jobs = []
     for number in draw(st.lists(st.integers(1, 2**31), max_size=3 if people else 0, unique=True).map(sorted)):
         uid, user = draw(st.sampled_from(people))
-        jobs.append(
-            draw(
-                st.builds(
-                    JobLoad,
-                    job=st.just(number),
-                    uid=st.just(uid),
-                    user=st.just(user),
-                    share=some(st.integers(1, 60)),
-                    slots=some(st.integers(1, 240)),
-                    tasks=COUNT,
-                    gpus=on,
-                    gpu_memory_mib=some(MIB),
-                    gpu_load=some(AMOUNT),
-                    cpu_cores=some(AMOUNT),
-                    cpu_cores_windows=some(means(AMOUNT)),
-                    memory_mib=some(MIB),
-                    memory_kills=some(COUNT),
-                    task_peak_mib=some(MIB),
-                    task_host_peak_mib=some(MIB),
-                    tasks_measured=COUNT,
-                    tasks_at_once=COUNT,
-                    measured_s=AMOUNT,
-                )
-            )
-        )
-    users = [
-        draw(
-            st.builds(
-                UserLoad,
-                uid=st.just(uid),
-                user=st.just(user),
-                jobs=st.just(tuple(job.job for job in jobs if job.uid == uid)),
-                processes=COUNT,
-                gpus=on,
-                gpu_memory_mib=some(MIB),
-                gpu_load=some(AMOUNT),
-                cpu_cores=some(AMOUNT),
-                memory_mib=some(MIB),
-            )
-        )
-        for uid, user in sorted(people, key=lambda person: person[1])
-    ]
+        whose = {"job": st.just(number), "uid": st.just(uid), "user": st.just(user)}
+        jobs.append(draw(st.builds(JobLoad, gpus=on, **whose, **OF_JOB)))
+    users = []
+    for uid, user in sorted(people, key=lambda person: person[1]):
+        own = st.just(tuple(job.job for job in jobs if job.uid == uid))
+        users.append(draw(st.builds(UserLoad, uid=st.just(uid), user=st.just(user), jobs=own, gpus=on, **OF_USER)))
     return draw(
         st.builds(
             Snapshot,
             node=NAME,
             taken=st.floats(1.7e9, 2e9),
             measured_s=AMOUNT,
-            interval_s=some(AMOUNT),
             version=NAME,
             driver=some(NAME),
-            cpus=COUNT,
-            cores=COUNT,
             load=some(st.tuples(AMOUNT, AMOUNT, AMOUNT)),
-            cpu_cores=some(AMOUNT),
-            memory_total_mib=some(MIB),
-            memory_used_mib=some(MIB),
+            **dict.fromkeys(("cpus", "cores"), COUNT),
+            **dict.fromkeys(("interval_s", "cpu_cores"), some(AMOUNT)),
+            **dict.fromkeys(("memory_total_mib", "memory_used_mib"), some(MIB)),
             gpus=st.just(tuple(gpus)),
             jobs=st.just(tuple(jobs)),
             users=st.just(tuple(users)),
@@ -142,7 +115,7 @@ def snapshots(draw):
 
 
 def scraped(page: bytes) -> list[Series]:
-    """What Prometheus would answer: every sample of the page, with labels of its own."""
+    """Return Prometheus' answer: every sample of the page, with labels of its own."""
     found = []
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
@@ -180,7 +153,7 @@ def test_the_line_of_a_node_needs_eleven_series(snapshot):
     sums, expected = back.sums, snapshot.sums
     assert (sums.gpu_load is None) == (expected.gpu_load is None)
     assert sums.gpu_load is None or sums.gpu_load == pytest.approx(expected.gpu_load)
-    expected = msgspec.structs.replace(expected, gpu_load=sums.gpu_load, simulated=snapshot.simulated)
+    expected = replace(expected, gpu_load=sums.gpu_load, simulated=snapshot.simulated)
     assert sums == expected
     for field in ("taken", "measured_s", "cpus", "cores", "load", "memory_total_mib", "memory_used_mib"):
         assert getattr(back, field) == getattr(snapshot, field), field
@@ -206,7 +179,7 @@ BUSY = Snapshot(
 
 
 def test_processes_make_no_series():
-    with_them, without = metrics.render(BUSY), metrics.render(msgspec.structs.replace(BUSY, processes=()))
+    with_them, without = metrics.render(BUSY), metrics.render(replace(BUSY, processes=()))
     assert with_them == without
     assert metrics.snapshots(scraped(with_them))["n1"].unknown["processes"] == metrics.NOT_KEPT
 
@@ -239,7 +212,7 @@ def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
         GpuLoad(uuid="GPU-1", index=1, name="Fake", clients=0),
         GpuLoad(uuid="GPU-2", index=2, name="Fake"),
     )
-    page = metrics.render(msgspec.structs.replace(BUSY, gpus=gpus, processes=(*BUSY.processes, server))).decode()
+    page = metrics.render(replace(BUSY, gpus=gpus, processes=(*BUSY.processes, server))).decode()
     counts = [line.partition(" ")[0::2] for line in page.splitlines() if line.startswith("slurm_share_gpu_mps_servers")]
     assert [(name.partition('gpu="')[2][:5], count) for name, count in counts] == [("GPU-0", "1.0"), ("GPU-1", "0.0")]
     assert "4711" not in page
@@ -247,7 +220,7 @@ def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
 
 def test_slots_can_be_added_up():
     jobs = (JobLoad(job=7, uid=1, user="a", share=4, slots=16), JobLoad(job=8, uid=1, user="a"))
-    page = metrics.render(msgspec.structs.replace(BUSY, jobs=jobs)).decode()
+    page = metrics.render(replace(BUSY, jobs=jobs)).decode()
     slots = [line for line in page.splitlines() if line.startswith("slurm_share_job_slots")]
     assert slots == ['slurm_share_job_slots{jobid="7",node="n1",user="a"} 16.0']
 
@@ -262,13 +235,13 @@ def test_unknown_is_no_series_and_never_zero():
 
 
 def test_a_name_that_is_no_text_is_written_as_an_escape():
-    page = metrics.render(msgspec.structs.replace(BUSY, jobs=(JobLoad(job=7, uid=1, user="b\udcf6b"),)))
+    page = metrics.render(replace(BUSY, jobs=(JobLoad(job=7, uid=1, user="b\udcf6b"),)))
     assert rb'user="b\\udcf6b"' in page
 
 
 def test_two_accounts_of_one_name_are_told_apart():
     users = tuple(UserLoad(uid=uid, user=name, gpu_memory_mib=1) for uid, name in ((1, "a"), (2, "a"), (3, "b")))
-    page = metrics.render(msgspec.structs.replace(BUSY, users=users)).decode()
+    page = metrics.render(replace(BUSY, users=users)).decode()
     series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
     assert len(set(series)) == len(series)
     named = [line for line in series if line.startswith("slurm_share_user_gpu_memory_bytes")]
@@ -276,7 +249,7 @@ def test_two_accounts_of_one_name_are_told_apart():
 
 
 def test_problems_are_counted_and_told_where_to_read_them():
-    page = metrics.render(msgspec.structs.replace(BUSY, problems=("pid 4711 is gone", "GPU 1 is lost")))
+    page = metrics.render(replace(BUSY, problems=("pid 4711 is gone", "GPU 1 is lost")))
     assert b"4711" not in page
     assert metrics.snapshots(scraped(page))["n1"].problems == (metrics.PROBLEMS.format("2 problems"),)
 

@@ -210,6 +210,9 @@ def test_facts_are_read_once_and_counters_each_time(node: Node) -> None:
     node.add(70, environ={"SLURM_SHARE_SLOT": "4"}, uid=2002, start=12345)
     (process,) = reader.read((70,)).processes
     assert (process.slot, process.uid, process.start_ticks) == (4, 2002, 12345)
+    node.add(70, name="another", environ={"SLURM_SHARE_SLOT": "5"}, start=12345)  # it executes another program
+    (process,) = reader.read((70,)).processes
+    assert (process.name, process.slot) == ("another", 5)
 
 
 def test_a_zombie_and_a_process_that_has_gone_are_none(node: Node) -> None:
@@ -255,15 +258,6 @@ def test_a_cap_that_is_not_understood_is_unknown_and_not_none(node: Node) -> Non
     assert (none.cap_mib, "cap_mib" in none.unknown) == (None, False)
     assert (odd.cap_mib, limit in odd.unknown["cap_mib"]) == (None, True)
     assert (long.cap_mib, long.unknown) == (8192, {})
-
-
-def test_a_process_that_runs_another_program_is_looked_at_anew(node: Node) -> None:
-    node.add(70, name="bash", environ={"SLURM_SHARE_SLOT": "3"})
-    reader = node.reader()
-    reader.read((70,))
-    node.add(70, name="python", environ={"SLURM_SHARE_SLOT": "4"})
-    (process,) = reader.read((70,)).processes
-    assert (process.name, process.slot) == ("python", 4)
 
 
 def test_this_machine_is_read() -> None:

@@ -1,4 +1,4 @@
-"""What launchers say of how fast their tasks are, from their files to the snapshot."""
+"""The task rates that launchers write, from their files to the snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from slurm_share.load.collectors import NodeReader
-from slurm_share.load.rules.job_progress import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
+from slurm_share.load.rules.rates import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
 from slurm_share.load.rules.visible import for_user
 from slurm_share.load.run_rates import RunRates, read_run_rates
 from slurm_share.load.sampler import Sampler
@@ -36,6 +36,10 @@ def rate(per_s: float, error: float = 0.5, windows: int = 4) -> Rate:
     return Rate(per_s=per_s, error_per_s=error, windows=windows, source="log")
 
 
+def read(*found: NodeRates) -> RunRates:
+    return read_run_rates(lambda tmp, uids: {7: found}, Path("/"), frozenset({7}), NOW)
+
+
 def sampled(pids: list[int], found: dict[int, tuple[NodeRates, ...]]) -> Snapshot:
     driver = FakeBinding(FakeGpu("GPU-a", compute=dict.fromkeys(pids, 50)))
     kernel = NodeReader("n1", clock=lambda: 1000.0, wall_clock=lambda: NOW, rates=lambda tmp, uids: found)
@@ -54,7 +58,6 @@ def leader() -> Iterator[tuple[int, int, int]]:
         "time.sleep(60)\n"
     )
     task = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True)
-    assert task.stdout is not None
     child, other = map(int, task.stdout.readline().split())
     yield task.pid, child, other
     for pid in (child, other, task.pid):
@@ -70,7 +73,6 @@ def test_a_process_has_the_rate_of_its_task(leader: tuple[int, int, int]) -> Non
     assert len(by_pid) == 4
     for pid in leader:
         progress = by_pid[pid]
-        assert progress is not None
         assert (progress.task, progress.run, progress.rate_per_s, progress.rate_source) == (12, "sweep", 51.0, "log")
         assert (progress.speed_ratio, progress.units, progress.is_paused) == (0.8, 900.0, False)
     assert by_pid[os.getpid()] is None
@@ -86,9 +88,8 @@ def test_nobody_tells_of_another_users_processes(leader: tuple[int, int, int]) -
 def test_a_launcher_that_hangs_says_nothing() -> None:
     """Its file is older than a minute; one from the future is no better, nor a time that is no number."""
     for unix_s in (NOW - 61, NOW + 61, math.nan):
-        read = read_run_rates(lambda tmp, uids, at=unix_s: {7: (rates(unix_s=at),)}, Path("/"), frozenset({7}), NOW)
-        assert read.runs == ()
-    assert len(read_run_rates(lambda tmp, uids: {7: (rates(),)}, Path("/"), frozenset({7}), NOW).runs) == 1
+        assert read(rates(unix_s=unix_s)).runs == ()
+    assert len(read(rates()).runs) == 1
 
 
 def test_what_no_figure_can_be_is_left_out() -> None:
@@ -100,17 +101,16 @@ def test_what_no_figure_can_be_is_left_out() -> None:
     tasks.append(TaskRate(task=-1, pid=99))
     levels = tuple(LevelRun(level, "mps", 1.0, 0.0, 3) for level in (-1, 0, 4))
     wrong = rates(*tasks, job="x" * 500, finished_per_h=math.inf, levels=levels)
-    (run,) = read_run_rates(lambda tmp, uids: {7: (wrong,)}, Path("/"), frozenset({7}), NOW).runs
+    (run,) = read(wrong).runs
     assert (run.job, run.finished_per_h, [one.level for one in run.levels]) == (None, None, [4])
-    assert [(one.rate_per_s, one.rate_source, one.speed_ratio, one.rate_windows) for one in run.tasks] == [
-        (None, "", None, 0)
-    ] * 4
+    found = [(one.rate_per_s, one.rate_source, one.speed_ratio, one.rate_windows) for one in run.tasks]
+    assert found == [(None, "", None, 0)] * 4
     assert max(len(one.family) for one in run.tasks) == 64
 
 
 def test_long_names_that_differ_at_their_end_stay_apart() -> None:
     tasks = [TaskRate(task=at, pid=10 + at, family=f"/{'a' * 90}/{name}") for at, name in enumerate(("x", "y", "x"))]
-    (run,) = read_run_rates(lambda tmp, uids: {7: (rates(*tasks),)}, Path("/"), frozenset({7}), NOW).runs
+    (run,) = read(rates(*tasks)).runs
     first, second, third = (each.family for each in run.tasks)
     assert first == third != second
     assert len(first) == 64
@@ -118,7 +118,7 @@ def test_long_names_that_differ_at_their_end_stay_apart() -> None:
 
 def test_without_progress_trials_count_tasks_that_are_done() -> None:
     tried = rates(source=None, levels=(LevelRun(4, "mps", 0.01, 0.0, 3),))
-    (run,) = read_run_rates(lambda tmp, uids: {7: (tried,)}, Path("/"), frozenset({7}), NOW).runs
+    (run,) = read(tried).runs
     found = of_runs([run])
     assert (found.levels_source, [each.level for each in found.levels]) == ("finished", [4])
     assert of_runs([run, run]).levels == ()
@@ -149,7 +149,6 @@ def test_a_job_has_what_its_tasks_do_together() -> None:
     jobs = (JobLoad(job=5, uid=7, user="u"), JobLoad(job=6, uid=7, user="u"), JobLoad(job=5, uid=8, user="v"))
     found = with_progress(jobs, [run_of(one(1, speed_ratio=0.5), one(2, rate_windows=3), finished_per_h=6.0)])
     first = found[0].progress
-    assert first is not None
     assert (first.tasks, first.rated, first.rate_per_s, first.windows, first.source) == (2, 2, 20.0, 3, "log")
     assert (first.speed_ratio, first.finished_per_h) == (0.5, 6.0)
     assert first.spread_per_s == pytest.approx(MAD_OF_NORMAL * math.sqrt(0.25 * 4 + 0.25 * 3))

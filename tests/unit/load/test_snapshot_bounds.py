@@ -1,4 +1,4 @@
-"""What a foreign file may say: a figure that nobody can calculate with, or a name of no node, is no record of load."""
+"""A foreign file with a figure that is no number, or with a name of no node, is not a record of load."""
 
 from __future__ import annotations
 
@@ -31,29 +31,12 @@ def with_value(whole, path, value):
 
 
 NUMBERS = [
-    "taken",
-    "jobs_taken",
-    "nodes.0.slurm.cpus",
-    "nodes.0.slurm.gpus_allocated",
-    "nodes.0.slurm.memory_mib",
-    "nodes.0.slurm.load5",
-    "nodes.0.snapshot.taken",
-    "nodes.0.snapshot.cpus",
-    "nodes.0.snapshot.memory_total_mib",
-    "nodes.0.snapshot.load.1",
-    "nodes.0.snapshot.gpus.0.memory_total_mib",
-    "nodes.0.snapshot.gpus.0.utilization.m5",
-    "nodes.0.snapshot.gpus.0.power_w",
-    "nodes.0.snapshot.gpus.0.temperature_c",
-    "nodes.0.snapshot.processes.0.memory_mib",
-    "nodes.0.snapshot.processes.0.gpus.0.peak_mib",
-    "nodes.0.snapshot.processes.0.pid",
-    "nodes.0.snapshot.jobs.0.task_peak_mib",
-    "nodes.0.snapshot.jobs.0.measured_s",
-    "nodes.0.snapshot.users.0.gpu_load",
-    "jobs.0.job_id",
-    "jobs.0.cpus",
-    "jobs.0.start",
+    *("taken", "jobs_taken", "jobs.0.job_id", "jobs.0.cpus", "jobs.0.start"),
+    *(f"nodes.0.slurm.{name}" for name in ("cpus", "gpus_allocated", "memory_mib", "load5")),
+    *(f"nodes.0.snapshot.{name}" for name in ("taken", "cpus", "memory_total_mib", "load.1", "users.0.gpu_load")),
+    *(f"nodes.0.snapshot.gpus.0.{name}" for name in ("memory_total_mib", "utilization.m5", "power_w", "temperature_c")),
+    *(f"nodes.0.snapshot.processes.0.{name}" for name in ("memory_mib", "gpus.0.peak_mib", "pid")),
+    *(f"nodes.0.snapshot.jobs.0.{name}" for name in ("task_peak_mib", "measured_s")),
 ]
 
 

@@ -16,7 +16,7 @@ from slurm_share.load import text
 from slurm_share.load.columns import gpu_columns, job_columns, node_columns
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
-from slurm_share.load.output.view import View
+from slurm_share.load.output.notes import View
 from slurm_share.load.rules import figures, idle
 from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows

@@ -19,6 +19,7 @@ The advice of the survey before is an input, so that in a steady state neither v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -30,7 +31,7 @@ from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
 from ...snapshot import Advice, Bound, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
-from . import bounds, causes, evidence, measured, resubmit, sentences, work_class
+from . import bounds, causes, evidence, measured, resubmit, sentences
 from .bounds import Soft
 from .causes import Answer
 from .evidence import Evidence
@@ -47,12 +48,10 @@ def advise_all(
     previous: Sequence[Advice] = (),
     submissions: Mapping[int, Submission] | None = None,
 ) -> tuple[Advice, ...]:
-    """Return an advice for each running job of the viewer, or of all users for an operator's survey.
-
-    The elements of an array have one advice together. `partitions`: settings of partitions that have their own.
-    `memory_failures`, `submissions`: by job, as in `advise`. `previous`: the result for the survey before. Raises
-    UsageError for a job whose nodes are no list.
-    """
+    """Return an advice for each running job of the viewer, or of all users for an operator's survey. The elements of an
+    array have one advice together. `partitions`: settings of partitions that have their own. `memory_failures`,
+    `submissions`: by job, as in `advise`. `previous`: the result for the survey before. Raises UsageError for a job
+    whose nodes are no list."""
     failed, before = memory_failures or {}, {one.job: one for one in previous}
     snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
     silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}
@@ -161,7 +160,7 @@ def declared(job: QueuedJob) -> int | None:
     return None if not job.tasks else -(-job.tasks // (job.node_count or 1))
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class Case(Struct, frozen=True, kw_only=True, dict=True):
     """The evidence and the bounds from which an advice is made."""
 
     jobs: tuple[QueuedJob, ...]
@@ -173,8 +172,6 @@ class Case(Struct, frozen=True, kw_only=True):
     """GPUs of a node; if nodes differ, of the node with the fewest."""
     now: int
     hard: tuple[Bound, ...]
-    gpu_load: Soft | None
-    cpu_load: Soft | None
     memory_failures: int
     memory_unknown_on: tuple[str, ...]
     """Nodes for which the size of a GPU's memory, or a task's use of it, is not known."""
@@ -200,10 +197,11 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return twice as many tasks as now, and at least one on each GPU."""
         return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
 
-    @property
+    @cached_property
     def soft(self) -> tuple[Soft, ...]:
         """Return the bounds by GPU load and CPU load that are known."""
-        return tuple(one for one in (self.gpu_load, self.cpu_load) if one is not None)
+        by_gpus = bounds.gpu_load(self.nodes) if all(node.gpus for node in self.nodes) else None
+        return tuple(one for one in (by_gpus, bounds.cpu_load(self.nodes)) if one is not None)
 
     @property
     def by_load(self) -> int:
@@ -241,8 +239,6 @@ def _case(
         gpus=fewest,
         now=bounds.most_now(nodes),
         hard=bounds.hard(nodes, settings, registry.wanted(share)[0]),
-        gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
-        cpu_load=bounds.cpu_load(nodes),
         memory_failures=failures,
         memory_unknown_on=tuple(node.node for node in with_gpus if bounds.gpu_memory(node, settings) is None),
         are_unlike=any(bounds.are_unlike(node, settings) for node in with_gpus),
@@ -250,18 +246,9 @@ def _case(
     )
 
 
-def _with_load(case: Case, gpu: float, cpu: float) -> Case:
-    """Return the case with the loads of its GPUs and CPUs multiplied by these factors."""
-    return _of_nodes(case, [evidence.with_load(node, gpu, cpu) for node in case.nodes])
-
-
-def _of_nodes(case: Case, nodes: Sequence[Evidence]) -> Case:
-    return replace(
-        case,
-        nodes=tuple(nodes),
-        gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
-        cpu_load=bounds.cpu_load(nodes),
-    )
+def _with_load(case: Case, factor: float) -> Case:
+    """Return the case with the loads of its GPUs and CPUs multiplied by this factor."""
+    return replace(case, nodes=tuple(evidence.with_load(node, factor, factor) for node in case.nodes))
 
 
 def _judged(
@@ -271,17 +258,17 @@ def _judged(
     judged = measured.judged(known, case.now)
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # it was about other tasks
-    case, load = _steadied(case, previous)
+    case, gpu_percents, cpu_percent, dram_percent = _steadied(case, previous)
     base = replace(
         base,
-        work=work_class.of(case.nodes, case.hard, settings) if case.now else "unknown",
+        work=bounds.work_class(case.nodes, case.hard, settings) if case.now else "unknown",
         now=case.now or None,
         gpus=case.gpus,
         bounds=(*case.hard, *(soft.bound for soft in case.soft), *((case.growth,) if case.now else ())),
         memory_allows=_memory_allows(case, settings),
-        gpu_percents=load.gpus,
-        cpu_percent=load.cpu,
-        dram_percent=load.dram,
+        gpu_percents=gpu_percents,
+        cpu_percent=cpu_percent,
+        dram_percent=dram_percent,
         rates=known.levels,
         rate_source=known.source,
         rate_family=known.family,
@@ -333,10 +320,10 @@ def _judged(
 
 def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
     """Return the NPPN that GPU memory alone allows with and without margin, on the node with the least of it."""
-    with_margin = [bounds.gpu_memory(node, settings) for node in case.nodes]
-    without = [bounds.gpu_memory(node, settings, margin=False) for node in case.nodes]
-    known = [one[0] for one in with_margin if one is not None]
-    naive = [one[0] for one in without if one is not None]
+    known, naive = (
+        [found[0] for node in case.nodes if (found := bounds.gpu_memory(node, settings, margin=margin)) is not None]
+        for margin in (True, False)
+    )
     return (min(known), min(naive)) if known and naive else None
 
 
@@ -359,7 +346,7 @@ def _missing(case: Case) -> str:
     if watched < thresholds.YOUNG_S:
         return f"it has been watched for {watched:.0f} s only, and the first minute does not count"
     if not case.gpus:
-        return "its CPU load is not known" if case.cpu_load is None else ""
+        return "" if case.soft else "its CPU load is not known"
     if max(node.spans for node in nodes) > 1:
         widest = max(nodes, key=lambda node: node.spans)
         who = causes.named(widest.spanning)
@@ -457,23 +444,14 @@ def _died(case: Case) -> str | None:
 # ---- The previous advice ----
 
 
-class Load(Struct, frozen=True):
-    """The loads that the advice judges, in percent."""
-
-    gpus: tuple[float, ...]
-    """The load of each GPU with tasks."""
-    cpu: float | None
-    dram: float | None
-    """Memory bandwidth of the GPU that uses most of it."""
-
-
-def _steadied(case: Case, previous: Advice | None) -> tuple[Case, Load]:
-    """Return the case with the running mean of the load, and that load."""
+def _steadied(case: Case, previous: Advice | None) -> tuple[Case, tuple[float, ...], float | None, float | None]:
+    """Return (the case with the running mean of the load; that load in percent: of each GPU with tasks, of the CPUs, of
+    the memory bandwidth of the GPU that uses most of it)."""
     gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
     cpu = bounds.cpu_percent(case.nodes)
     dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
     if previous is None:
-        return case, Load(gpus, cpu, dram)
+        return case, gpus, cpu, dram
     nodes = list(case.nodes)
     if len(gpus) == len(previous.gpu_percents):
         gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
@@ -493,7 +471,7 @@ def _steadied(case: Case, previous: Advice | None) -> tuple[Case, Load]:
         mean = _mean_of(cpu, previous.cpu_percent)
         nodes = [evidence.with_load(node, 1.0, mean / cpu) for node in nodes]
         cpu = mean
-    return _of_nodes(case, nodes), Load(gpus, cpu, dram)
+    return replace(case, nodes=tuple(nodes)), gpus, cpu, dram
 
 
 def _mean_of(now: float, before: float) -> float:
@@ -502,17 +480,20 @@ def _mean_of(now: float, before: float) -> float:
 
 LASTING = ("more", "stay", "change", "look")
 """Verdicts that depend on load, and are kept against noise. The others (too many tasks, not known) change at once."""
+_NEAR = (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
+"""Factors of the load at which the previous verdict may still be right."""
 
 
 def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     """Return (answer, whether it is the previous one although the newest figures alone would give another)."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
-    variants = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
+    variants = [_with_load(case, factor) for factor in _NEAR]
     if previous.verdict == "change":
         variants.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
     near = (fresh, *(_answer(one) for one in variants))
-    alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, _cause_of(previous))), None)
+    cause = previous.decided_by if previous.verdict == "change" else ""
+    alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, cause)), None)
     if alike is None:
         return fresh, False
     before, now = previous.next, alike.nppn
@@ -522,14 +503,9 @@ def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
 
 
-def _cause_of(previous: Advice) -> str:
-    """Return the resource that a change is about; empty for other verdicts."""
-    return previous.decided_by if previous.verdict == "change" else ""
-
-
 def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) -> WorkClass:
-    near = (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
-    classes = {work_class.of(_with_load(case, one, one).nodes, case.hard, settings) for one in near} if case.now else ()
+    near = [_with_load(case, factor) for factor in _NEAR] if case.now else []
+    classes = {bounds.work_class(one.nodes, case.hard, settings) for one in near}
     return previous.work if previous.work in classes else base.work
 
 

@@ -1,4 +1,5 @@
-"""Compute the bounds of NPPN, which each resource of a node sets, from the evidence of all nodes.
+"""Compute the bounds of NPPN, which each resource of a node sets, from the evidence of all nodes, and the class of its
+load, such as CPU-bound or idle.
 
 The worst node decides the hard bounds (memory, clients, cores), beyond which tasks fail. Load is the mean over all
 nodes; its soft bounds only mean that more tasks gain nothing.
@@ -15,7 +16,7 @@ from ....core import names
 from ....core.settings import Settings
 from ....core.text import gib_text
 from ....share import Backend
-from ...snapshot import Bound
+from ...snapshot import Bound, WorkClass
 from .. import thresholds
 from .evidence import Evidence, Room
 
@@ -58,11 +59,9 @@ def usable_mib(room: Room, settings: Settings) -> int:
 
 
 def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _Known | None:
-    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known.
-
-    It is at least one task per GPU, since that runs, and at least the tasks that run now if the peaks of all of them
-    fit: unlike tasks are not reduced for the largest of them. `margin` False: divide the whole memory of a GPU.
-    """
+    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known. It is at least one task
+    per GPU, since that runs, and at least the tasks that run now if the peaks of all of them fit: unlike tasks are not
+    reduced for the largest of them. `margin` False: divide the whole memory of a GPU."""
     if not node.peak_mib or not node.rooms:
         return None
     usable = [usable_mib(room, settings) if margin else room.total for room in node.rooms]
@@ -215,10 +214,8 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:
-    """Return the NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full.
-
-    For a job on several nodes, more than half of them must have a full GPU.
-    """
+    """Return the NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full. For a job on
+    several nodes, more than half of them must have a full GPU."""
     full = [[card for card in node.busy if (card.load or 0.0) >= thresholds.GPU_FULL] for node in nodes]
     if 2 * sum(bool(cards) for cards in full) <= len(nodes):
         return None
@@ -242,3 +239,43 @@ def most_now(nodes: Sequence[Evidence]) -> int:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+# ---- The class of a job's load ----
+
+
+def work_class(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Settings) -> WorkClass:
+    """Return the first class that applies, the most harmful first; `unknown` if no load is known."""
+    loads = [100 * node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
+    gpu = _mean(loads) if loads else None
+    cpu = cpu_percent(nodes)
+    has_gpus = any(node.gpus for node in nodes)
+    now = most_now(nodes)
+    if any(bound.nppn is not None and now > bound.nppn for bound in hard) or (cpu or 0.0) > thresholds.CPU_BAND[1]:
+        return "over-subscribed"
+    if any((node.dram_percent or 0.0) >= thresholds.DRAM_FULL for node in nodes):
+        return "memory-bandwidth-bound"
+    if (gpu or 0.0) >= thresholds.GPU_FULL:
+        return "GPU-compute-bound"
+    if _memory_is_full(nodes, hard, settings):
+        return "memory-full"
+    if (cpu or 0.0) >= (thresholds.CPU_FULL if has_gpus else thresholds.CPU_AIM):
+        return "CPU-bound"
+    judged = gpu if has_gpus else cpu
+    if judged is None:
+        return "unknown"
+    if judged < thresholds.IDLE:
+        return "idle"
+    low = thresholds.GPU_BAND[0] if has_gpus else thresholds.CPU_BAND[0]
+    return "under-used" if judged < low else "well-used"
+
+
+def _memory_is_full(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Settings) -> bool:
+    """Return whether no further task fits on each GPU (or in host memory), or a GPU has no free memory."""
+    now, gpus = most_now(nodes), min(node.gpus for node in nodes)
+    bounds = {bound.resource: bound.nppn for bound in hard if bound.nppn is not None}
+    more = now // gpus * gpus + gpus if gpus else now + 1
+    no_room = bounds.get("GPU memory", more) < more or bounds.get("host memory", now + 1) <= now
+    reserve = settings.memory_reserve_percent / 100
+    rooms = [room for node in nodes for room in node.rooms]
+    return no_room or any(room.used is not None and room.used >= room.total * (1 - reserve) for room in rooms)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ....core.text import counted
 from ...snapshot import Verdict
 from .. import thresholds
 from .bounds import gib, level
@@ -76,7 +77,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
         if each is None or each >= thresholds.LOW_USE_CPU:
             return None
-        return Answer("look", None, "CPU load", f"its {now} {_tasks(now)} use {each:.0f} % of a CPU each: {see}")
+        return Answer("look", None, "CPU load", f"its {counted(now, 'task')} use {each:.0f} % of a CPU each: {see}")
     low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
     if not low:
         own = [100 * node.own_load / len(node.busy) for node in nodes if node.own_load is not None and node.busy]
@@ -97,9 +98,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
     """Return the answer if only some of the GPUs have tasks, or if the load is uneven although each has tasks.
-
-    `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one.
-    """
+    `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one."""
     for node in nodes:
         empty = [card for card in node.cards if not card.tasks]
         crowded = [card for card in node.cards if card.tasks > 1]
@@ -127,10 +126,8 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
 
 
 def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
-    """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work.
-
-    What the task needs is then not known, and may be much less.
-    """
+    """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work. What the
+    task needs is then not known, and may be much less."""
     for node in nodes:
         if not node.rooms or not node.peak_mib or node.cap_mib is not None or not node.busy_percent:
             continue
@@ -174,7 +171,3 @@ def _cpu_text(nodes: Sequence[Evidence]) -> str:
         return ""
     node = max(known, key=lambda one: (one.cpu_load or 0.0) / one.cpus)
     return f"; CPU load {node.cpu_load:.1f} of {node.cpus}"
-
-
-def _tasks(count: int) -> str:
-    return "task" if count == 1 else "tasks"

@@ -12,8 +12,8 @@ from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
-from .. import rates, thresholds
-from ..sums import add_up
+from .. import idle, rates, thresholds
+from ..sums import add_up, whole
 
 
 class Room(Struct, frozen=True):
@@ -151,11 +151,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
 def of_job(
     snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None
 ) -> Evidence:
-    """Return the evidence of one node.
-
-    `loads`: the snapshot's records of the job, or of an array's elements; at least one. `jobs`: Slurm's records of
-    them; empty if Slurm did not answer. Raises UsageError for a job whose nodes are no list.
-    """
+    """Return the evidence of one node. `loads`: the snapshot's records of the job, or of an array's elements; at least
+    one. `jobs`: Slurm's records of them; empty if Slurm did not answer. Raises UsageError for a job whose nodes are no
+    list."""
     ids = {load.job for load in loads}
     programs = [one for one in snapshot.processes if not is_own(one)]
     processes = [one for one in programs if one.job in ids]
@@ -211,7 +209,7 @@ def of_job(
         host_total_mib=host_total,
         host_limited=host_limited,
         host_peak_mib=_most(load.task_host_peak_mib for load in loads if load.tasks or load.tasks_measured),
-        host_used_mib=_mib(added([load.memory_mib for load in loads])),
+        host_used_mib=whole(added([load.memory_mib for load in loads])),
         cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
         cpus=max(1, cpus),
         cpu_load=_cpu_load(snapshot, loads, is_whole=is_whole),
@@ -236,41 +234,37 @@ def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
     if gpus == node.gpus:
         return node
     part = gpus / node.gpus
-
-    def less(value: float | None) -> float | None:
-        return None if value is None else value * part
-
     return replace(
         node,
         gpus=gpus,
         gpus_of_node=gpus + max(0, node.gpus_of_node - node.gpus),
         running=math.ceil(node.running * part),
         now=None if node.now is None else math.ceil(node.now * part),
-        load=less(node.load),
-        own_load=less(node.own_load),
-        host_total_mib=_mib(less(node.host_total_mib)),
-        host_used_mib=_mib(less(node.host_used_mib)),
+        load=_times(node.load, part),
+        own_load=_times(node.own_load, part),
+        host_total_mib=whole(_times(node.host_total_mib, part)),
+        host_used_mib=whole(_times(node.host_used_mib, part)),
         cores=max(1, int(node.cores * part)),
         cpus=max(1, int(node.cpus * part)),
-        cpu_load=less(node.cpu_load),
+        cpu_load=_times(node.cpu_load, part),
         progress=None,
     )
 
 
 def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
     """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
-
-    def times(value: float | None, factor: float) -> float | None:
-        return None if value is None else value * factor
-
     return replace(
         node,
-        load=times(node.load, gpu),
-        own_load=times(node.own_load, gpu),
-        cards=tuple(replace(card, load=times(card.load, gpu)) for card in node.cards),
-        dram_percent=times(node.dram_percent, gpu),
-        cpu_load=times(node.cpu_load, cpu),
+        load=_times(node.load, gpu),
+        own_load=_times(node.own_load, gpu),
+        cards=tuple(replace(card, load=_times(card.load, gpu)) for card in node.cards),
+        dram_percent=_times(node.dram_percent, gpu),
+        cpu_load=_times(node.cpu_load, cpu),
     )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
@@ -286,19 +280,14 @@ def is_own(process: ProcessLoad) -> bool:
     return registry.is_own_process(process.name)
 
 
-def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:
-    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node, by the driver's minor numbers. MIG instances
-    have none."""
+def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> set[str]:
+    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node."""
     numbers: set[int] = set()
     for job in jobs:
         nodes = nodelist.unfold(job.nodes) if job.gpu_indexes else ()
         if job.gpu_indexes and snapshot.node in nodes[: len(job.gpu_indexes)]:
             numbers |= set(job.gpu_indexes[nodes.index(snapshot.node)])
-    return frozenset(
-        gpu.uuid
-        for gpu in snapshot.whole_gpus
-        if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in numbers
-    )
+    return idle.granted(snapshot, numbers)
 
 
 def _gpus_here(
@@ -352,9 +341,7 @@ def _median(processes: Sequence[ProcessLoad]) -> int | None:
 def within(figures: tuple[float, float, float], watched_s: float) -> float:
     """Return the longest of the means over 1, 5 and 15 minutes that is not longer than the job was watched: a longer
     one includes the job before."""
-    return (
-        figures[2] if watched_s >= thresholds.LONG_S else figures[1] if watched_s >= thresholds.SHORT_S else figures[0]
-    )
+    return figures[(watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)]
 
 
 def mean_within(means: Means | None, watched_s: float) -> float | None:
@@ -372,10 +359,6 @@ def _recent(means: Means | None, watched_s: float) -> float | None:
 def added(values: Sequence[float | None]) -> float | None:
     """Return the sum; None without values, or if one is not known."""
     return add_up(values) if values else None
-
-
-def _mib(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _own(
@@ -416,12 +399,9 @@ def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
     means = [gpu.load_percent_windows for gpu in busy if gpu.load_percent_windows is not None]
     if not means:
         return ()
-    found = [sum(one.m1 for one in means) / len(means)]
-    if watched_s >= thresholds.SHORT_S:
-        found.append(sum(one.m5 for one in means) / len(means))
-    if watched_s >= thresholds.LONG_S:
-        found.append(sum(one.m15 for one in means) / len(means))
-    return tuple(found)
+    count = 1 + (watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)
+    columns = zip(*((one.m1, one.m5, one.m15) for one in means), strict=True)
+    return tuple(sum(column) / len(means) for column in columns)[:count]
 
 
 def _dram(gpu: GpuLoad, watched_s: float) -> float | None:

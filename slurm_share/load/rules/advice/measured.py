@@ -7,6 +7,7 @@ work with more tasks.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -69,9 +70,7 @@ def judged(known: Measured, now: int) -> Judgement | None:
     others = [one for one in known.levels if one.level != now]
     if here is None or not others:
         return None
-    best = known.levels[0]
-    for one in known.levels[1:]:
-        best = one if is_gain(best, one) else best
+    best = functools.reduce(lambda best, one: one if is_gain(best, one) else best, known.levels)
     lower, higher = [one for one in others if one.level < now], [one for one in others if one.level > now]
     if best.level < now:
         if _is_unclear(best, here):
@@ -88,7 +87,8 @@ def judged(known: Measured, now: int) -> Judgement | None:
 
 def is_gain(fewer: LevelRate, more: LevelRate) -> bool:
     """Return whether the rate of more tasks is higher by at least a tenth, and by more than noise."""
-    return _is_tenth(fewer, more) and more.per_s - fewer.per_s > _noise(fewer, more)
+    noise = thresholds.RATE_SPREADS * max(fewer.spread_per_s, more.spread_per_s)
+    return _is_tenth(fewer, more) and more.per_s - fewer.per_s > noise
 
 
 def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
@@ -99,10 +99,6 @@ def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
 def _is_tenth(fewer: LevelRate, more: LevelRate) -> bool:
     # The tolerance makes 11 a tenth more than 10 in binary fractions.
     return more.per_s >= thresholds.RATE_GAIN * fewer.per_s * (1 - 1e-9) and more.per_s > 0
-
-
-def _noise(one: LevelRate, other: LevelRate) -> float:
-    return thresholds.RATE_SPREADS * max(one.spread_per_s, other.spread_per_s)
 
 
 def _judgement(
@@ -142,13 +138,21 @@ def _of_now(nodes: Sequence[Evidence], now: int) -> Measured:
     if not found or len(found) < len(nodes) or len(kinds) > 1:
         return Measured()
     ((source, family),) = kinds
-    level = LevelRate(
-        level=now,
-        per_s=sum(one.rate_per_s or 0.0 for one in found) / len(found),
-        spread_per_s=math.hypot(*(one.spread_per_s or 0.0 for one in found)) / len(found),
-        windows=min(one.windows for one in found),
+    rates = [
+        LevelRate(level=now, per_s=one.rate_per_s or 0.0, spread_per_s=one.spread_per_s or 0.0, windows=one.windows)
+        for one in found
+    ]
+    return Measured(source=source, family=family, levels=(_mean(rates),))
+
+
+def _mean(rates: Sequence[LevelRate]) -> LevelRate:
+    """Return the mean of several nodes' rates with the same number of tasks."""
+    return LevelRate(
+        level=rates[0].level,
+        per_s=sum(one.per_s for one in rates) / len(rates),
+        spread_per_s=math.hypot(*(one.spread_per_s for one in rates)) / len(rates),
+        windows=min(one.windows for one in rates),
     )
-    return Measured(source=source, family=family, levels=(level,))
 
 
 def _is_whole(node: Evidence, one: JobProgress, now: int) -> bool:
@@ -165,15 +169,7 @@ def _tried(nodes: Sequence[Evidence], now: int) -> Measured:
         return Measured()
     by_node = [_of_one_way(one.levels, now) for one in found]
     both = set.intersection(*(set(one) for one in by_node))
-    levels = tuple(
-        LevelRate(
-            level=level,
-            per_s=sum(one[level].per_s for one in by_node) / len(by_node),
-            spread_per_s=math.hypot(*(one[level].spread_per_s for one in by_node)) / len(by_node),
-            windows=min(one[level].windows for one in by_node),
-        )
-        for level in sorted(both)
-    )
+    levels = tuple(_mean([one[level] for one in by_node]) for level in sorted(both))
     return Measured(source=sources.pop(), levels=levels)
 
 

@@ -51,11 +51,8 @@ def changes(
     settings: Settings,
     submission: Submission | None = None,
 ) -> tuple[Change, ...]:
-    """Return the ways to carry an answer out, the one that suits the present kind of job first.
-
-    `jobs`: the job or the elements of an array; empty if Slurm does not answer. The result is empty if no option can
-    carry the answer out.
-    """
+    """Return the ways to carry an answer out, the one that suits the present kind of job first. `jobs`: the job or the
+    elements of an array; empty if Slurm does not answer. The result is empty if no option can carry the answer out."""
     job = jobs[0] if jobs else None
     if answer.verdict == "change":
         return tuple(_of_remedy(answer, job))
@@ -95,8 +92,9 @@ def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, 
     """Return the changes as shell commands, each a complete submission. Leaves out changes that cannot be one."""
     if submission is None:
         return ()
-    argv = (_arguments(change, submission) for change in found)
-    return tuple(_shell(submission.folder, *one) for one in argv if one is not None)
+    commands = filter(None, (_arguments(change, submission) for change in found))
+    cd = ("cd", shlex.quote(submission.folder), "&&")
+    return tuple(" ".join([*cd, *variables, shlex.join(argv)]) for variables, argv in commands)
 
 
 def _arguments(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
@@ -157,10 +155,6 @@ def _arguments_of_llsub(change: Change, submission: Submission) -> tuple[tuple[s
     further = [f"--options={shlex.join(kept)}"] if kept else []
     settings = [argument for argument in change.options if argument.startswith("--")]
     return (), ["llsub", script, change.triple, *settings, *further, *(["--", *arguments] if arguments else [])]
-
-
-def _shell(folder: str, variables: Sequence[str], argv: Sequence[str]) -> str:
-    return " ".join(["cd", shlex.quote(folder), "&&", *variables, shlex.join(argv)])
 
 
 def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> Change:

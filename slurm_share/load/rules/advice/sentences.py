@@ -19,10 +19,8 @@ KEPT = "kept from the survey before, because the change of load is small"
 
 
 def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
-    """Return the bound of the largest step from `now`.
-
-    `is_wide`: load shows room for more than twice as many. `is_steady`: its means over all windows agree.
-    """
+    """Return the bound of the largest step from `now`. `is_wide`: load shows room for more than twice as many.
+    `is_steady`: its means over all windows agree."""
     times = f"{thresholds.GROWTH_MOST} times" if is_wide else "twice"
     why = f"{times} the {now} of now at most, or one on each GPU, then look again"
     if not is_steady:
@@ -47,10 +45,8 @@ def unknown(base: Advice, why: str) -> Advice:
 
 
 def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str | None, failures: int) -> Advice:
-    """Return the advice with its sentence, which begins with what is wrong, if anything.
-
-    `died`: the kind of memory that some tasks ran out of. `failures`: how many ran out of GPU memory.
-    """
+    """Return the advice with its sentence, which begins with what is wrong, if anything. `died`: the kind of memory
+    that some tasks ran out of. `failures`: how many ran out of GPU memory."""
     if answer.rate_windows:
         return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}; {_seen(advice, nodes)}")
     if answer.verdict in ("change", "look"):
@@ -249,7 +245,9 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
     elif holders := [
         node
         for node in nodes
-        if node.peak_mib and node.rooms and 100 * node.peak_mib >= thresholds.PREALLOCATED * _largest(node)
+        if node.peak_mib
+        and node.rooms
+        and 100 * node.peak_mib >= thresholds.PREALLOCATED * max(room.total for room in node.rooms)
     ]:
         holder = "one task" if holders[0].largest is None else named(holders[0].largest)
         found.append(
@@ -269,7 +267,3 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         on = f" of {disagree.node}" if len(nodes) > 1 else ""
         found.append(f"the load of its GPUs{on} is not steady: {means}")
     return found
-
-
-def _largest(node: Evidence) -> int:
-    return max(room.total for room in node.rooms)

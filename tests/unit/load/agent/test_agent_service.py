@@ -9,24 +9,16 @@ import threading
 import time
 
 import pytest
-from agents import NODE, FakeSampler, running
+from agents import NODE, FakeSampler, running, until
 from msgspec.structs import replace
 
 from slurm_share.cli import main
 from slurm_share.core.errors import DriverError, StateError
 from slurm_share.core.settings import Settings
-from slurm_share.load.agent import service, state_file, systemd
+from slurm_share.load.agent import service
 from slurm_share.load.agent.client import ask
 from slurm_share.load.agent.connections import Connections
 from slurm_share.load.agent.cost import Meter, as_text
-
-
-def until(true):
-    for _ in range(3000):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to that")
 
 
 def test_a_restart_goes_on_from_what_was_known(tmp_path):
@@ -34,7 +26,7 @@ def test_a_restart_goes_on_from_what_was_known(tmp_path):
     with running(tmp_path, http=False, sampler=first):
         until(lambda: first.samples > 3)
     assert first.closed == 1
-    assert state_file.read(tmp_path / "run/state") == b"peaks of sample %d" % first.samples
+    assert service.read_state(tmp_path / "run/state") == b"peaks of sample %d" % first.samples
     with running(tmp_path, http=False, sampler=second):
         until(lambda: second.samples)
     assert second.recalled == [b"peaks of sample %d" % first.samples]
@@ -42,7 +34,7 @@ def test_a_restart_goes_on_from_what_was_known(tmp_path):
 
 def test_it_is_written_with_the_second_sample_and_then_once_a_minute(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(state_file, "write", lambda file, data: written.append(data))
+    monkeypatch.setattr(service, "write_state", lambda file, data: written.append(data))
     sampler = FakeSampler()
     with running(tmp_path, http=False, sampler=sampler):
         until(lambda: sampler.samples > 6)
@@ -55,7 +47,7 @@ def test_it_is_written_with_the_second_sample_and_then_once_a_minute(tmp_path, m
 def test_a_torn_file_is_left_aside_with_a_line_in_the_log(tmp_path, capfd, damage):
     file = tmp_path / "run/state"
     file.parent.mkdir()
-    state_file.write(file, b"x" * 1000)
+    service.write_state(file, b"x" * 1000)
     data = file.read_bytes()
     if damage == "link":
         file.rename(tmp_path / "elsewhere")
@@ -71,11 +63,11 @@ def test_a_torn_file_is_left_aside_with_a_line_in_the_log(tmp_path, capfd, damag
 
 def test_a_file_appears_whole_and_for_the_agent_alone(tmp_path):
     (tmp_path / ".state.new").write_bytes(b"half")
-    state_file.write(tmp_path / "state", b"data")
-    assert state_file.read(tmp_path / "state") == b"data"
+    service.write_state(tmp_path / "state", b"data")
+    assert service.read_state(tmp_path / "state") == b"data"
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["state"]
-    assert state_file.read(tmp_path / "none") is None
+    assert service.read_state(tmp_path / "none") is None
 
 
 def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
@@ -143,12 +135,12 @@ def test_systemd_hears_of_start_life_and_end(tmp_path, monkeypatch):
 
 
 def test_without_systemd_nothing_is_said():
-    assert not systemd.notify("READY=1", {})
-    assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "nonsense"})
-    assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "@nobody-is-there"})
-    assert systemd.watchdog_s({"WATCHDOG_USEC": "3000000"}) == 3.0
-    assert systemd.watchdog_s({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
-    assert systemd.watchdog_s({"WATCHDOG_USEC": "x"}) is None
+    assert not service.notify("READY=1", {})
+    assert not service.notify("READY=1", {"NOTIFY_SOCKET": "nonsense"})
+    assert not service.notify("READY=1", {"NOTIFY_SOCKET": "@nobody-is-there"})
+    assert service.watchdog_s({"WATCHDOG_USEC": "3000000"}) == 3.0
+    assert service.watchdog_s({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
+    assert service.watchdog_s({"WATCHDOG_USEC": "x"}) is None
 
 
 def test_there_is_one_agent_on_a_node(tmp_path):

@@ -1,4 +1,4 @@
-"""What the ledger knows of a share is in the agent's snapshot, where the tasks themselves did not say."""
+"""The ledger's figures of a share are in the agent's snapshot where the tasks themselves did not give them."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from slurm_share.core.settings import Settings
 from slurm_share.load.agent import callers, client, watcher
 from slurm_share.load.agent.watcher import NodeWatcher, this_node
 from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.local import LocalSource
 from slurm_share.node import processes as node_processes
 from slurm_share.node.readings import HostNow, ProcessNow
 
@@ -182,11 +184,8 @@ def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers
     kernel = FakeKernel(said, replace(said, pid=3, start_ticks=8, slot=9))
     seen = NodeWatcher("n1", Settings(agent_socket=str(tmp_path / "socket")), kernel=kernel).read(ME)
     first, other = seen.processes
-    assert (first.slot, first.task, first.unknown) == (
-        1,
-        2,
-        {"cap_mib": "not understood", "gpus.sm_percent": "one sample so far"},
-    )
+    assert (first.slot, first.task) == (1, 2)
+    assert first.unknown == {"cap_mib": "not understood", "gpus.sm_percent": "one sample so far"}
     assert (other.slot, other.unknown) == (None, closed)
     assert (seen.jobs[0].share, seen.jobs[0].slots, seen.jobs[0].task_peak_mib) == (2, 4, 3072)
     assert (seen.jobs[0].unknown, seen.measured_s) == ({}, 900.0)
@@ -198,3 +197,19 @@ def test_the_node_s_name_is_what_was_said():
     assert this_node(None, {}) == os.uname().nodename.split(".")[0]
     with pytest.raises(UsageError, match="is no node's name"):
         this_node(None, {"SLURMD_NODENAME": "n1\x1b[2J"})
+
+
+def test_as_a_source_it_has_this_node_and_no_other(node, agent, monkeypatch):
+    source = LocalSource(Settings(), watcher=node)
+    answer = source.read(Asked(nodes=("n1", "n2"), user=ME), 5)
+    assert (set(answer.snapshots), answer.silent, answer.notes) == ({"n1"}, {"n2": "another node"}, [])
+    assert answer.snapshots["n1"].source == "local"
+    assert source.read(Asked(nodes=("n2",), user=ME), 5).silent == {"n2": "another node"}
+    assert len(agent.asked) == 1
+    agent.answer = a_snapshot(node="n2")
+    answer = source.read(Asked(nodes=("n1",), user=ME), 5)
+    assert answer.notes == ["n1: sampled without the agent: it answers for node n2, and this is n1"]
+    source.close()
+    monkeypatch.setenv("SLURMD_NODENAME", "n1\x1b[2J")
+    with pytest.raises(UsageError, match="is no node's name"):
+        LocalSource(Settings())

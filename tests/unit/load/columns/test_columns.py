@@ -1,4 +1,4 @@
-"""The columns of llload and of the dashboard: which outputs have each, in which order, and what it says there."""
+"""The columns of llload and of the dashboard: their outputs, their order and their texts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from slurm_share.load.rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from slurm_share.load.rules.job_rows import JobRow
 from slurm_share.load.rules.node_rows import row_of
 from slurm_share.load.snapshot import GpuLoad, JobLoad, JobProgress, OnGpu, ProcessLoad, TaskProgress
+from slurm_share.load.text import letter_of, of_text, time_text, worst
 from slurm_share.node.gpu_figures import Activity
 
 OUTPUTS = ("table", "plain", "values", "dashboard")
@@ -178,3 +179,34 @@ def test_a_job_and_a_node_have_a_rate_where_all_of_it_is_one():
     assert of_node.text(on_node(loads[0], replace(other, progress=None))) == ""
     row = JobRow(records=(), loads=tuple((on_node(load), load) for load in loads), number=1)
     assert (of_job.text(row), of_job.value(row), of_job.table_of(row)) == ("20/s", 20.0, "10/s log")
+
+
+# ---- Texts of single values ----
+
+
+@pytest.mark.parametrize(
+    ("triple", "said"),
+    [
+        (("96", "12", "84"), "12/96"),
+        (("384GB", "48GB", "336GB"), "48/384GB"),
+        (("32GB", "0.3GB", "32GB"), "0.3/32GB"),
+        (("64GB", "12GB?", "52GB?"), "12?/64GB"),
+        (("384GB", "?", "?"), "?/384GB"),
+        (("-", "-", "-"), "-"),
+        (("?", "?", "?"), "?/?"),
+    ],
+)
+def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
+    assert of_text(triple) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(None, "-"), (5, "0:05"), (65.9, "1:05"), (3723, "1:02:03"), (93784, "1-02:03:04")]
+)
+def test_time_is_written_as_squeue_writes_it(seconds, said):
+    assert time_text(seconds) == said
+
+
+def test_letters_of_a_line_mark_the_cell_that_they_are_about():
+    assert [letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "H", "!", ""]
+    assert [worst(codes) for codes in (("cL", "n!"), ("cL", "gH"), ("cL",), ())] == ["!", "H", "L", ""]

@@ -1,4 +1,4 @@
-"""What llload shows, line for line."""
+"""The output of llload, line for line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from llload_surveys import GB, TAKEN, gpu, node, process, queued, shared_node, s
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from slurm_share.load.output import notes, view
+from slurm_share.load.output import notes
+from slurm_share.load.output.notes import View
 from slurm_share.load.output.plain import as_plain
 from slurm_share.load.output.table import as_lines, fitted
-from slurm_share.load.output.view import View
 from slurm_share.load.snapshot import Advice, GpuBooking, NodeLoad
 from slurm_share.load.sources.demo import Demo
 from slurm_share.node.gpu_figures import Activity
 
 GPUS = View(gpus=True)
+DETAIL = View(gpus=True, detail=True)
+EVERYTHING = View(gpus=True, detail=True, jobs=True, processes=True)
 HOSTILE = "\x1b[31mred[bold]\n\tx"
 HEADINGS = "CORES -  USED =  FREE    LOAD MEMORY -   USED =   FREE  GPUS -  USED = FREE LOAD GPUMEM -  USED =  FREE"
 CHINESE = "王小明"
@@ -27,24 +29,22 @@ def fields(line):
     return line.split()
 
 
+def shown(*nodes, view=GPUS, width=200, **more):
+    """Return llload's lines of a survey of these nodes."""
+    return as_lines(survey(*nodes, **more), view, width)
+
+
 def table(lines):
-    """The headings and the nodes' lines, without what stands around them."""
+    """Return the headings and the nodes' lines, without what stands around them."""
     start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     return lines[start:]
 
 
 def test_the_lines_of_lloads_documentation_character_for_character():
     """MIT SuperCloud, "Monitoring System and Job Status": `LLload -g` with two nodes, and `LLload` with one."""
-    lines = table(
-        as_lines(
-            survey(
-                node("d-10-10-1", load=2.71, memory_used=48, gpus=(gpu(0), gpu(1))),
-                node("d-13-12-1", load=0.22, memory_used=49, gpus=(gpu(0), gpu(1))),
-            ),
-            GPUS,
-            200,
-        )
-    )
+    first = node("d-10-10-1", load=2.71, memory_used=48, gpus=(gpu(0), gpu(1)))
+    second = node("d-13-12-1", load=0.22, memory_used=49, gpus=(gpu(0), gpu(1)))
+    lines = table(shown(first, second))
     assert [line.removesuffix(" NOTE").removesuffix(" cL gL") for line in lines[:3]] == [
         f"HOSTNAME  {HEADINGS}",
         "d-10-10-1    40 -    40 =     0    2.71  384GB -   48GB =  336GB"
@@ -52,9 +52,8 @@ def test_the_lines_of_lloads_documentation_character_for_character():
         "d-13-12-1    40 -    40 =     0    0.22  384GB -   49GB =  335GB"
         "     2 -     2 =    0 0.40   64GB -   4GB =  60GB",
     ]
-    lines = table(
-        as_lines(survey(node("d-4-13-1", cpus=48, used=48, load=27.09, memory=192, memory_used=82)), View(), 80)
-    )
+    third = node("d-4-13-1", cpus=48, used=48, load=27.09, memory=192, memory_used=82)
+    lines = table(shown(third, view=View(), width=80))
     assert lines[:2] == [
         "HOSTNAME CORES -  USED =  FREE    LOAD MEMORY -   USED =   FREE",
         "d-4-13-1    48 -    48 =     0   27.09  192GB -   82GB =  110GB",
@@ -71,40 +70,32 @@ def test_the_figure_of_the_paper():
         memory_used=75,
         gpus=(gpu(0, load=35.0, used=4 * GB), gpu(1, load=0.0, used=0)),
     )
-    line = table(as_lines(survey(one), GPUS, 200))[1]
+    line = table(shown(one))[1]
     assert fields(line)[:-2] == fields("d-1 48 - 48 = 0 0.02 384GB - 75GB = 309GB 2 - 2 = 0 0.35 64GB - 4GB = 60GB")
     assert line.endswith("cL gL")  # LLSC's own bands: 0.02 of 48, 0.35 of 2
 
 
 def test_the_header_names_cluster_user_nodes_and_time():
-    first, second, *_ = as_lines(survey(node("n1"), node("n2")), View(), 80)
+    first, second, *_ = shown(node("n1"), node("n2"), view=View(), width=80)
     assert first == "LLGrid: txe1 (running slurm 26.05.5)"
     assert second.startswith("Username: studentx, Nodes used: 2, Time: 20")
 
 
 def test_an_operator_sees_how_many_nodes_are_in_use():
-    idle = node("n2", used=0)
-    assert (
-        "Username: all users, Nodes used: 1 of 2" in as_lines(survey(node("n1"), idle, everybody=True), View(), 80)[1]
-    )
+    lines = shown(node("n1"), node("n2", used=0), everybody=True, view=View(), width=80)
+    assert "Username: all users, Nodes used: 1 of 2" in lines[1]
 
 
 def test_quiet_is_the_lines_alone():
-    lines = as_lines(survey(node("n1"), silent("n2")), View(quiet=True, gpus=True), 200)
+    lines = shown(node("n1"), silent("n2"), view=View(quiet=True, gpus=True))
     assert [line.split()[0] for line in lines] == ["n1", "n2"]
 
 
 @pytest.mark.parametrize(
     ("width", "headings"),
     [
-        (
-            200,
-            f"HOSTNAME {HEADINGS} NOTE",
-        ),
-        (
-            117,
-            f"HOSTNAME {HEADINGS} NOTE",
-        ),
+        (200, f"HOSTNAME {HEADINGS} NOTE"),
+        (117, f"HOSTNAME {HEADINGS} NOTE"),
         (
             110,
             "HOSTNAME CORES - USED = FREE  LOAD MEMORY - USED =  FREE "
@@ -117,7 +108,7 @@ def test_quiet_is_the_lines_alone():
 )
 def test_a_narrow_terminal_leaves_columns_out_and_names_them(width, headings):
     one = node("n1", load=30.0, gpus=(gpu(0, load=10.0), gpu(1, load=10.0)))
-    lines = as_lines(survey(one), GPUS, width)
+    lines = shown(one, width=width)
     assert table(lines)[0] == headings
     assert max(map(cell_len, lines)) <= width
     named = " ".join(lines)
@@ -126,7 +117,7 @@ def test_a_narrow_terminal_leaves_columns_out_and_names_them(width, headings):
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
-@pytest.mark.parametrize("view", [View(), GPUS, View(gpus=True, detail=True, jobs=True, processes=True)])
+@pytest.mark.parametrize("view", [View(), GPUS, EVERYTHING])
 def test_no_line_is_longer_than_the_terminal(width, view):
     nodes = Demo(everybody=True, clock=lambda: TAKEN).read().nodes
     wide = survey(*nodes, node("x" * 60), silent("n9", "y" * 500), everybody=True)
@@ -136,33 +127,31 @@ def test_no_line_is_longer_than_the_terminal(width, view):
 
 
 def test_a_line_in_a_pipe_is_not_folded():
-    lines = as_lines(survey(node("n1"), silent("n2", "y" * 500)), View(), 10_000)
+    lines = shown(node("n1"), silent("n2", "y" * 500), view=View(), width=10_000)
     assert sum("y" * 500 in line for line in lines) == 2
 
 
 def test_a_silent_node_is_a_line_with_its_reason():
-    lines = as_lines(survey(node("n1"), silent("n2"), silent("n3")), GPUS, 200)
+    lines = shown(node("n1"), silent("n2"), silent("n3"))
     line = next(line for line in lines if line.startswith("n2"))
     assert fields(line) == fields("n2 40 - 40 = 0 7.00 384GB - ? = ? 2 - 2 = 0 ? ? - ? = ? cL n! no answer within 5 s")
     assert "1 of 3 nodes answered; n[2-3]: no answer within 5 s" in lines
 
 
 def test_of_a_node_that_is_down_nothing_is_free():
-    lines = as_lines(
-        survey(silent("n2", "down", states=("DOWN", "NOT_RESPONDING"), reason="Not responding")), GPUS, 200
-    )
+    lines = shown(silent("n2", "down", states=("DOWN", "NOT_RESPONDING"), reason="Not responding"))
     assert "40 -    40 =     -       ?" in table(lines)[1]
     assert "0 of 1 nodes answered; n2: down (Not responding)" in lines
 
 
 def test_a_node_that_nobody_knows_is_all_question_marks():
-    line = table(as_lines(survey(NodeLoad(name="n5", why="no such host")), GPUS, 200))[1]
+    line = table(shown(NodeLoad(name="n5", why="no such host")))[1]
     assert fields(line) == fields("n5 ? - ? = ? ? ? - ? = ? ? - ? = ? ? ? - ? = ? n! no such host")
 
 
 def test_without_slurm_what_is_given_away_is_not_known():
     alone = replace(node("pc", gpus=(gpu(0),)), slurm=None)
-    lines = as_lines(survey(alone, cluster="", slurm_version="", jobs_taken=None, source="local"), GPUS, 200)
+    lines = shown(alone, cluster="", slurm_version="", jobs_taken=None, source="local")
     assert lines[0] == "LLGrid: this machine"
     assert fields(table(lines)[1])[:17] == fields("pc 40 - ? = ? 30.00 384GB - 48GB = 336GB 1 - ? = ?")
     assert any("without Slurm" in line for line in lines)
@@ -170,9 +159,8 @@ def test_without_slurm_what_is_given_away_is_not_known():
 
 def test_a_node_without_gpus_has_none_and_one_whose_driver_is_silent_has_unknown_ones():
     silent_driver = node("n2", gpus=(gpu(0), gpu(1)), problems=("the NVIDIA driver does not answer",))
-    assert silent_driver.snapshot is not None
     silent_driver = replace(silent_driver, snapshot=replace(silent_driver.snapshot, gpus=()))
-    lines = as_lines(survey(node("n1"), silent_driver), GPUS, 200)
+    lines = shown(node("n1"), silent_driver)
     first, second = table(lines)[1:3]
     assert fields(first)[12:23] == fields("0 - 0 = 0 - - - - = -")
     assert fields(second)[12:23] == fields("2 - 2 = 0 ? ? - ? = ?")
@@ -181,44 +169,43 @@ def test_a_node_without_gpus_has_none_and_one_whose_driver_is_silent_has_unknown
 
 def test_a_gpu_that_does_not_say_leaves_a_sign_on_the_sum():
     one = node("n1", gpus=(gpu(0, load=100.0), gpu(1, load=None, used=None, problem="GPU is lost")))
-    lines = as_lines(survey(one), GPUS, 200)
+    lines = shown(one)
     assert fields(table(lines)[1])[17:23] == fields("1.00? 64GB - 2GB? = 62GB?")
     assert "n1: GPU 1: GPU is lost" in lines
 
 
 def test_little_memory_is_not_none():
     one = node("n1", memory_used=1, gpus=(gpu(0, used=300), gpu(1, used=0)))
-    assert "64GB - 0.3GB =  64GB" in table(as_lines(survey(one), GPUS, 200))[1]
+    assert "64GB - 0.3GB =  64GB" in table(shown(one))[1]
     empty = node("n1", gpus=(gpu(0, used=0),))
-    assert "32GB -   0GB =  32GB" in table(as_lines(survey(empty), GPUS, 200))[1]
+    assert "32GB -   0GB =  32GB" in table(shown(empty))[1]
 
 
 def test_utilisation_is_called_so():
     util, sm = node("n1", gpus=(gpu(0),)), node("n2", gpus=(gpu(0, sm=True),))
-    assert any("GPU LOAD: utilisation (an upper bound" in line for line in as_lines(survey(util), GPUS, 200))
-    lines = as_lines(survey(util, sm), GPUS, 200)
+    assert any("GPU LOAD: utilisation (an upper bound" in line for line in shown(util))
+    lines = shown(util, sm)
     assert [line.endswith("util") for line in table(lines)[1:3]] == [True, False]
     assert any("GPU LOAD: SM activity" in line and "util: utilisation" in line for line in lines)
 
 
 def test_letters_say_what_colours_say():
     low, high = node("n1", load=2.0), node("n2", load=80.0)
-    plain = table(as_lines(survey(low, high), View(), 200))
+    plain = table(shown(low, high, view=View()))
     assert [line.split()[-1] for line in plain[1:3]] == ["cL", "cH"]
     assert not any("\x1b" in line for line in plain)
-    colored = table(as_lines(survey(low, high, node("n3")), View(color=True), 200))
+    colored = table(shown(low, high, node("n3"), view=View(color=True)))
     assert [line.startswith("\x1b[") for line in colored[1:4]] == [True, True, False]
 
 
 def test_strangers_texts_stay_texts():
     """Escape sequences, markup, newlines; a name of three wide characters keeps the columns in line."""
     one = shared_node()
-    assert one.snapshot is not None
     strange = replace(
         one.snapshot, processes=(process(user=CHINESE, name=HOSTILE), process(78, user="bob", on="GPU-1"))
     )
     looked = survey(replace(one, snapshot=strange), user=HOSTILE, jobs=(queued("z" * 1000),), notes=(HOSTILE,))
-    lines = as_lines(looked, View(gpus=True, detail=True, jobs=True, processes=True, color=False), 120)
+    lines = as_lines(looked, EVERYTHING, 120)
     text = "\n".join(lines)
     assert "\x1b" not in text
     assert r"\x1b[31mred[bold]\n\tx" in text
@@ -240,7 +227,7 @@ def test_a_line_for_each_gpu():
         temperature_c=64,
     )
     one = node("n1", gpus=(sm, gpu(1, others_mib=2048), gpu(2, mig_parent=True)), processes=(process(),))
-    lines = table(as_lines(survey(one), View(gpus=True, detail=True), 200))
+    lines = table(shown(one, view=DETAIL))
     assert fields(lines[1])[:10] == fields("n1 0 0.76 sm 75% 0.76 0.76 32.0GB - 2.0GB")
     assert "34%" in lines[1]
     assert "?" in lines[1]  # tensor: this driver has GPM and did not say
@@ -260,17 +247,16 @@ def test_what_is_booked_and_what_is_held_is_said_where_there_is_some(monkeypatch
     """A column of its own only then; a GPU without a booking has a sign there, and so has a node without GPUs."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    detail = View(gpus=True, detail=True)
-    plain = table(as_lines(survey(node("n1", gpus=(gpu(0),))), detail, 200))
+    plain = table(shown(node("n1", gpus=(gpu(0),)), view=DETAIL))
     assert "BOOKED" not in plain[0]
     held = packed(1, held_for=17, held_since=TAKEN - 600)
     nodes = node("n1", gpus=(packed(0), held, gpu(2))), node("n2")
-    lines = table(as_lines(survey(*nodes), detail, 200))
+    lines = table(shown(*nodes, view=DETAIL))
     at = lines[0].index("BOOKED")
     assert [line[at : at + 6].strip() for line in lines[1:5]] == ["6.0GB", "6.0GB", "-", "-"]
     assert lines[2].endswith("held for task 17 since 07:50")
     assert not lines[1].endswith("held")
-    spoken = as_plain(survey(*nodes), detail)
+    spoken = as_plain(survey(*nodes), DETAIL)
     assert "GPU 0: load 0.20, memory 2.0GB of 32.0GB used, booked 6.0GB, Tesla V100" in spoken
     assert any(line.startswith("GPU 1: ") and line.endswith(", held for task 17 since 07:50") for line in spoken)
     assert "GPU 2: load 0.20, memory 2.0GB of 32.0GB used, Tesla V100" in spoken
@@ -285,25 +271,25 @@ def test_jobs_and_processes_below():
     rows = [line.split() for line in lines if line.startswith("n1") and "python" in line]
     assert [row[1] for row in rows] == ["77", "78"]
     assert rows[0][8:12] == ["9%", "2.2GB", "2.2GB", "7.6GB"]
-    assert "no process is on these GPUs" in as_lines(survey(node("n1")), View(processes=True), 80)
+    assert "no process is on these GPUs" in shown(node("n1"), view=View(processes=True), width=80)
 
 
 def test_simulated_gpus_and_the_demonstration_are_said_first():
     fake = survey(node("n1", gpus=(gpu(0, simulated=True),)))
     assert as_lines(fake, GPUS, 80)[0] == notes.SIMULATED
     assert as_plain(fake, GPUS)[0] == notes.SIMULATED
-    assert as_lines(survey(node("n1")), GPUS, 80)[0].startswith("LLGrid")
+    assert shown(node("n1"), width=80)[0].startswith("LLGrid")
     assert as_lines(Demo(clock=lambda: TAKEN).read(), View(), 80)[0] == notes.DEMO
 
 
 def test_hidden_gpus_are_said():
     one = node("n1", gpus=(gpu(0),), hidden_gpus=3)
-    assert "3 GPUs on n1 are used by others only and not shown" in as_lines(survey(one), GPUS, 80)
+    assert "3 GPUs on n1 are used by others only and not shown" in shown(one, width=80)
 
 
 def test_age_and_source_are_said():
     def source(**more):
-        return next(line for line in as_lines(survey(node("n1"), **more), View(), 80) if line.startswith("source"))
+        return next(line for line in shown(node("n1"), view=View(), width=80, **more) if line.startswith("source"))
 
     assert source() == "source: srun; figures up to 3 s old; Slurm asked 20 s ago"
     assert source(taken=TAKEN + 400, jobs_taken=TAKEN) == (
@@ -314,7 +300,7 @@ def test_age_and_source_are_said():
 
 
 def test_nobody_there_is_a_sentence():
-    lines = as_lines(survey(), View(if_empty=("you have no job running",)), 80)
+    lines = shown(view=View(if_empty=("you have no job running",)), width=80)
     assert "Nodes used: 0" in lines[1]
     assert lines[2:] == ["you have no job running"]
 
@@ -343,7 +329,7 @@ def test_advice_is_one_line_a_job_and_those_first_that_should_change():
         )
 
     found = tuple(advice(*one) for one in ((1, "unknown"), (2, "stay"), (3, "more"), (4, "fewer")))
-    lines = as_lines(survey(node("n1")), View(gpus=True, advice=found), 200)
+    lines = shown(node("n1"), view=View(gpus=True, advice=found))
     assert lines[-4:] == [
         "advice for job 4: fewer",
         "advice for job 3: more",
@@ -386,13 +372,11 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch, environment, terminal
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert view.is_color_wanted(never=never, terminal=terminal) is wanted
+    assert notes.is_color_wanted(never=never, terminal=terminal) is wanted
 
 
 def test_what_matters_stays_in_a_narrow_terminal():
-    lines = as_lines(
-        survey(shared_node(), jobs=(queued(),)), View(gpus=True, detail=True, jobs=True, processes=True), 40
-    )
+    lines = shown(shared_node(), jobs=(queued(),), view=EVERYTHING, width=40)
     headings = [line.split() for line in lines if "HOSTNAME" in line and not line.startswith("(")]
     assert [line[:3] for line in headings] == [
         ["HOSTNAME", "GPU", "LOAD"],
@@ -403,9 +387,7 @@ def test_what_matters_stays_in_a_narrow_terminal():
     assert all(word in named[named.rindex("(") :] for word in ("TASKPEAK", "USERS", "CAP"))
 
 
-@pytest.mark.parametrize(
-    "view", [View(), GPUS, View(gpus=True, detail=True, jobs=True, processes=True), View(quiet=True)]
-)
+@pytest.mark.parametrize("view", [View(), GPUS, EVERYTHING, View(quiet=True)])
 def test_a_strange_name_of_a_node_stays_a_text(view):
     strange = "n\x1bc2\x07"
     one = node(strange, gpus=(gpu(0, problem="lost"),), hidden_gpus=1, problems=("x",))
@@ -419,9 +401,7 @@ def test_of_mig_instances_only_the_full_one_is_marked():
         replace(gpu(0, total=10 * GB, used=used, mig_of="GPU-0"), uuid=f"MIG-{at}")
         for at, used in enumerate((1 * GB, 10 * GB, 1 * GB))
     ]
-    lines = table(
-        as_lines(survey(node("n1", gpus=(gpu(0, mig_parent=True), *parts))), View(gpus=True, detail=True), 200)
-    )
+    lines = table(shown(node("n1", gpus=(gpu(0, mig_parent=True), *parts)), view=DETAIL))
     assert [line.endswith("v!") for line in lines[1:5]] == [False, False, True, False]
 
 
@@ -435,16 +415,15 @@ def test_no_process_is_said_of_the_whole_survey_and_not_of_what_there_is_room_fo
 def test_rates_are_there_where_a_run_measures_them():
     now = 1_795_271_308.0
     cluster = Demo(everybody=True, clock=lambda: now).read()
-    shown = View(gpus=True, detail=True, jobs=True, processes=True)
     one = replace(cluster, nodes=tuple(each for each in cluster.nodes if each.name == "h-2"))
-    lines = as_lines(one, shown, 300)
+    lines = as_lines(one, EVERYTHING, 300)
     heads = [line for line in lines if " RATE" in line]
     assert len(heads) == 3
     assert " RATE  SPEED " in heads[2]
     rates = [line for line in lines if "/s log" in line]
     assert len(rates) == 4 + 1 + 8
-    said = as_plain(one, shown)
+    said = as_plain(one, EVERYTHING)
     assert any(line.startswith("process ") and "rate 2." in line and "/s log, speed 0." in line for line in said)
     other = replace(cluster, nodes=tuple(each for each in cluster.nodes if each.name == "v-1"))
-    assert not any("RATE" in line or "SPEED" in line for line in as_lines(other, shown, 300))
-    assert not any("rate" in line.split() or "speed" in line.split() for line in as_plain(other, shown))
+    assert not any("RATE" in line or "SPEED" in line for line in as_lines(other, EVERYTHING, 300))
+    assert not any("rate" in line.split() or "speed" in line.split() for line in as_plain(other, EVERYTHING))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import llload_surveys
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.load.rules import figures
+from slurm_share.load.rules.flags import flags
 from slurm_share.load.snapshot import GpuLoad, Means, NodeLoad, Snapshot
 from slurm_share.slurm.records import SlurmNode
 
@@ -103,3 +106,45 @@ def test_unknown_comes_last_in_every_order():
 def test_the_busiest_node_is_the_fullest_for_its_size():
     small, large = node("small", load=(0, 8.0, 0)), node("large", load=(0, 20.0, 0), cpus=96)
     assert [one.name for one in figures.busiest((NodeLoad(name="x"), large, small), 2)] == ["small", "large"]
+
+
+# ---- A line per node from the sums over its GPUs is the line from the GPUs themselves ----
+
+
+def summed_gpu(index, used=100, load=50.0, *, sm=True, **more):
+    return llload_surveys.gpu(index, total=1000, used=used, load=load, sm=sm, **more)
+
+
+NODES = {
+    "busy": (summed_gpu(0), summed_gpu(1, load=70.0)),
+    "idle": (summed_gpu(0, 0, 0.0),),
+    "without GPUs": (),
+    "one of each counter": (summed_gpu(0), summed_gpu(1, sm=False)),
+    "one silent": (summed_gpu(0), summed_gpu(1, None, None)),
+    "all silent": (summed_gpu(0, None, None),),
+    "instances": (
+        summed_gpu(0, None, None, mig_parent=True),
+        summed_gpu(1, mig_of="GPU-0"),
+        summed_gpu(2, mig_of="GPU-0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("gpus", NODES.values(), ids=NODES)
+def test_the_line_is_the_same(gpus):
+    whole = Snapshot(node="n1", taken=1.0, measured_s=600.0, cpus=16, cores=8, gpus=gpus)
+    line = replace(whole, gpus=(), gpu_sums=whole.sums)
+    assert figures.figures(NodeLoad(name="n1", snapshot=line)) == figures.figures(NodeLoad(name="n1", snapshot=whole))
+
+
+def test_a_gpu_that_is_full_or_lost_is_flagged():
+    whole = Snapshot(
+        node="n1", taken=1.0, cpus=16, cores=8, gpus=(summed_gpu(0, 990), summed_gpu(1, problem="GPU is lost"))
+    )
+    line = replace(whole, gpus=(), gpu_sums=whole.sums)
+    for one in (whole, line):
+        found = flags(NodeLoad(name="n1", snapshot=one))
+        assert {flag.code for flag in found if flag.letter == "!"} == {"v!", "n!"}
+    words = [flag.why for flag in flags(NodeLoad(name="n1", snapshot=line))]
+    assert "1 of 2 GPUs cannot be used" in words
+    assert "the fullest GPU has 99 % of its memory in use" in words

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
+import llload_surveys
 import pytest
+from llload_surveys import gpu
 from msgspec.structs import replace
 
 from slurm_share.load.rules import flags
-from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, Snapshot
-from slurm_share.slurm.records import SlurmNode
+from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, NodeLoad
 
 
-def node(*, load=20.0, cpus=40, used=40, gpu_loads=(), gpus_used=None, memory_used=10, **more):
-    """A node that answers: 40 CPUs, 100 MiB, GPUs of 100 MiB."""
-    gpus = tuple(
-        GpuLoad(uuid=f"G{at}", index=at, name="x",
-                utilization_percent_windows=None if one is None else Means(one, one, one, 900.0),
-                memory_total_mib=100, memory_used_mib=10)
-        for at, one in enumerate(gpu_loads)
-    )  # fmt: skip
-    slurm = SlurmNode(
-        name="n1",
-        states=("ALLOCATED",),
-        cpus=cpus,
-        cpus_allocated=used,
-        memory_mib=100,
-        gpus=len(gpus),
-        gpus_allocated=len(gpus) if gpus_used is None else gpus_used,
-    )
-    snapshot = Snapshot(
-        node="n1",
-        taken=0.0,
-        cpus=cpus,
-        cores=cpus,
-        load=(load, load, load),
-        memory_total_mib=100,
-        memory_used_mib=memory_used,
-        **{"gpus": gpus, **more},
-    )
-    return NodeLoad(name="n1", slurm=slurm, snapshot=snapshot)
+def node(*, load=20.0, gpu_loads=(), memory_used=10, gpus=None, **more):
+    """A node that answers: 40 CPUs, 100 GB, GPUs with these loads."""
+    gpus = [gpu(at, load=one) for at, one in enumerate(gpu_loads)] if gpus is None else gpus
+    return llload_surveys.node(load=load, memory=100, memory_used=memory_used, gpus=gpus, **more)
 
 
 def codes(one):
@@ -94,11 +71,12 @@ def test_a_node_without_gpus_needs_no_driver():
 
 def test_a_gpu_that_a_job_leaves_idle_is_flagged():
     held = tuple(
-        HeldGpu(uuid=f"G{at}", index=at, job=7, user="alice", idle=idle) for at, idle in enumerate((True, False, None))
+        HeldGpu(uuid=f"GPU-{at}", index=at, job=7, user="alice", idle=idle)
+        for at, idle in enumerate((True, False, None))
     )
     one = replace(node(gpu_loads=(100.0, 60.0, 60.0)), held_gpus=held)
     assert [(flag.code, flag.uuid, flag.why) for flag in flags.flags(one)] == [
-        ("iL", "G0", "GPU 0: idle, job 7 of alice holds it (below 5 % for 10 min)")
+        ("iL", "GPU-0", "GPU 0: idle, job 7 of alice holds it (below 5 % for 10 min)")
     ]
 
 

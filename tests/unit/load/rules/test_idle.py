@@ -31,12 +31,13 @@ def node(gpus: tuple[GpuLoad, ...], jobs: tuple[JobLoad, ...] = (), **fields: ob
     return NodeLoad(name="n1", snapshot=snapshot)
 
 
+def judged(*nodes: NodeLoad, jobs: tuple[QueuedJob, ...] = ()) -> Survey:
+    return idle.judged(Survey(taken=NOW, user="alice", source="demo", nodes=nodes, jobs=jobs))
+
+
 def verdicts(one: NodeLoad, *jobs: QueuedJob) -> list[tuple[int, int, bool | None]]:
-    """(job, GPU, idle) of each GPU that is held."""
-    survey = Survey(taken=NOW, user="alice", source="demo", nodes=(one,), jobs=jobs)
-    held = idle.judged(survey).nodes[0].held_gpus
-    assert held is not None
-    return [(each.job, each.index, each.idle) for each in held]
+    """Return (job, GPU, idle) of each GPU that is held."""
+    return [(each.job, each.index, each.idle) for each in judged(one, jobs=jobs).nodes[0].held_gpus]
 
 
 @pytest.mark.parametrize(
@@ -46,18 +47,12 @@ def verdicts(one: NodeLoad, *jobs: QueuedJob) -> list[tuple[int, int, bool | Non
         ({"utilization_percent_windows": means(5.0)}, 600.0, False),
         ({"utilization_percent_windows": means(0.0)}, 599.0, None),  # the job before it left it so
         ({"utilization_percent_windows": means(0.0)}, None, None),
-        (
-            {"utilization_percent_windows": means(90.0), "sm_percent_windows": means(0.5)},
-            900.0,
-            False,
-        ),  # some kernel ran all the time
+        # Some kernel ran all the time.
+        ({"utilization_percent_windows": means(90.0), "sm_percent_windows": means(0.5)}, 900.0, False),
         ({"sm_percent_windows": means(0.5)}, 900.0, True),  # a MIG instance has no utilisation
         ({"utilization_percent_windows": means(None, over_s=500.0)}, 900.0, None),
-        (
-            {"utilization_percent_windows": means(None, m5=10.0, over_s=300.0)},
-            900.0,
-            False,
-        ),  # 5 percent of ten minutes already
+        # 5 percent of ten minutes already.
+        ({"utilization_percent_windows": means(None, m5=10.0, over_s=300.0)}, 900.0, False),
         ({"utilization_percent_windows": means(None, m5=9.0, m15=9.0, over_s=300.0)}, 900.0, None),
         ({"utilization_percent_windows": means(None, m5=0.0, m15=8.0, over_s=400.0)}, 900.0, False),
         ({"unused_s": 600.0}, 900.0, True),
@@ -103,20 +98,8 @@ def test_a_job_that_does_not_run_holds_nothing_and_one_of_nobody_knows_holds_wha
 
 
 def test_two_jobs_on_one_gpu_are_each_judged_and_it_counts_once() -> None:
-    held = (
-        idle.judged(
-            Survey(
-                taken=NOW,
-                user="alice",
-                source="demo",
-                nodes=(node((gpu(utilization_percent_windows=IDLE),)),),
-                jobs=(queued(7), queued(8, start=9_900)),
-            )
-        )
-        .nodes[0]
-        .held_gpus
-    )
-    assert held is not None
+    survey = judged(node((gpu(utilization_percent_windows=IDLE),)), jobs=(queued(7), queued(8, start=9_900)))
+    held = survey.nodes[0].held_gpus
     assert [(one.job, one.idle) for one in held] == [(7, True), (8, None)]
     assert idle.count(held) == (1, False)
 
@@ -127,12 +110,7 @@ def one_held(index: int, verdict: bool | None) -> HeldGpu:
 
 @pytest.mark.parametrize(
     ("held", "expected"),
-    [
-        ((), (0, False)),
-        ((True, False), (1, False)),
-        ((True, None), (1, True)),
-        ((None, None), (None, False)),
-    ],
+    [((), (0, False)), ((True, False), (1, False)), ((True, None), (1, True)), ((None, None), (None, False))],
 )
 def test_unknown_is_not_counted_as_busy(held: tuple[bool | None, ...], expected: tuple[int | None, bool]) -> None:
     assert idle.count(one_held(at, verdict) for at, verdict in enumerate(held)) == expected
@@ -140,25 +118,17 @@ def test_unknown_is_not_counted_as_busy(held: tuple[bool | None, ...], expected:
 
 def test_a_line_of_a_node_without_its_gpus_is_not_judged() -> None:
     one = node(())
-    assert one.snapshot is not None
     line = replace(one, snapshot=replace(one.snapshot, gpu_sums=one.snapshot.sums))
     there = replace(node((gpu(),)), name="n2")
-    survey = idle.judged(Survey(taken=NOW, user="alice", source="demo", nodes=(line, there)))
-    assert [each.held_gpus for each in survey.nodes] == [None, ()]
+    assert [each.held_gpus for each in judged(line, there).nodes] == [None, ()]
 
 
 def test_the_jobs_with_idle_gpus_are_named_the_worst_first() -> None:
-    few, many = (
-        (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY)),
-        tuple(gpu(at, unused_s=900.0) for at in range(4)),
-    )
-    nodes = (node(few), NodeLoad(name="n2", snapshot=Snapshot(node="n2", taken=NOW, cpus=2, cores=2, gpus=many)))
-    jobs = (
-        queued(7, gpu_indexes=((0, 1),)),
-        queued(9, array=8, element=3, user="bob", nodes="n2", gpu_indexes=((0, 1, 2, 3),)),
-    )
-    survey = idle.judged(Survey(taken=NOW, user="alice", source="demo", nodes=nodes, jobs=jobs))
-    assert idle.sentences(survey) == [
+    few = (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY))
+    many = replace(node(tuple(gpu(at, unused_s=900.0) for at in range(4))), name="n2")
+    job = queued(7, gpu_indexes=((0, 1),))
+    other = queued(9, array=8, element=3, user="bob", nodes="n2", gpu_indexes=((0, 1, 2, 3),))
+    assert idle.sentences(judged(node(few), many, jobs=(job, other))) == [
         "job 8_3 of bob: 4 of 4 GPUs idle (n2: 0,1,2,3)",
         "job 7 of alice: 1 of 2 GPUs idle (n1: 0)",
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import llload_surveys
 from dashboards import NOW, a_picture, picture_of
+from llload_surveys import gpu, silent
 from msgspec.structs import replace
 from slurm_share_tui.picture import Picture
 
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
-from slurm_share.load.snapshot import GpuLoad, JobLoad, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey, UserLoad
-from slurm_share.slurm.records import QueuedJob, SlurmNode
+from slurm_share.load.snapshot import JobLoad, OnGpu, ProcessLoad, Survey, UserLoad
+from slurm_share.slurm.records import QueuedJob
 
 
 def record(number=4711, *, user="alice", nodes="n1", states=("RUNNING",), **more):
@@ -18,7 +20,6 @@ def record(number=4711, *, user="alice", nodes="n1", states=("RUNNING",), **more
 
 
 def load(number=4711, *, user="alice", **more):
-    """What a node has of a job."""
     known = {"tasks": 2, "gpu_load": 0.5, "cpu_cores": 4.0, "gpu_memory_mib": 2048, "memory_mib": 1024}
     return JobLoad(job=number, uid=2001, user=user, **{**known, **more})
 
@@ -30,20 +31,9 @@ def process(slot, *, job=4711, on="GPU-0", pid=None, name="python"):
     )
 
 
-def node(name="n1", *, gpus=2, jobs=(), processes=(), users=(), answers=True):
+def node(name="n1", *, gpus=2, answers=True, **more):
     """A node, and what it says."""
-    slurm = SlurmNode(name=name, states=("ALLOCATED",), cpus=40, cpus_allocated=40, memory_mib=1 << 18, gpus=gpus)
-    if not answers:
-        return NodeLoad(name=name, slurm=slurm, why="no answer within 5 s")
-    cards = tuple(
-        GpuLoad(uuid=f"GPU-{at}", index=at, name="Tesla V100", memory_total_mib=32768, memory_used_mib=1024)
-        for at in range(gpus)
-    )
-    snapshot = Snapshot(
-        node=name, taken=NOW, cpus=40, cores=40, gpus=cards, jobs=tuple(jobs), processes=tuple(processes),
-        users=tuple(users),
-    )  # fmt: skip
-    return NodeLoad(name=name, slurm=slurm, snapshot=snapshot)
+    return llload_surveys.node(name, gpus=[gpu(at) for at in range(gpus)], **more) if answers else silent(name)
 
 
 def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
@@ -58,7 +48,6 @@ def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
 
 def test_own_jobs_come_first_and_the_others_in_slurms_order():
     rows = job_rows(picture(node(), jobs=[record(3, user="bob"), record(2, user="carol"), record(9)]))
-
     assert [(row.id, row.is_own) for row in rows] == [("9", True), ("3", False), ("2", False)]
 
 
@@ -69,7 +58,6 @@ def test_all_elements_of_an_array_are_one_line_with_what_all_of_them_use():
         record(77, array=77, waiting="3-5%2", nodes="", states=("PENDING",), start=None),
     ]
     (row,) = job_rows(picture(node("n1", jobs=[load(78)]), node("n2", jobs=[load(79)]), jobs=jobs))
-
     assert row.is_array
     assert (row.id, row.states) == ("77", {"R": 2, "PD": 3})
     assert (row.tasks.value, row.gpu_load.value, row.gpus, row.node_names) == (4, 1.0, 4, ("n1", "n2"))
@@ -78,26 +66,22 @@ def test_all_elements_of_an_array_are_one_line_with_what_all_of_them_use():
 def test_the_elements_of_an_array_are_lines_of_their_own_where_they_are_wanted():
     jobs = [record(78, array=77, element=1), record(79, array=77, element=2)]
     rows = job_rows(picture(node(jobs=[load(78), load(79)]), jobs=jobs), arrays=False)
-
     assert [(row.id, row.is_array) for row in rows] == [("77_1", False), ("77_2", False)]
 
 
 def test_an_array_of_which_one_element_is_left_is_that_element():
     (row,) = job_rows(picture(node(jobs=[load(79)]), jobs=[record(79, array=77, element=2)]))
-
     assert (row.is_array, row.id) == (False, "77_2")
 
 
 def test_a_list_of_elements_that_slurm_cut_off_counts_as_one():
     (row,) = job_rows(picture(node(), jobs=[record(77, array=77, waiting="1,5,9,...", nodes="", states=("PENDING",))]))
-
     assert row.states == {"PD": 1}
 
 
 def test_a_job_of_which_a_node_is_silent_has_sums_of_the_others_and_says_so():
     jobs = [record(nodes="n[1-2]", gpus=4, cpus=80)]
     (row,) = job_rows(picture(node("n1", jobs=[load()]), node("n2", answers=False), jobs=jobs))
-
     assert (row.measured, len(row.node_names), row.is_whole) == (1, 2, False)
     assert (row.gpu_load.value, row.gpu_load.partial) == (0.5, True)
     assert row.gpu_percent == 25.0
@@ -106,14 +90,12 @@ def test_a_job_of_which_a_node_is_silent_has_sums_of_the_others_and_says_so():
 
 def test_a_job_nobody_says_anything_of_has_unknown_sums_and_not_zero():
     (row,) = job_rows(picture(node(answers=False), jobs=[record()]))
-
     assert (row.gpu_load.value, row.tasks.value, row.memory.value, row.peak_mib) == (None, None, None, None)
     assert not row.gpu_load.partial
 
 
 def test_a_job_that_slurm_does_not_name_is_there_by_the_number_its_node_has():
     (row,) = job_rows(picture(node(jobs=[load(5, gpus=("GPU-0",))]), user="bob"))
-
     assert (row.id, row.user, row.states, row.gpus, row.job) == ("5", "alice", {}, 1, None)
 
 
@@ -121,20 +103,17 @@ def test_one_job_by_its_number_is_the_one_of_the_table():
     found = a_picture()
     for row in job_rows(found, arrays=False):
         alone = job_row(found, row.number)
-        assert alone is not None
         assert (alone.id, alone.gpu_load, alone.tasks, alone.advice) == (row.id, row.gpu_load, row.tasks, row.advice)
     assert job_row(found, 1) is None
 
 
 def test_a_running_job_has_its_age_and_a_waiting_one_none():
     rows = job_rows(picture(node(), jobs=[record(1), record(2, nodes="", states=("PENDING",))]))
-
     assert [row.runs_s for row in rows] == [NOW - (int(NOW) - 90), None]
 
 
 def test_a_list_of_nodes_that_is_none_is_no_reason_to_fall_over():
     (row,) = job_rows(picture(node(), jobs=[record(nodes="n[9-1]", states=("COMPLETING",))]))
-
     assert row.node_names == ()
 
 
@@ -143,13 +122,11 @@ def test_a_list_of_nodes_that_is_none_is_no_reason_to_fall_over():
 
 def test_the_own_line_comes_first_and_the_other_users_by_name():
     rows = user_rows(a_picture(user="carol"))
-
     assert [row.user for row in rows] == ["carol", "alice", "bob", "dave"]
 
 
 def test_a_user_without_a_job_has_a_line_in_the_own_look():
     (row,) = user_rows(picture(node(), everybody=False))
-
     assert (row.user, row.running, row.gpus, row.gpu_load.value) == ("alice", 0, None, None)
 
 
@@ -157,7 +134,6 @@ def test_a_users_sums_are_those_of_all_nodes_and_say_when_one_is_missing():
     mine = UserLoad(uid=2001, user="alice", jobs=(4711,), processes=3, gpu_load=1.0, cpu_cores=8.0)
     nodes = [node("n1", users=[mine]), node("n2", users=[mine]), node("n3", answers=False)]
     (row,) = user_rows(picture(*nodes, jobs=[record(nodes="n[1-3]", gpus=6)]))
-
     assert (row.gpu_load.value, row.gpu_load.partial, row.processes.value) == (2.0, True, 6)
     assert row.gpu_percent == 50.0
     assert (row.measured, len(row.node_names)) == (2, 3)
@@ -166,7 +142,6 @@ def test_a_users_sums_are_those_of_all_nodes_and_say_when_one_is_missing():
 def test_waiting_elements_of_an_array_are_counted_one_by_one():
     jobs = [record(1), record(77, array=77, waiting="1-12", nodes="", states=("PENDING",))]
     (row,) = user_rows(picture(node(), jobs=jobs))
-
     assert (row.running, row.waiting) == (1, 12)
 
 
@@ -186,13 +161,11 @@ def first_gpu(found: Picture, at: int = 0) -> GpuRow:
 
 def test_every_gpu_has_a_row_and_so_has_a_node_whose_gpus_nobody_knows():
     rows = gpu_rows(picture(node("n1"), node("n2", answers=False), node("n3", gpus=0)).nodes)
-
     assert [(row.node.name, row.name) for row in rows] == [("n1", "0"), ("n1", "1"), ("n2", "")]
 
 
 def test_only_gpus_with_a_process_of_the_user_or_the_job_are_wanted():
     found = picture(node(processes=[process(0, on="GPU-1")]))
-
     assert [row.name for row in gpu_rows(found.nodes, users=("alice",))] == ["1"]
     assert [row.name for row in gpu_rows(found.nodes, jobs=(4711,))] == ["1"]
     assert gpu_rows(found.nodes, users=("bob",)) == []
@@ -201,7 +174,6 @@ def test_only_gpus_with_a_process_of_the_user_or_the_job_are_wanted():
 def test_the_free_slots_of_a_share_are_shown_on_the_gpu_that_they_are_on():
     job = load(share=4, slots=8, gpus=("GPU-0", "GPU-1"))
     found = picture(node(jobs=[job], processes=[process(2), process(5, on="GPU-1")]))
-
     rows = slot_rows(first_gpu(found))
     assert [(row.number, row.process is not None) for row in rows] == [(0, False), (2, True), (4, False), (6, False)]
     rows = slot_rows(first_gpu(found, 1))
@@ -210,7 +182,6 @@ def test_the_free_slots_of_a_share_are_shown_on_the_gpu_that_they_are_on():
 
 def test_with_a_line_for_the_gpu_itself_it_stands_above_its_slots():
     found = picture(node(jobs=[load(share=1, slots=2)], processes=[process(0)]))
-
     assert [row.kind for row in slot_rows(first_gpu(found), with_gpu=True)] == ["gpu", "slot"]
 
 
@@ -218,8 +189,6 @@ def test_slots_follow_from_those_taken_where_the_job_has_only_some_of_the_gpus()
     job = load(share=2, slots=4)
     found = picture(node(gpus=4, jobs=[job], processes=[process(1, on="GPU-3")]))
     snapshot = found.nodes[0].node.snapshot
-    assert snapshot is not None
-
     assert slots_of(snapshot, job, snapshot.gpus[3]) == (1, 3)
     assert [slots_of(snapshot, job, gpu) for gpu in snapshot.gpus[:3]] == [(), (), ()]
 
@@ -227,7 +196,6 @@ def test_slots_follow_from_those_taken_where_the_job_has_only_some_of_the_gpus()
 def test_slots_dealt_in_another_way_are_not_invented():
     job = load(share=2, slots=4)
     found = picture(node(jobs=[job], processes=[process(0), process(2, on="GPU-1")]))
-
     assert [row.number for row in slot_rows(first_gpu(found))] == [0]
 
 
@@ -235,8 +203,6 @@ def test_slots_in_another_order_of_gpus_are_taken_as_they_are():
     job = load(share=1, slots=2)
     found = picture(node(jobs=[job], processes=[process(0, on="GPU-1")]))
     snapshot = found.nodes[0].node.snapshot
-    assert snapshot is not None
-
     assert slots_of(snapshot, job, snapshot.gpus[1]) == (0,)
 
 
@@ -245,7 +211,6 @@ def test_two_processes_in_one_slot_are_two_lines_and_mps_is_the_last():
     server = process(None, pid=9, name="nvidia-cuda-mps-server")
     found = picture(node(jobs=[job], processes=[server, process(0, pid=70), process(0, pid=60)]))
     rows = slot_rows(first_gpu(found))
-
     assert [(row.number, row.process and row.process.process.pid) for row in rows] == [(0, 60), (0, 70), (None, 9)]
     assert len({row.key for row in rows}) == 3
 
@@ -253,14 +218,12 @@ def test_two_processes_in_one_slot_are_two_lines_and_mps_is_the_last():
 def test_a_process_without_a_job_is_there_too():
     found = picture(node(processes=[process(None, job=None)]))
     (row,) = slot_rows(first_gpu(found))
-
     assert (row.kind, row.job, row.number) == ("process", None, None)
 
 
 def test_a_process_has_a_row_for_each_of_its_gpus_with_its_memory_against_the_cap():
     found = picture(node(processes=[replace(process(0), cap_mib=2048), process(1, on="GPU-1")]))
     rows = process_rows(found.nodes[0])
-
     assert [(row.process.pid, row.of_cap) for row in rows] == [(100, 50.0), (101, 3.125)]
     assert process_rows(picture(node(answers=False)).nodes[0]) == []
 
@@ -269,6 +232,5 @@ def test_every_row_of_a_busy_cluster_has_a_key_of_its_own():
     found = a_picture(count=60)
     gpus = gpu_rows(found.nodes)
     slots = [slot.key for gpu in gpus for slot in slot_rows(gpu, with_gpu=True)]
-
     assert len({row.key for row in gpus}) == len(gpus) > 50
     assert len(set(slots)) == len(slots) > 100

@@ -7,7 +7,7 @@ from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snap
 
 
 def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
-    """What a step with this one GPU sees: there it has the number 0, and both jobs' cgroups are known."""
+    """Return the view of a step with this one GPU: the GPU has number 0 there, and both jobs' cgroups are known."""
     uuid = f"GPU-{minor}"
     process = ProcessLoad(
         pid=pid or 1000 + minor,
@@ -18,23 +18,14 @@ def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
         job=job or minor,
         gpus=(OnGpu(uuid=uuid, memory_mib=memory),),
     )
+    used = {"gpus": (uuid,), "gpu_memory_mib": memory, "gpu_load": 0.5}
     jobs = tuple(
         JobLoad(
-            job=number,
-            uid=7,
-            user="alice",
-            cpu_cores=2.0,
-            **(
-                {"gpus": (uuid,), "gpu_memory_mib": memory, "gpu_load": 0.5, "tasks": 1}
-                if number == process.job
-                else {}
-            ),
+            job=number, uid=7, user="alice", cpu_cores=2.0, **({**used, "tasks": 1} if number == process.job else {})
         )
         for number in (0, 1)
     )
-    user = UserLoad(
-        uid=7, user="alice", jobs=(0, 1), processes=1, gpus=(uuid,), gpu_memory_mib=memory, gpu_load=0.5, cpu_cores=4.0
-    )
+    user = UserLoad(uid=7, user="alice", jobs=(0, 1), processes=1, cpu_cores=4.0, **used)
     gpu = GpuLoad(uuid=uuid, index=0, minor=minor, name="A", memory_used_mib=memory)
     values = {"gpus": (gpu,), "processes": (process,), "jobs": jobs, "users": (user,), "hidden_gpus": 1, **other}
     return Snapshot(node="n1", taken=taken, cpus=8, cores=8, cpu_cores=4.0, **values)
@@ -55,10 +46,8 @@ def test_gpus_of_two_steps_stand_beside_one_another_under_their_own_numbers():
 def test_what_both_see_is_counted_once():
     both = merge([look(0), look(1)])
     assert both.cpu_cores == 4.0
-    assert [(job.job, job.cpu_cores, job.gpu_memory_mib, job.tasks) for job in both.jobs] == [
-        (0, 2.0, 100, 1),
-        (1, 2.0, 100, 1),
-    ]
+    assert [job.job for job in both.jobs] == [0, 1]
+    assert {(job.cpu_cores, job.gpu_memory_mib, job.tasks) for job in both.jobs} == {(2.0, 100, 1)}
     (user,) = both.users
     assert (user.processes, user.gpu_memory_mib, user.gpu_load, user.cpu_cores) == (2, 200, 1.0, 4.0)
 

@@ -30,10 +30,7 @@ def said(steps):
 TABLE = {
     "a job without GPUs": ([a_job(1, "n1")], [(1, "n1", "none")]),
     "one whole node": ([a_job(1, "n1", ((0, 1),))], [(1, "n1", "gpu:2")]),
-    "several nodes alike: one step": (
-        [a_job(1, "n[1-3]", ((0, 1), (0, 1), (0, 3)))],
-        [(1, "n1,n2,n3", "gpu:2")],
-    ),
+    "several nodes alike: one step": ([a_job(1, "n[1-3]", ((0, 1), (0, 1), (0, 3)))], [(1, "n1,n2,n3", "gpu:2")]),
     "nodes with unlike numbers of GPUs: a step for each number": (
         [a_job(1, "n[1-3]", ((0, 1, 2, 3), (0,), (1,)))],
         [(1, "n1", "gpu:4"), (1, "n2,n3", "gpu:1")],

@@ -25,14 +25,12 @@ def test_before_anything_was_measured_there_is_no_mean() -> None:
 
 def test_a_young_figure_is_the_same_for_all_windows() -> None:
     found = windows.means(*walk([10.0, 20.0]))
-    assert found is not None
     assert (found.m1, found.m5, found.m15, found.over_s) == (15.0, 15.0, 15.0, 10.0)
 
 
 def test_windows_forget() -> None:
     """15 minutes of 100, then 2 of 0: the last minute is 0, the last five are 60, the last fifteen 86.7."""
     found = windows.means(*walk([100.0] * 180 + [0.0] * 24))
-    assert found is not None
     assert found.m1 == pytest.approx(0.0)
     assert found.m5 == pytest.approx(60.0)
     assert found.m15 == pytest.approx(100 * 13 / 15)
@@ -60,7 +58,6 @@ def test_a_cut_window_holds_nothing_from_before_the_cut(before: list[float], aft
 
 def test_what_was_not_known_does_not_count_as_0() -> None:
     found = windows.means(*walk([50.0, None] * 40))
-    assert found is not None
     assert found.m5 == pytest.approx(50.0)
     assert found.over_s == pytest.approx(200.0)
 
@@ -70,7 +67,6 @@ def test_a_reading_stands_for_its_own_time_and_not_for_the_gap_before_it() -> No
     series, now = walk([40.0] * 10)
     series = windows.add(series, now + 630, 30.0, 80.0)
     found = windows.means(series, now + 630)
-    assert found is not None
     assert (found.m1, found.m5) == (80.0, 80.0)
     assert found.m15 == pytest.approx((50 * 40 + 30 * 80) / 80)
 
@@ -78,7 +74,6 @@ def test_a_reading_stands_for_its_own_time_and_not_for_the_gap_before_it() -> No
 def test_a_silent_last_minute_is_told_by_the_longer_window() -> None:
     series, now = walk([40.0] * 10)
     found = windows.means(series, now + 100)
-    assert found is not None
     assert (found.m1, found.over_s) == (40.0, pytest.approx(50.0))
 
 
@@ -93,7 +88,6 @@ def test_a_clock_that_goes_back_begins_anew() -> None:
     series, now = walk([10.0] * 5)
     series = windows.add(series, now - 60, 5.0, 70.0)
     found = windows.means(series, now - 60)
-    assert found is not None
     assert (found.m1, found.over_s) == (70.0, 5.0)
 
 
@@ -133,5 +127,4 @@ def test_means_are_means_and_memory_is_bounded(steps: list[tuple[float, float | 
 )
 def test_the_mean_of_ten_minutes_is_told_where_nine_were_measured(minutes, expected) -> None:
     found = windows.means(*walk([value for value in minutes for _ in range(12)]))
-    assert found is not None
     assert found.m10 == (None if expected is None else pytest.approx(expected))

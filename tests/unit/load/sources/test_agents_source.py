@@ -9,12 +9,13 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from agents import NODE
 from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
+from slurm_share.load.snapshot import Snapshot
 from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import Asked
@@ -23,22 +24,7 @@ TOKEN = "the-token-of-the-operators"
 
 
 def node(name: str) -> Snapshot:
-    """Alice and Bob, one GPU each."""
-    people = ((2001, "alice", 7, "GPU-0"), (2002, "bob", 8, "GPU-1"))
-    return Snapshot(
-        node=name,
-        taken=time.time(),
-        source="agent",
-        cpus=16,
-        cores=8,
-        gpus=tuple(GpuLoad(uuid=f"GPU-{n}", index=n, name="Fake", clients=1, utilization_percent=50.0) for n in (0, 1)),
-        processes=tuple(
-            ProcessLoad(pid=uid, name="python", uid=uid, user=user, job=job, gpus=(OnGpu(uuid=gpu, memory_mib=5),))
-            for uid, user, job, gpu in people
-        ),
-        jobs=tuple(JobLoad(job=job, uid=uid, user=user, gpus=(gpu,)) for uid, user, job, gpu in people),
-        users=tuple(UserLoad(uid=uid, user=user, jobs=(job,), gpus=(gpu,)) for uid, user, job, gpu in people),
-    )
+    return replace(NODE, node=name, taken=time.time(), source="agent")
 
 
 class Server(ThreadingHTTPServer):
@@ -56,10 +42,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.headers["Host"].split(":")[0]
         self.asked.append(self.path)
-        status, body = (
-            200,
-            snapshots.render(replace(node(name), gpus=() if "details=no" in self.path else node(name).gpus)),
-        )
+        seen = node(name)
+        status, body = 200, snapshots.render(replace(seen, gpus=() if "details=no" in self.path else seen.gpus))
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             status, body = 401, b"show the token"
         elif name == "slow":

@@ -39,10 +39,7 @@ def test_it_lives():
     assert len(loads) > 300
     assert {
         job.memory_kills > 0 for look in looks for node in look.nodes if node.snapshot for job in node.snapshot.jobs
-    } == {
-        True,
-        False,
-    }
+    } == {True, False}
     answered = {look.answered for look in looks}
     assert answered == {10, 11}
     assert {job.user for look in looks for job in look.jobs} == {"alice", "bob", "carol", "dave"}

@@ -14,9 +14,8 @@ from slurm_share.load.sources import frames
 
 MESSAGES = st.one_of(
     st.binary(max_size=8000),
-    st.integers(0, 20_000).map(
-        lambda count: random.Random(count).randbytes(count)
-    ),  # nothing that zlib could make smaller
+    # Nothing that zlib could make smaller.
+    st.integers(0, 20_000).map(lambda count: random.Random(count).randbytes(count)),
     st.text(max_size=4000).map(str.encode),
 )
 NODES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-._", min_size=1, max_size=60)
@@ -24,7 +23,6 @@ NOISE = st.text(st.characters(blacklist_characters="\n"), max_size=80).filter(la
 
 
 def joined(lines, joiner=None):
-    """What comes of these lines."""
     joiner = joiner or frames.Joiner()
     return [found for line in lines if (found := joiner.feed(line)) is not None]
 
@@ -103,16 +101,13 @@ def test_names_that_would_tear_a_line_are_refused(node):
         list(frames.split(b"", node))
 
 
-def test_a_small_line_cannot_ask_for_a_large_memory():
+def test_a_small_line_cannot_ask_for_a_large_memory(monkeypatch):
     bomb = list(frames.split(b"\0" * (1 << 20), "n1"))
     assert len(bomb) == 2
-    limit, frames.MESSAGE_BYTES = frames.MESSAGE_BYTES, 1000
-    try:
-        joiner = frames.Joiner()
-        assert joined(bomb, joiner) == []
-        assert joiner.lost
-    finally:
-        frames.MESSAGE_BYTES = limit
+    monkeypatch.setattr(frames, "MESSAGE_BYTES", 1000)
+    joiner = frames.Joiner()
+    assert joined(bomb, joiner) == []
+    assert joiner.lost
 
 
 def test_noise_is_counted():

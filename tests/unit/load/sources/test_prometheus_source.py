@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import agents
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,35 +17,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from slurm_share.core.errors import SlurmShareError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import metrics
-from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
+from slurm_share.load.snapshot import Snapshot
 from slurm_share.load.sources import prometheus
 from slurm_share.load.sources.base import Asked
 from slurm_share.load.sources.prometheus import PrometheusSource
 
 NOW = 1795271308.0
-NODE = Snapshot(
-    node="n1",
+NODE = msgspec.structs.replace(
+    agents.NODE,
     taken=NOW - 7.5,
-    measured_s=300.0,
-    cpus=16,
-    cores=8,
-    gpus=tuple(
-        GpuLoad(uuid=f"GPU-{n}", index=n, name="Fake", clients=clients, utilization_percent=50.0)
-        for n, clients in ((0, 1), (1, 1), (2, 0))
-    ),
-    jobs=(
-        JobLoad(job=7, uid=2001, user="alice", gpus=("GPU-0",), gpu_memory_mib=100),
-        JobLoad(job=8, uid=2002, user="bob", gpus=("GPU-1",), gpu_memory_mib=200),
-    ),
-    users=(
-        UserLoad(uid=2001, user="alice", jobs=(7,), gpus=("GPU-0",)),
-        UserLoad(uid=2002, user="bob", jobs=(8,), gpus=("GPU-1",)),
-    ),
+    gpus=(*agents.NODE.gpus, msgspec.structs.replace(agents.NODE.gpus[0], uuid="GPU-2", index=2, clients=0)),
 )
+"""Alice and Bob on a GPU each, and a free GPU."""
 
 
 def series(snapshot: Snapshot) -> list[dict[str, object]]:
-    """What an instant query answers of it."""
+    """Return the answer of an instant query for this snapshot."""
     page = metrics.render(snapshot).decode()
     return [
         {
@@ -57,7 +45,7 @@ def series(snapshot: Snapshot) -> list[dict[str, object]]:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers what it was given, and keeps what it was asked."""
+    """An HTTP server that answers with its rows and keeps the queries."""
 
     rows: list[dict[str, object]]
     seen: list[dict[str, object]]
@@ -66,7 +54,7 @@ class Server(ThreadingHTTPServer):
     pause_s = 0.0
 
     def handle_error(self, *_args: object) -> None:
-        """Nothing of those who would not wait."""
+        """Print nothing about clients that left early."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -116,10 +104,7 @@ def test_one_query_answers_all_nodes(server, source):
     assert (seen.taken, seen.source, [job.user for job in seen.jobs]) == (NOW - 7.5, "prometheus", ["alice", "bob"])
     assert (dict(answer.silent), answer.notes) == ({}, ())
     assert len(server.asked) == 1
-    assert server.asked[0][:2] == (
-        "/api/v1/query",
-        r'{__name__=~"slurm_share_(node|gpu|job|user)_.+",node=~"n1"}',
-    )
+    assert server.asked[0][:2] == ("/api/v1/query", r'{__name__=~"slurm_share_(node|gpu|job|user)_.+",node=~"n1"}')
 
 
 def test_all_lines_are_asked_for_before_the_nodes_are_known(server, source):
@@ -203,12 +188,7 @@ def test_one_users_part_is_told_by_the_jobs(server, source):
             SlurmShareError,
             r"too many\\x1b\[31m samples",
         ),
-        (
-            503,
-            b'{"status":"error","error":"starting up"}',
-            SlurmShareError,
-            "does not answer the query: starting up",
-        ),
+        (503, b'{"status":"error","error":"starting up"}', SlurmShareError, "does not answer the query: starting up"),
     ],
 )
 def test_whatever_else_it_answers_is_a_sentence(server, source, status, body, kind, why):

@@ -6,10 +6,10 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from agents import until
 from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
@@ -69,8 +69,23 @@ def source(folder):
     made.close()
 
 
+@pytest.fixture
+def source_at(folder):
+    """Return a function that makes (a source, its clock, which stands still)."""
+    made = []
+
+    def make(interval_s, **other):
+        now = [0.0]
+        made.append(SrunSource(interval_s=interval_s, clock=lambda: now[0], **other))
+        return made[-1], now
+
+    yield make
+    for one in made:
+        one.close()
+
+
 def tell(folder: Path, job, *looks, before="", after="", do=None, node=None):
-    """What srun says when this job's step is started."""
+    """Let srun print these snapshots in a step of this job, and then do `do`."""
     lines = [line for look in looks for line in frames.split(render(look), look.node)]
     name = f"job-{job}.out" if node is None else f"job-{job}-{node}.out"
     (folder / name).write_text(before + "".join(f"{line}\n" for line in lines) + after)
@@ -85,15 +100,6 @@ def asked(*jobs, nodes, user="me"):
 def calls(folder):
     file = folder / "calls"
     return file.read_text().splitlines() if file.exists() else []
-
-
-def wait_for(condition):
-    """Something in another process or thread that is about to be so."""
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.02)
-    assert condition()
 
 
 def test_one_step_for_a_node_and_its_snapshot(folder, source):
@@ -120,18 +126,13 @@ def test_the_newest_snapshot_counts(folder, source):
     question = asked(a_job(1, "n1"), nodes=("n1",))
     assert source.read(question, WAIT_S).snapshots["n1"].taken == 1.0
     (folder / "go").touch()
-    wait_for(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
+    until(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
 
 
 def test_noise_is_passed_over_and_torn_messages_are_told(folder, source):
     torn = next(iter(frames.split(os.urandom(3000), "n1")))
-    tell(
-        folder,
-        1,
-        a_snapshot("n1"),
-        before=f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; ",
-        after="\nbye\n",
-    )
+    before = f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; "
+    tell(folder, 1, a_snapshot("n1"), before=before, after="\nbye\n")
     answer = source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.notes == ["job 1: dropped 1 message that arrived damaged"]
@@ -172,33 +173,26 @@ def test_a_full_memory_is_named_and_another_job_is_tried(folder, source):
     tell(folder, 2, a_snapshot("n1"))
     question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
     assert source.read(question, WAIT_S).silent == {"n1": "the job's memory is full, or the node's"}
-    wait_for(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
+    until(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
 
 
-def test_a_sampler_hears_of_us_however_seldom_one_looks(folder):
-    source = SrunSource(interval_s=3600, silence_s=1)
-    try:
-        tell(folder, 1, a_snapshot("n1"), do="head -c 5 > heard\n")
-        source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
-        wait_for(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
-    finally:
-        source.close()
+def test_a_sampler_hears_of_us_however_seldom_one_looks(folder, source_at):
+    source, _ = source_at(3600, silence_s=1)
+    tell(folder, 1, a_snapshot("n1"), do="head -c 5 > heard\n")
+    source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    until(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
 
 
-def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(folder):
-    now = [0.0]
-    source = SrunSource(interval_s=600, clock=lambda: now[0])
-    try:
-        tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; exit 0\n")
-        question = asked(a_job(1, "n1"), nodes=("n1",))
-        source.read(question, WAIT_S)
-        (folder / "go").touch()
-        now[0] = SILENCE_S
-        wait_for(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
-        wait_for(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
-        assert len(calls(folder)) == 2
-    finally:
-        source.close()
+def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(folder, source_at):
+    source, now = source_at(600)
+    tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; exit 0\n")
+    question = asked(a_job(1, "n1"), nodes=("n1",))
+    source.read(question, WAIT_S)
+    (folder / "go").touch()
+    now[0] = SILENCE_S
+    until(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
+    until(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
+    assert len(calls(folder)) == 2
 
 
 def test_last_words_count_that_were_not_read_yet(source):
@@ -224,30 +218,26 @@ def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed
     assert answer.silent == {"n2": "no answer within 0.3 s"}
 
 
-def test_waiting_steps_say_what_they_wait_for(folder, source):
+def test_waiting_steps_say_what_they_until(folder, source):
     words = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
     tell(folder, 1, do=f"echo '{words}' >&2\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))
-    wait_for(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
+    until(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
 
 
 REFUSED = "echo 'srun: error: Unable to create step for job 1: Job/step already completing or completed' >&2; exit 1\n"
 
 
-def test_a_refused_step_is_left_alone_for_a_while(folder):
-    now = [0.0]
-    source = SrunSource(interval_s=600, clock=lambda: now[0])
-    try:
-        tell(folder, 1, do=REFUSED)
-        question = asked(a_job(1, "n1"), nodes=("n1",))
-        for _ in range(4):
-            assert source.read(question, WAIT_S).silent == {"n1": "the job has ended"}
-        assert len(calls(folder)) == 1
-        now[0] += srun.TRY_AGAIN_S
-        tell(folder, 1, a_snapshot("n1"), do="")
-        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
-    finally:
-        source.close()
+def test_a_refused_step_is_left_alone_for_a_while(folder, source_at):
+    source, now = source_at(600)
+    tell(folder, 1, do=REFUSED)
+    question = asked(a_job(1, "n1"), nodes=("n1",))
+    for _ in range(4):
+        assert source.read(question, WAIT_S).silent == {"n1": "the job has ended"}
+    assert len(calls(folder)) == 1
+    now[0] += srun.TRY_AGAIN_S
+    tell(folder, 1, a_snapshot("n1"), do="")
+    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
 
 
 def test_where_one_job_gives_no_step_another_one_does(folder, source):
@@ -285,17 +275,13 @@ def test_one_node_s_sampler_that_ends_takes_no_other_one_with_it(folder, source)
     assert answer.silent == {"n2": "the sampler exited with exit code 1"}
 
 
-def test_old_snapshots_are_not_shown_as_now(folder):
-    now = [0.0]
-    source = SrunSource(interval_s=1, clock=lambda: now[0])
-    try:
-        tell(folder, 1, a_snapshot("n1"))
-        question = asked(a_job(1, "n1"), nodes=("n1",))
-        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
-        now[0] = 60.0
-        assert source.read(question, 0.1).silent == {"n1": "nothing for 60 s"}
-    finally:
-        source.close()
+def test_old_snapshots_are_not_shown_as_now(folder, source_at):
+    source, now = source_at(1)
+    tell(folder, 1, a_snapshot("n1"))
+    question = asked(a_job(1, "n1"), nodes=("n1",))
+    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
+    now[0] = 60.0
+    assert source.read(question, 0.1).silent == {"n1": "nothing for 60 s"}
 
 
 def to_print_later(folder, job, *looks):
@@ -307,62 +293,49 @@ def to_print_later(folder, job, *looks):
     )
 
 
-def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_go_on(folder):
-    now = [0.0]
-    source = SrunSource(interval_s=1, clock=lambda: now[0])
-    try:
-        tell(folder, 1, a_snapshot("n1"), a_snapshot("n2"))
-        to_print_later(folder, 1, a_snapshot("n1", taken=2.0))
-        question = asked(a_job(1, "n[1-2]"), nodes=("n1", "n2"))
-        assert set(source.read(question, WAIT_S).snapshots) == {"n1", "n2"}
-        now[0] = 5.0
-        (folder / "go").touch()
-        wait_for(lambda: source.read(question, 0.1).snapshots["n1"].taken == 2.0)
-        now[0] = 10.0
-        tell(folder, 1, a_snapshot("n2", taken=3.0), node="n2")
-        wait_for(lambda: {look.taken for look in source.read(question, 0.1).snapshots.values()} == {2.0, 3.0})
-        first, second = calls(folder)
-        assert "--nodelist=n[1-2] " in first
-        assert "--nodelist=n2 " in second
-        assert not (folder / "ended").exists()
-        (running,) = (one for step, one in source._running.items() if step.nodes == ("n1",))
-        assert running.has_lost
-    finally:
-        source.close()
+def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_go_on(folder, source_at):
+    source, now = source_at(1)
+    tell(folder, 1, a_snapshot("n1"), a_snapshot("n2"))
+    to_print_later(folder, 1, a_snapshot("n1", taken=2.0))
+    question = asked(a_job(1, "n[1-2]"), nodes=("n1", "n2"))
+    assert set(source.read(question, WAIT_S).snapshots) == {"n1", "n2"}
+    now[0] = 5.0
+    (folder / "go").touch()
+    until(lambda: source.read(question, 0.1).snapshots["n1"].taken == 2.0)
+    now[0] = 10.0
+    tell(folder, 1, a_snapshot("n2", taken=3.0), node="n2")
+    until(lambda: {look.taken for look in source.read(question, 0.1).snapshots.values()} == {2.0, 3.0})
+    first, second = calls(folder)
+    assert "--nodelist=n[1-2] " in first
+    assert "--nodelist=n2 " in second
+    assert not (folder / "ended").exists()
+    (running,) = (one for step, one in source._running.items() if step.nodes == ("n1",))
+    assert running.has_lost
 
 
-def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder):
-    now = [0.0]
-    source = SrunSource(interval_s=1, clock=lambda: now[0])
+def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, source_at):
+    source, now = source_at(1)
     refused = "echo 'srun: error: Task launch for StepId=1.1 failed on node n1: Communication connection failure' >&2\n"
-    try:
-        tell(
-            folder,
-            1,
-            a_snapshot("n1"),
-            do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n",
-        )
-        question = asked(a_job(1, "n1"), nodes=("n1",))
-        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
-        wait_for((folder / "begun").exists)
-        (folder / "job-1.out").write_text("")
-        times, found = [], []
-        while now[0] < 200:
-            now[0] += 1
-            found += source.read(question, WAIT_S).silent.values()
-            begun = [one for one in source._running.values() if one.started == now[0]]
-            times += [now[0] for _ in begun]
-            wait_for(lambda begun=begun: all(one.over for one in begun))
-        assert [b - a for a, b in itertools.pairwise(times)] == [7, 13, 25, 49, 61]
-        assert times[0] == 7
-        assert found[-1] == "nothing for 200 s: its slurmd does not answer"
-        before = len(calls(folder))
-        now[0] += 2
-        source.ask_again()
-        source.read(question, WAIT_S)
-        wait_for(lambda: len(calls(folder)) == before + 1)
-    finally:
-        source.close()
+    tell(folder, 1, a_snapshot("n1"), do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n")
+    question = asked(a_job(1, "n1"), nodes=("n1",))
+    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
+    until((folder / "begun").exists)
+    (folder / "job-1.out").write_text("")
+    times, found = [], []
+    while now[0] < 200:
+        now[0] += 1
+        found += source.read(question, WAIT_S).silent.values()
+        begun = [one for one in source._running.values() if one.started == now[0]]
+        times += [now[0] for _ in begun]
+        until(lambda begun=begun: all(one.over for one in begun))
+    assert [b - a for a, b in itertools.pairwise(times)] == [7, 13, 25, 49, 61]
+    assert times[0] == 7
+    assert found[-1] == "nothing for 200 s: its slurmd does not answer"
+    before = len(calls(folder))
+    now[0] += 2
+    source.ask_again()
+    source.read(question, WAIT_S)
+    until(lambda: len(calls(folder)) == before + 1)
 
 
 def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
@@ -370,7 +343,7 @@ def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
     tell(folder, 2, a_snapshot("n2"))
     assert set(source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S).snapshots) == {"n1"}
     assert set(source.read(asked(a_job(2, "n2"), nodes=("n2",)), WAIT_S).snapshots) == {"n2"}
-    wait_for(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
+    until(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
 
 
 @pytest.mark.parametrize(
@@ -407,14 +380,10 @@ def test_everybody_is_refused_with_what_would_be_needed(source):
         source.read(asked(nodes=("n1",), user=""), WAIT_S)
 
 
-def test_a_host_without_srun_is_said(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    source = SrunSource()
-    try:
-        with pytest.raises(UsageError, match="no srun"):
-            source.read(asked(a_job(1, "n1"), nodes=("n1",)), 1)
-    finally:
-        source.close()
+def test_a_host_without_srun_is_said(source, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="no srun"):
+        source.read(asked(a_job(1, "n1"), nodes=("n1",)), 1)
 
 
 def test_more_steps_than_are_allowed_are_said(folder, source, monkeypatch):

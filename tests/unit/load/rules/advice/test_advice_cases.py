@@ -1,4 +1,4 @@
-"""What an experienced operator would say, case by case, and that it does not change its mind with every noise.
+"""The advice of an experienced operator, case by case; it does not change with noise.
 
 The cases are from LLSC's guide (CPU load 50 to 150 %, GPU load 50 to 100 %, two models a GPU where both are below
 half, the tuning recipe that doubles), its paper on GPU sharing (LeNet-4, ResNet-18 on two V100), jobstats' notes (a GPU
@@ -176,27 +176,27 @@ def noisy(one, rng, noise):
     return replace(one, gpus=tuple(map(gpu, one.gpus)), load=(cpu, cpu, cpu), jobs=jobs)
 
 
-def changes_of(one, submitted, seed, noise):
-    """How often verdict or number differ from those of the look before, in 60 looks."""
+def changes_of(one, seed, noise):
+    """Return how often verdict or number differ from those of the survey before, in 60 surveys."""
     rng, previous, count = random.Random(seed), (), 0
     for _ in range(60):
-        advice = advise_all(survey([noisy(one, rng, noise)], [job(**submitted)]), previous=previous)
+        advice = advise_all(survey([noisy(one, rng, noise)], [job()]), previous=previous)
         count += bool(previous) and (advice[0].verdict, advice[0].next) != (previous[0].verdict, previous[0].next)
         previous = advice
     return count
 
 
 STEADY = {
-    f"{load} % by {tasks}": (seen(tasks=tasks, load=(load, load), peak_gib=0.5, cpu=cpu), {})
+    f"{load} % by {tasks}": seen(tasks=tasks, load=(load, load), peak_gib=0.5, cpu=cpu)
     for load, tasks, cpu in [
         (3, 4, 1.0), (4.9, 4, 1.0), (5, 4, 1.0), (5.2, 8, 1.0), (12, 4, 2.0), (17, 3, 2.0), (20, 4, 2.0), (23, 10, 2.0),
         (33, 6, 2.0), (40, 4, 2.0), (50, 4, 2.0), (75, 4, 2.0), (79, 4, 2.0), (80, 4, 2.0), (82, 4, 2.0), (88, 4, 2.0),
         (40, 6, 30.0), (40, 8, 60.0), (30, 8, 13.0),
     ]
 } | {
-    "uneven": (seen(tasks=4, load=(85, 41)), {}),
-    "DRAM": (with_dram(seen(tasks=4, load=(45, 45)), 80.0), {}),
-    "taken in advance": (seen(tasks=2, load=(49, 49), peak_gib=24.0), {}),
+    "uneven": seen(tasks=4, load=(85, 41)),
+    "DRAM": with_dram(seen(tasks=4, load=(45, 45)), 80.0),
+    "taken in advance": seen(tasks=2, load=(49, 49), peak_gib=24.0),
 }  # fmt: skip
 
 
@@ -205,8 +205,7 @@ STEADY = {
     "noise", [lambda rng: rng.uniform(0.9, 1.1), lambda rng: rng.gauss(1.0, 0.1)], ids=["10 %", "gauss"]
 )
 def test_in_a_steady_state_it_changes_its_mind_once_at_most(state, noise):
-    one, submitted = STEADY[state]
-    counts = {seed: changes_of(one, submitted, seed, noise) for seed in range(4)}
+    counts = {seed: changes_of(STEADY[state], seed, noise) for seed in range(4)}
     assert max(counts.values()) <= 1, counts
 
 

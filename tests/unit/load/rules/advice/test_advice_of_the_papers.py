@@ -12,7 +12,7 @@ LENET = 0.35
 
 
 def lenet(tasks, peak_gib=2.35, total_mib=32510, **more):
-    """So many of them, whose load grows evenly until a GPU is full."""
+    """Return the evidence of this many LeNet jobs, whose load grows evenly until a GPU is full."""
     loads = [min(100.0, 100 * LENET * (tasks // 2 + (tasks % 2 > gpu))) for gpu in range(2)]
     return node(tasks=tasks, load=loads, peak_gib=peak_gib, total_mib=total_mib, cpu=0.02 * tasks, **more)
 
@@ -90,10 +90,7 @@ def test_the_cap_of_three_resnets_has_room_for_one():
     one = node(tasks=2, load=(30.0, 30.0), peak_gib=10.3, total_mib=32768)
     assert advise(job(), [one]).change[0] == "--share-gpu=2"
     four = node(tasks=4, load=(50.0, 50.0), peak_gib=10.3, total_mib=32768)
-    assert advise(job(), [four]).change == (
-        "--share-gpu=3,mem=10704M",
-        "llsub [1,6,6] --share-gpu=mem=10704M",
-    )
+    assert advise(job(), [four]).change == ("--share-gpu=3,mem=10704M", "llsub [1,6,6] --share-gpu=mem=10704M")
 
 
 def test_the_sentence_of_the_design():

@@ -17,11 +17,17 @@ from slurm_share.triples.rules import triple as rule_triple
 
 
 def bound(advice, resource):
-    """What that resource allows."""
     return next((one.nppn for one in advice.bounds if one.resource == resource), None)
 
 
+def with_windows(one, means):
+    """Return the node with these means of its GPUs' utilisation."""
+    return replace(one, gpus=tuple(replace(gpu, utilization_percent_windows=means) for gpu in one.gpus))
+
+
 # ---- What decides ----
+
+MANY_TASKS = {"load": (6.5, 6.5), "tasks": 90, "cores": 256}
 
 
 @pytest.mark.parametrize(
@@ -43,14 +49,8 @@ def bound(advice, resource):
         ({"load": (20, 20), "tasks": 8, "host_gib": 64, "host_peak_gib": 10.0}, 8, "fewer", 6, "host memory"),
         ({"load": (20, 20), "tasks": 4, "peak_gib": 14.0}, 4, "stay", 4, "GPU memory"),
         ({"load": (5, 5), "tasks": 6, "peak_gib": 14.0}, 6, "fewer", 4, "GPU memory"),
-        ({"load": (6.5, 6.5), "tasks": 90, "peak_gib": 0.3, "cores": 256}, 90, "more", 96, "MPS clients"),
-        (
-            {"load": (6.5, 6.5), "tasks": 90, "peak_gib": 0.25, "cores": 256, "driver": "590.44"},
-            90,
-            "more",
-            120,
-            "MPS clients",
-        ),
+        ({**MANY_TASKS, "peak_gib": 0.3}, 90, "more", 96, "MPS clients"),
+        ({**MANY_TASKS, "peak_gib": 0.25, "driver": "590.44"}, 90, "more", 120, "MPS clients"),
         ({"load": (60, 0), "gpus": 2, "tasks": 1, "peak_gib": 31.9}, 1, "more", 2, "growth"),
         ({"load": (100, 100, 0, 0), "gpus": 4, "tasks": 2}, 2, "more", 4, "GPU load"),
         ({"load": (90, 45), "tasks": 3}, 3, "more", 4, "GPU load"),
@@ -116,14 +116,10 @@ def test_advice_that_connections_decide_names_the_variable():
 
 def test_the_load_of_others_on_the_same_gpu_is_not_the_jobs():
     both = node(jobs=((11, 2), (12, 2)), load=(60, 60))
-    told = replace(
-        both,
-        processes=tuple(
-            replace(one, gpus=(replace(one.gpus[0], sm_percent=10.0 if one.job == 11 else 50.0),))
-            for one in both.processes
-        ),
+    told = tuple(
+        replace(one, gpus=(replace(one.gpus[0], sm_percent=10.0 if one.job == 11 else 50.0),)) for one in both.processes
     )
-    advice = advise(job(tasks=2), [told])
+    advice = advise(job(tasks=2), [replace(both, processes=told)])
     assert (advice.now, bound(advice, "GPU load")) == (2, 6)  # 0.2 of 1.2 is its own: (1.6 - 1.0) / 0.1
     untold = advise(job(tasks=2), [both])
     assert (bound(untold, "GPU load"), untold.confidence) == (2, "low")
@@ -135,8 +131,7 @@ def test_the_load_of_others_on_the_same_gpu_is_not_the_jobs():
 ])  # fmt: skip
 def test_the_load_of_the_job_before_is_not_this_jobs(measured_s, m1, m5, verdict):
     one = node(tasks=2, load=(0, 0), measured_s=measured_s)
-    gpus = tuple(replace(gpu, utilization_percent_windows=Means(m1, m5, m5, 900.0)) for gpu in one.gpus)
-    assert advise(job(tasks=2), [replace(one, gpus=gpus)]).verdict == verdict
+    assert advise(job(tasks=2), [with_windows(one, Means(m1, m5, m5, 900.0))]).verdict == verdict
 
 
 def test_an_mps_server_is_nobody_elses_program():
@@ -333,10 +328,7 @@ def test_two_kinds_of_nodes_are_judged_by_the_load_of_a_gpu():
     for seen in (two, two[::-1]):
         advice = advise(both, seen)
         assert (advice.verdict, advice.next, advice.gpus, advice.decided_by) == ("stay", 4, 2, "GPU load")
-    light = [
-        replace(one, gpus=tuple(replace(gpu, utilization_percent_windows=Means(10, 10, 10, 900.0)) for gpu in one.gpus))
-        for one in two
-    ]
+    light = [with_windows(one, Means(10, 10, 10, 900.0)) for one in two]
     found = {advise(both, seen).next for seen in (light, light[::-1])}
     assert len(found) == 1
     assert found <= {8, 16, 24}
@@ -416,10 +408,8 @@ def test_a_users_other_jobs_take_clients_of_mps_as_well():
     both = node(jobs=((11, 16), (12, 80)), load=(5, 5), peak_gib=0.1, cores=256)
     advice = advise(job(cpus=256), [both])
     assert (bound(advice, "MPS clients"), advice.next) == (16, 16)
-    elsewhere = replace(
-        both, processes=tuple(replace(one, uid=2002) if one.job == 12 else one for one in both.processes)
-    )
-    assert bound(advise(job(cpus=256), [elsewhere]), "MPS clients") == 96
+    elsewhere = tuple(replace(one, uid=2002) if one.job == 12 else one for one in both.processes)
+    assert bound(advise(job(cpus=256), [replace(both, processes=elsewhere)]), "MPS clients") == 96
 
 
 def test_the_sites_settings_are_those_of_the_partition():
@@ -573,14 +563,8 @@ def submitted(seen, share, form, nodes):
     more = {"job": {"tasks": 1}, "tasks": {"tasks": 64}, "llsub": {"comment": f"llsub [{nodes},{seen['tasks']},1]"}}[
         form
     ]
-    one = job(
-        nodes=",".join(names),
-        node_count=nodes,
-        gpus=seen["gpus"] * nodes,
-        cpus=seen["cores"] * nodes,
-        share=share,
-        **more,
-    )
+    of_all = {"node_count": nodes, "gpus": seen["gpus"] * nodes, "cpus": seen["cores"] * nodes}
+    one = job(nodes=",".join(names), share=share, **of_all, **more)
     return advise(one, [node(**{**seen, "name": name}) for name in names]), nodes, seen["gpus"]
 
 
@@ -621,16 +605,6 @@ def test_the_same_looked_at_again_says_the_same(seen):
         assert text.isprintable()
         assert "nan" not in text
         assert "None" not in text
-
-
-@pytest.mark.parametrize(("load", "decided_by", "most"), [
-    ((10, 10), "growth", 16), ((20, 20), "GPU load", 16), ((40, 40), "growth", 8), ((79, 79), "growth", 8),
-])  # fmt: skip
-def test_four_times_as_many_at_most_and_twice_from_half_load_on(load, decided_by, most):
-    advice = advise(job(), [node(load=load, tasks=4)])
-    assert advice.decided_by == decided_by
-    assert bound(advice, "growth") == most
-    assert advice.next <= most
 
 
 def sized(*gib, packed=False):
