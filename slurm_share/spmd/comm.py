@@ -21,11 +21,11 @@ from . import buffers, codec, collectives, world
 from .calls import Call, Group
 from .errors import UsageError
 from .names import TAG_BYTES
-from .ops import MAX as MAX
-from .ops import MIN as MIN
-from .ops import PROD as PROD
-from .ops import SUM as SUM
-from .ops import Op as Op
+from .reductions import MAX as MAX
+from .reductions import MIN as MIN
+from .reductions import PROD as PROD
+from .reductions import SUM as SUM
+from .reductions import Op as Op
 from .transport import USER, Envelope, Tag, Transport
 
 ANY_SOURCE = -1

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import host
-from .agreement import agree
+from .agreement import Distributed, agree
 from .comm import Comm
-from .distributed_array import Distributed
 from .errors import UsageError
 from .redistribute import exchange
 from .rules.maps import Map

@@ -1,18 +1,19 @@
 """Transport between threads of one process, for tests of collectives and arrays without processes.
 
-Matching is the product's (`matching.Queues`). Only the delivery of messages and the deadlock check are replaced.
+Matching is the product's (`transport.Queues`). Only the delivery of messages and the deadlock check are replaced.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_share.spmd.bodies import Received
+from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
-from slurm_share.spmd.matching import Queues
-from slurm_share.spmd.transport import USER, Envelope, NodePlace, Tag
+from slurm_share.spmd.transport import USER, Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport
 
 PATIENCE_S = 20.0
 """A test that waits for longer has failed."""
@@ -27,21 +28,6 @@ class ThreadWindow:
 
     def release(self) -> None:
         self.released += 1
-
-
-@dataclass(eq=False)
-class ThreadMessage:
-    """A message whose body was copied when it was sent."""
-
-    envelope: Envelope
-    body: bytearray
-    window: memoryview | None
-
-    def take(self) -> memoryview:
-        return memoryview(self.body)
-
-    def take_into(self, buffer: memoryview) -> None:
-        buffer[:] = self.body
 
 
 @dataclass(eq=False)
@@ -82,39 +68,33 @@ class Shared:
         self.changed.notify_all()
 
 
-class ThreadTransport:
+class ThreadTransport(Transport):
     """One rank, which is a thread."""
 
     def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...], has_windows: bool = True) -> None:
         self.has_windows = has_windows
         self.rank, self.size, self.nodes = rank, len(shared.queues), nodes
-        self.shared = shared
+        self.shared, self._lock, self._queues = shared, shared.changed, shared.queues[rank]
         self.windows: list[ThreadWindow] = []
 
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: Sequence[memoryview],
-        window: Any = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Any = None
     ) -> None:
         body = bytearray(b"".join(buffers))
         envelope = Envelope(self.rank, context, tag, form, len(body), meta)
+        memory = None if window is None else window.memory
         with self.shared.changed:
-            self.shared.queues[dest].put(ThreadMessage(envelope, body, None if window is None else window.memory))
+            self.shared.queues[dest].put(Received(envelope, [memoryview(body)], memory))
             self.shared.sent.append(envelope)
             self.shared.changed.notify_all()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> ThreadMessage:
+    ) -> Message:
         found: list[Any] = []
 
         def is_there() -> bool:
-            message = self.shared.queues[self.rank].take(source, context, tag)
+            message = self._queues.take(source, context, tag)
             if message is not None:
                 found.append(message)
             return bool(found) or self.shared.ended is not None
@@ -136,25 +116,8 @@ class ThreadTransport:
             assert self.shared.ended is not None
             raise self.shared.ended
 
-    def put_back(self, message: Any) -> None:
-        with self.shared.changed:
-            self.shared.queues[self.rank].put_back(message)
-
-    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        with self.shared.changed:
-            return self.shared.queues[self.rank].find(source, context, tag)
-
-    def waiting(self) -> tuple[Envelope, ...]:
-        with self.shared.changed:
-            return tuple(self.shared.queues[self.rank].waiting())
-
-    def finish(self, context: int) -> None:
-        assert context != USER
-        with self.shared.changed:
-            self.shared.queues[self.rank].finish(context)
-
-    def call_failed(self) -> None:
-        self.shared.queues[self.rank].call_failed()
+    def _poll(self) -> None:
+        pass
 
     def window(self, size: int) -> ThreadWindow:
         made = ThreadWindow(memoryview(bytearray(max(size, 1))))
@@ -204,3 +167,8 @@ def run_ranks(
     if errors:
         raise errors[0][1]
     return results
+
+
+def run(size: int, program: Callable[[Comm], Any], **options: Any) -> list[Any]:
+    """Run `program(comm)` on `size` ranks; as `run_ranks`."""
+    return run_ranks(size, lambda transport: program(Comm(transport)), **options)

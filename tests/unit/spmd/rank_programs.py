@@ -61,24 +61,6 @@ def all_first(transport: Any, count: int, size: int) -> int:
     return right
 
 
-def ping_pong(transport: Any, size: int, rounds: int) -> float:
-    """Return the median time of one way in seconds."""
-    body = np.ones(max(size // 8, 1))
-    taken = []
-    other = 1 - transport.rank
-    into = memoryview(bytearray(body.nbytes))
-    for _ in range(rounds):
-        began = time.perf_counter()
-        if transport.rank == 0:
-            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
-            transport.receive(other, USER, 0, "recv").take_into(into)
-        else:
-            transport.receive(other, USER, 0, "recv").take_into(into)
-            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
-        taken.append((time.perf_counter() - began) / 2)
-    return sorted(taken[2:])[len(taken[2:]) // 2]
-
-
 def array_cases(transport: Any, first: int, count: int) -> None:
     """Compare random distributed arrays with NumPy."""
     from array_cases import run_cases
@@ -86,27 +68,6 @@ def array_cases(transport: Any, first: int, count: int) -> None:
     from slurm_share.spmd.comm import Comm
 
     run_cases(Comm(transport), first, count)
-
-
-def objects(transport: Any) -> list[Any]:
-    """Rank 0 sends one of each kind; rank 1 returns what came."""
-    structured = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "i4"), ("b", "f8")])
-    values = [
-        {"a": [1, 2, (3, "x")]},
-        np.arange(24.0).reshape(2, 3, 4),
-        np.asfortranarray(np.arange(6).reshape(2, 3)),
-        np.arange(20)[::3],
-        np.array(7),
-        structured,
-        b"bytes",
-        {"inside": np.arange(100_000)},
-        np.zeros((0, 5)),
-    ]
-    if transport.rank == 0:
-        for number, value in enumerate(values):
-            send(transport, 1, number, value)
-        return []
-    return [recv(transport, 0, number) for number in range(len(values))]
 
 
 def order(transport: Any) -> list[Any]:

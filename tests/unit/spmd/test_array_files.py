@@ -12,7 +12,7 @@ import pytest
 from arrays import DTYPES, assert_is, random_map, random_shape, spread, whole_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import run
 
 from slurm_share.spmd import array_files
 from slurm_share.spmd.array_files import load, save
@@ -22,11 +22,6 @@ from slurm_share.spmd.errors import ArrayFileError, CollectiveMismatch, PeerEnde
 from slurm_share.spmd.rules.maps import Map
 
 ROWS = Map((2, 1))
-
-
-def run(size: int, program: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)))
 
 
 def names(folder: str | Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from arrays import RECORD, assert_is, random_map, random_shape, spread, whole_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import run
 
 from slurm_share.spmd import array_reductions, functions, products
 from slurm_share.spmd.comm import Comm
@@ -20,11 +20,6 @@ from slurm_share.spmd.rules.maps import Map
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=50, deadline=None)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
-
-
-def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
 # ---- reductions ----
@@ -150,12 +145,7 @@ def test_matrix_products_equal_numpy(seed: int, size: int, dtype: str, panel: in
 
     def program(comm: Comm) -> None:
         one, other = spread(left, first, comm), spread(right, second, comm)
-        for product in (
-            one @ other,
-            products.mtimes(left, other),
-            products.mtimes(one, right),
-            np.matmul(one, other),
-        ):
+        for product in (one @ other, products.mtimes(left, other), products.mtimes(one, right), np.matmul(one, other)):
             assert_is(product, expected)
         product = products.mtimes(one, other, wanted)
         assert product.map == wanted

@@ -9,18 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import run, run_ranks
 
-from slurm_share.spmd.blocks import gather_blocks
 from slurm_share.spmd.comm import MAX, MIN, PROD, SUM, Comm
 from slurm_share.spmd.errors import CollectiveMismatch, UsageError
+from slurm_share.spmd.gathering import gather_blocks
 
 Program = Callable[[Comm], Any]
-
-
-def run(size: int, program: Program, **where: Any) -> list[Any]:
-    """Return the result of each rank's program, which gets its Comm."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **where)
 
 
 LAYOUTS = [(1, None), (2, None), (3, 1), (4, 3), (5, 2), (7, 4), (9, 4), (9, None), (20, None), (19, 1)]

@@ -12,7 +12,7 @@ import pytest
 from arrays import DTYPES, assert_is, cases, random_map, random_shape, spread, whole_array
 from hypothesis import given
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import run
 
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.dmat import empty, from_local, ones, rand, zeros
@@ -22,11 +22,6 @@ from slurm_share.spmd.rules.maps import Map
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = cases(50)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
-
-
-def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
 def alone(program: Any) -> Any:
@@ -194,21 +189,9 @@ def test_it_cannot_be_hashed_or_taken_as_memory() -> None:
 
 # ---- element by element ----
 
-BINARY = [
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.floordiv,
-    operator.mod,
-    operator.pow,
-    operator.eq,
-    operator.ne,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-]
+NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+BINARY = [getattr(operator, name) for name in (*NAMES, "eq", "ne", "lt", "le", "gt", "ge")]
+IN_PLACE = [getattr(operator, f"i{name}") for name in NAMES]
 
 
 @FEW
@@ -238,17 +221,6 @@ def test_operators_equal_numpy(seed: int, size: int, op: Any, dtype: str) -> Non
         assert_is(second, right)
 
     run(size, program)
-
-
-IN_PLACE = [
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    operator.itruediv,
-    operator.ifloordiv,
-    operator.imod,
-    operator.ipow,
-]
 
 
 @pytest.mark.parametrize("op", IN_PLACE, ids=lambda op: op.__name__)
@@ -285,16 +257,6 @@ def test_unary_operators_and_numpy_functions() -> None:
         assert np.add(array, 1, out=out, where=array > 0) is out
         assert_is(out, np.where(whole > 0, whole + 1, 0))
         assert_is(np.add(array, 1, dtype="f4"), np.add(whole, 1, dtype="f4"))
-
-    run(2, program)
-
-
-def test_a_product_does_not_change_its_factors() -> None:
-    def program(comm: Comm) -> None:
-        first, second = (spread(whole_array((4, 3), "f8", seed), ROWS, comm) for seed in (0, 5))
-        product = first * second
-        assert_is(first, whole_array((4, 3), "f8"))
-        assert_is(product, whole_array((4, 3), "f8") * whole_array((4, 3), "f8", 5))
 
     run(2, program)
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from transports import ranks, said
 
-from slurm_share.spmd import frames, peers, sockets, transport_lock, wire, world
-from slurm_share.spmd.control import Ends
+from slurm_share.spmd import frames, peers, sockets, wire, world
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
     NoRoom,
@@ -25,6 +24,7 @@ from slurm_share.spmd.errors import (
     UsageError,
 )
 from slurm_share.spmd.names import META_BYTES
+from slurm_share.spmd.rules.ends import Ends
 from slurm_share.spmd.transport import RAW, USER, NodePlace
 
 CALL = 1 << 32
@@ -36,7 +36,7 @@ def body(size: int) -> list[memoryview]:
 
 def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_arguments: None)
-    turn = transport_lock.TransportLock()
+    turn = peers.TransportLock()
     number = threading.get_ident()
 
     class Threads:
@@ -53,7 +53,7 @@ def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch
 
     turn._deferring = True
     turn.lock.acquire()
-    monkeypatch.setattr(transport_lock, "threading", Threads)
+    monkeypatch.setattr(peers, "threading", Threads)
     with pytest.raises(KeyboardInterrupt):
         turn.poll_unlocked(Poller(), None)
     assert turn._deferring
@@ -159,13 +159,13 @@ def test_a_call_that_waits_ends_when_its_transport_is_closed() -> None:
             except SpmdError as error:
                 found.append(error)
 
-        waits = threading.Thread(target=wait, daemon=True)
-        waits.start()
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
         until = time.monotonic() + 10
         while not rank._waits.is_polling and time.monotonic() < until:
             time.sleep(0.01)
         rank.close()
-        waits.join(10)
+        waiter.join(10)
         assert isinstance(found[0], UsageError)
 
 

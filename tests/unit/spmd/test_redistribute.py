@@ -9,7 +9,7 @@ import pytest
 from arrays import DTYPES, RECORD, assert_is, cases, random_key, random_map, random_shape, spread, whole_array
 from hypothesis import given
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import run
 
 from slurm_share.spmd import redistribute
 from slurm_share.spmd.comm import Comm
@@ -21,11 +21,6 @@ from slurm_share.spmd.rules.plans import Part
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = cases(60)
-
-
-def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
 def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...], Map, Map]:
@@ -145,19 +140,6 @@ def test_assigning_a_distributed_array_to_a_slice_equals_numpy(seed: int, size: 
     run(size, program, per_node=per_node)
 
 
-def test_assigning_to_a_slice_fills_the_overlap_too() -> None:
-    value = whole_array((4,), "f8")
-    after = np.zeros(9)
-    after[1:8:2] = value
-
-    def program(comm: Comm) -> None:
-        array = zeros(9, map=Map((3,), "b", None, (2,)), comm=comm)
-        array[1:8:2] = spread(value, Map((3,), "c"), comm)
-        assert_is(array, after)
-
-    run(3, program)
-
-
 def test_assigning_a_distributed_row_to_a_row_equals_numpy() -> None:
     whole, row = whole_array((5, 4), "f8"), whole_array((4,), "i4", 70)
 
@@ -271,71 +253,7 @@ def test_large_blocks_travel_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: i
     run(3, program, windows=False)
 
 
-# ---- what pPython 0.10.4 gets wrong, by name ----
-
-FOUR = ["b", "c", ("bc", 2), ("bc", 3)]
-
-
-@pytest.mark.parametrize("shape", [(24, 24), (12, 10), (13, 11), (3, 3)])
-@pytest.mark.parametrize("grids", [((4, 1), (4, 1)), ((4, 1), (1, 4)), ((2, 2), (4, 1)), ((2, 2), (2, 2))])
-def test_the_48_redistributions_of_four_ranks(shape: tuple[int, int], grids: Any) -> None:
-    whole = whole_array(shape, "f8")
-
-    def program(comm: Comm) -> None:
-        for first in FOUR:
-            for second in FOUR:
-                array = spread(whole, Map(grids[0], first), comm)
-                assert_is(array.redistribute(Map(grids[1], second)), whole)
-
-    run(4, program)
-
-
-@pytest.mark.parametrize("ranks", [(3, 2, 1, 0), (0, 3, 1, 2)])
-@pytest.mark.parametrize("grid", [(4, 1), (1, 4), (2, 2)])
-def test_gather_with_ranks_in_another_order_is_not_permuted(ranks: Any, grid: Any) -> None:
-    whole = whole_array((9, 7), "f8")
-    for root, one in enumerate(run(4, lambda comm: spread(whole, Map(grid, "b", ranks), comm).gather_all())):
-        np.testing.assert_array_equal(one, whole, err_msg=str(root))
-
-
-def test_gather_of_a_map_on_fewer_ranks_than_the_run() -> None:
-    whole = whole_array((9, 7), "f8")
-
-    def program(comm: Comm) -> Any:
-        return spread(whole, Map((1, 2), "c", (2, 1)), comm).gather(0)
-
-    first, *others = run(4, program)
-    np.testing.assert_array_equal(first, whole)
-    assert others == [None, None, None]
-
-
-def test_reading_all_of_an_array_by_colons_gives_all_of_it() -> None:
-    whole = whole_array((4, 3), "f8")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, Map((2, 1)), comm)
-        for key in (..., (slice(None), slice(None)), slice(None)):
-            np.testing.assert_array_equal(array[key], whole)
-
-    run(2, program)
-
-
-def test_fewer_elements_than_ranks() -> None:
-    whole = whole_array((3, 3), "f8")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, Map((4, 1)), comm)
-        assert_is(array.redistribute(Map((1, 4), "c")), whole)
-        np.testing.assert_array_equal(array.gather_all(), whole)
-
-    run(4, program)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", "?", RECORD])
-def test_redistribution_keeps_the_dtype(dtype: Any) -> None:
-    whole = whole_array((6, 5), dtype)
-    for one in run(3, lambda comm: spread(whole, Map((3, 1)), comm).redistribute(Map((1, 3))).dtype):
-        assert one == np.dtype(dtype)
+# ---- dtypes ----
 
 
 def test_complex_on_one_rank_makes_the_array_complex_everywhere() -> None:

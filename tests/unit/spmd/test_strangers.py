@@ -6,7 +6,6 @@ import os
 import pickle
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,10 +44,7 @@ class Bomb:
 
 def started(per_node: int | None, program: str = "serve", *args: Any) -> Run:
     run = Run(2, program, *(args if args or program != "serve" else (40, 4.0)), per_node=per_node)
-    until = time.monotonic() + 30
-    while len(run.hellos) < run.size and time.monotonic() < until:
-        time.sleep(0.02)
-    time.sleep(0.3)
+    run.wait_for_hellos()
     return run
 
 
@@ -180,12 +176,8 @@ def test_another_user_cannot_fill_the_log_of_a_rank(capfd: pytest.CaptureFixture
 @pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> None:
     with Run(2, "serve", 40, 4.0, per_node=per_node) as run:
-        socks = []
-        until = time.monotonic() + 30
-        while len(run.hellos) < 2 and time.monotonic() < until:
-            time.sleep(0.01)
-        for _ in range(200):
-            socks.append(to_rank(run, 0, per_node))
+        run.wait_for_hellos(then_s=0)
+        socks = [to_rank(run, 0, per_node) for _ in range(200)]
         assert run.results() == [40, 40]
         assert all(is_closed(sock, before=32) for sock in socks)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,18 +22,6 @@ CASES = int(os.environ.get("SPMD_PLAN_CASES", "300"))
 """How many cases the test against NumPy makes; 10,000 and more before a release."""
 Array = np.ndarray[Any, Any]
 Locals = dict[int, Array]
-
-DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
-
-
-@st.composite
-def maps(draw: st.DrawFn, dimensions: int) -> Map:
-    grid = draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions))
-    dists = draw(st.lists(DISTS, min_size=dimensions, max_size=dimensions))
-    overlap = [draw(st.integers(0, 9)) if dist == "b" else 0 for dist in dists]
-    count = math.prod(grid)
-    ranks = draw(st.permutations(range(count + 3)))[:count]
-    return Map(grid, dists, ranks, overlap, draw(st.sampled_from("CF")))
 
 
 @st.composite
@@ -285,14 +274,6 @@ def test_redistribution_between_any_two_maps(source: str, target: str, grids: An
     check_case(whole, Map(grids[0], DIST_NAMES[source], FOUR), Map(grids[1], DIST_NAMES[target], FOUR))
 
 
-@pytest.mark.parametrize("ranks", [[3, 2, 1, 0], [0, 3, 1, 2], [2, 0, 3, 1]])
-@pytest.mark.parametrize("grid", [[4, 1], [1, 4], [2, 2]])
-def test_gather_of_a_map_whose_ranks_are_in_another_order(grid: list[int], ranks: list[int]) -> None:
-    """pPython: silently permuted."""
-    whole = np.arange(64.0).reshape(8, 8)
-    check_case(whole, Map(grid, "b", ranks), Map(grid, "c", ranks))
-
-
 def test_map_on_fewer_ranks_than_there_are() -> None:
     """pPython: NameError on `agg`. Here ranks without a part only send or receive."""
     whole = np.arange(64.0).reshape(8, 8)
@@ -301,14 +282,6 @@ def test_map_on_fewer_ranks_than_there_are() -> None:
     nobody = plans.redistribution([8, 8], Map([2, 1], "b", [1, 3]), Map([2, 1], "c", [1, 3]), 0)
     assert nobody == ((), (), None)
     assert plans.block([8, 8], Map([2, 1], "b", [1, 3]), 0) is None
-
-
-@pytest.mark.parametrize("dtype", ["c16", "c8", "f4", "i1", "?"])
-def test_type_of_elements_is_kept_where_a_part_has_zeros_only(dtype: str) -> None:
-    """pPython: imaginary parts dropped on ranks where they are zero, float32 becomes float64."""
-    whole = np.zeros((8, 8), dtype)
-    whole[5] = 1j if whole.dtype.kind == "c" else 1
-    check_case(whole, Map([4, 1]), Map([1, 4], ("bc", 3)))
 
 
 # ---- Form and order ----
