@@ -5,6 +5,7 @@ Matching is the product's (`transport.Queues`). Only the delivery of messages an
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -172,3 +173,19 @@ def run_ranks(
 def run(size: int, program: Callable[[Comm], Any], **options: Any) -> list[Any]:
     """Run `program(comm)` on `size` ranks; as `run_ranks`."""
     return run_ranks(size, lambda transport: program(Comm(transport)), **options)
+
+
+def on_ranks(size: int, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test on `size` ranks, each of which gets its `comm`; options as for `run_ranks`."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        def on_all(**given: Any) -> None:
+            run(size, lambda comm: test(comm, **given), **options)
+
+        vars(on_all).update(vars(test), __doc__=test.__doc__)
+        on_all.__name__, on_all.__module__ = test.__name__, test.__module__
+        _comm, *fixtures = inspect.signature(test).parameters.values()
+        on_all.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+        return on_all
+
+    return decorate

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rendezvous_ends import PATIENCE_S, wait_for
 
+from slurm_share.spmd import __main__ as command
 from slurm_share.spmd import names
 from slurm_share.spmd.errors import UsageError
 from slurm_share.spmd.local import Outcome, _Output, run_local
@@ -641,3 +642,17 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_named_so(program, monkeypatc
     monkeypatch.setattr("slurm_share.spmd.local._memory_kills", lambda: next(counts))
     outcome = run_local(program("os.kill(os.getpid(), signal.SIGKILL) if rank else None"), 2)
     assert outcome.why.startswith(f"rank 1 on {NODE} was killed (out of host memory)")
+
+
+def test_an_error_of_the_program_is_known_to_what_runs_at_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A failing rank delivers its messages for a short time only; others wait for their receivers."""
+    for name in ("argv", "path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setattr(sys, "last_value", None, raising=False)
+    program = tmp_path / "fails.py"
+    program.write_text("raise ValueError(7)\n")
+    assert command.run_program(str(program), ()) == 1
+    assert isinstance(sys.last_value, ValueError)
+    assert "ValueError: 7" in capfd.readouterr().err

@@ -267,7 +267,7 @@ LEFT_OUT = (
 memory that ranks share, and of other transports."""
 
 
-FILES = ("array_functions", "blocks", "collectives", "comm", "dmat", "redistribute")
+FILES = ("array_functions", "collectives", "comm", "dmat", "gathering", "redistribute")
 
 
 def test_collective_calls_and_arrays_are_right_over_mpi() -> None:
