@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import buffers, codec, collectives, world
-from .calls import Call, Group
+from .calls import Group
 from .errors import UsageError
 from .names import TAG_BYTES
 from .reductions import MAX as MAX
@@ -222,10 +222,6 @@ class Comm:
         return self.transport.waiting()
 
     # Collective calls
-
-    def call(self, name: str) -> Call:
-        """Begin a collective call of another module; see `Group.call`."""
-        return self.group.call(name)
 
     def barrier(self) -> None:
         """Wait until all ranks have made this call."""

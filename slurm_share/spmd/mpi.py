@@ -236,7 +236,6 @@ class MpiTransport(Transport):
             raise TransportError(f"MPI cannot go on: {error}") from error
 
     def _start_receive(self, found: Any, source: int) -> None:
-        """Start to receive a message that MPI has found."""
         size = self._status.Get_count(self._mpi.BYTE)
         if size < 0 or size > LARGE:
             blocks = self._status.Get_count(self._block)

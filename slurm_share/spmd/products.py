@@ -148,7 +148,6 @@ def _receives(
     axis: int,
     place: tuple[int, ...] | None,
 ) -> list[Part]:
-    """Return the receives of a panel."""
     if place is None or not all(result.owned_shape(shape, array.comm.rank)):
         return []
     lines = result.axes[axis].owned(shape[axis], place[axis])

@@ -98,7 +98,7 @@ def exchange(
     Collective. Each send matches a receive on the other rank, with the elements in the same order.
     """
     group = comm.group
-    with comm.call(f"{name} as {dtype.str}") as call:
+    with group.call(f"{name} as {dtype.str}") as call:
         near = [part for part in sends if part.rank in group.node_ranks]
         window = _window(group, sum(map(_room_of, near, [dtype] * len(near))))
         offset = 0

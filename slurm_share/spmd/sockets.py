@@ -282,16 +282,13 @@ class SocketTransport(Transport):
         if self._ends.fatal is None:
             taken = self._queues.taken
             self._peers.read_all_from(source)
-            if self._queues.taken != taken:
-                return
-            if self._has_more_to_read(source):
+            # Data of a rank with an orderly end may still arrive, as over TCP.
+            sources = range(self.size) if source is None else (source,)
+            if self._queues.taken != taken or any(
+                self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources
+            ):
                 return
         raise error
-
-    def _has_more_to_read(self, source: int | None) -> bool:
-        """Return whether data of a rank with an orderly end may still arrive, as over TCP."""
-        sources = range(self.size) if source is None else (source,)
-        return any(self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources)
 
     def _note_gone(self) -> None:
         """Treat closed connections as ends if the rendezvous process does not report them."""

@@ -144,7 +144,6 @@ class Waits:
         return False
 
     def _wait_for_other_thread(self) -> None:
-        """Wait for the thread in epoll."""
         self._others += 1
         try:
             self._changed.wait(_SAY_AGAIN_S)
