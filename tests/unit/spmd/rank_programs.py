@@ -32,10 +32,6 @@ def several(transport: Any, programs: list[str]) -> dict[str, Any]:
     return {name: globals()[name](transport) for name in programs}
 
 
-def who(transport: Any) -> tuple[int, int, list[str]]:
-    return transport.rank, transport.size, [node.name for node in transport.nodes]
-
-
 def run_file(transport: Any, path: str, *args: str) -> None:
     """Run a program that uses COMM_WORLD; its arguments are in `sys.argv`."""
     sys.argv = [path, *args]
@@ -173,16 +169,6 @@ def shared_bytes() -> int:
     return total
 
 
-def into_the_void(transport: Any, size: int, count: int) -> Any:
-    """Rank 0 sends; rank 1 never receives, it waits for a file's end in standard input's place: a long sleep."""
-    if transport.rank == 0:
-        for _ in range(count):
-            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
-        return None
-    time.sleep(3600)
-    return None
-
-
 def sleep_then_receive(transport: Any, size: int, count: int, sleep_s: float) -> Any:
     """Rank 1 computes first; return how long rank 0's sends took, and how many bytes rank 1 got."""
     if transport.rank == 0:
@@ -262,17 +248,6 @@ def leave_one_by_one(transport: Any) -> Any:
             found.append(recv(transport, None, None))
     except SpmdError as error:
         return sorted(found), str(error)
-
-
-def aborts(transport: Any) -> Any:
-    if transport.rank == 1:
-        transport.abort(3, "no more data")
-        return None
-    try:
-        transport.receive(1, USER, 0, "recv")
-    except SpmdError as error:
-        return str(error)
-    return None
 
 
 def forks(transport: Any) -> Any:
@@ -372,19 +347,6 @@ def interrupted(transport: Any, count: int) -> Any:
         got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
         right += got[0] == number and got[1].size == number % 50_000
     return right, interrupts
-
-
-def times_out(transport: Any) -> Any:
-    if transport.rank == 1:
-        return recv(transport, 0, 1)
-    began = time.monotonic()
-    try:
-        recv(transport, 1, 0, 0.3)
-    except TimeoutError as error:
-        took = time.monotonic() - began
-        send(transport, 1, 1, "go")
-        return took, str(error)
-    return None
 
 
 def chain_of_waits(transport: Any) -> Any:

@@ -16,6 +16,7 @@ from transports import ranks, said
 from slurm_share.spmd import frames, peers, sockets, wire, world
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
+    NodeLost,
     NoRoom,
     PeerEnded,
     ReceiveTimeout,
@@ -178,6 +179,28 @@ def test_a_child_forked_after_the_end_closes_no_descriptor_of_others() -> None:
             os.close(fd)
 
 
+def test_one_message_beyond_the_limit_has_no_room() -> None:
+    with (
+        ranks(2, {"LLSUB_SEND_LIMIT": "1000"}) as ((sender, _control), _other),
+        pytest.raises(NoRoom, match="SEND_LIMIT"),
+    ):
+        sender.send(1, USER, 0, RAW, b"", body(1001))
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "text"),
+    [
+        (wire.Lost("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
+        (wire.Mismatch(4, (1, "bcast"), (0, "gather")), CollectiveMismatch, "rank 0 is in gather, rank 1 in bcast"),
+    ],
+)
+def test_what_the_rendezvous_process_tells_ends_a_wait(told: wire.Record, error: type[SpmdError], text: str) -> None:
+    with ranks(2) as ((rank, control), _other):
+        control.sendall(wire.encode(told))
+        with pytest.raises(error, match=text):
+            rank.receive(1, USER, 0, "recv", 10.0)
+
+
 def test_a_description_that_no_receiver_reads_is_refused() -> None:
     with ranks(2) as ((sender, _control), _other):
         with pytest.raises(UsageError, match="description"):
@@ -258,7 +281,7 @@ def test_a_receive_from_any_source_waits_for_what_an_ended_rank_has_sent() -> No
         sender.send(0, USER, 0, RAW, b"", body(1))
         receiver.receive(1, USER, 0, "recv", 10.0)
         control.sendall(wire.encode(wire.Ended(1, "n", 0, None, "")))
-        with pytest.raises(ReceiveTimeout):
+        with pytest.raises(ReceiveTimeout, match=r"rank 0 has waited 0\.3\d* s in recv for \(any, 0\)"):
             receiver.receive(None, USER, 0, "recv", 0.3)
         sender.send(0, USER, 0, RAW, b"", body(2))
         assert receiver.receive(None, USER, 0, "recv", 10.0).envelope.size == 2

@@ -456,6 +456,7 @@ def test_the_code_of_abort_is_the_code_of_the_run(program, code, seen):
     said = run("-n", "3", path)
     assert said.returncode == seen, said
     assert f"rank 1 called abort({code})" in said.stderr.splitlines()[-1]
+    assert said.stderr.count(f"ends: rank 1 ended the run with code {code}\n") == 2
 
 
 def test_a_ring_of_receives_is_named_by_all_four_ranks(program):

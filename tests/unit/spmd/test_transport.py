@@ -13,16 +13,11 @@ import pytest
 from in_processes import Run, run_ranks
 
 from slurm_share.spmd import wire
-from slurm_share.spmd.errors import Aborted, CollectiveMismatch, Deadlock, NodeLost, NoRoom, PeerEnded
+from slurm_share.spmd.errors import Deadlock, PeerEnded
 
 MIB = 1 << 20
 BOTH = pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 """One node: Unix sockets and shared memory. Two: TCP on 127.0.0.1."""
-
-
-def test_each_rank_knows_who_it_is_and_where() -> None:
-    found = run_ranks(3, "who", per_node=2)
-    assert found == [(0, 3, ["n1", "n2"]), (1, 3, ["n1", "n2"]), (2, 3, ["n1", "n2"])]
 
 
 @pytest.fixture(scope="module", params=[None, 1], ids=["one node", "two nodes"])
@@ -84,19 +79,10 @@ def test_a_send_does_not_wait_for_a_receiver_that_computes(tmp_path: Path) -> No
 
 
 def test_beyond_its_limit_a_send_waits_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 5.0, environ={"LLSUB_SEND_LIMIT": str(16 * MIB)})
+    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 3.0, environ={"LLSUB_SEND_LIMIT": str(16 * MIB)})
     assert took > 2.0
     assert got == 160 * MIB
     assert "rank 0 waits in send to rank 1" in capfd.readouterr().err
-
-
-def test_one_message_beyond_the_limit_has_no_room() -> None:
-    with Run(2, "into_the_void", 4 * MIB, 1, environ={"LLSUB_SEND_LIMIT": str(MIB)}) as run:
-        run.processes[0].wait(30)
-        run.processes[1].kill()
-        error = run.results()[0]
-    assert isinstance(error, NoRoom)
-    assert "LLSUB_SEND_LIMIT" in str(error)
 
 
 def test_with_checksums_messages_of_all_ways_come_and_a_torn_body_is_an_error() -> None:
@@ -163,15 +149,9 @@ def test_a_stopped_rank_is_no_error() -> None:
     with Run(2, "sleep_then_receive", MIB, 30, 0.0) as run:
         run.wait_for_hellos()
         run.processes[1].send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(2.5)
         run.processes[1].send_signal(signal.SIGCONT)
         assert run.results()[1] == 30 * MIB
-
-
-def test_abort_reaches_a_call_that_waits() -> None:
-    with Run(3, "aborts") as run:
-        found = run.results()
-    assert found[0] == found[2] == str(Aborted(1, 3, "no more data"))
 
 
 def test_a_rank_says_what_it_waits_for_and_a_deadlock_ends_the_wait() -> None:
@@ -187,19 +167,6 @@ def test_a_rank_says_what_it_waits_for_and_a_deadlock_ends_the_wait() -> None:
     }
     assert all(isinstance(error, Deadlock) for error in found)
     assert sum(isinstance(said, wire.Working) for _rank, said in run.said) == 3
-
-
-def test_a_lost_node_and_a_mismatch_are_raised() -> None:
-    with Run(2, "chain_of_waits") as run:
-        wait_for_reports(run, 1)
-        run.tell(wire.Lost("n2", (1,)))
-        assert isinstance(run.results()[0], NodeLost)
-    with Run(2, "chain_of_waits") as run:
-        wait_for_reports(run, 1)
-        run.tell(wire.Mismatch(4, (1, "bcast"), (0, "gather")))
-        error = run.results()[0]
-    assert isinstance(error, CollectiveMismatch)
-    assert (error.rank, error.here, error.there) == (0, "gather", "bcast")
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on(two: list[dict[str, Any]]) -> None:
@@ -219,14 +186,6 @@ def test_ctrl_c_loses_no_message() -> None:
     right, interrupts = run_ranks(2, "interrupted", 3000)[0]
     assert right == 3000
     assert interrupts > 10
-
-
-def test_a_receive_ends_after_its_time() -> None:
-    (took, said), gone = run_ranks(2, "times_out")
-    assert 0.25 < took < 5
-    assert "has waited 0.3" in said
-    assert "(1, 0)" in said
-    assert gone == "go"
 
 
 def test_a_rank_that_waits_costs_no_cpu_and_has_no_thread() -> None:
