@@ -381,19 +381,6 @@ def serve(transport: Any, count: int, patience_s: float) -> Any:
     return right
 
 
-def take_from(transport: Any) -> Any:
-    """Rank 0 returns all messages of rank 1, which sleeps, and the error at the end."""
-    found = []
-    try:
-        while True:
-            if transport.rank == 1:
-                time.sleep(3600)
-            message = transport.receive(1, USER, None, "recv", 30)
-            found.append(bytes(message.take()))
-    except SpmdError as error:
-        return found, str(error)
-
-
 def tears_a_body(transport: Any) -> Any:
     """Rank 0 sends one body through the socket, one through a segment, and one that changes under way."""
     body = np.arange(100_000.0)

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from in_processes import Run
+from transports import ranks
 
 from slurm_share.spmd import frames
+from slurm_share.spmd.errors import ReceiveTimeout, RunEnded, SpmdError
 from slurm_share.spmd.handshake import RANKS, Client
 from slurm_share.spmd.names import VERSION
-from slurm_share.spmd.transport import PICKLE5
+from slurm_share.spmd.transport import PICKLE5, USER
 
 RUN = "test.0"
 AS_NOBODY = """
@@ -42,8 +44,8 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def started(per_node: int | None, program: str = "serve", *args: Any) -> Run:
-    run = Run(2, program, *(args if args or program != "serve" else (40, 4.0)), per_node=per_node)
+def started(per_node: int | None) -> Run:
+    run = Run(2, "serve", 40, 4.0, per_node=per_node)
     run.wait_for_hellos()
     return run
 
@@ -202,12 +204,11 @@ BREAKS = {
 
 @pytest.mark.parametrize("what", list(BREAKS))
 def test_a_broken_frame_ends_the_connection_and_is_named_to_who_waits_for_that_rank(what: str) -> None:
-    with started(None, "take_from") as run:
-        sock = to_rank(run, 0, None)
+    with ranks(2) as ((rank, _control), _other), socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(f"\0{rank._peers._joined.welcome.sockets}0")
         sock.sendall(hello(1) + data(1, b"good") + BREAKS[what])
-        run.processes[0].wait(30)
-        run.processes[1].kill()
-        found, error = run.results()[0]
-    assert found == [b"good"]
-    assert error
-    assert "ended" not in error
+        assert bytes(rank.receive(1, USER, 0, "recv", 10.0).take()) == b"good"
+        with pytest.raises(SpmdError) as raised:
+            rank.receive(1, USER, None, "recv", 10.0)
+    assert str(raised.value)
+    assert not isinstance(raised.value, ReceiveTimeout | RunEnded)
