@@ -25,7 +25,7 @@ _SHOWN = 300
 
 
 class Distributed(Protocol):
-    """The attributes of `dmat.Dmat` that modules use which `dmat` imports."""
+    """Interface of `dmat.Dmat` for modules that `dmat` imports."""
 
     comm: Comm
     shape: tuple[int, ...]
