@@ -114,15 +114,6 @@ def any_source(transport: Any) -> Any:
     return all(numbers == list(range(count)) for numbers in by_rank.values())
 
 
-def to_self(transport: Any) -> Any:
-    array = np.arange(300_000.0)
-    send(transport, transport.rank, 3, array)
-    send(transport, transport.rank, 3, "second")
-    array[:] = 0
-    # Not from any rank: another one may be in the next program already.
-    return float(recv(transport, transport.rank, 3).sum()), recv(transport, transport.rank, None)
-
-
 def window(transport: Any) -> Any:
     """Every rank writes its block into rank 0's window; used three times over."""
     found = []
@@ -379,31 +370,3 @@ def serve(transport: Any, count: int, patience_s: float) -> Any:
         right += got[0] == number and got[1].size == number * 1000
         time.sleep(patience_s / count)
     return right
-
-
-def tears_a_body(transport: Any) -> Any:
-    """Rank 0 sends one body through the socket, one through a segment, and one that changes under way."""
-    body = np.arange(100_000.0)
-    if transport.rank == 0:
-        for _ in range(2):
-            send(transport, 1, 0, body)
-            recv(transport, 1, "taken")
-            recv(transport, 1, "free")  # a segment is given back behind the message before it
-        send(transport, 1, 0, body)
-        for segment in transport._peers.pool._all.values():
-            segment.memory[12345] ^= 1
-        send(transport, 1, 1, "torn")
-        recv(transport, 1, "taken")
-        return None
-    found: list[Any] = []
-    for _ in range(2):
-        found.append(bool(np.array_equal(recv(transport, 0, 0), body)))
-        send(transport, 0, "taken", None)
-        send(transport, 0, "free", None)
-    recv(transport, 0, 1)
-    try:
-        recv(transport, 0, 0)
-    except SpmdError as error:
-        found.append(str(error))
-    send(transport, 0, "taken", None)
-    return found

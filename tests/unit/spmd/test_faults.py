@@ -201,6 +201,28 @@ def test_what_the_rendezvous_process_tells_ends_a_wait(told: wire.Record, error:
             rank.receive(1, USER, 0, "recv", 10.0)
 
 
+def test_with_checksums_bodies_come_by_socket_and_segment_and_a_torn_one_is_an_error() -> None:
+    sent = bytes(range(256)) * 400
+    with ranks(2, {"LLSUB_CHECK": "1"}) as ((sender, _control), (receiver, _other)):
+        for way in ("socket", "segment"):
+            sender.send(1, USER, way, RAW, b"", [memoryview(sent)])
+            assert receiver.receive(0, USER, way, "recv", 10.0).take() == sent
+            receiver.probe(0, USER, "none")  # frees the segment
+        sender.send(1, USER, "torn", RAW, b"", [memoryview(sent)])
+        for segment in sender._peers.pool._all.values():
+            segment.memory[12345] ^= 1
+        with pytest.raises(TransportError, match="differs from what rank 0 sent"):
+            receiver.receive(0, USER, "torn", "recv", 10.0).take()
+
+
+def test_a_rank_can_send_to_itself_and_change_the_body_afterwards() -> None:
+    with ranks(1) as ((rank, _control),):
+        sent = bytearray(b"first")
+        rank.send(0, USER, 0, RAW, b"", [memoryview(sent)])
+        sent[:] = b"later"
+        assert rank.receive(0, USER, 0, "recv", 10.0).take() == b"first"
+
+
 def test_a_description_that_no_receiver_reads_is_refused() -> None:
     with ranks(2) as ((sender, _control), _other):
         with pytest.raises(UsageError, match="description"):
