@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_share.spmd import wire
 from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
-from slurm_share.spmd.transport import USER, Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport
+from slurm_share.spmd.rules import ends
+from slurm_share.spmd.transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport
 
 PATIENCE_S = 20.0
 """A test that waits for longer has failed."""
@@ -39,8 +41,8 @@ class Shared:
     changed: threading.Condition = field(default_factory=threading.Condition)
     ended: SpmdError | None = None
     sent: list[Envelope] = field(default_factory=list)
-    waits: dict[int, tuple[int | None, int, Tag | None, str]] = field(default_factory=dict)
-    """Source, context, tag and call of every rank that waits without an end."""
+    waits: dict[int, wire.Waiting] = field(default_factory=dict)
+    """The waits without an end, by rank."""
     done: set[int] = field(default_factory=set)
     """Ranks that have ended."""
 
@@ -49,23 +51,17 @@ class Shared:
         if self.ended is not None or not self.waits or len(self.waits) + len(self.done) < len(self.queues):
             return
         try:
-            if any(self.queues[rank].find(*wait[:3]) for rank, wait in self.waits.items()):
+            if any(self.queues[rank].find(one.source, one.context, one.tag) for rank, one in self.waits.items()):
                 return
         except CollectiveMismatch:
             return  # the rank of that queue raises it
-        calls: dict[int, tuple[int, str]] = {}
-        for rank, (_, context, tag, _) in self.waits.items():
-            peer, there = calls.setdefault(context, (rank, str(tag)))
-            if context != USER and there != str(tag):
-                self.ended = CollectiveMismatch(context & 0xFFFFFFFF, rank, str(tag), peer, there)
-                break
+        told = ends.judge(self.waits)
+        if isinstance(told, wire.Mismatch):
+            self.ended = CollectiveMismatch(told.number, *told.here, *told.there)
+        elif self.done:
+            self.ended = PeerEnded(min(self.done), "n1", 0, None, ends.NOTHING_MORE)
         else:
-            ended = next((rank for rank in sorted(self.done)), None)
-            self.ended = (
-                Deadlock([(rank, f"in {wait[3]} for {wait[0]}") for rank, wait in self.waits.items()])
-                if ended is None
-                else PeerEnded(ended, "n1", 0, None, "has ended and sends nothing more")
-            )
+            self.ended = Deadlock(told.waits)
         self.changed.notify_all()
 
 
@@ -103,7 +99,7 @@ class ThreadTransport(Transport):
         with self.shared.changed:
             try:
                 if timeout_s is None and not is_there():
-                    self.shared.waits[self.rank] = (source, context, tag, call)
+                    self.shared.waits[self.rank] = wire.Waiting(call, context, source, tag, 0.0, 0, 0)
                     self.shared.look_for_deadlock()
                 there = bool(found) or self.shared.changed.wait_for(
                     is_there, PATIENCE_S if timeout_s is None else timeout_s
