@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from ..core.errors import UsageError
 from ..slurm import script as script_reader
 from ..slurm.script import Script
+from ..spmd import checks
+from ..spmd.errors import UsageError as WrongVariable
 from ..triples import PackOptions, Triple, pack_options, planning, rank_python, together
 
 PYTHON_ENDING = ".py"
@@ -50,10 +52,15 @@ def with_ranks(
 ) -> planning.Work:
     """Return the work of a run of ranks. `note` prints a note for the user.
 
-    Raises UsageError for options that conflict with --spmd, and for a Python without our package.
+    Raises UsageError for options that conflict with --spmd, variables with wrong values, and a Python without our
+    package.
     """
     if script is None:
         raise UsageError(f"--spmd needs a program: llsub --spmd PROG {triple}")
+    try:
+        checks.check_variables(environ)
+    except WrongVariable as error:
+        raise UsageError(str(error)) from None
     options = ("tasks", "ntasks", "distribution", "retries", "max_failures", *PackOptions.__struct_fields__)
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)
     if not arguments.local:

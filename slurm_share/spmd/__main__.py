@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from . import names
+from .checks import check_program, check_variables, is_executable
 from .errors import Aborted, NodeLost, PeerEnded, RunEnded, SpmdError, StartTimeout, UsageError
 from .ppython import finder
 from .ppython.module import names_without_import
-from .program import check_program, is_executable
 
 HELP = """\
 usage: python -m slurm_share.spmd [-n N] [--logs FOLDER] PROG [ARG...]
@@ -60,11 +60,11 @@ class Request:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if argv and argv[0] in ("-h", "--help"):
-        print(HELP, end="")
-        return 0
+        return _print_help()
     try:
         request = parse(argv)
         check_program(request.program)
+        check_variables(os.environ)
         if request.size is not None or request.logs is not None:
             return _run_here(request)
         is_log = _prints_into_log()
@@ -73,6 +73,17 @@ def main(argv: Sequence[str]) -> int:
     except UsageError as error:
         print(f"slurm_share.spmd: {error}", file=sys.stderr)
         return USAGE
+
+
+def _print_help() -> int:
+    try:
+        print(HELP, end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter fails to flush the text at its exit
+        if not isinstance(error, BrokenPipeError):
+            print(f"slurm_share.spmd: cannot write to standard output ({error.strerror})", file=sys.stderr)
+            return 1
+    return 0
 
 
 def parse(argv: Sequence[str]) -> Request:

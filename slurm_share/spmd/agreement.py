@@ -10,18 +10,35 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import collectives
 from .comm import Comm
-from .distributed_array import Distributed
 from .errors import CollectiveMismatch, UsageError
 from .rules.maps import Map
 
 _SHOWN = 300
 """Limit of characters of the description in an error."""
+
+
+class Distributed(Protocol):
+    """Interface of `dmat.Dmat` for modules that `dmat` imports."""
+
+    comm: Comm
+    shape: tuple[int, ...]
+    map: Map
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def local(self) -> NDArray[Any]: ...
+
+    @property
+    def owned(self) -> NDArray[Any]: ...
 
 
 def agree(comm: Comm, call: str, arrays: Sequence[Distributed], *maps: Map, extra: Any = None) -> list[Any]:
@@ -34,7 +51,10 @@ def agree(comm: Comm, call: str, arrays: Sequence[Distributed], *maps: Map, extr
     dtypes = tuple((one.local.dtype, one.local.size > 0) for one in arrays)
     # The tag leaves out the arguments: if only these differ, the answers show it on all ranks.
     answers = collectives.allgather(comm.group, (description, dtypes, extra), _without_arguments(call))
-    _compare(comm.group.number, [answer[0] for answer in answers])
+    expected, first = answers[0][0]
+    for rank, ((digest, text), _, _) in enumerate(answers):
+        if digest != expected:
+            raise CollectiveMismatch(comm.group.number, 0, first, rank, text)
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
     return [*agreed, [answer[2] for answer in answers]]
 
@@ -55,13 +75,6 @@ def _description(
     for one in (*maps, *goals):
         digest.update(one.digest())
     return digest.digest(), text[:_SHOWN]
-
-
-def _compare(number: int, said: Sequence[tuple[bytes, str]]) -> None:
-    """Raise CollectiveMismatch, the same on all ranks, if the descriptions differ."""
-    for rank, (digest, text) in enumerate(said):
-        if digest != said[0][0]:
-            raise CollectiveMismatch(number, 0, said[0][1], rank, text)
 
 
 def common_dtype(dtypes: Iterable[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:

@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -27,6 +27,7 @@ from .dmat import Dmat, checked_shape
 from .errors import ArrayFileError, UsageError
 from .rules.maps import Map
 
+_Result = TypeVar("_Result")
 _LONGEST_HEADER = 1 << 20
 _ALIGNED = 64
 """Alignment of the first element in a .npy file, in bytes."""
@@ -67,12 +68,9 @@ def save(path: str | os.PathLike[str], array: Dmat) -> None:
     name = f".{Path(goal).name[:200]}.{secrets.token_hex(6)}.part"
     mine = str(Path(goal).with_name(name))
     try:
-        begin = _on_all_ranks(
-            comm, "write", goal, lambda: _begin(goal, mine, header, total) if comm.rank == 0 else None
-        )
-        temporary = begin[0]
+        temporary = _on_rank_0(comm, "write", goal, lambda: _begin(goal, mine, header, total))
         _on_all_ranks(comm, "write", goal, lambda: _write_rows(temporary, rows, dtype, len(header)))
-        _on_all_ranks(comm, "write", goal, lambda: _finish(temporary, goal) if comm.rank == 0 else None)
+        _on_rank_0(comm, "write", goal, lambda: _finish(temporary, goal))
     except BaseException:
         if comm.rank == 0:
             with contextlib.suppress(OSError, ValueError):
@@ -90,20 +88,17 @@ def load(path: str | os.PathLike[str], map: Map, comm: Comm | None = None) -> Dm
     comm = COMM_WORLD if comm is None else comm
     agree(comm, "load", [], map)
     source = _resolved(comm, "read", path)
-    header = _on_all_ranks(comm, "read", source, lambda: _read_header(source) if comm.rank == 0 else None)[0]
+    header = _on_rank_0(comm, "read", source, lambda: _read_header(source))
     shape = checked_shape(header.shape, map)
     split = map.grid[:-1] if header.fortran_order else map.grid[1:]
     direct = all(one == 1 for one in split) or len(map.ranks) == 1
-    used = map if direct else _reading_map(map, header.fortran_order)
+    used = map if direct else rows_map(map)
+    if not direct and header.fortran_order:
+        used = Map(used.grid[::-1], "b", used.ranks)
     local: list[NDArray[Any]] = []
     _on_all_ranks(comm, "read", source, lambda: local.append(_read_part(source, header, used, comm.rank)))
     array = Dmat(shape, used, local[0], comm)
     return array if direct else array.redistribute(map)
-
-
-def _reading_map(map: Map, fortran_order: bool) -> Map:
-    rows = rows_map(map)
-    return Map(rows.grid[::-1], "b", rows.ranks) if fortran_order else rows
 
 
 def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
@@ -118,8 +113,13 @@ def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
         except RuntimeError as error:  # a loop of links
             raise ValueError(str(error)) from None
 
-    found: str = _on_all_ranks(comm, verb, os.fspath(path), lambda: resolve() if comm.rank == 0 else None)[0]
-    return found
+    return _on_rank_0(comm, verb, os.fspath(path), resolve)
+
+
+def _on_rank_0(comm: Comm, verb: str, path: str, work: Callable[[], _Result]) -> _Result:
+    """Call `work` on rank 0 and return its result on all ranks. Raises ArrayFileError on all ranks if it fails."""
+    result: _Result = _on_all_ranks(comm, verb, path, lambda: work() if comm.rank == 0 else None)[0]
+    return result
 
 
 def _on_all_ranks(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list[Any]:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from . import host
-from .distributed_array import Distributed
+from .agreement import Distributed
 from .errors import UsageError
 from .rules.plans import blocks
 from .rules.positions import put, take
@@ -91,28 +91,16 @@ def _reduced(
     part = None
     if mine.size:
         part = ufunc.reduce(mine.astype(agreed, copy=False), axis=tuple(axes), keepdims=True, **options)
-    whole = _combined(array, ufunc, array.comm.allgather(part), full, kind, set(axes))
-    shape = full if keepdims else tuple(length for place, length in enumerate(full) if place not in axes)
-    return whole.reshape(shape)[()]
-
-
-def _combined(
-    array: Distributed,
-    ufunc: np.ufunc,
-    parts: Sequence[Any],
-    full: tuple[int, ...],
-    kind: np.dtype[Any],
-    axes: set[int],
-) -> NDArray[Any]:
-    """Return the partial results at their positions, combined if several ranks have one for a position."""
+    parts = array.comm.allgather(part)
     whole = np.full(full, 0 if ufunc.identity is None else ufunc.identity, kind)
     reached = np.zeros(full, bool)
     for block in blocks(array.shape, array.map):
         where = [slice(0, 1, 1) if axis in axes else one for axis, one in enumerate(block.axes)]
-        part = parts[block.rank]
-        known, old = np.empty(part.shape, kind), np.empty(part.shape, bool)
+        mine = parts[block.rank]
+        known, old = np.empty(mine.shape, kind), np.empty(mine.shape, bool)
         take(whole, where, known)
         take(reached, where, old)
-        put(whole, where, np.where(old, ufunc(known, part), part))
-        put(reached, where, np.ones(part.shape, bool))
-    return whole
+        put(whole, where, np.where(old, ufunc(known, mine), mine))
+        put(reached, where, np.ones(mine.shape, bool))
+    shape = full if keepdims else tuple(length for place, length in enumerate(full) if place not in axes)
+    return whole.reshape(shape)[()]

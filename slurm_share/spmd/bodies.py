@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,7 @@ class Received:
         self,
         envelope: Envelope,
         parts: list[memoryview | Lent],
-        window: memoryview | None,
-        give_back: Callable[[Lent], None],
+        window: memoryview | None = None,
         checksum: bytes | None = None,
     ) -> None:
         self.envelope = envelope
@@ -30,7 +29,6 @@ class Received:
         self._checksum = checksum
         self.window = window
         self._parts: list[memoryview | Lent] | None = parts
-        self._give_back = give_back
 
     def take(self) -> memoryview:
         """Return the body as writable bytes that belong to the caller."""
@@ -57,7 +55,7 @@ class Received:
         self._parts = None
         for part in parts:
             if isinstance(part, Lent):
-                self._give_back(part)
+                part.connection.give_back(part)
         self._check(buffer)
 
     def _check(self, body: memoryview) -> None:
@@ -72,7 +70,7 @@ class Received:
     def __del__(self) -> None:
         for part in self._parts or ():
             if isinstance(part, Lent):
-                self._give_back(part)
+                part.connection.give_back(part)
 
 
 @dataclass(eq=False, slots=True)

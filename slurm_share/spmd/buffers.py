@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from . import codec, reductions
 from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
-from .calls import Call, Group, dtype_name
+from .calls import WINDOW_BYTES, Call, Group, as_bytes, dtype_name, room
 from .errors import MessageMismatch, NotContiguous, UsageError
-from .ops import Op
+from .reductions import Op
 from .rules import trees
 from .transport import ARRAY, RAW, Envelope
-from .windows import WINDOW_BYTES, as_bytes, room
 
 Flat = NDArray[Any]
 
@@ -92,9 +91,7 @@ def bcast(group: Group, buffer: Any, root: int) -> None:
 def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
     """Copy the arrays of all ranks into the root's `recvbuf`, one after the other."""
     part = flatten(readable_array(sendbuf, "Gather"))
-    whole = None
-    if group.rank == root:
-        whole = _room(recvbuf, part, group.size, "Gather")
+    whole = _room(recvbuf, part, group.size, "Gather") if group.rank == root else None
     with group.call(f"Gather({_counted(part)}, root={root})") as call:
         collect(group, call, part, whole, root)
 
@@ -170,7 +167,12 @@ def _broadcast(group: Group, call: Call, array: Flat, root: int) -> None:
 def scatter(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
     """Copy each rank's part of the root's `sendbuf` into its `recvbuf`."""
     part = flatten(writable_array(recvbuf, "Scatter"))
-    whole = _source(sendbuf, part, group.size, "Scatter") if group.rank == root else None
+    whole = None
+    if group.rank == root:
+        if sendbuf is None:
+            raise UsageError("Scatter needs a sendbuf on the root")
+        sent = flatten(readable_array(sendbuf, "Scatter"))
+        whole = _of_size(part.size * group.size, sent, part, "Scatter: sendbuf")
     with group.call(f"Scatter({_counted(part)}, root={root})") as call:
         leader = group.leader(root)
         if group.rank != leader:
@@ -249,17 +251,11 @@ def _room(given: Any, part: Flat, count: int, call: str) -> Flat:
     """Return the flat receive buffer. Raises UsageError unless it has `count` times the elements of `part`."""
     if given is None:
         raise UsageError(f"{call} needs a recvbuf on the rank that receives")
-    return _same(flatten(writable_array(given, call)), part, count, call, "recvbuf")
+    return _of_size(part.size * count, flatten(writable_array(given, call)), part, f"{call}: recvbuf")
 
 
-def _source(given: Any, part: Flat, count: int, call: str) -> Flat:
-    if given is None:
-        raise UsageError(f"{call} needs a sendbuf on the root")
-    return _same(flatten(readable_array(given, call)), part, count, call, "sendbuf")
-
-
-def _same(array: Flat, part: Flat, count: int, call: str, name: str) -> Flat:
-    if array.size != part.size * count or array.dtype != part.dtype:
-        needed = f"{part.size * count} x {dtype_name(part.dtype)}"
-        raise UsageError(f"{call}: {name} has {_counted(array)}, and {needed} are needed")
+def _of_size(size: int, array: Flat, part: Flat, what: str) -> Flat:
+    if array.size != size or array.dtype != part.dtype:
+        needed = f"{size} x {dtype_name(part.dtype)}"
+        raise UsageError(f"{what} has {_counted(array)}, and {needed} are needed")
     return array

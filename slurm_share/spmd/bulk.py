@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .calls import Call, Group
+from .calls import WINDOW_BYTES, Bytes, Call, Group, Lease, room
 from .names import INLINE_BYTES
 from .rules import trees
 from .transport import Message
-from .windows import WINDOW_BYTES, Bytes, Lease, room
 
 CHAIN_BYTES = 1 << 20
 """Larger bodies go along a chain of nodes, in pieces of this size."""
@@ -241,9 +240,15 @@ def gather_parts(
         call.send(owner, b"", (np.array(mine, np.int64).data,) if mine else ())
     lease = lease_window(group, call, owner, sections * section)
     if group.rank != owner:
-        if lease is not None:
-            _write_parts(call, lease, section, sections, mine, write)
-        return lease is not None
+        if lease is None:
+            return False
+        for part in mine:
+            if part >= sections:
+                call.receive(owner)
+            at = part % sections * section
+            write(part, lease.memory[at : at + section])
+            call.send(owner)
+        return True
     writers: list[list[int]] = [[] for _ in range(count)]
     for rank in group.node_ranks:
         if rank != owner:
@@ -262,14 +267,3 @@ def gather_parts(
     lease.finish()
     group.node_passed = call.number - 1
     return True
-
-
-def _write_parts(
-    call: Call, lease: Lease, section: int, sections: int, mine: Sequence[int], write: Callable[[int, Bytes], None]
-) -> None:
-    for part in mine:
-        if part >= sections:
-            call.receive(lease.owner)
-        at = part % sections * section
-        write(part, lease.memory[at : at + section])
-        call.send(lease.owner)

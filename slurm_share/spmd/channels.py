@@ -306,7 +306,7 @@ class Incoming:
         self.sock, self.rank = sock, rank
         self.said_bye = False
         self.closed = False
-        self._run, self._deliver, self._give_back = run, deliver, give_back
+        self._run, self._deliver, self.give_back = run, deliver, give_back
         self._sequence = 0
         self._answers = 0
         self._unsent = b""
@@ -341,7 +341,10 @@ class Incoming:
             else:
                 self._filled += count
                 if self._filled == self._body.nbytes:
-                    self._finish_body()
+                    assert self._head is not None
+                    head, body = self._head, self._body
+                    self._head = self._body = None
+                    self._complete(*head, body)
             if self._body is None:
                 return
 
@@ -405,24 +408,13 @@ class Incoming:
             tag, meta = bytes(data[tag_at:meta_at]), bytes(data[meta_at:body_at])
             inline = frame.body_bytes if frame.kind == frames.DATA else 0
             if inline > end - body_at:
-                self._begin_body(frame, tag, meta, data[body_at:end])
+                self._head, self._body = (frame, tag, meta), new_bytes(frame.body_bytes)
+                self._filled = end - body_at
+                self._body[: self._filled] = data[body_at:end]
                 return
             at = body_at + inline
             self._complete(frame, tag, meta, memoryview(bytearray(data[body_at:at])))
         self._rest = bytes(data[at:end])
-
-    def _begin_body(self, frame: Frame, tag: bytes, meta: bytes, begun: memoryview) -> None:
-        self._head = (frame, tag, meta)
-        self._body = new_bytes(frame.body_bytes)
-        self._body[: begun.nbytes] = begun
-        self._filled = begun.nbytes
-
-    def _finish_body(self) -> None:
-        assert self._head is not None
-        assert self._body is not None
-        head, body = self._head, self._body
-        self._head = self._body = None
-        self._complete(*head, body)
 
     def _complete(self, frame: Frame, tag: bytes, meta: bytes, body: memoryview) -> None:
         kind = frame.kind
@@ -463,7 +455,7 @@ class Incoming:
                 meta[-frames.CHECKSUM_BYTES :],
             )
         envelope = Envelope(self.rank, frame.context, frames.tag_of_bytes(tag), form, size, meta)
-        self._deliver(Received(envelope, parts, window, self._give_back, checksum))
+        self._deliver(Received(envelope, parts, window, checksum))
 
     def _segment(self, frame: Frame) -> memoryview:
         """Return the memory of a peer's segment that a frame refers to."""

@@ -23,7 +23,6 @@ from .errors import TransportError
 from .names import META_BYTES
 from .transport import ARRAY, PICKLE5, RAW
 
-_COUNT = struct.Struct("<B")
 _LENGTHS = struct.Struct("<Q")
 _MOST_BUFFERS = META_BYTES // _LENGTHS.size - 3  # broadcasts prepend up to 16 bytes to the meta
 _Array = NDArray[Any]
@@ -81,10 +80,10 @@ def array_of(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...], str]:
     """Return dtype, shape and order ("C" or "F") that an ARRAY body's meta names. Raises TransportError."""
     try:
         order = meta[:1].decode()
-        (dimensions,) = _COUNT.unpack_from(meta, 1)
+        dimensions = meta[1]
         shape = struct.unpack_from(f"<{dimensions}q", meta, 2)
         dtype = _dtype_of(meta[2 + 8 * dimensions :])
-    except (struct.error, UnicodeDecodeError, ValueError, TypeError, SyntaxError) as error:
+    except (struct.error, LookupError, ValueError, TypeError, SyntaxError) as error:
         raise TransportError(f"an array whose dtype and shape cannot be read: {meta[:60]!r}") from error
     if order not in ("C", "F") or dtype.hasobject or min(shape, default=0) < 0:
         raise TransportError(f"an array whose dtype and shape cannot be: {meta[:60]!r}")
@@ -94,7 +93,7 @@ def array_of(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...], str]:
 def _encode_array(array: _Array) -> tuple[int, bytes, Sequence[memoryview]]:
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     flat = array.T if order == "F" else np.ascontiguousarray(array)
-    meta = order.encode() + _COUNT.pack(array.ndim) + struct.pack(f"<{array.ndim}q", *array.shape)
+    meta = order.encode() + bytes((array.ndim,)) + struct.pack(f"<{array.ndim}q", *array.shape)
     # As uint8, because memoryview cannot cast the formats of dates and structures.
     data = flat.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
     return ARRAY, meta + _bytes_of(array.dtype), (data,)

@@ -15,7 +15,7 @@ from .bulk import Item, broadcast
 from .calls import STAR_RANKS, Call, Group
 from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
-from .ops import checked
+from .reductions import checked
 from .rules import trees
 from .transport import RAW
 
@@ -52,16 +52,13 @@ def pack(items: dict[int, Item]) -> list[memoryview]:
     sizes = [item.size() for item in items.values()]
     table = [(rank, item.form, item.meta, size) for (rank, item), size in zip(items.items(), sizes, strict=True)]
     header = pickle.dumps(table, pickle.HIGHEST_PROTOCOL)
-    packed = [memoryview(_padded(_LENGTH.pack(len(header)) + header))]
+    begin = _LENGTH.pack(len(header)) + header
+    packed = [memoryview(begin + bytes(-len(begin) % _ALIGNED))]
     for item, size in zip(items.values(), sizes, strict=True):
         packed.extend(buffer for buffer in item.buffers if buffer.nbytes)
         if size % _ALIGNED:
             packed.append(memoryview(bytes(-size % _ALIGNED)))
     return packed
-
-
-def _padded(content: bytes) -> bytes:
-    return content + bytes(-len(content) % _ALIGNED)
 
 
 def unpack(body: memoryview) -> dict[int, Item]:

@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import buffers, codec, collectives, world
-from .calls import Call, Group
+from .calls import Group
 from .errors import UsageError
 from .names import TAG_BYTES
-from .ops import MAX as MAX
-from .ops import MIN as MIN
-from .ops import PROD as PROD
-from .ops import SUM as SUM
-from .ops import Op as Op
+from .reductions import MAX as MAX
+from .reductions import MIN as MIN
+from .reductions import PROD as PROD
+from .reductions import SUM as SUM
+from .reductions import Op as Op
 from .transport import USER, Envelope, Tag, Transport
 
 ANY_SOURCE = -1
@@ -222,10 +222,6 @@ class Comm:
         return self.transport.waiting()
 
     # Collective calls
-
-    def call(self, name: str) -> Call:
-        """Begin a collective call of another module; see `Group.call`."""
-        return self.group.call(name)
 
     def barrier(self) -> None:
         """Wait until all ranks have made this call."""

@@ -17,8 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from . import array_reductions, host
 from .agreement import agree
 from .comm import COMM_WORLD, Comm
-from .elementwise import apply_ufunc
-from .errors import UsageError
+from .errors import MapMismatch, UsageError
 from .gathering import gather_array
 from .products import mtimes
 from .redistribute import assign_slice, fill_overlap, move, staged
@@ -137,9 +136,10 @@ class Dmat(NDArrayOperatorsMixin):
         """Return the array with another map and the same dtype. Collective."""
         checked_shape(self.shape, map)
         dtype, _ = agree(self.comm, "redistribute", [self], map)
-        target = host.empty_like(self._local, map.stored_shape(self.shape, self.comm.rank), dtype)
-        move(self.comm, "redistribute", self.shape, self.map, self._local, map, target, dtype)
-        return Dmat(self.shape, map, target, self.comm)
+        local = host.empty_like(self._local, map.stored_shape(self.shape, self.comm.rank), dtype)
+        target = Dmat(self.shape, map, local, self.comm)
+        move("redistribute", self, target, dtype)
+        return target
 
     def gather(self, root: int = 0) -> NDArray[Any] | None:
         """Return the whole array on `root`, None elsewhere. Collective."""
@@ -159,7 +159,7 @@ class Dmat(NDArrayOperatorsMixin):
             dtype, _ = agree(self.comm, "halo", [self])
             if dtype != self.dtype:
                 self._local = self._local.astype(dtype)
-            fill_overlap(self.comm, self.shape, self.map, self._local)
+            fill_overlap(self)
 
     def __getitem__(self, key: Any) -> Any:
         """Return the selected part as a NumPy array or a scalar on all ranks. Collective, with the same key on all."""
@@ -212,9 +212,9 @@ class Dmat(NDArrayOperatorsMixin):
         if self._local.dtype != into:
             self._local = self._local.astype(into)
         if chosen == list(map(range, self.shape)):
-            move(self.comm, "assignment", self.shape, source.map, source.local, self.map, self._local, dtype)
+            move("assignment", source, self, dtype)
         else:
-            assign_slice(self.comm, self.shape, self.map, self._local, chosen, source.map, source.local, dtype)
+            assign_slice(self, chosen, source, dtype)
 
     def _reduce(self, name: str, axis: Any, dtype: DTypeLike | None, out: Any, keepdims: bool) -> Any:
         if out is not None:
@@ -254,7 +254,7 @@ class Dmat(NDArrayOperatorsMixin):
         """Apply a NumPy function element by element: arrays of equal shape and map, and numbers. Sends nothing."""
         if ufunc is np.matmul and method == "__call__":
             return _matmul(*inputs, **kwargs)
-        return apply_ufunc(Dmat, ufunc, method, inputs, kwargs)
+        return _apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the array if this rank has all of it. Raises UsageError otherwise; it never gathers implicitly."""
@@ -290,6 +290,57 @@ class Dmat(NDArrayOperatorsMixin):
         )
 
 
+def _apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply a ufunc to the local parts of arrays and to numbers.
+
+    Raises MapMismatch if maps or shapes differ, UsageError for plain arrays among the arguments.
+    """
+    if method != "__call__":
+        raise UsageError(
+            f"numpy.{ufunc.__name__}.{method} of a distributed array is not offered: use its own sum, prod, min, max, "
+            "any, all, or apply it to `local`"
+        )
+    if ufunc.signature is not None:
+        raise UsageError(f"numpy.{ufunc.__name__} does not work element by element: apply it to `local`")
+    outputs = kwargs.pop("out", ())
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    first: Dmat = next(one for one in (*inputs, *outputs) if isinstance(one, Dmat))
+    arguments = [_part(first, one, f"numpy.{ufunc.__name__}") for one in inputs]
+    if "where" in kwargs:
+        kwargs["where"] = _part(first, kwargs["where"], "where=")
+    if outputs:
+        if not all(one is None or isinstance(one, Dmat) for one in outputs):
+            raise UsageError("the result of distributed arrays is a distributed array: give one as `out`, or X.local")
+        kwargs["out"] = tuple(None if one is None else _part(first, one, "out=") for one in outputs)
+    results = ufunc(*arguments, **kwargs)
+    given = outputs or (None,) * ufunc.nout
+    several = results if isinstance(results, tuple) else (results,)
+    wrapped = tuple(first.like(one) if out is None else out for one, out in zip(several, given, strict=True))
+    return wrapped if isinstance(results, tuple) else wrapped[0]
+
+
+def _part(first: Dmat, other: Any, what: str) -> Any:
+    """Return the local part of a distributed array with the map of the first, or a number unchanged."""
+    if isinstance(other, Dmat):
+        if other is not first and (other.shape != first.shape or other.map != first.map):
+            raise MapMismatch(
+                f"{what} needs arrays of the same shape and map, and has {first.shape} by {first.map!r} and "
+                f"{other.shape} by {other.map!r}: "
+                + (
+                    "redistribute first: b.redistribute(a.map)"
+                    if other.shape == first.shape
+                    else "shapes must be equal"
+                )
+            )
+        return other.local
+    if np.ndim(other):
+        raise UsageError(
+            f"{what} of a distributed array and a plain one of shape {np.shape(other)}: use X.local for this rank's "
+            "part, or from_local() to make a distributed array of the ranks' parts"
+        )
+    return other
+
+
 def _matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> Dmat:
     if kwargs:
         raise UsageError(f"the product of distributed arrays takes no {', '.join(kwargs)}")
@@ -308,11 +359,8 @@ def _kept_shape(selection: plans.Selection) -> tuple[int, ...]:
 
 def chosen_ranges(shape: Sequence[int], key: Any) -> list[range]:
     """Return the indices that a key selects in each dimension, in the order of the key."""
-    chosen = []
-    for one in plans.read_key(shape, key):
-        indices = range(one.start, one.start + one.step * one.number, one.step)
-        chosen.append(indices[::-1] if one.final == "backward" else indices)
-    return chosen
+    keys = plans.read_key(shape, key)
+    return [one.indices()[:: -1 if one.final == "backward" else 1] for one in keys]
 
 
 def checked_shape(shape: Sequence[int], map: Map) -> tuple[int, ...]:
@@ -322,12 +370,8 @@ def checked_shape(shape: Sequence[int], map: Map) -> tuple[int, ...]:
     return map.check_shape(shape)
 
 
-def _given_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(shape[0]) if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
-
-
 def _made(maker: Any, shape: tuple[Any, ...], map: Any, dtype: DTypeLike, order: str, comm: Comm | None) -> Any:
-    lengths = _given_shape(shape)
+    lengths = tuple(shape[0]) if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
     if map is None or (isinstance(map, int) and map == 1):
         return maker(lengths, dtype=dtype, order=order)
     comm = COMM_WORLD if comm is None else comm

@@ -120,10 +120,10 @@ class StartTimeout(RunEnded):
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.missing[:16])) + (" ..." if len(self.missing) > 16 else "")
+        who = "1 rank has" if len(self.missing) == 1 else f"{len(self.missing)} ranks have"
         return (
-            f"{'1 rank has' if len(self.missing) == 1 else f'{len(self.missing)} ranks have'} not started within "
-            f"{self.after_s:g} s: {shown}; where programs take "
-            "longer until they use messages, set LLSUB_START_S"
+            f"{who} not started within {self.after_s:g} s: {shown}; "
+            "where programs take longer until they use messages, set LLSUB_START_S"
         )
 
 

@@ -81,16 +81,8 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
 
 
 def tag_to_bytes(tag: Tag) -> bytes:
-    """Return a tag as bytes. Raises ValueError if it is too long or too large."""
-    if isinstance(tag, str):
-        data = b"s" + tag.encode("utf-8", "surrogatepass")
-        if len(data) > TAG_BYTES + 1:
-            raise ValueError(f"a tag has at most {TAG_BYTES} bytes: {tag[:40]!r}... has {len(data) - 1}")
-        return data
-    try:
-        return _NUMBER.pack(b"i", tag)
-    except struct.error:
-        raise ValueError(f"a tag is a string or a number of 64 bits, not {tag!r}") from None
+    """Return a tag, whose length or size `Comm` has checked, as bytes."""
+    return b"s" + tag.encode("utf-8", "surrogatepass") if isinstance(tag, str) else _NUMBER.pack(b"i", tag)
 
 
 def tag_of_bytes(data: bytes) -> Tag:

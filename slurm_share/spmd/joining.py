@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import wire
-from .control import Ends
+from . import names, wire
 from .errors import TransportError
-from .names import (
-    CONTROL_BYTES,
-    ENV_ADDRESS,
-    ENV_NODES,
-    ENV_PORTS,
-    ENV_RANK,
-    ENV_RENDEZVOUS,
-    HALF_OPEN,
-    MOST_RANKS_PER_NODE,
-)
+from .lines import Connection
+from .rules.ends import Ends
 from .system import is_same_user, listen_tcp, raise_file_limit
-from .transport import NodePlace
 
 
 @dataclass
@@ -31,10 +22,10 @@ class Joined:
 
     rank: int
     welcome: wire.Welcome
-    nodes: tuple[NodePlace, ...]
-    control: socket.socket
-    rest: bytes
-    """Bytes that were read after Welcome."""
+    control: Connection
+    """Connection to the node's rendezvous process."""
+    early: list[bytes]
+    """Its lines that were read with Welcome, and came after it."""
     listeners: tuple[socket.socket, ...]
     """The first accepts connections from ranks of this node, the second, if any, those of other nodes."""
 
@@ -44,33 +35,33 @@ def join(environ: Mapping[str, str]) -> Joined:
 
     Raises TransportError, or RunEnded with the reason if the run cannot begin.
     """
-    rank, name = int(environ[ENV_RANK]), environ[ENV_RENDEZVOUS]
+    rank, name = int(environ[names.ENV_RANK]), environ[names.ENV_RENDEZVOUS]
     raise_file_limit()
     with contextlib.ExitStack() as undo:
-        control = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
-            control.connect("\0" + name)
+            sock.connect("\0" + name)
         except OSError as error:
             raise TransportError(
                 f"rank {rank} cannot reach the rendezvous process of its node ({error.strerror}): it has ended, or "
                 "this process is in a container with a network of its own; start them with the network of the host"
             ) from error
-        if not is_same_user(control):
+        if not is_same_user(sock):
             raise TransportError("the rendezvous socket belongs to another user")
         listeners = [undo.enter_context(_listen_in_node(own_name(name, rank)))]
-        if int(environ.get(ENV_NODES, "1")) > 1:
+        if int(environ.get(names.ENV_NODES, "1")) > 1:
             listeners.append(
-                undo.enter_context(_listen_between_nodes(environ[ENV_ADDRESS], environ.get(ENV_PORTS, "")))
+                undo.enter_context(_listen_between_nodes(environ[names.ENV_ADDRESS], environ.get(names.ENV_PORTS, "")))
             )
         port = listeners[1].getsockname()[1] if len(listeners) > 1 else 0
-        with contextlib.suppress(OSError):  # the process has ended; the next read reports it
-            control.sendall(wire.encode(wire.Hello(rank, os.getpid(), port)))
-        welcome, rest = _welcome(control, rank)
-        for sock in (control, *listeners):
-            sock.setblocking(False)
+        control = Connection(sock, names.CONTROL_BYTES)
+        control.write(wire.encode(wire.Hello(rank, os.getpid(), port)))
+        control.flush()
+        welcome, early = _welcome(control, rank)
+        for listener in listeners:
+            listener.setblocking(False)
         undo.pop_all()
-    nodes = tuple(NodePlace(place.name, place.first, place.count) for place in welcome.nodes)
-    return Joined(rank, welcome, nodes, control, rest, tuple(listeners))
+    return Joined(rank, welcome, control, early, tuple(listeners))
 
 
 def own_name(rendezvous: str, rank: int) -> str:
@@ -82,7 +73,7 @@ def _listen_in_node(name: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind("\0" + name)
-        sock.listen(2 * MOST_RANKS_PER_NODE)
+        sock.listen(2 * names.MOST_RANKS_PER_NODE)
     except OSError as error:
         sock.close()
         raise TransportError(
@@ -95,39 +86,23 @@ def _listen_in_node(name: str) -> socket.socket:
 def _listen_between_nodes(address: str, ports: str) -> socket.socket:
     """Listen on the first free port of a range such as `60000-60999`; empty: on any port."""
     first, _, last = ports.partition("-")
-    try:
-        return listen_tcp(address, (int(first), int(last)) if ports else None, 16 * HALF_OPEN)
-    except OSError as error:
-        raise TransportError(str(error)) from error
+    return listen_tcp(address, (int(first), int(last)) if ports else None, 16 * names.HALF_OPEN)
 
 
-def _welcome(control: socket.socket, rank: int) -> tuple[wire.Welcome, bytes]:
-    """Wait for Welcome; return it and the bytes that were read after it."""
-    for line, rest in _lines(control):
-        record = wire.decode(line)
-        if isinstance(record, wire.Welcome):
-            return record, rest
-        ends = Ends(rank, ())
-        ends.take(record)
-        error = ends.fatal or ends.first
-        if error is not None:
-            raise error
+def _welcome(control: Connection, rank: int) -> tuple[wire.Welcome, list[bytes]]:
+    """Wait for Welcome; return it and the lines that were read with it."""
+    ends = Ends(rank, ())
+    poller = select.poll()
+    poller.register(control.file, select.POLLIN)
+    while control.end is None:
+        poller.poll()
+        lines = control.lines()
+        for number, line in enumerate(lines, 1):
+            record = wire.decode(line)
+            if isinstance(record, wire.Welcome):
+                return record, lines[number:]
+            ends.take(record)
+            error = ends.fatal or ends.first
+            if error is not None:
+                raise error
     raise TransportError("the rendezvous process ended before all ranks were there")
-
-
-def _lines(control: socket.socket) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line and the bytes that were read after it."""
-    data = b""
-    while True:
-        line, newline, rest = data.partition(b"\n")
-        if newline:
-            yield line, rest
-            data = rest
-            continue
-        try:
-            more = control.recv(CONTROL_BYTES)
-        except OSError:
-            more = b""
-        if not more:
-            return
-        data += more

@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .errors import SpmdError
@@ -44,25 +45,14 @@ class Address:
 def make_folder(folder: str) -> None:
     """Make the folder (0700) with a new key (0600). Raises FileExistsError if the folder exists."""
     os.mkdir(folder, 0o700)  # noqa: PTH102
-    place = _open_folder(folder)
-    try:
-        file = os.open(KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=place)
-        try:
-            os.write(file, os.urandom(KEY_BYTES))
-            os.fsync(file)
-        finally:
-            os.close(file)
-    finally:
-        os.close(place)
+    with _opened(folder) as place:
+        _write_new(place, KEY, os.urandom(KEY_BYTES), os.O_EXCL)
 
 
 def read_key(folder: str) -> bytes:
     """Return the run's key. Raises FolderRefused."""
-    place = _open_folder(folder)
-    try:
+    with _opened(folder) as place:
         key = _read(place, KEY, folder)
-    finally:
-        os.close(place)
     if key is None:
         raise FolderRefused(f"there is no file {KEY} in {folder}; submit the run anew")
     if len(key) != KEY_BYTES:
@@ -78,12 +68,9 @@ def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
 
 def read_address(folder: str, run: str, key: bytes) -> Address | None:
     """Return the address of node 0; None: it has not been written yet. Raises FolderRefused."""
-    place = _open_folder(folder)
-    try:
+    with _opened(folder) as place:
         _refresh(place)
         text = _read(place, run, folder)
-    finally:
-        os.close(place)
     if text is None:
         return None
     try:
@@ -105,15 +92,12 @@ def write_failure(folder: str, run: str, node: int, why: str) -> None:
 def read_failures(folder: str, run: str) -> dict[int, str]:
     """Return the nodes that cannot take part, with the reasons. Raises FolderRefused, OSError."""
     found = {}
-    place = _open_folder(folder)
-    try:
+    with _opened(folder) as place:
         _refresh(place)
         for name in os.listdir(place):  # noqa: PTH208  # a descriptor
             begin, _, node = name.rpartition(".")
             if begin == f"{run}.{_FAILED}" and node.isdecimal():
                 found[int(node)] = (_read(place, name, folder) or b"").decode(errors="replace")
-    finally:
-        os.close(place)
     return found
 
 
@@ -125,25 +109,28 @@ def _refresh(place: int) -> None:
 
 def _write(folder: str, name: str, data: bytes) -> None:
     """Write a file under another name and rename it, so that a reader never sees half of it."""
-    place = _open_folder(folder)
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(f".{name}", flags, 0o600, dir_fd=place)
-        try:
-            os.write(file, data)
-            os.fsync(file)
-        finally:
-            os.close(file)
+    with _opened(folder) as place:
+        _write_new(place, f".{name}", data, os.O_TRUNC)
         os.rename(f".{name}", name, src_dir_fd=place, dst_dir_fd=place)
+
+
+def _write_new(place: int, name: str, data: bytes, flag: int) -> None:
+    """Write a file of mode 0600 and flush it to disk."""
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | flag | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=place)
+    try:
+        os.write(file, data)
+        os.fsync(file)
     finally:
-        os.close(place)
+        os.close(file)
 
 
 def _signed(run: str, address: Address) -> str:
     return f"{run}\0{address.host}\0{address.port}"
 
 
-def _open_folder(folder: str) -> int:
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    """Give a file descriptor of the folder. Raises FolderRefused."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -151,10 +138,9 @@ def _open_folder(folder: str) -> int:
         raise kind(f"the run's folder {folder} cannot be read: {error.strerror}") from error
     try:
         _must_be_own(place, folder)
-    except FolderRefused:
+        yield place
+    finally:
         os.close(place)
-        raise
-    return place
 
 
 def _must_be_own(file: int, path: str) -> None:

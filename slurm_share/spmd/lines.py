@@ -107,19 +107,19 @@ class Watched:
     """Connections in a selector: read when data is there, written when the kernel accepts data."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
+        self.selector = selector
         self._watched: dict[Connection, tuple[int, Callable[[], None]]] = {}
 
     def add(self, connection: Connection, ready: Callable[[], None]) -> None:
         """Call `ready` when there is data to read. If it leaves data, the next step calls it again."""
         self._watched[connection] = (selectors.EVENT_READ, ready)
-        self._selector.register(connection.file, selectors.EVENT_READ, ready)
+        self.selector.register(connection.file, selectors.EVENT_READ, ready)
 
     def replace(self, connection: Connection, ready: Callable[[], None]) -> None:
         """Replace the function that `add` registered."""
         events, _before = self._watched[connection]
         self._watched[connection] = (events, ready)
-        self._selector.modify(connection.file, events, ready)
+        self.selector.modify(connection.file, events, ready)
 
     def flush(self) -> None:
         """Send the output of all connections; select for writing where the kernel does not accept all."""
@@ -128,10 +128,10 @@ class Watched:
             wanted = selectors.EVENT_READ if connection.is_flushed else selectors.EVENT_READ | selectors.EVENT_WRITE
             if events != wanted:
                 self._watched[connection] = (wanted, ready)
-                self._selector.modify(connection.file, wanted, ready)
+                self.selector.modify(connection.file, wanted, ready)
 
     def close(self, connection: Connection) -> None:
         """Close a connection; does nothing if it is closed already."""
         if self._watched.pop(connection, None) is not None:
-            self._selector.unregister(connection.file)
+            self.selector.unregister(connection.file)
             connection.close()

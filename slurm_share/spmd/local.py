@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
-from . import memory, names, wire
+from . import checks, names, wire
 from .errors import SpmdError, UsageError
-from .program import check_program
 from .rendezvous import Rendezvous
 from .rules import ends
 from .system import raise_file_limit
@@ -61,7 +60,7 @@ def run_local(
     """Run `size` ranks of a program on this machine, wait for all of them, and return the outcome.
 
     The output of rank 0 goes to this process's output. That of the others goes there too, with "[rank] " before each
-    line, or with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out`. `env`: additional variables.
+    line, or with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out`. `env`: additional checks.
     Raises UsageError, SpmdError; KeyboardInterrupt after all ranks have ended.
     """
     check(program, size)
@@ -84,11 +83,11 @@ def run_local(
 
 
 def check(program: str | os.PathLike[str], size: int) -> None:
-    """Raise UsageError for a missing or unreadable program, too many ranks, or a wrong LLSUB_SEND_LIMIT."""
+    """Raise UsageError for a missing or unreadable program, too many ranks, or a variable with a wrong value."""
     if not 1 <= size <= names.MOST_RANKS_PER_NODE:
         raise UsageError(f"a machine runs 1 to {names.MOST_RANKS_PER_NODE} ranks, not {size}")
-    check_program(os.fspath(program))
-    memory.send_limit_bytes(os.environ)
+    checks.check_program(os.fspath(program))
+    checks.check_variables(os.environ)
 
 
 class _Output:
@@ -146,7 +145,7 @@ class _Run:
         self._term_at = self._kill_at = float("inf")
         if size > _MANY:
             raise_file_limit()
-        setup = wire.Setup(f"local-{os.getpid()}", 0, ((self._node, size),), start_s=_start_s())
+        setup = wire.Setup(f"local-{os.getpid()}", 0, ((self._node, size),), start_s=checks.start_s(os.environ))
         try:
             self._rendezvous = Rendezvous(setup, self._hear)
         except OSError as error:
@@ -208,7 +207,8 @@ class _Run:
     def wait(self) -> None:
         """Wait until all ranks have ended and their output is passed on. End them if the run must end."""
         while self._ranks:
-            self._step(self._due_s())
+            due_s = min(self._rendezvous.due_s(), min(self._term_at, self._kill_at) - time.monotonic())
+            self._step(max(0.0, min(due_s, _POLL_S) if self._polls else due_s))
             now = time.monotonic()
             if now >= self._kill_at:
                 self._kill_at = float("inf")
@@ -265,10 +265,6 @@ class _Run:
             if rank in self._ranks and (code := self._ranks[rank].poll()) is not None:
                 self._ended(rank, code)
 
-    def _due_s(self) -> float:
-        due_s = min(self._rendezvous.due_s(), min(self._term_at, self._kill_at) - time.monotonic())
-        return max(0.0, min(due_s, _POLL_S) if self._polls else due_s)
-
     def _ended(self, rank: int, returncode: int) -> None:
         del self._ranks[rank]
         if (pidfd := self._pidfds.pop(rank, None)) is not None:
@@ -281,7 +277,7 @@ class _Run:
         self._rendezvous.ended(wire.Ended(rank, self._node, code, number, ends.reason(code, number, cause)))
         self._rendezvous.step(0.0)
 
-    def _hear(self, message: wire.Control) -> None:
+    def _hear(self, message: wire.Record) -> None:
         if isinstance(message, wire.Ending):
             self._ending = message
             self._term_at = time.monotonic() + self._end_grace_s
@@ -305,17 +301,6 @@ def _environment(size: int) -> dict[str, str]:
         names.ENV_NODES: "1",
         names.ENV_PARENT: str(os.getpid()),
     }
-
-
-def _start_s() -> float:
-    text = os.environ.get(names.ENV_START_S, "")
-    try:
-        start_s = float(text) if text else names.START_S
-    except ValueError:
-        start_s = -1.0
-    if not start_s > 0:
-        raise UsageError(f"{names.ENV_START_S} is a number of seconds, not {text!r}")
-    return start_s
 
 
 def _memory_kills() -> int:

@@ -7,11 +7,8 @@ here first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-
-from .errors import UsageError
-from .names import ENV_SEND_LIMIT
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -22,20 +19,6 @@ def total_bytes() -> int:
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
 
 
-def send_limit_bytes(environ: Mapping[str, str]) -> int | None:
-    """Return LLSUB_SEND_LIMIT, None if it is not set. Raises UsageError."""
-    text = environ.get(ENV_SEND_LIMIT, "")
-    if not text:
-        return None
-    try:
-        limit = int(text)
-    except ValueError:
-        limit = 0
-    if limit < 1:
-        raise UsageError(f"{ENV_SEND_LIMIT} is a number of bytes, not {text!r}")
-    return limit
-
-
 def available_bytes() -> int:
     """Return how many bytes this process can still allocate."""
     left = [limit - used for limit, used in _limits()]
@@ -44,11 +27,8 @@ def available_bytes() -> int:
 
 def _available_in_node() -> int:
     # Not from psutil: users' Python has only NumPy.
-    for line in _text(Path("/proc/meminfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    kib = _field(Path("/proc/meminfo"), "MemAvailable:")
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if kib is None else kib * 1024
 
 
 def _limits() -> Iterator[tuple[int, int]]:
@@ -70,15 +50,16 @@ def _limits() -> Iterator[tuple[int, int]]:
         for folder in (innermost, *(one for one in innermost.parents if one.is_relative_to(root))):
             limit, used = _text(folder / limit_file).strip(), _text(folder / used_file).strip()
             if limit.isdecimal() and used.isdecimal() and int(limit) < 1 << 60:
-                yield int(limit), int(used) - _stat(folder, dropped)
+                yield int(limit), int(used) - (_field(folder / "memory.stat", dropped) or 0)
 
 
-def _stat(folder: Path, name: str) -> int:
-    for line in _text(folder / "memory.stat").splitlines():
-        key, _, value = line.partition(" ")
+def _field(path: Path, name: str) -> int | None:
+    """Return the number after a name at the beginning of a line; None: there is none."""
+    for line in _text(path).splitlines():
+        key, *values = line.split()
         if key == name:
-            return int(value)
-    return 0
+            return int(values[0])
+    return None
 
 
 def _text(path: Path) -> str:

@@ -4,7 +4,7 @@ A send copies the message and gives it to MPI; later calls check whether MPI has
 eager limit moves only while its sender is in a call of this package.
 
 Every message is one MPI message with the same MPI tag: a head (kind, form, context, lengths), tag, meta and body. So
-messages of one rank to another arrive in the order of sending, and `matching.Queues` does the matching.
+messages of one rank to another arrive in the order of sending, and `transport.Queues` does the matching.
 """
 
 from __future__ import annotations
@@ -15,24 +15,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
 from typing import Any
 
-from . import frames, memory
+from . import checks, frames, memory
+from .bodies import Received, new_bytes
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
-from .matching import Queues
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
-from .queued_transport import QueuedTransport
 from .rules import trees
-from .transport import Envelope, Message, NodePlace, Tag, Window
+from .transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport, Window
 
-SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Variables with the number of processes: of Open MPI, MVAPICH, and Hydra (MPICH, Intel MPI) and Slurm's PMI-2."""
-PMIX_RANK, STEP_SIZE = "PMIX_RANK", "SLURM_STEP_NUM_TASKS"
-"""PMIx sets only the rank; the number of processes is that of srun's tasks."""
 LARGE = 1 << 30
 """Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""
 BLOCK = 1 << 20
@@ -51,35 +44,13 @@ _ALIGNED = 64
 """The body begins at a multiple of this offset, an alignment that suits any array."""
 
 
-def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Return whether messages go over mpi4py: a variable says so, or an MPI has started several processes.
-
-    Raises UsageError if LLSUB_TRANSPORT has an unknown value.
-    """
-    said = environ.get(ENV_TRANSPORT, "")
-    if said not in ("", "mpi", "own"):
-        raise UsageError(f"{ENV_TRANSPORT}={said}: write mpi (mpi4py) or own (slurm_share's), or unset it")
-    if said:
-        return said == "mpi"
-    if environ.get(ENV_PPYTHON_MPI) == "1":
-        return True
-    return ENV_RENDEZVOUS not in environ and world_size(environ)[1] > 1
-
-
-def world_size(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return the variable with the number of processes that an MPI has started, and the number; ("", 1): none."""
-    names = [*SIZES, *([STEP_SIZE] if PMIX_RANK in environ else [])]
-    found = ((name, int(environ[name])) for name in names if environ.get(name, "").isdecimal())
-    return max(found, key=lambda one: one[1], default=("", 1))
-
-
 def make_transport() -> MpiTransport:
     """Return the transport of this process; the first call starts MPI.
 
     From then on an uncaught exception of the program ends all ranks, as under `python -m mpi4py`, because MPI would let
     the others wait for ever. Raises TransportError if there is no mpi4py, or if it belongs to another MPI.
     """
-    name, size = world_size(os.environ)
+    name, size = checks.world_size(os.environ)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -116,23 +87,7 @@ def _end_all_with_an_exception(transport: MpiTransport) -> None:
     sys.excepthook = hook
 
 
-@dataclass(eq=False)
-class MpiMessage:
-    """A message that has arrived completely."""
-
-    envelope: Envelope
-    body: memoryview
-    window: None = None
-    arrival: int = 0
-
-    def take(self) -> memoryview:
-        return self.body
-
-    def take_into(self, buffer: memoryview) -> None:
-        buffer[:] = self.body
-
-
-class MpiTransport(QueuedTransport):
+class MpiTransport(Transport):
     """One rank of an MPI world."""
 
     has_windows = False
@@ -154,20 +109,11 @@ class MpiTransport(QueuedTransport):
         self._block = mpi.BYTE.Create_contiguous(BLOCK).Commit()
         self.nodes, local_size, cores = _places(mpi, comm)
         self._spin_s = SPIN_S if local_size <= cores else 0.0
-        self._limit = memory.send_limit_bytes(os.environ) or memory.total_bytes() // MEMORY_PART // local_size
+        self._limit = checks.send_limit_bytes(os.environ) or memory.total_bytes() // MEMORY_PART // local_size
 
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: Sequence[memoryview],
-        window: Window | None = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
-        if not 0 <= dest < self.size:
-            raise UsageError(f"there is no rank {dest}: this run has ranks 0 to {self.size - 1}")
         if window is not None:
             raise UsageError("memory cannot be shared between ranks that talk over mpi4py")
         data = _pack(_DATA, context, tag, form, meta, buffers)
@@ -290,9 +236,6 @@ class MpiTransport(QueuedTransport):
             raise TransportError(f"MPI cannot go on: {error}") from error
 
     def _start_receive(self, found: Any, source: int) -> None:
-        """Start to receive a message that MPI has found."""
-        from .bodies import new_bytes  # not at the start of ranks that do not use MPI
-
         size = self._status.Get_count(self._mpi.BYTE)
         if size < 0 or size > LARGE:
             blocks = self._status.Get_count(self._block)
@@ -333,24 +276,21 @@ class _Wait:
             self._pause_s = min(self._pause_s * 1.3, PAUSE_MAX_S)
 
 
-def _pack(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview]) -> bytes:
-    try:
-        word = frames.tag_to_bytes(tag)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+def _pack(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers) -> bytes:
+    word = frames.tag_to_bytes(tag)
     head = _HEAD.pack(kind, form, len(word), len(meta), sum(buffer.nbytes for buffer in buffers), context)
     head += word + meta
     return b"".join((head, bytes(-len(head) % _ALIGNED), *buffers))
 
 
-def _unpack(source: int, data: memoryview) -> tuple[int, MpiMessage]:
+def _unpack(source: int, data: memoryview) -> tuple[int, Received]:
     kind, form, tag_bytes, meta_bytes, size, context = _HEAD.unpack_from(data)
     after_tag = _HEAD.size + tag_bytes
     tag = frames.tag_of_bytes(bytes(data[_HEAD.size : after_tag]))
     meta = bytes(data[after_tag : after_tag + meta_bytes])
     begin = after_tag + meta_bytes
     begin += -begin % _ALIGNED
-    return kind, MpiMessage(Envelope(source, context, tag, form, size, meta), data[begin : begin + size])
+    return kind, Received(Envelope(source, context, tag, form, size, meta), [data[begin : begin + size]])
 
 
 def _places(mpi: Any, comm: Any) -> tuple[tuple[NodePlace, ...], int, int]:

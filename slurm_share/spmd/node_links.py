@@ -6,6 +6,7 @@ message for all ranks. Each end sends Beat every `heartbeat_s`. An end that send
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import selectors
@@ -27,7 +28,7 @@ _FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | 
 _FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
 _BEAT = wire.encode(wire.Beat())
 
-FromNode = tuple[int, int | None, wire.Control]
+FromNode = tuple[int, int | None, wire.Record]
 """Node, rank (None: the node itself), message."""
 
 
@@ -48,10 +49,14 @@ class _HalfOpen:
 class _Link:
     """An authenticated connection to a node."""
 
-    def __init__(self, connection: Connection, now: float) -> None:
+    def __init__(self, connection: Connection, now: float, lost_s: float) -> None:
         self.connection = connection
         self.heard_at = now
         self.beat_at = now
+        self.sock = connection.file
+        assert isinstance(self.sock, socket.socket)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lost_s * 1000))
 
 
 class Center:
@@ -60,7 +65,7 @@ class Center:
     def __init__(
         self,
         setup: wire.Setup,
-        selector: selectors.BaseSelector,
+        watched: Watched,
         clock: AwakeClock,
         note: Callable[[str], None],
         refused: Callable[[str], None],
@@ -72,10 +77,10 @@ class Center:
         self._setup, self._clock, self._note, self._refused = setup, clock, note, refused
         self.key = key_folder.read_key(setup.folder)
         self.address = own_address(setup)
-        self._selector = selector
-        self._watched = Watched(selector)
-        self._listener = _listener(self.address, setup.ports)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._watched = watched
+        self._listener = listen_tcp(self.address, setup.ports, HALF_OPEN * 2)
+        self._listener.setblocking(False)
+        watched.selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._half: dict[Connection, _HalfOpen] = {}
         self._links: dict[int, _Link] = {}
         self._absent = set(range(1, len(setup.nodes)))
@@ -123,7 +128,7 @@ class Center:
             moments.append(0.0)
         return min(moments, default=None)
 
-    def tell(self, message: wire.Control) -> None:
+    def tell(self, message: wire.Record) -> None:
         """Send a message to all other nodes, including those that join later."""
         line = wire.encode(message)
         for link in self._links.values():
@@ -131,15 +136,11 @@ class Center:
         if self._absent:
             self._before.append(line)
 
-    def flush(self) -> None:
-        """Send as much as the kernel accepts."""
-        self._watched.flush()
-
     def close(self) -> None:
         """Close the listener and all connections."""
         for connection in [*self._half, *(link.connection for link in self._links.values())]:
             self._watched.close(connection)
-        self._selector.unregister(self._listener)
+        self._watched.selector.unregister(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -179,8 +180,7 @@ class Center:
             return
         del self._half[half.connection]
         self._absent.discard(node)
-        link = self._links[node] = _Link(half.connection, self._clock.now)
-        _tune(link.connection, self._setup)
+        link = self._links[node] = _Link(half.connection, self._clock.now, self._setup.lost_s)
         self._watched.replace(link.connection, lambda: self._read(node, link))
         for line in self._before:
             link.connection.write(line)
@@ -208,7 +208,7 @@ class Center:
         if link.connection.end is not None and node in self._links:
             self._lose(node, link.connection.end)
 
-    def _parsed(self, node: int, line: bytes) -> tuple[int | None, wire.Control]:
+    def _parsed(self, node: int, line: bytes) -> tuple[int | None, wire.Record]:
         who, _space, text = line.partition(b" ")
         message = wire.decode(text)
         if who == b"-" and isinstance(message, _FROM_NODE):
@@ -244,29 +244,26 @@ class Center:
 class Uplink:
     """The end of the star on any other node."""
 
-    def __init__(
-        self, setup: wire.Setup, selector: selectors.BaseSelector, clock: AwakeClock, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, setup: wire.Setup, watched: Watched, clock: AwakeClock, note: Callable[[str], None]) -> None:
         """Read the key. `take` connects once node 0 has written its address. Raises FolderRefused, SpmdError."""
         self._setup, self._clock, self._note = setup, clock, note
         self.key = key_folder.read_key(setup.folder)
         self.address = own_address(setup)
-        self._selector = selector
-        self._watched = Watched(selector)
+        self._watched = watched
         self._half: _HalfOpen | None = None
         self._link: _Link | None = None
         self._try_at: float | None = 0.0
         """Time of the next attempt to find node 0; None: it was found, or has not come in time."""
         self._pause_s = _RETRY_S
         self._pending = [b"- " + wire.encode(wire.Joined(self.address))]
-        self._heard: list[wire.Control] = []
+        self._heard: list[wire.Record] = []
         self._is_leaving = False
         self._is_shut = False
         self._why = ""
         self.is_over = False
         """Whether all messages are passed on after `leave`, or node 0 cannot be reached."""
 
-    def take(self, now: float) -> list[wire.Control]:
+    def take(self, now: float) -> list[wire.Record]:
         """Do what is due; return the messages of node 0, or those that its loss implies."""
         if self._half is not None and now >= self._half.until:
             self._retry(f"node 0 has not answered within {HANDSHAKE_S:g} s")
@@ -294,7 +291,7 @@ class Uplink:
             moments.append(0.0)
         return min(moments, default=None)
 
-    def tell(self, rank: int | None, message: wire.Control) -> None:
+    def tell(self, rank: int | None, message: wire.Record) -> None:
         """Send a message to node 0; messages before the connection is made are kept for it."""
         line = (b"-" if rank is None else str(rank).encode()) + b" " + wire.encode(message)
         if self._link is not None:
@@ -308,14 +305,15 @@ class Uplink:
             self._is_leaving = True
             self.tell(None, wire.Left())
 
-    def flush(self) -> None:
-        """Send as much as the kernel accepts."""
-        self._watched.flush()
+    def flushed(self) -> None:
+        """Shut the connection after all messages have been sent. Called after each flush."""
         if self._link is not None and self._is_leaving and not self._is_shut and self._link.connection.is_flushed:
             # close() with unread input would reset the connection and drop what node 0 has not read. Node 0 closes its
             # end when it has read Left.
             self._is_shut = True
-            _shut(self._link.connection)
+            assert isinstance(self._link.sock, socket.socket)
+            with contextlib.suppress(OSError):  # the connection has ended; the next read reports it
+                self._link.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close the connection to node 0, if any."""
@@ -350,7 +348,8 @@ class Uplink:
         result = sock.connect_ex(where)
         if result not in (0, errno.EINPROGRESS):
             sock.close()
-            self._tell_why(f"node 0 at {address.host} port {address.port} cannot be reached: {_error(result)}")
+            why = errno.errorcode.get(result, result)
+            self._tell_why(f"node 0 at {address.host} port {address.port} cannot be reached: {why}")
             return
         self._try_at = None
         side = Client(self.key, self._setup.run, self._setup.node, 0, NODES)
@@ -367,8 +366,7 @@ class Uplink:
             self._retry(f"{error} ({half.connection.end})" if half.connection.end else str(error))
             return
         self._half = None
-        link = self._link = _Link(half.connection, self._clock.now)
-        _tune(link.connection, self._setup)
+        link = self._link = _Link(half.connection, self._clock.now, self._setup.lost_s)
         self._watched.replace(link.connection, self._read)
         link.connection.write(b"".join(self._pending))
         self._pending.clear()
@@ -436,36 +434,7 @@ def own_address(setup: wire.Setup) -> str:
         ) from error
 
 
-def _listener(address: str, ports: tuple[int, int] | None) -> socket.socket:
-    try:
-        listener = listen_tcp(address, ports, HALF_OPEN * 2)
-    except OSError as error:
-        raise SpmdError(str(error)) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _tune(connection: Connection, setup: wire.Setup) -> None:
-    sock = connection.file
-    assert isinstance(sock, socket.socket)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(setup.lost_s * 1000))
-
-
-def _shut(connection: Connection) -> None:
-    sock = connection.file
-    assert isinstance(sock, socket.socket)
-    try:
-        sock.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass  # the connection has ended; the next read reports it
-
-
 def _ranks_of(setup: wire.Setup) -> list[range]:
     """Return the ranks of each node."""
     ends = itertools.accumulate(count for _name, count in setup.nodes)
     return [range(end - count, end) for end, (_name, count) in zip(ends, setup.nodes, strict=True)]
-
-
-def _error(number: int) -> str:
-    return errno.errorcode.get(number, str(number))

@@ -1,6 +1,7 @@
 """Connections of a rank: connect, accept, authenticate, and handle the events of epoll.
 
-The caller holds the transport's lock. Nothing here blocks.
+The caller holds the transport's lock, which delays Ctrl-C, so that it does not interrupt the writing of a frame.
+Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -9,26 +10,30 @@ import contextlib
 import os
 import resource
 import select
+import signal
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import FrameType
+from typing import Any
 
-from . import frames
+from . import frames, wire
 from .bodies import Lent, Received
 from .channels import SCRATCH_BYTES, Incoming, KeptTotal, Outgoing
-from .control import ControlConnection, Ends
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, Client, Refused, Server
 from .joining import Joined
 from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, REFUSALS_NAMED, VERSION
 from .rules import trees
+from .rules.ends import Ends
 from .segments import Pool
 from .system import is_same_user
-from .transport_lock import TransportLock
+from .transport import NodePlace
 
 _YOUNG_S = 0.25
 """Seconds before a new connection may replace an unauthenticated one."""
@@ -37,12 +42,66 @@ _SOCKET_BYTES = 1 << 20
 _HalfOpen = tuple[float, Callable[[], None]]
 
 
+class TransportLock:
+    """The lock of a transport, a context manager.
+
+    While the main thread holds the lock, KeyboardInterrupt is delayed until the release: between two steps it would
+    leave half a frame behind. It is raised at once while the thread waits in `poll_unlocked`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._main = threading.main_thread().ident
+        self._deferring = False
+        self._interrupted = False
+        if threading.get_ident() == self._main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._on_interrupt)
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self._deferring = True
+        self.lock.acquire()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.lock.release()
+        if threading.get_ident() == self._main:
+            self._deferring = False
+            self.raise_interrupt()
+
+    def raise_interrupt(self) -> None:
+        """Raise a delayed KeyboardInterrupt in the main thread."""
+        if self._interrupted and threading.get_ident() == self._main:
+            self._interrupted = False
+            raise KeyboardInterrupt
+
+    def poll_unlocked(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
+        """Release the lock during `poller.poll(timeout)`, and return its result."""
+        main = threading.get_ident() == self._main
+        self.lock.release()
+        try:
+            if main:
+                self._deferring = False
+                self.raise_interrupt()  # from before the line above; a later one is raised at once
+            events: list[tuple[int, int]] = poller.poll(timeout)
+        finally:
+            if main:
+                self._deferring = True  # first, because an exception within `acquire` would leave the lock free
+            self.lock.acquire()
+        return events
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._deferring:
+            self._interrupted = True
+        else:
+            signal.default_int_handler(number, frame)
+
+
 class Peers:
     """Connections to and from the other ranks, and to the rendezvous process."""
 
     def __init__(self, joined: Joined, lock: TransportLock, ends: Ends, deliver: Callable[[Received], None]) -> None:
         self.epoll = select.epoll()
-        self.control = ControlConnection(joined.control, joined.rest)
+        self.control = joined.control
         self.pool = Pool()
         self.kept = KeptTotal()
         self.outgoing: dict[int, Outgoing] = {}
@@ -53,7 +112,7 @@ class Peers:
         would wake a sender that waits for that message twice."""
         self._joined, self._lock, self._ends, self._deliver = joined, lock, ends, deliver
         self._rank, self._run = joined.rank, joined.welcome.run
-        self._node_ranks = joined.nodes[trees.node_of(joined.nodes, joined.rank)].ranks
+        self._node_ranks = self._node_of(joined.rank).ranks
         self._handlers: dict[int, Callable[[], None]] = {}
         self._incoming: set[Incoming] = set()
         self._is_many_noted = False
@@ -64,18 +123,20 @@ class Peers:
         self._unanswered: set[Incoming] = set()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._drainer = Drainer(lock.lock, lambda: self.outgoing.values(), self._drained)
+        self.drainer = Drainer(lock.lock, lambda: self.outgoing.values(), self._drained)
         self._register(self._wake, self._clear_wake)
-        self._register(joined.control.fileno(), self._read_control)
-        for listener, accept in zip(joined.listeners, (self._accept_in_node, self._accept_between_nodes), strict=False):
+        self._register(joined.control.file.fileno(), self._read_control)
+        accepts = (self._accept_in_node, self._accept_between_nodes)
+        self._listeners = list(zip(joined.listeners, accepts, strict=False))
+        for listener, accept in self._listeners:
             self._register(listener.fileno(), partial(self._accept_all, listener, accept))
-        for record in self.control.read():  # records that were read with Welcome
-            ends.take(record)
+        for line in joined.early:
+            ends.take(wire.decode(line))
 
-    @property
-    def has_drainer_thread(self) -> bool:
-        """Whether the thread that sends backlogs is running."""
-        return self._drainer.is_running
+    def say(self, record: wire.Record) -> None:
+        """Send a record to the rendezvous process; what the kernel does not accept is sent later."""
+        self.control.write(wire.encode(record))
+        self.control.flush()
 
     def wake(self) -> None:
         """Make the thread that waits in epoll return."""
@@ -83,10 +144,8 @@ class Peers:
             os.eventfd_write(self._wake, 1)
 
     def _clear_wake(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):  # another waiting thread has read it
             os.eventfd_read(self._wake)
-        except BlockingIOError:
-            pass  # another waiting thread has read it
 
     def handle(self, events: Iterable[tuple[int, int]]) -> bool:
         """Handle the events; return whether there were any."""
@@ -102,9 +161,9 @@ class Peers:
 
     def tick(self, now: float) -> None:
         """Close connections whose handshake takes too long, and resume accepting."""
-        for sock, (since, close) in list(self._half_open.items()):
+        for sock, (since, _close) in list(self._half_open.items()):
             if now - since > HANDSHAKE_S:
-                self._close_half_open(sock, close)
+                self._close_half_open(sock)
         for listener in self._paused:
             self.epoll.register(listener.fileno(), select.EPOLLIN)
         self._paused.clear()
@@ -131,12 +190,12 @@ class Peers:
     @property
     def must_send(self) -> bool:
         """Whether there is a backlog but no thread, because none could be started: call `keep_going` often."""
-        return bool(self.kept.bytes) and not self._drainer.is_running
+        return bool(self.kept.bytes) and not self.drainer.is_running
 
     def keep_going(self) -> None:
         """Start the thread that sends backlogs, if there is a backlog."""
         if self.kept.bytes:
-            self._drainer.start()
+            self.drainer.start()
 
     def answer_free(self) -> None:
         """Send FREE for the segments whose contents have been taken."""
@@ -163,9 +222,7 @@ class Peers:
 
     def read_all_from(self, rank: int | None) -> None:
         """Read all data of a rank (None: of all ranks) that the kernel has received."""
-        for listener, accept in zip(
-            self._joined.listeners, (self._accept_in_node, self._accept_between_nodes), strict=False
-        ):
+        for listener, accept in self._listeners:
             self._accept_all(listener, accept)
         self._read_control()
         for one in [one for one in self._incoming if rank is None or one.rank == rank]:
@@ -190,12 +247,16 @@ class Peers:
             outgoing.sock.close()
         for listener in self._joined.listeners:
             listener.close()
-        self.control.sock.close()
+        self.control.close()
         self.epoll.close()
         self.pool.close()
-        self._drainer.close()
+        self.drainer.close()
         os.close(self._wake)
         self._wake = -1
+
+    def _node_of(self, rank: int) -> NodePlace:
+        nodes = self._joined.welcome.nodes
+        return nodes[trees.node_of(nodes, rank)]
 
     def _register(self, fd: int, handler: Callable[[], object]) -> None:
         self._handlers[fd] = handler  # type: ignore[assignment]
@@ -219,11 +280,11 @@ class Peers:
         self.wake()
 
     def _read_control(self) -> None:
-        for record in self.control.read():
-            self._ends.take(record)
-        self.control.send_rest()
-        if self.control.lost:
-            self._unregister(self.control.sock.fileno())
+        for line in self.control.lines():
+            self._ends.take(wire.decode(line))
+        self.control.flush()
+        if self.control.end is not None:
+            self._unregister(self.control.file.fileno())
 
     def _read_replies(self, outgoing: Outgoing) -> None:
         try:
@@ -295,7 +356,7 @@ class Peers:
         return Outgoing(rank, sock, self.kept, None)
 
     def _connect_between_nodes(self, rank: int) -> Outgoing:
-        address = self._joined.welcome.nodes[trees.node_of(self._joined.nodes, rank)].address
+        address = self._node_of(rank).address
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
         def connect() -> tuple[socket.socket, Client]:
@@ -315,11 +376,11 @@ class Peers:
     def _accept_all(self, listener: socket.socket, accept: Callable[[socket.socket], None]) -> None:
         while listener not in self._paused:
             if len(self._half_open) >= HALF_OPEN:
-                oldest, (since, close) = next(iter(self._half_open.items()))
+                oldest, (since, _close) = next(iter(self._half_open.items()))
                 if time.monotonic() - since < _YOUNG_S:
                     self._pause(listener)
                     return
-                self._close_half_open(oldest, close)
+                self._close_half_open(oldest)
             try:
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
@@ -362,7 +423,7 @@ class Peers:
             return
         except (Refused, OSError) as error:
             self._note_refusal(str(error))
-            self._close_half_open(sock, partial(self._close_socket, sock))
+            self._close_half_open(sock)
             return
         if server.peer is not None:
             self._unregister(sock.fileno())
@@ -393,8 +454,8 @@ class Peers:
         self._unregister(sock.fileno())
         sock.close()
 
-    def _close_half_open(self, sock: socket.socket, close: Callable[[], None]) -> None:
-        close()
+    def _close_half_open(self, sock: socket.socket) -> None:
+        self._half_open[sock][1]()
         self._half_open.pop(sock, None)
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import host
-from .agreement import agree
+from .agreement import Distributed, agree
 from .comm import Comm
-from .distributed_array import Distributed
 from .errors import UsageError
 from .redistribute import exchange
 from .rules.maps import Map
@@ -149,7 +148,6 @@ def _receives(
     axis: int,
     place: tuple[int, ...] | None,
 ) -> list[Part]:
-    """Return the receives of a panel."""
     if place is None or not all(result.owned_shape(shape, array.comm.rank)):
         return []
     lines = result.axes[axis].owned(shape[axis], place[axis])

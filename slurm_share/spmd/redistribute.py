@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import host
+from .agreement import Distributed
 from .calls import Call, Group
 from .comm import Comm
 from .errors import NoRoom
 from .names import PIECE_BYTES
-from .rules.assignment import assignment
-from .rules.maps import Map
-from .rules.plans import Part, halo, in_turn, redistribution
+from .rules.plans import Part, assignment, halo, in_turn, redistribution
 from .transport import Message, Window
 
 WINDOW_MIN = 64 << 10
@@ -44,51 +43,35 @@ class _LentWindow(NamedTuple):
 _lent: weakref.WeakKeyDictionary[Group, list[_LentWindow]] = weakref.WeakKeyDictionary()
 
 
-def move(
-    comm: Comm,
-    name: str,
-    shape: Sequence[int],
-    source_map: Map,
-    source: NDArray[Any],
-    target_map: Map,
-    target: NDArray[Any],
-    dtype: np.dtype[Any],
-) -> None:
-    """Fill the local array `target` of one map from the local arrays `source` of another. Collective.
+def move(name: str, source: Distributed, target: Distributed, dtype: np.dtype[Any]) -> None:
+    """Fill the local part of an array from one with another map. Collective.
 
     All ranks must have agreed on shape, maps and `dtype`, in which elements are sent.
     """
-    plan = redistribution(shape, source_map, target_map, comm.rank)
-    with staged(target) as room:
-        exchange(comm, name, host.to_host(source), room, dtype, plan.sends, plan.receives, plan.kept)
+    plan = redistribution(source.shape, source.map, target.map, source.comm.rank)
+    with staged(target.local) as room:
+        exchange(source.comm, name, host.to_host(source.local), room, dtype, plan.sends, plan.receives, plan.kept)
 
 
-def assign_slice(
-    comm: Comm,
-    shape: Sequence[int],
-    target_map: Map,
-    target: NDArray[Any],
-    chosen: Sequence[range],
-    source_map: Map,
-    source: NDArray[Any],
-    dtype: np.dtype[Any],
-) -> None:
-    """Fill a slice of a distributed array with local part `target` from an array of the slice's shape. Collective.
+def assign_slice(target: Distributed, chosen: Sequence[range], source: Distributed, dtype: np.dtype[Any]) -> None:
+    """Fill a slice of an array from an array of the slice's shape; as for `move`. Collective.
 
-    `chosen`: the indices of the slice in each dimension. Other arguments as for `move`.
+    `chosen`: the indices of the slice in each dimension.
     """
-    sends, receives = assignment(shape, target_map, chosen, source_map, comm.rank)
-    with staged(target) as room:
-        exchange(comm, "assignment to a slice", host.to_host(source), room, dtype, *in_turn(sends, receives, comm.rank))
-    if any(target_map.overlap):
-        fill_overlap(comm, shape, target_map, target)
+    comm = target.comm
+    sends, receives = assignment(target.shape, target.map, chosen, source.map, comm.rank)
+    parts = in_turn(sends, receives, comm.rank)
+    with staged(target.local) as room:
+        exchange(comm, "assignment to a slice", host.to_host(source.local), room, dtype, *parts)
+    if any(target.map.overlap):
+        fill_overlap(target)
 
 
-def fill_overlap(comm: Comm, shape: Sequence[int], map: Map, local: NDArray[Any]) -> None:
-    """Fill the overlap of a local array with the owners' values. Collective, with the same dtype on all ranks."""
-    with staged(local) as room:
-        for number, step in enumerate(halo(shape, map, comm.rank)):
-            exchange(comm, f"halo(dimension={number})", room, room, room.dtype, step.sends, step.receives)
+def fill_overlap(array: Distributed) -> None:
+    """Fill the overlap of an array with the owners' values. Collective, with the same dtype on all ranks."""
+    with staged(array.local) as room:
+        for number, step in enumerate(halo(array.shape, array.map, array.comm.rank)):
+            exchange(array.comm, f"halo(dimension={number})", room, room, room.dtype, step.sends, step.receives)
 
 
 @contextlib.contextmanager
@@ -115,7 +98,7 @@ def exchange(
     Collective. Each send matches a receive on the other rank, with the elements in the same order.
     """
     group = comm.group
-    with comm.call(f"{name} as {dtype.str}") as call:
+    with group.call(f"{name} as {dtype.str}") as call:
         near = [part for part in sends if part.rank in group.node_ranks]
         window = _window(group, sum(map(_room_of, near, [dtype] * len(near))))
         offset = 0

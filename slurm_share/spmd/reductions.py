@@ -1,4 +1,4 @@
-"""Combine the arrays of all ranks element by element.
+"""Operations that combine values, and the combination of the arrays of all ranks element by element.
 
 The order is always that of ranks, first within each node and then between nodes. So the result has the same bits in
 every run of the same ranks on the same nodes, with and without windows.
@@ -6,6 +6,7 @@ every run of the same ranks on the same nodes, with and without windows.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import bulk
-from .calls import STAR_RANKS, Call, Group, decode_message
-from .ops import Op
+from .calls import STAR_RANKS, WINDOW_BYTES, Call, Group, Lease, as_bytes, decode_message, room
+from .errors import UsageError
 from .rules import trees
 from .transport import RAW
-from .windows import WINDOW_BYTES, Lease, as_bytes, room
 
 Flat = NDArray[Any]
 
@@ -31,6 +31,37 @@ Below that the five waits cost more than they save, measured with 2, 4 and 8 ran
 """
 _SLAB = 2 << 20
 """Limit of the bytes of each rank that are in the window at a time."""
+
+
+class Op:
+    """A named reduction. A call combines two values: arrays element by element, objects with Python's operator."""
+
+    def __init__(self, name: str, combine: Callable[[Any, Any], Any], ufunc: np.ufunc) -> None:
+        self.name, self.ufunc = name, ufunc
+        self._combine = combine
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+            return self.ufunc(left, right)
+        return self._combine(left, right)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+SUM = Op("SUM", operator.add, np.add)
+PROD = Op("PROD", operator.mul, np.multiply)
+MIN = Op("MIN", min, np.minimum)
+MAX = Op("MAX", max, np.maximum)
+
+
+def checked(op: Any) -> tuple[str, Callable[[Any, Any], Any]]:
+    """Return the name of an operation and the function of two values. Raises UsageError if it is no operation."""
+    if isinstance(op, Op):
+        return op.name, op
+    if not callable(op):
+        raise UsageError(f"{op!r} is not a reduction: use SUM, PROD, MIN, MAX or a function of two values")
+    return getattr(op, "__name__", type(op).__name__), op
 
 
 def reduce(group: Group, call: Call, part: Flat, op: Op, root: int) -> Flat | None:

@@ -35,7 +35,6 @@ from .errors import SpmdError, TransportError
 from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, REFUSALS_NAMED, VERSION
 from .node_links import Center, Uplink
-from .records import changed
 from .rules import ends
 from .rules.run_state import RunState
 from .system import peer_uid, raise_file_limit
@@ -65,7 +64,7 @@ class Rendezvous:
     Raises SpmdError or OSError if the node cannot take part.
     """
 
-    def __init__(self, setup: wire.Setup, say: Callable[[wire.Control], None]) -> None:
+    def __init__(self, setup: wire.Setup, say: Callable[[wire.Record], None]) -> None:
         """`say` gets the messages for the parent: RankWaits, Ending, Note. The parent starts ranks after `ready`."""
         _check(setup)
         self._setup, self._say = setup, say
@@ -100,9 +99,9 @@ class Rendezvous:
         if len(setup.nodes) > 1:
             made: Center | Uplink
             if setup.node == 0:
-                made = self._center = Center(setup, self._selector, self._clock, self._note, self._refused_one)
+                made = self._center = Center(setup, self._watched, self._clock, self._note, self._refused_one)
             else:
-                made = self._uplink = Uplink(setup, self._selector, self._clock, self._note)
+                made = self._uplink = Uplink(setup, self._watched, self._clock, self._note)
             self._key, address = made.key.hex(), made.address
         if self._state is not None:
             self._state.joined(0, address)
@@ -139,7 +138,11 @@ class Rendezvous:
                 if not self._pass(0.0):
                     # Nothing is left to read: all earlier messages are passed on.
                     number, self._asked = self._asked, None
-                    self._answer(number)
+                    if self._uplink is not None:
+                        self._uplink.tell(None, wire.Answer(number))
+                    elif self._state is not None:
+                        self._state.answered(0, number, self._clock.now)
+                    self._after()
                     break
         self._flush()
 
@@ -197,7 +200,7 @@ class Rendezvous:
                     self._center.tell(message)
                 self._apply(message)
 
-    def _take_from_node(self, state: RunState, node: int, rank: int | None, message: wire.Control, now: float) -> None:
+    def _take_from_node(self, state: RunState, node: int, rank: int | None, message: wire.Record, now: float) -> None:
         if isinstance(message, wire.Joined):
             state.joined(node, message.address)
         elif isinstance(message, wire.Left):
@@ -209,7 +212,7 @@ class Rendezvous:
         elif rank is not None:
             state.hear(rank, message, now)
 
-    def _apply(self, message: wire.Control) -> None:
+    def _apply(self, message: wire.Record) -> None:
         """Do this node's part of a message to all nodes."""
         if isinstance(message, wire.Ask):
             self._asked = message.number
@@ -220,21 +223,14 @@ class Rendezvous:
         else:
             if isinstance(message, wire.Welcome):
                 self._has_begun = True
-                message = changed(message, sockets=self._sockets, key=self._key)
+                message = message.changed(sockets=self._sockets, key=self._key)
             line = wire.encode(message)
             if not self._has_begun:
                 self._before_begin.append(line)
             for client in self._ranks.values():
                 client.connection.write(line)
 
-    def _answer(self, number: int) -> None:
-        if self._uplink is not None:
-            self._uplink.tell(None, wire.Answer(number))
-        elif self._state is not None:
-            self._state.answered(0, number, self._clock.now)
-        self._after()
-
-    def _pass_on(self, rank: int, message: wire.Control) -> None:
+    def _pass_on(self, rank: int, message: wire.Record) -> None:
         if self._state is not None:
             self._state.hear(rank, message, self._clock.now)
         elif self._uplink is not None:
@@ -287,7 +283,7 @@ class Rendezvous:
             else:
                 self._refuse(client, f"a rank does not send {type(message).__name__} here")
 
-    def _hello(self, client: _Client, message: wire.Control) -> None:
+    def _hello(self, client: _Client, message: wire.Record) -> None:
         here = range(self._first, self._first + self._count)
         why = ""
         if not isinstance(message, wire.Hello):
@@ -317,7 +313,7 @@ class Rendezvous:
             client.connection.write(line)
         self._pass_on(message.rank, message)
 
-    def _report(self, rank: int, message: wire.Control) -> None:
+    def _report(self, rank: int, message: wire.Record) -> None:
         if isinstance(message, wire.Waiting):
             self._say(wire.RankWaits(rank, ends.wait_text(message), message.since_s))
         elif isinstance(message, wire.Working | wire.Bye):
@@ -332,9 +328,8 @@ class Rendezvous:
         self._watched.flush()
         for client in [client for client in self._refused if client.connection.is_flushed]:
             self._drop(client)
-        for part in (self._center, self._uplink):
-            if part is not None:
-                part.flush()
+        if self._uplink is not None:
+            self._uplink.flushed()
 
     def _drop(self, client: _Client) -> None:
         self._half_open.pop(client, None)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bodies import Received, join_buffers, new_bytes
 from .errors import Deadlock, ReceiveTimeout, UsageError
-from .matching import Queues
-from .queued_transport import QueuedTransport
-from .transport import Envelope, Message, NodePlace, Tag, Window
+from .transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport, Window
 
 _CHECK_S = 0.5
 
@@ -27,7 +24,7 @@ class OwnWindow:
         """Do nothing: the memory is freed with its last reference."""
 
 
-class SingleTransport(QueuedTransport):
+class SingleTransport(Transport):
     """The only rank of a run."""
 
     rank, size, has_windows = 0, 1, True
@@ -39,29 +36,21 @@ class SingleTransport(QueuedTransport):
         self._closed = False
 
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: Sequence[memoryview],
-        window: Window | None = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
-        """Put a message into this process's own queue."""
-        self._check(dest)
+        self._poll()
         body = join_buffers(buffers, sum(buffer.nbytes for buffer in buffers))
         envelope = Envelope(0, context, tag, form, body.nbytes, meta)
         memory = window.memory if window is not None else None
         with self._changed:
-            self._queues.put(Received(envelope, [body], memory, lambda _lent: None))
+            self._queues.put(Received(envelope, [body], memory))
             self._changed.notify_all()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
         """Return the first message that matches. Raises Deadlock if no other thread could send one."""
-        self._check(source)
+        self._poll()
         what = f"({'any' if source is None else source}, {'any' if tag is None else tag!r})"
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -77,7 +66,6 @@ class SingleTransport(QueuedTransport):
                 self._changed.wait(min(left, _CHECK_S))
 
     def window(self, size: int) -> OwnWindow:
-        """Return memory of this process. Raises NoRoom."""
         return OwnWindow(new_bytes(max(size, 1)))
 
     def abort(self, code: int, why: str) -> None:
@@ -88,10 +76,5 @@ class SingleTransport(QueuedTransport):
         self._closed = True
 
     def _poll(self) -> None:
-        self._check(None)
-
-    def _check(self, rank: int | None) -> None:
         if self._closed:
             raise UsageError("messages cannot be sent or received any more: the transport is closed")
-        if rank not in (None, 0):
-            raise UsageError(f"there is no rank {rank}; this process is alone, it is rank 0 of 1")

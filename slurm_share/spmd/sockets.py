@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from . import frames, memory, wire
+from . import checks, frames, memory, wire
 from .bodies import Received, join_buffers, split_buffers
 from .channels import Outgoing
-from .control import Ends
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .joining import Joined
-from .matching import Queues
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
-from .peers import Peers, note
-from .queued_transport import QueuedTransport
+from .peers import Peers, TransportLock, note
+from .rules.ends import Ends
 from .segments import Segment, SharedWindow
-from .transport import Envelope, Message, Tag, Window
-from .transport_lock import TransportLock
+from .transport import Buffers, Envelope, Message, Queues, Tag, Transport, Window
 from .waits import Wait, Waits
 
 _GROW = 2
@@ -31,16 +29,15 @@ _END_S = 2.0
 _MOST_PASSES = 100
 _MOST_WHY = 1000
 """Limit of the characters of an abort's reason; the rendezvous process reads lines of up to RANK_LINE_BYTES."""
-_Buffers = Sequence[memoryview]
 
 
-class SocketTransport(QueuedTransport):
+class SocketTransport(Transport):
     """One rank of a run whose messages go over sockets."""
 
     has_windows = True
 
     def __init__(self, joined: Joined, environ: Mapping[str, str]) -> None:
-        self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.nodes
+        self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.welcome.nodes
         self._lock = TransportLock()
         self._ends = Ends(self.rank, self.nodes)
         self._queues = Queues(self.rank)
@@ -49,29 +46,17 @@ class SocketTransport(QueuedTransport):
         self._sent = 0
         self._sent_to_self = 0
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
-        self._limit = memory.send_limit_bytes(environ) or memory.total_bytes() // 4 // max(local, 1)
+        self._limit = checks.send_limit_bytes(environ) or memory.total_bytes() // 4 // max(local, 1)
         may_spin = len(os.sched_getaffinity(0)) >= local
         self._waits = Waits(self._lock, self._ends, self._peers, self._counts, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"
 
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: _Buffers,
-        window: Window | None = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
         """Send a message without waiting for the receiver, unless this rank already keeps LLSUB_SEND_LIMIT bytes."""
-        if not 0 <= dest < self.size:
-            raise UsageError(f"there is no rank {dest}; the run has ranks 0 to {self.size - 1}")
         size = sum(buffer.nbytes for buffer in buffers)
-        try:
-            tag_bytes = frames.tag_to_bytes(tag)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        tag_bytes = frames.tag_to_bytes(tag)
         if len(meta) > META_BYTES - frames.CHECKSUM_BYTES:
             raise UsageError(f"the description of a message has {len(meta)} bytes, at most {META_BYTES} can be sent")
         segment = window.segment if isinstance(window, SharedWindow) else None
@@ -90,7 +75,8 @@ class SocketTransport(QueuedTransport):
                 # Before the first frame, because other threads may send during the wait.
                 self._wait_for_room(channel, context, size)
                 if segment is not None:
-                    self._send_window(channel, segment)
+                    assert channel.in_node
+                    channel.write(frames.WINDOW, body_bytes=segment.size, segment=segment)
                 if self._checks:
                     form, meta = form | frames.CHECKED, meta + frames.checksum(buffers)
                 self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
@@ -105,9 +91,6 @@ class SocketTransport(QueuedTransport):
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
-        """Wait for the first message of that source and tag (None: of any), and return it."""
-        if source is not None and not 0 <= source < self.size:
-            raise UsageError(f"there is no rank {source}; the run has ranks 0 to {self.size - 1}")
         message: Message | None = None
         try:
             with self._lock:
@@ -116,7 +99,11 @@ class SocketTransport(QueuedTransport):
                     self._peers.answer_free()
                 message = self._queues.take(source, context, tag)
                 if message is None:
-                    message = self._receive(Wait(call, context, source, tag, time.monotonic(), timeout_s))
+                    wait = Wait(call, context, source, tag, time.monotonic(), timeout_s)
+                    try:
+                        message = self._wait_for(wait)
+                    finally:
+                        self._waits.finished(wait)
         except KeyboardInterrupt:
             if message is not None:
                 self.put_back(message)
@@ -137,7 +124,6 @@ class SocketTransport(QueuedTransport):
             return found
 
     def window(self, size: int) -> SharedWindow:
-        """Return memory to share with ranks of this node. Raises NoRoom."""
         with self._lock:
             self._check_open()
             segment = self._peers.pool.window(size)
@@ -152,12 +138,11 @@ class SocketTransport(QueuedTransport):
                 self._peers.tell_dropped()
 
     def abort(self, code: int, why: str) -> None:
-        """End the run: the current or next call of every rank raises Aborted. Returns; the caller exits."""
         why = why if len(why) <= _MOST_WHY else why[: _MOST_WHY - 3] + "..."
         with self._lock:
             if self._waits.is_closed:
                 return
-            self._peers.control.say(wire.Abort(code, why))
+            self._peers.say(wire.Abort(code, why))
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
             self._waits.wake_others()
 
@@ -181,27 +166,15 @@ class SocketTransport(QueuedTransport):
         if not was_closed:
             self._peers.close()
 
-    def _send_to_self(self, envelope: Envelope, buffers: _Buffers, segment: Segment | None) -> None:
+    def _send_to_self(self, envelope: Envelope, buffers: Buffers, segment: Segment | None) -> None:
         body = join_buffers(buffers, envelope.size)
         self._sent_to_self += 1
         memory_of = segment.memory if segment is not None else None
-        self._queues.put(Received(envelope, [body], memory_of, lambda _lent: None))
+        self._queues.put(Received(envelope, [body], memory_of))
         self._waits.wake_others()
 
-    def _send_window(self, channel: Outgoing, segment: Segment) -> None:
-        if not channel.in_node:
-            raise UsageError(f"rank {channel.rank} is on another node: memory cannot be shared with it")
-        channel.write(frames.WINDOW, body_bytes=segment.size, segment=segment)
-
     def _send_body(
-        self,
-        channel: Outgoing,
-        context: int,
-        tag: bytes,
-        form: int,
-        meta: bytes,
-        buffers: _Buffers,
-        size: int,
+        self, channel: Outgoing, context: int, tag: bytes, form: int, meta: bytes, buffers: Buffers, size: int
     ) -> None:
         missing = 0
         while size > INLINE_BYTES and channel.in_node:
@@ -269,18 +242,12 @@ class SocketTransport(QueuedTransport):
         """Raise the reason why a rank's connection has broken: its end, as the rendezvous process reports it."""
         wait = Wait("send", 0, dest, None, time.monotonic(), _END_S)
         self._check_receiver(dest, context)
-        while not self._peers.control.lost and self._waits.pause(wait):
+        while self._peers.control.end is None and self._waits.pause(wait):
             self._check_receiver(dest, context)
-        if dest in self._peers.gone or self._peers.control.lost:
+        if dest in self._peers.gone or self._peers.control.end is not None:
             self._ends.closed(dest, self._peers.gone.get(dest, (0.0, False))[1])
         self._check_receiver(dest, context)
         raise error
-
-    def _receive(self, wait: Wait) -> Message:
-        try:
-            return self._wait_for(wait)
-        finally:
-            self._waits.finished(wait)
 
     def _wait_for(self, wait: Wait) -> Message:
         while True:
@@ -315,22 +282,19 @@ class SocketTransport(QueuedTransport):
         if self._ends.fatal is None:
             taken = self._queues.taken
             self._peers.read_all_from(source)
-            if self._queues.taken != taken:
-                return
-            if self._has_more_to_read(source):
+            # Data of a rank with an orderly end may still arrive, as over TCP.
+            sources = range(self.size) if source is None else (source,)
+            if self._queues.taken != taken or any(
+                self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources
+            ):
                 return
         raise error
-
-    def _has_more_to_read(self, source: int | None) -> bool:
-        """Return whether data of a rank with an orderly end may still arrive, as over TCP."""
-        sources = range(self.size) if source is None else (source,)
-        return any(self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources)
 
     def _note_gone(self) -> None:
         """Treat closed connections as ends if the rendezvous process does not report them."""
         now = time.monotonic()
         for rank, (since, said_bye) in self._peers.gone.items():
-            if not self._ends.has_ended(rank) and (self._peers.control.lost or now - since > _GONE_S):
+            if not self._ends.has_ended(rank) and (self._peers.control.end is not None or now - since > _GONE_S):
                 self._ends.closed(rank, said_bye)
 
     def _poll(self) -> None:
@@ -352,17 +316,18 @@ class SocketTransport(QueuedTransport):
             self._empty_backlogs(wait)
             if not failing:
                 for channel in self._peers.outgoing.values():
-                    if channel.broken is None:
-                        self._write_bye(channel)
+                    with contextlib.suppress(TransportError):  # its receiver has ended
+                        channel.write(frames.BYE)
                 self._empty_backlogs(wait)
         except SpmdError as error:
             note(f"rank {self.rank}: {error}")
         untaken = self._report_untaken()
         if not failing:
             self._report_mismatch()
-            self._peers.control.say(wire.Bye(untaken, *self._counts()))
+            self._peers.say(wire.Bye(untaken, *self._counts()))
         for _ in range(20):
-            if self._peers.control.send_rest():
+            self._peers.control.flush()
+            if self._peers.control.is_flushed:
                 break
             time.sleep(0.05)
 
@@ -379,13 +344,7 @@ class SocketTransport(QueuedTransport):
         late = self._queues.late
         if late is not None:
             note(f"rank {self.rank}: {late}")
-            self._peers.control.say(wire.Mismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
-
-    def _write_bye(self, channel: Outgoing) -> None:
-        try:
-            channel.write(frames.BYE)
-        except TransportError:
-            pass  # its receiver has ended
+            self._peers.say(wire.Mismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
 
     def _empty_backlogs(self, wait: Wait) -> None:
         """Wait until the backlogs are empty or the receivers have ended."""

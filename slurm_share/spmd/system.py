@@ -9,6 +9,8 @@ import resource
 import socket
 import struct
 
+from .errors import TransportError
+
 _CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: process, user and group."""
 
@@ -28,7 +30,7 @@ def is_same_user(sock: socket.socket) -> bool:
 def listen_tcp(address: str, ports: tuple[int, int] | None, backlog: int) -> socket.socket:
     """Listen on the first free port of a range (first, last); None: on any port.
 
-    Raises OSError with a sentence that names address and ports.
+    Raises TransportError.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     reason: OSError | None = None
@@ -46,7 +48,7 @@ def listen_tcp(address: str, ports: tuple[int, int] | None, backlog: int) -> soc
                 break
     which = f"ports {ports[0]} to {ports[1]}" if ports else "any port"
     why = reason.strerror if reason else "the range is empty"
-    raise OSError(f"this node cannot take connections on {address}, {which}: {why}") from reason
+    raise TransportError(f"this node cannot take connections on {address}, {which}: {why}") from reason
 
 
 def raise_file_limit() -> None:

@@ -1,16 +1,22 @@
-"""Interface of the transports, which move messages between ranks. Collectives, Comm and Dmat use it.
+"""Base class of the transports, which move messages between ranks. Collectives, Comm and Dmat use it.
 
 `sockets.SocketTransport`, `mpi.MpiTransport` and `single.SingleTransport` implement it; tests have one of threads. A
-transport moves bytes; `codec` converts objects to bytes and back.
+transport moves bytes; `codec` converts objects to bytes and back. `Queues` holds the messages that no call has taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+from .errors import CollectiveMismatch
 
 Tag = int | str
+Buffers = Sequence[memoryview]
 USER = 0
 """Context of users' messages. A collective call has the context (1 << 32 | its number), apart from all others."""
 RAW, ARRAY, PICKLE5 = 0, 1, 2
@@ -25,6 +31,8 @@ class NodePlace:
     first: int
     """Lowest rank of the node; its ranks are consecutive."""
     count: int
+    address: str = ""
+    """IP address; empty in a run of one node."""
 
     @property
     def ranks(self) -> range:
@@ -32,8 +40,7 @@ class NodePlace:
         return range(self.first, self.first + self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """Description of a message, without its body."""
 
     source: int
@@ -51,18 +58,16 @@ class Window(Protocol):
     @property
     def memory(self) -> memoryview:
         """The bytes, at least as many as were requested, uninitialised."""
-        ...
 
     def release(self) -> None:
         """Give the memory back. The caller knows that no rank uses it any more."""
-        ...
 
 
 class Message(Protocol):
     """Received message. Its body can be taken once."""
 
     arrival: int
-    """Number in the order of arrival at this rank; `matching.Queues` sets it."""
+    """Number in the order of arrival at this rank; `transport.Queues` sets it."""
 
     @property
     def envelope(self) -> Envelope: ...
@@ -70,34 +75,217 @@ class Message(Protocol):
     @property
     def window(self) -> memoryview | None:
         """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
-        ...
 
     def take(self) -> memoryview:
         """Return the body as writable bytes that belong to the caller."""
-        ...
 
     def take_into(self, buffer: memoryview) -> None:
         """Copy the body into `buffer`, contiguous bytes of the same size."""
-        ...
 
 
-class Transport(Protocol):
-    """Messages between the ranks of a run. Several threads may call it; their calls take turns."""
+_NUMBER = (1 << 32) - 1
+_ANY: Any = object()
+_FEW = 8
+_Queue = OrderedDict[int, Message]
+
+
+class _Context:
+    """The messages of one context in the order of arrival; if there are many, also by source and tag."""
+
+    def __init__(self) -> None:
+        self.all: _Queue = OrderedDict()
+        self._named: dict[tuple[Any, Any], _Queue] | None = None
+        """None: few messages, for which a linear search is quicker."""
+
+    def add(self, number: int, message: Message) -> None:
+        """Add a message at its place in the order of arrival."""
+        _insert(self.all, number, message)
+        if self._named is not None:
+            self._name(self._named, number, message)
+        elif len(self.all) > _FEW:
+            self._named = {}
+            for one in self.all.items():
+                self._name(self._named, *one)
+
+    def first(self, source: int | None, tag: Tag | None) -> tuple[int, Message] | None:
+        """Return the first message that matches, and its number."""
+        if source is None and tag is None:
+            return next(iter(self.all.items()), None)
+        if self._named is None:
+            for found in self.all.items():
+                if _fits(found[1].envelope, source, tag):
+                    return found
+            return None
+        queue = self._named.get((_ANY if source is None else source, _ANY if tag is None else (type(tag), tag)))
+        return next(iter(queue.items())) if queue else None
+
+    def remove(self, number: int) -> None:
+        """Remove the message of that number."""
+        message = self.all.pop(number)
+        named = self._named
+        if named is not None:
+            for key in _keys(message.envelope):
+                queue = named[key]
+                del queue[number]
+                if not queue:
+                    del named[key]
+
+    def with_another_tag(self, tag: Tag | None) -> Envelope | None:
+        """Return the first message whose tag is not that of the collective call; None: there is none."""
+        if self._named is not None and len(self._named.get((_ANY, (type(tag), tag)), ())) == len(self.all):
+            return None
+        return next((one.envelope for one in self.all.values() if not _fits(one.envelope, None, tag)), None)
+
+    def _name(self, named: dict[tuple[Any, Any], _Queue], number: int, message: Message) -> None:
+        for key in _keys(message.envelope):
+            queue = named.get(key)
+            if queue is None:
+                queue = named[key] = OrderedDict()
+            _insert(queue, number, message)
+
+
+class Queues:
+    """Messages that one rank has received and not taken. A receive call gets the earliest one that matches."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._by_context: dict[int, _Context] = {}
+        self._finished = 0
+        """The highest finished context."""
+        self._late: CollectiveMismatch | None = None
+        self._is_late_told = False
+        self.taken = 0
+        """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
+
+    def put(self, message: Message) -> None:
+        """Add a message that has arrived."""
+        self.taken += 1
+        message.arrival = self.taken
+        envelope = message.envelope
+        if USER < envelope.context <= self._finished:
+            self._late = self._late or self._none_any_more(envelope)
+            return
+        self._of(envelope.context).add(self.taken, message)
+
+    @property
+    def late(self) -> CollectiveMismatch | None:
+        """Error that no call has raised yet: a message of a collective call that this rank has ended or never made."""
+        if self._is_late_told:
+            return None
+        left = min((context for context in self._by_context if context != USER), default=None)
+        if self._late is not None or left is None:
+            return self._late
+        return self._none_any_more(next(iter(self._by_context[left].all.values())).envelope)
+
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
+        self._is_late_told = True
+
+    def put_back(self, message: Message) -> None:
+        """Put a message back in its place in the order of arrival."""
+        self._of(message.envelope.context).add(message.arrival, message)
+
+    def take(self, source: int | None, context: int, tag: Tag | None) -> Message | None:
+        """Remove and return the first message that matches; None: there is none yet.
+
+        Raises CollectiveMismatch if a message of the same collective call has another tag, or if one has arrived for a
+        finished collective call.
+        """
+        messages = self._checked(context, tag)
+        if messages is None:
+            return None
+        found = messages.first(source, tag)
+        if found is None:
+            return None
+        if len(messages.all) == 1:
+            del self._by_context[context]
+        else:
+            messages.remove(found[0])
+        return found[1]
+
+    def find(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
+        """Return the first message that matches without removing it; None: there is none."""
+        messages = self._checked(context, tag)
+        found = messages.first(source, tag) if messages is not None else None
+        return found[1].envelope if found is not None else None
+
+    def waiting(self) -> Iterator[Envelope]:
+        """Return the users' messages in the order of arrival."""
+        messages = self._by_context.get(USER)
+        return (message.envelope for message in (messages.all.values() if messages else ()))
+
+    def finish(self, context: int) -> None:
+        """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
+        self._finished = max(self._finished, context)
+        left = self._by_context.pop(context, None)
+        if left:
+            raise self._none_any_more(next(iter(left.all.values())).envelope)
+
+    def _none_any_more(self, envelope: Envelope) -> CollectiveMismatch:
+        """Return the error about a message of a collective call in which this rank is not, and will not be."""
+        return CollectiveMismatch(
+            envelope.context & _NUMBER, self._rank, "no such call any more", envelope.source, str(envelope.tag)
+        )
+
+    def _of(self, context: int) -> _Context:
+        found = self._by_context.get(context)
+        if found is None:
+            found = self._by_context[context] = _Context()
+        return found
+
+    def _checked(self, context: int, tag: Tag | None) -> _Context | None:
+        if self._late is not None:
+            self._is_late_told = True
+            raise self._late
+        messages = self._by_context.get(context)
+        if messages is not None and context != USER:
+            other = messages.with_another_tag(tag)
+            if other is not None:
+                raise CollectiveMismatch(context & _NUMBER, self._rank, str(tag), other.source, str(other.tag))
+        return messages
+
+
+def _insert(queue: _Queue, number: int, message: Message) -> None:
+    """Insert a message by its number: mostly the last; the first or one between if it was put back."""
+    if not queue or number > next(reversed(queue)):
+        queue[number] = message
+        return
+    is_first = number < next(iter(queue))
+    queue[number] = message
+    if is_first:
+        queue.move_to_end(number, last=False)
+    else:
+        for later in [one for one in queue if one > number]:
+            queue.move_to_end(later)
+
+
+def _fits(envelope: Envelope, source: int | None, tag: Tag | None) -> bool:
+    return (source is None or envelope.source == source) and (
+        tag is None or (envelope.tag == tag and type(envelope.tag) is type(tag))
+    )
+
+
+def _keys(envelope: Envelope) -> tuple[tuple[Any, Any], ...]:
+    tag = (type(envelope.tag), envelope.tag)
+    return (envelope.source, tag), (envelope.source, _ANY), (_ANY, tag)
+
+
+class Transport(ABC):
+    """Messages between the ranks of a run. Several threads may call it; their calls take turns.
+
+    Received messages wait in `_queues` until a call takes them.
+    """
 
     rank: int
     size: int
     nodes: tuple[NodePlace, ...]
     has_windows: bool
+    _lock: AbstractContextManager[Any]
+    _queues: Queues
 
+    @abstractmethod
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: Sequence[memoryview],
-        window: Window | None = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
         """Send a message, also to this rank, without waiting for the receiver.
 
@@ -105,8 +293,8 @@ class Transport(Protocol):
         order of sending. `window` is passed as shared memory, only to ranks of the same node. Raises RunEnded if the
         receiver has ended or its node is lost, NoRoom if there is no memory to keep the message.
         """
-        ...
 
+    @abstractmethod
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
@@ -117,36 +305,45 @@ class Transport(Protocol):
         message of a collective call that this rank has finished, raises CollectiveMismatch. Raises RunEnded if no rank
         is left that could send the message, ReceiveTimeout after `timeout_s` seconds.
         """
-        ...
+
+    @abstractmethod
+    def _poll(self) -> None:
+        """Move the messages that have arrived into the queues, with the lock held. Raises UsageError if closed."""
 
     def put_back(self, message: Message) -> None:
         """Put a received message, whose body was not taken, back in its place in the order of arrival."""
-        ...
+        with self._lock:
+            self._queues.put_back(message)
 
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
         """Return the first message of that source and tag without removing it or waiting; None: there is none yet."""
-        ...
+        with self._lock:
+            self._poll()
+            return self._queues.find(source, context, tag)
 
     def waiting(self) -> tuple[Envelope, ...]:
         """Return all users' messages that have not been received, in the order of arrival. Does not wait."""
-        ...
+        with self._lock:
+            self._poll()
+            return tuple(self._queues.waiting())
 
     def finish(self, context: int) -> None:
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
-        ...
+        with self._lock:
+            self._queues.finish(context)
 
     def call_failed(self) -> None:
-        """Note that a collective call has raised an error: then messages that are left at the end are no news."""
-        ...
+        """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
+        self._queues.call_failed()
 
+    @abstractmethod
     def window(self, size: int) -> Window:
         """Return memory to share with ranks of this node. Only if `has_windows`. Raises NoRoom."""
-        ...
 
+    @abstractmethod
     def abort(self, code: int, why: str) -> None:
         """End the run: the current or next call of every rank raises Aborted. Returns; the caller exits."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Deliver all sent messages and close. Called once at exit; later calls raise UsageError."""
-        ...

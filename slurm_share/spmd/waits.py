@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import wire
-from .control import Ends
 from .names import WAITING_S
-from .peers import Peers
+from .peers import Peers, TransportLock
+from .rules.ends import Ends
 from .transport import Tag
-from .transport_lock import TransportLock
 
 _SPIN_S = 100e-6
 """Time for which a call polls without sleeping before it waits. A peer takes 30 to 50 us to answer a small message, and
@@ -127,7 +126,7 @@ class Waits:
         """End a call's wait, and tell the rendezvous process if it was told of the wait."""
         self._ends.stuck = None
         if wait.said is not None:
-            self._peers.control.say(wire.Working())
+            self._peers.say(wire.Working())
 
     def _spin(self, now: float) -> bool:
         """Poll for a moment without sleeping; pause that for a while after it has often been useless."""
@@ -145,7 +144,6 @@ class Waits:
         return False
 
     def _wait_for_other_thread(self) -> None:
-        """Wait for the thread in epoll."""
         self._others += 1
         try:
             self._changed.wait(_SAY_AGAIN_S)
@@ -179,8 +177,8 @@ class Waits:
         if wait.said is not None and now - wait.said_at < _SAY_AGAIN_S:
             return
         wait.said, wait.said_at = counts, now
-        if threading.active_count() - self._peers.has_drainer_thread == 1:
+        if threading.active_count() - self._peers.drainer.is_running == 1:
             source = wait.source
-            self._peers.control.say(
+            self._peers.say(
                 wire.Waiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
             )

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from . import mpi
+from . import checks
 from .errors import UsageError
 from .names import ENV_RENDEZVOUS
 from .transport import Transport
@@ -38,7 +38,9 @@ def transport() -> Transport:
 
 def _make(environ: Mapping[str, str]) -> Transport:
     # Imported here because it is a third of the package's import time, which programs without messages need not spend.
-    if mpi.is_wanted(environ):
+    if checks.uses_mpi(environ):
+        from . import mpi
+
         return mpi.make_transport()
     if environ.get(ENV_RENDEZVOUS):
         from .joining import join

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import pickle
 import re
 import shutil
@@ -32,6 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import bench
+from spmd_peers import clean, end_session, ppython_settings, session
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -46,7 +46,7 @@ LEFT_OUT = {
     "ppython/gagg/qa_gagg.py": "needs D4M, which is not public",
 }
 SAID_OTHERWISE = {
-    "dmat/equal/dmat_equal.py": "A == B has a truth value for each element; pPython's is any() of a rank's part",
+    "dmat/equal/dmat_equal.py": "A == B has a truth value for each element; pPython's is any() of a rank's part"
 }
 """Programs that use a behaviour that is different here, according to our documents."""
 PRELUDE = "import ppython_prelude\n"
@@ -87,28 +87,10 @@ def programs(tests: Path) -> list[str]:
     return [name for name in found if name not in LEFT_OUT]
 
 
-def clean(**more: str) -> dict[str, str]:
-    """Return an environment without variables of another run, and with one NumPy thread per rank."""
-    unwanted = ("PMI", "OMPI", "MPI", "SLURM", "LLSUB", "PPYTHON", "PYTHON")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-    return {
-        **kept,
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MPLBACKEND": "Agg",
-        "QA_PARALLEL": "1",
-        **more,
-    }
-
-
 def ppython_home(checkout: Path, python: Path, work: Path) -> Path:
     """Make a home folder with pPython's settings and its driver, and return it."""
     home = work / "home"
-    settings = home / "ppython_conf"
-    shutil.copytree(checkout / "src/pPython/ppython_conf", settings)
-    file = settings / "pyMPI_Comm_settings_local.py"
-    text = re.sub(r"(\['local_dir_map'\] =).*", rf"\1 [{str(work)!r}] * 7", file.read_text())
-    file.write_text(text.replace("python_location = 'python'", f"python_location = {str(python)!r}"))
+    ppython_settings(home, checkout, python, work)
     for module in ("dmat", "map"):  # some programs still use these names
         (home / f"ll_{module}.py").write_text(f"from pPython.{module} import *\n")
     (home / "RUN.py").write_text(f"import sys, pPython\nfrom pRUN import pRUN\npRUN(sys.argv[1], {RANKS}, {{}})\n")
@@ -135,32 +117,11 @@ def run(command: list[str], folder: Path, env: dict[str, str]) -> str:
     return "" if code == 0 else f"did not end within {PATIENCE_S:.0f} s" if code is None else f"ended with {code}"
 
 
-def session(number: int) -> list[int]:
-    """Return the processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.getsid(int(entry.name)) == number:
-                found.append(int(entry.name))
-        except (ProcessLookupError, PermissionError):
-            continue
-    return found
-
-
 def wait_for_session(number: int) -> None:
     """Wait until all ranks have ended; rank 0 of pPython does not wait for the others."""
     until = time.monotonic() + PATIENCE_S / 2
     while session(number) and time.monotonic() < until:
         time.sleep(0.2)
-
-
-def end_session(number: int) -> None:
-    """Kill the remaining processes of a run."""
-    for pid in session(number):
-        try:
-            os.kill(pid, 9)
-        except ProcessLookupError:
-            continue
 
 
 def records(folder: Path) -> Records:
@@ -209,7 +170,8 @@ def compare(name: str, tests: Path, work: Path, peer: tuple[list[str], dict[str,
         (folder / program).write_text(PRELUDE + (tests / name).read_text())
         kept = folder / "answers"
         kept.mkdir()
-        why = run(command, folder, clean(PPYTHON_ANSWERS=str(kept), PPYTHON_ANSWERS_PROGRAM=program, **env))
+        env |= {"PPYTHON_ANSWERS": str(kept), "PPYTHON_ANSWERS_PROGRAM": program, "MPLBACKEND": "Agg"}
+        why = run(command, folder, clean(QA_PARALLEL="1", **env))
         found = records(kept)
         if not why and not all((kept / f"{rank}.pickle").exists() for rank in range(RANKS)):
             why = "some ranks did not start"

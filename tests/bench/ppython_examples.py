@@ -43,71 +43,9 @@ LIMIT_GIB = 6
 PATIENCE_S = 900
 RANKS_ELSEWHERE = 4
 LLSUB = str(Path(sys.executable).parent / "llsub")
-FILES = {
-    "AddOne": {
-        "RUN.py": "d06337ce4355f84626109bb2e6bfefcf8c478faa08cbbf8f1388b4d6c1950c6e",
-        "pAddOne.py": "e674a417e68226482c0b6ae7aa63ca2e7a77802250d9aa65d15cf93eec7bc752",
-    },
-    "Beamformer": {
-        "RUN.py": "8ad3e4b15f3a26caeeee042d9adf50433c5a64e7dc0d2cc9db2868ed9dcc3010",
-        "beamformer_vectors.py": "eeaad5e3b8c5bf4a7c0c321a0678b72315a7dcf397de3334f02b49eb2ab9337e",
-        "pBeamformer.py": "89e75c233185ac2611dc9bc648c3ac2673d97b0ca344dbbe1fbfa5795f9c9d3b",
-    },
-    "Blurimage": {
-        "RUN.py": "fdf85126d20a9185767df4d83ab68acf14f529d9977a698eab5f3c75da4ad7c6",
-        "pBlurimage.py": "f7c6c5c38567e5e44b0092b211f700602ffa62e8050033809b782e8a1caf2bc2",
-    },
-    "FFT": {
-        "RUN.py": "568388d20bc6752a6366747a1ba604b39626b7c5a01f35f6e7a851f5ef16b052",
-        "pFFT.py": "cb16e8abc6303381210a80f9fc058a15ec07deaf0ed52e3fc3d4e95f51f908b7",
-    },
-    "HPL": {
-        "RUN.py": "00f3695103f2c828dded35efd8730a68a55f68100be162f6981cfca9191b61d3",
-        "pHPL.py": "e57f5fc13b0e1a6507ee8729d396cafebd82a065de9f9d448432a7b50e42e380",
-        "pLUfactor.py": "054b7d523b666cf3febd24b1468c8120548b5a22865f9bdd2d5dde6704686200",
-        "pLUsolve.py": "2e8807527855cb7d46d7c10070bde9475f5d4e11af74af2018c8d8bf7c910eb9",
-    },
-    "IO": {
-        "RUN.py": "3d630f579e91fd03351ad568f6d248e27b7466c181afd39eaaff65fd1208a780",
-        "matrix_util.py": "38cff2239054b78b48ca3dcd19cfcf1258cfcb618b7a4b3795dea6816785fc6c",
-        "pIO.py": "7c73feb2146df51cf3cb90f8ef7927937a62c7fa19be3a3cb73c46e7d34fb78d",
-    },
-    "Mandelbrot": {
-        "RUN.py": "ae44b975ba2a770c7067addf5bb64113441a3585d4a56528323fd4e37985f2ca",
-        "pMandelbrot.py": "5db547bbbc9014a89c08ca64a6167bb9a74733e05b1f66a39e87c68f87c7a7b1",
-    },
-    "Param_Sweep": {
-        "RUN.py": "bfdada0889e10f91dc6c2cf403376d09680bccf81cde4d51bc85f02a3b02ddc7",
-        "param_sweep_parallel.py": "215360c962416974b574a8760d7c99732c02cdda21408b1efb702f9c5a3373b4",
-        "sample_function.py": "4a54407b64b71fea9df8241da19889c1247079c9d0d653cbec055d5f381532f5",
-    },
-    "RandomAccess": {
-        "RUN.py": "8184ce7c45c993d4679de34a8a4d08578fb46826a8bb05636c706812e7e34cba",
-        "RandomAccessRand.py": "2e9efbdd9c535af1232a3942804fa09f1d9cc776ef8bca3620252f06c9e34bc9",
-        "RandomAccessStarts.py": "9012254688513537fa924200508b6b37c625d8c0d2f8ab23c4e91c13a826db7c",
-        "pRandomAccess.py": "19baf5d17af03becef1c56a01371f26fc388a71c7ae29c40a434166c5993a9dd",
-        "pRandomAccessSpray.py": "9ceea833614ecfc52a378c4c6172bd17b0e1bdb54c752b23144600cbcd010eff",
-        "pRandomAccessTree.py": "ce9346d12b1d2b2be67d0ba766846ee1d70938dc6b8cb8767a94903dd39bc1c2",
-    },
-    "Speedtest": {
-        "RUN.py": "496a47af1deaf1c8b0e3edb8adada538344bbc24c03809fe684226c4e7cc0bd6",
-        "pSpeedtest.py": "5a90c4d3e10f0d25e9a7ea4f7344dcb53a1f5c02b57d7b22fe3d5b7befac3a5a",
-    },
-    "Stream": {
-        "RUN.py": "acf79a121efb411eaff83e7602899c05eb6ca726dd4d3ddbbeca6dfddce9d697",
-        "pStream.py": "f4932ce811f0d9053414fa78bd1623cdcc3a24c61dc62a2487e29fa6258b9acc",
-    },
-    "ZoomImage": {
-        "RUN.py": "f97d723ee4306215be6c5e0328f8af98a5f90c4f01658b6d49dfcd4f2dc5dcd1",
-        "pZoomImage.py": "fb59f84b39b178818825c14fb95ca30d0346a8850fd8bc5bae689e3a347816eb",
-        "reference_frame.py": "6fd04142a32c58c888134cc5861a28775588ae071bb2866c5466ca3c4eabc518",
-        "zoom_frames.py": "18e25cb22caf5e225206fef96ab1bc4a894ca29782a9acde2ca0422d81857d05",
-    },
-    "pBlurimage": {
-        "RUN.py": "fdf85126d20a9185767df4d83ab68acf14f529d9977a698eab5f3c75da4ad7c6",
-        "pBlurimage.py": "8bcd38b6dc6824fdaaec8502850159c023d5cc2847a337aa6b3faae07bcaff76",
-    },
-}
+RESULTS = bench.RESULTS / "ppython_examples.json"
+FILES: dict[str, dict[str, str]] = {one["name"]: one["sha256"] for one in json.loads(RESULTS.read_text())["programs"]}
+"""The sha256 of each file of each program, from the recorded results."""
 
 
 @dataclass(frozen=True)
@@ -141,28 +79,15 @@ PLACES = {
 _SERIAL = ("s/^PARALLEL = 1/PARALLEL = 0/",)
 EXAMPLES = (
     Example("AddOne", "pAddOne.py"),
-    Example(
-        "Beamformer",
-        "pBeamformer.py",
-        (("pBeamformer.py", r"/^Nt = 600; Ns = 90;/d; /^Nt = int\(16\*Nt\);/d"),),
-    ),
+    Example("Beamformer", "pBeamformer.py", (("pBeamformer.py", r"/^Nt = 600; Ns = 90;/d; /^Nt = int\(16\*Nt\);/d"),)),
     Example("Blurimage", "pBlurimage.py"),
     Example(
-        "FFT",
-        "pFFT.py",
-        (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),),
-        "Validation Passed",
-        only_powers_of_two=True,
+        "FFT", "pFFT.py", (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),), "Validation Passed", only_powers_of_two=True
     ),
     Example("HPL", "pHPL.py", (("pHPL.py", "s/^VERIFY = 0/VERIFY = 1/"),), "Verification Passed"),
     Example("IO", "pIO.py", folders=("dat",)),
     Example("Mandelbrot", "pMandelbrot.py", compared=_SERIAL),
-    Example(
-        "Param_Sweep",
-        "param_sweep_parallel.py",
-        compared=(r"s/^pmap = Dmap\(.*/pmap = 1/",),
-        columns=(0, 2),
-    ),
+    Example("Param_Sweep", "param_sweep_parallel.py", compared=(r"s/^pmap = Dmap\(.*/pmap = 1/",), columns=(0, 2)),
     Example(
         "RandomAccess",
         "pRandomAccess.py",
@@ -223,24 +148,20 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_GIB << 30, LIMIT_GIB << 30))
 
 
-def _environment(python: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LLSUB_", "SLURM_"))}
-    return kept | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+def _done(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder with a memory limit."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("LLSUB_", "SLURM_"))} | more
+    env |= {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=_limit
+    )
 
 
 def run(example: Example, folder: Path, ranks: int, python: str, recorder: Sequence[str] = ()) -> Ran:
     """Run a program on a number of ranks of this machine, and count its lines."""
     command = [python, "-m", "slurm_share.spmd", "-n", str(ranks), "--logs", "PythonMPI", *recorder, example.program]
     began = time.monotonic()
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=_environment(python),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        preexec_fn=_limit,
-    )
+    done = _done(command, folder)
     program = recorder[0] if recorder else example.program
     said = [done.stdout, *places.outputs(folder, program, ranks)]
     return judged(example, ranks, done.returncode, said, done.stderr, time.monotonic() - began)
@@ -254,27 +175,11 @@ def run_elsewhere(
     if nodes is not None:
         code, said, errors = nodes.run(folder, example.program, ranks, where, PATIENCE_S)
     elif where == places.LAUNCHED:
-        done = subprocess.run(
-            [LLSUB, "--spmd", "--local", example.program, f"[1,{ranks},1]"],
-            cwd=folder,
-            env=_environment(python) | {"LLSUB_PYTHON": python},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            preexec_fn=_limit,
-        )
+        done = _done([LLSUB, "--spmd", "--local", example.program, f"[1,{ranks},1]"], folder, LLSUB_PYTHON=python)
         code, errors = done.returncode, done.stdout + done.stderr
         said = places.logs(folder, example.program, ranks)[0]
     else:
-        done = subprocess.run(
-            [python, "-m", "slurm_share.spmd", places.DRIVER],
-            cwd=folder,
-            env=_environment(python),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            preexec_fn=_limit,
-        )
+        done = _done([python, "-m", "slurm_share.spmd", places.DRIVER], folder)
         code, errors = done.returncode, done.stderr
         said = [done.stdout, *places.outputs(folder, example.program, ranks)]
     ran = judged(example, ranks, code, said, errors, time.monotonic() - began)
@@ -374,12 +279,7 @@ def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str
 
 
 def run_places(
-    chosen: Sequence[Example],
-    checkout: Path,
-    folder: Path,
-    wanted: Sequence[str],
-    counts: Sequence[int],
-    python: str,
+    chosen: Sequence[Example], checkout: Path, folder: Path, wanted: Sequence[str], counts: Sequence[int], python: str
 ) -> dict[str, tuple[list[str], list[Ran]]]:
     """Run programs in the other wanted places; return edits and runs by program."""
     found: dict[str, tuple[list[str], list[Ran]]] = {example.folder: ([], []) for example in chosen}
@@ -479,11 +379,9 @@ def main() -> int:
         "memory_limit_gib": LIMIT_GIB,
         "programs": programs,
     }
-    file = bench.RESULTS / "ppython_examples.json"
-    if file.exists():
-        answer["programs"] = with_others(programs, json.loads(file.read_text())["programs"])
+    answer["programs"] = with_others(programs, json.loads(RESULTS.read_text())["programs"])
     if not asked.show:
-        file.write_text(json.dumps(answer, indent=2) + "\n")
+        RESULTS.write_text(json.dumps(answer, indent=2) + "\n")
     print(f"{sum(right)} of {len(right)} runs of {len(programs)} programs are right")
     return 0 if all(right) else 1
 

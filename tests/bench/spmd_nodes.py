@@ -91,7 +91,7 @@ def ours(nodes: list[subprocess.Popen[bytes]], program: str, folder: str) -> int
     return max(map(abs, codes + [process.wait(20) for process in meeting]))
 
 
-def _tell(process: subprocess.Popen[bytes], message: wire.Control) -> None:
+def _tell(process: subprocess.Popen[bytes], message: wire.Record) -> None:
     assert process.stdin is not None
     process.stdin.write(wire.encode(message))
     process.stdin.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -95,14 +96,19 @@ def peers(options: argparse.Namespace, work: Path) -> list[Peer]:
     return found
 
 
-def _ppython(number: int, checkout: Path, python: Path, work: Path) -> Peer:
-    """Return pPython as its documents start it: a program that calls pRUN, and settings in the home folder."""
-    home = work / f"home{number}"
+def ppython_settings(home: Path, checkout: Path, python: Path, work: Path) -> None:
+    """Write pPython's settings for this machine into a home folder."""
     settings = home / "ppython_conf"
     shutil.copytree(checkout / "src/pPython/ppython_conf", settings)
     file = settings / "pyMPI_Comm_settings_local.py"
     text = re.sub(r"(\['local_dir_map'\] =).*", rf"\1 [{str(work)!r}] * 7", file.read_text())
     file.write_text(text.replace("python_location = 'python'", f"python_location = {str(python)!r}"))
+
+
+def _ppython(number: int, checkout: Path, python: Path, work: Path) -> Peer:
+    """Return pPython as its documents start it: a program that calls pRUN, and settings in the home folder."""
+    home = work / f"home{number}"
+    ppython_settings(home, checkout, python, work)
     (work / "RUN.py").write_text(
         "import os, sys, time, pPython\nfrom pRUN import pRUN\n"
         "os.chdir(sys.argv[2])\npRUN('program.py', int(sys.argv[1]), {})\n"
@@ -149,7 +155,7 @@ def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
         try:
             code, usage = _waited(process, folder, ranks, STALL_S.get(peer.kind, _STALL_S))
         finally:
-            _end(process.pid)
+            end_session(process.pid)
             if usage is None:
                 process.wait()
             process.returncode = process.returncode or 0  # waited for by its id
@@ -206,14 +212,21 @@ def _read(peer: Peer, ranks: int, folder: Path, begin: float, is_start: bool) ->
     )
 
 
-def _end(session: int) -> None:
-    """Kill the remaining processes of a run's session."""
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.getsid(int(entry.name)) == session:
-                os.kill(int(entry.name), 9)
-        except (ProcessLookupError, PermissionError):
-            continue
+def session(number: int) -> list[int]:
+    """Return the processes of a session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(int(entry.name)) == number:
+                found.append(int(entry.name))
+    return found
+
+
+def end_session(number: int) -> None:
+    """Kill the remaining processes of a run."""
+    for pid in session(number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
 
 
 def _said(folder: Path) -> str:

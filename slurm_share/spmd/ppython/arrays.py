@@ -1,14 +1,15 @@
-"""pPython's distributed array and its constructors, on the arrays of this package.
+"""pPython's maps, distributed array and constructors, on those of this package.
 
-`Dmat` holds the local part as any NumPy, CuPy or SciPy sparse array. Operations that need other ranks convert it to a
-`dmat.Dmat`.
+`Dmap` is a map that can also be read as pPython's dictionary. `Dmat` holds the local part as any NumPy, CuPy or SciPy
+sparse array; operations that need other ranks convert it to a `dmat.Dmat`.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,9 +19,99 @@ from numpy.typing import DTypeLike, NDArray
 from .. import dmat, host, products
 from ..errors import UsageError
 from ..rules.maps import Map
-from .dmap import Dmap, as_dmap
 from .indices import Falls, PitFalls, falls, index_ranges, pitfalls
 from .world import world
+
+
+class Dmap(Map, Mapping[str, Any]):
+    """Map with pPython's arguments and keys.
+
+    `map["dim" | "grid_spec" | "grid" | "dist_spec" | "proc_list" | "overlap"]` are read-only.
+    """
+
+    name = "grid_map_class"
+
+    def __init__(
+        self,
+        grid_spec: Sequence[int],
+        dist_spec: Any = None,
+        proc_list: Sequence[int] | None = None,
+        overlap: Sequence[int] | None = None,
+        order: str = "C",
+    ) -> None:
+        """Raises UsageError if the arguments do not match."""
+        super().__init__(grid_spec, dist_spec, proc_list, overlap, order)
+        self._spec: dict[str, Any] = {
+            "dim": len(self.grid),
+            "grid_spec": list(self.grid),
+            "proc_list": np.array(self.ranks),
+            "dist_spec": {axis: _as_dictionary(*dist) for axis, dist in enumerate(self.dist)},
+            "overlap": None if overlap is None else list(self.overlap),
+            "grid": self.placed,
+        }
+
+    @property
+    def shape(self) -> list[int]:
+        """Number of processes along each dimension."""
+        return list(self.grid)
+
+    @property
+    def placed(self) -> NDArray[np.int64]:
+        """The ranks as an array of the grid's shape."""
+        return np.array(self.ranks, dtype=np.int64).reshape(self.grid, order="C" if self.order == "C" else "F")
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a value of the dictionary. `grid` and `overlap` are attributes of Map."""
+        if name in ("dim", "grid_spec", "dist_spec", "proc_list"):
+            return self._spec[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getitem__(self, key: str) -> Any:
+        return self._spec[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spec)
+
+    def __len__(self) -> int:
+        return len(self._spec)
+
+    def copy(self) -> Dmap:
+        """Return a new map that is equal."""
+        return Dmap(self.grid, self["dist_spec"], self.ranks, self["overlap"], self.order)
+
+    def show(self) -> None:
+        """Print grid, overlap and distributions."""
+        _print(
+            "  Map object",
+            f"      Dimension:  {self['dim']}",
+            f"      Grid specification: {self['grid_spec']}",
+            f"      Grid: {self['grid']}",
+            f"      Overlap: {self['overlap']}",
+            "      Distribution: ",
+            *(f"         Dim {axis}: {dist['dist']}" for axis, dist in self["dist_spec"].items()),
+        )
+
+
+def as_dmap(map: Map) -> Dmap:
+    """Return the map as a Dmap."""
+    if isinstance(map, Dmap):
+        return map
+    overlap = map.overlap if any(map.overlap) else None
+    dist = {axis: _as_dictionary(*one) for axis, one in enumerate(map.dist)}
+    return Dmap(map.grid, dist, map.ranks, overlap, map.order)
+
+
+def inmap(m: Map, r: int) -> bool:
+    """Return whether a rank has a part of the arrays of a map."""
+    return m.coordinates(int(r)) is not None
+
+
+def _as_dictionary(kind: str, block: int) -> dict[str, Any]:
+    return {"dist": kind, "b_size": block} if kind == "bc" else {"dist": kind}
+
+
+def _print(*lines: str) -> None:
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 class Dmat(NDArrayOperatorsMixin):
@@ -37,10 +128,7 @@ class Dmat(NDArrayOperatorsMixin):
         """Number of dimensions."""
         return len(self.shape)
 
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
+    ndim = dim
 
     @property
     def dtype(self) -> Any:
@@ -91,8 +179,6 @@ class Dmat(NDArrayOperatorsMixin):
 
     def show(self) -> None:
         """Print shapes, map and indices."""
-        import sys
-
         sys.stdout.write("*** Dmat object\n")
         self.map.show()
         sys.stdout.write(

@@ -24,9 +24,15 @@ _ARRAYS = _FIND | _FALLS | _names("Dmap Dmat PitFalls ceil floor getsizeof lcm l
 _AGG = _ARRAYS | _names("agg agg_by_topology factorint")
 _REMAP = _ARRAYS | _names("dcomplex remap zeros")
 _UNARY = _ARRAYS | _names("numpy unfun")
-_NODE = _names("np")
 
 _IMPORTED: dict[str, frozenset[str]] = {
+    **dict.fromkeys(_names("MPI_Comm_rank MPI_Comm_size pyMPI_Comm_dir pyMPI_Host_name pyMPI_Host_rank"), frozenset()),
+    **dict.fromkeys(_names("Falls PitFalls inmap lcm print_falls print_pitfalls summation"), frozenset()),
+    "pyMPI_Save_messages": frozenset(),
+    **dict.fromkeys(_names("dcomplex double local partition_1d put_local tup2ary"), _names("np")),
+    **dict.fromkeys(_names("cos sin uint16 uint32 uint64 uint8 unfun"), _UNARY),
+    **dict.fromkeys(_names("Dmat global_block_range global_block_ranges global_ind grid oagg ones rand"), _ARRAYS),
+    **dict.fromkeys(_names("sparse submat synch zeros"), _ARRAYS),
     # messages
     "SendMsg": _SEND | _names("MPI_Mcast"),
     "RecvMsg": _RECEIVE | _names("MPI_Recv"),
@@ -34,94 +40,47 @@ _IMPORTED: dict[str, frozenset[str]] = {
     "ProbeMsg": _ENDS | _names("MPI_Probe glob"),
     "multicast": _FIND | _names("ceil"),
     "gagg": _RECEIVE | _names("MPI_Mcast MPI_Recv MPI_Send RecvMsg SendMsg factorint"),
-    "MPI_Send": _RECEIVE - {"GPC"},
-    "MPI_Recv": _RECEIVE - {"GPC"},
+    **dict.fromkeys(("MPI_Send", "MPI_Recv"), _RECEIVE - {"GPC"}),
     "MPI_Bcast": _BROADCAST,
     "MPI_Mcast": _RECEIVE - {"GPC"} | _names("MPI_Recv"),
     "MPI_Tcast": _TREE,
     "MPI_Probe": _ENDS - {"GPC"} | _names("glob"),
-    "MPI_Comm_rank": frozenset(),
-    "MPI_Comm_size": frozenset(),
     "MPI_Init": _names("OS os pyMCW"),
     "MPI_Finalize": _names("MPI_Comm_rank pyMCW pyMPI_Host_rank sys"),
     "MPI_Abort": _names("OS glob os random string sys"),
     "MPI_Run": _names("MPI_Comm_size OS np os pyMCW pyMPI_Host_name pyMPI_Host_rank re sys"),
-    "pyMPI_Save_messages": frozenset(),
     "pyMPI_Sleep": _names("sleep"),
     "pyMPI_Delete_all": _names("os shutil"),
-    "pyMPI_Host_rank": frozenset(),
-    "pyMPI_Host_name": frozenset(),
-    "pyMPI_Comm_dir": frozenset(),
-    "pyMPI_Ver": _names("pathlib"),
-    "Np": _names("GPC"),
-    "Pid": _names("GPC"),
+    **dict.fromkeys(("Np", "Pid"), _names("GPC")),
     "pPython_init": _names("GPC MPI_Comm_rank MPI_Comm_size MPI_Init OS os pyMCW"),
     "pPython_finalize": _names("MPI_Comm_rank MPI_Finalize pyMCW pyMPI_Host_rank sys"),
-    "pPython_ver": _names("pathlib"),
+    **dict.fromkeys(("pPython_ver", "pyMPI_Ver"), _names("pathlib")),
     # maps and arrays
     "Dmap": _names("getsizeof np pyMCW"),
-    "inmap": frozenset(),
-    "Dmat": _ARRAYS,
-    "zeros": _ARRAYS,
-    "ones": _ARRAYS,
-    "rand": _ARRAYS,
-    "sparse": _ARRAYS,
-    "local": _NODE,
-    "put_local": _NODE,
-    "agg": _AGG,
+    **dict.fromkeys(("agg", "display"), _AGG),
     "agg_all": _AGG | _BROADCAST | _names("BcastMsg MPI_Bcast"),
     "agg_by_topology": _TREE | _FALLS | _names("GPU size"),
-    "oagg": _ARRAYS,
     "remap": _REMAP - {"remap"},
     "transpose_grid": _ARRAYS | _names("dcomplex global_block_ranges ones zeros"),
-    "synch": _ARRAYS,
     "fft": _REMAP | _names("proc_grid"),
     "find": _FIND,
     "mtimes": _REMAP | _names("multicast summation"),
-    "summation": frozenset(),
-    "global_ind": _ARRAYS,
-    "global_block_range": _ARRAYS,
-    "global_block_ranges": _ARRAYS,
-    "grid": _ARRAYS,
-    "submat": _ARRAYS,
-    "display": _AGG,
     "size": _names("GPU np os"),
     "ndims": _names("GPU np os size"),
-    "double": _NODE,
-    "dcomplex": _NODE,
-    "sin": _UNARY,
-    "cos": _UNARY,
-    "uint8": _UNARY,
-    "uint16": _UNARY,
-    "uint32": _UNARY,
-    "uint64": _UNARY,
-    "unfun": _UNARY,
-    "Falls": frozenset(),
-    "PitFalls": frozenset(),
-    "print_falls": frozenset(),
-    "print_pitfalls": frozenset(),
-    "partition_1d": _NODE,
-    "tup2ary": _NODE,
-    "lcm": frozenset(),
 }
 
 FLAT: dict[str, tuple[str, ...]] = {
     module: tuple(sorted(imported | {module})) for module, imported in _IMPORTED.items()
 } | {
-    "pyMPI_COMM_WORLD": ("MPI_COMM_WORLD",),
-    "checkOS": (
-        *("islinux", "ismac", "ispc", "isunix"),
-        *("listLinuxSystem", "listMacSystem", "listPCSystem", "platform", "systemName"),
-    ),
-    "pRUN": tuple(
-        sorted(
-            _names(
-                "MPI_Abort MPI_Comm_size MPI_Run datetime floor glob math np os pPython_ver pRUN pathlib "
-                "platform pyMCW pyMPI_Delete_all pyMPI_Host_name pyMPI_Host_rank pyMPI_Sleep random re "
-                "shutil sleep string sys time timer OS"
-            )
-        )
-    ),
+    module: tuple(sorted(names.split()))
+    for module, names in {
+        "pyMPI_COMM_WORLD": "MPI_COMM_WORLD",
+        "checkOS": ("islinux ismac ispc isunix listLinuxSystem listMacSystem listPCSystem platform systemName"),
+        "pRUN": (
+            "MPI_Abort MPI_Comm_size MPI_Run OS datetime floor glob math np os pPython_ver pRUN pathlib platform pyMCW "
+            "pyMPI_Delete_all pyMPI_Host_name pyMPI_Host_rank pyMPI_Sleep random re shutil sleep string sys time timer"
+        ),
+    }.items()
 }
 """Names of `from MODULE import *`, by module."""
 
@@ -148,33 +107,27 @@ NO_COUNTERPART = LEFT_OUT - _names(
 )
 """Flat modules of pPython without a counterpart; importing one raises an error that says so."""
 
-_MAP = ("Dmap", "inmap", "ones", "rand", "zeros")
-_MESSAGES = (
-    *("MPI_Abort", "MPI_Bcast", "MPI_Comm_rank", "MPI_Comm_size", "MPI_Finalize", "MPI_Init", "MPI_Mcast", "MPI_Probe"),
-    *("MPI_Recv", "MPI_Run", "MPI_Send", "MPI_Tcast", "pyMPI_Comm_dir", "pyMPI_Delete_all", "pyMPI_Host_name"),
-    *("pyMPI_Host_rank", "pyMPI_Save_messages", "pyMPI_Sleep", "pyMPI_Ver", "pyMPI_COMM_WORLD", "checkOS"),
-)
-_DMAT = (
-    *("Dmat", "Falls", "PitFalls", "agg", "agg_all", "agg_by_topology", "cos", "dcomplex", "double", "fft", "find"),
-    *("global_block_range", "global_block_ranges", "global_ind", "grid", "local", "mtimes", "ndims", "oagg"),
-    *("print_falls", "print_pitfalls", "put_local", "sin", "size", "submat", "summation", "synch"),
-    *("uint16", "uint32", "uint64", "uint8", "unfun"),
-)
-_UTILS = (
-    *("BcastMsg", "ProbeMsg", "RecvMsg", "SendMsg", "display", "lcm", "multicast", "pPython_finalize", "pPython_init"),
-    *("pPython_ver", "pRUN", "partition_1d", "remap", "sparse", "transpose_grid", "Np", "Pid", "tup2ary"),
-)
 
-
-def _gathered(modules: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({name for module in modules for name in FLAT[module]}))
+def _gathered(modules: str) -> tuple[str, ...]:
+    return tuple(sorted({name for module in modules.split() for name in FLAT[module]}))
 
 
 GATHERED: dict[str, tuple[str, ...]] = {
-    "map": _gathered(_MAP),
-    "dmat": _gathered(_DMAT),
-    "utils": _gathered(_UTILS),
-    "pmpi": _gathered(_MESSAGES),
+    "map": _gathered("Dmap inmap ones rand zeros"),
+    "dmat": _gathered(
+        "Dmat Falls PitFalls agg agg_all agg_by_topology cos dcomplex double fft find global_block_range "
+        "global_block_ranges global_ind grid local mtimes ndims oagg print_falls print_pitfalls put_local sin size "
+        "submat summation synch uint16 uint32 uint64 uint8 unfun"
+    ),
+    "utils": _gathered(
+        "BcastMsg Np Pid ProbeMsg RecvMsg SendMsg display lcm multicast pPython_finalize pPython_init pPython_ver pRUN "
+        "partition_1d remap sparse transpose_grid tup2ary"
+    ),
+    "pmpi": _gathered(
+        "MPI_Abort MPI_Bcast MPI_Comm_rank MPI_Comm_size MPI_Finalize MPI_Init MPI_Mcast MPI_Probe MPI_Recv MPI_Run "
+        "MPI_Send MPI_Tcast checkOS pyMPI_COMM_WORLD pyMPI_Comm_dir pyMPI_Delete_all pyMPI_Host_name pyMPI_Host_rank "
+        "pyMPI_Save_messages pyMPI_Sleep pyMPI_Ver"
+    ),
     "sched": (),
 }
 """Names of pPython's sub-modules, each of which collects those of flat modules."""

@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from .. import functions as base
 from .. import host
 from ..errors import UsageError
 from ..rules.maps import Map
-from .arrays import Dmat, on_host, zeros
+from .arrays import Dmap, Dmat, on_host, zeros
 from .arrays import mtimes as mtimes
-from .dmap import Dmap
-from .helpers import combine_pairs
 from .indices import grid
+from .messages import combine_pairs
 
 
 def local(d: Any) -> Any:
@@ -65,8 +65,7 @@ def agg(d: Any, leader: int | None = None) -> Any:
     return d.local if whole is None else whole
 
 
-oagg = agg
-agg_by_topology = agg
+oagg = agg_by_topology = agg
 
 
 def _leader(leader: int | None) -> int:
@@ -203,43 +202,15 @@ def unfun(fhandle: Callable[[Any], Any], x: Any) -> Any:
     return fhandle(x)
 
 
-def sin(x: Any) -> Any:
-    """Return the sine of each element; a distributed array is changed in place."""
-    return unfun(np.sin, x)
-
-
-def cos(x: Any) -> Any:
-    """Return the cosine of each element; a distributed array is changed in place."""
-    return unfun(np.cos, x)
-
-
 def _as(dtype: Any) -> Callable[[Any], Any]:
     return lambda part: part.astype(dtype) if hasattr(part, "astype") else dtype(part)
 
 
-def double(d: Any) -> Any:
-    """Return the elements as 64-bit floating point numbers; a distributed array is changed in place."""
-    return unfun(_as(np.float64), d)
-
-
-def uint8(d: Any) -> Any:
-    """Return the elements as unsigned integers of 8 bits; a distributed array is changed in place."""
-    return unfun(_as(np.uint8), d)
-
-
-def uint16(d: Any) -> Any:
-    """Return the elements as unsigned integers of 16 bits; a distributed array is changed in place."""
-    return unfun(_as(np.uint16), d)
-
-
-def uint32(d: Any) -> Any:
-    """Return the elements as unsigned integers of 32 bits; a distributed array is changed in place."""
-    return unfun(_as(np.uint32), d)
-
-
-def uint64(d: Any) -> Any:
-    """Return the elements as unsigned integers of 64 bits; a distributed array is changed in place."""
-    return unfun(_as(np.uint64), d)
+# A distributed array is changed in place, as by `unfun`.
+sin, cos = partial(unfun, np.sin), partial(unfun, np.cos)
+double, uint8, uint16, uint32, uint64 = (
+    partial(unfun, _as(dtype)) for dtype in (np.float64, np.uint8, np.uint16, np.uint32, np.uint64)
+)
 
 
 def dcomplex(*parts: Any) -> Any:

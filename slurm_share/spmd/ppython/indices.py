@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -162,19 +163,17 @@ def grid(d: Any) -> Any:
 
 def print_falls(f: Falls) -> None:
     """Print the blocks that a rank stores."""
-    names = ("l", "r", "s", "n", "local_len", "complete_cycle", "complete_block", "dist")
-    _print_fields("f", f, names)
+    _print_fields("f", f)
 
 
 def print_pitfalls(pf: PitFalls) -> None:
     """Print the blocks of all ranks."""
-    _print_fields("pf", pf, ("l", "r", "s", "n", "d", "p", "rem_cycle", "dist"))
+    _print_fields("pf", pf)
 
 
-def _print_fields(prefix: str, record: Any, names: Sequence[str]) -> None:
-    import sys
-
-    sys.stdout.write("".join(f"   {prefix}.{name}: {getattr(record, name)}\n" for name in names))
+def _print_fields(prefix: str, record: Falls | PitFalls) -> None:
+    fields = vars(record).items()
+    sys.stdout.write("".join(f"   {prefix}.{name}: {value}\n" for name, value in fields if name != "overlap"))
 
 
 def _axes(dim: Any, dimensions: int) -> list[int]:

@@ -1,14 +1,81 @@
-"""The module `pPython` and the flat modules that a program imports."""
+"""The module `pPython` and the flat modules that a program imports.
+
+A module of this package or of a library is imported when one of its names is first used.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from types import ModuleType
 from typing import Any
 
 from .flat_names import FLAT, GATHERED
-from .homes import find_name
+
+_HERE = {
+    "messages": (
+        "BcastMsg MPI_Abort MPI_Bcast MPI_Comm_rank MPI_Comm_size MPI_Finalize MPI_Init MPI_Mcast MPI_Probe "
+        "MPI_Recv MPI_Send MPI_Tcast Np Pid ProbeMsg RecvMsg SendMsg factorint gagg lcm multicast "
+        "pPython_finalize pPython_init pPython_ver partition_1d pyMPI_Comm_dir pyMPI_Delete_all pyMPI_Host_name "
+        "pyMPI_Host_rank pyMPI_Save_messages pyMPI_Sleep pyMPI_Ver tup2ary"
+    ),
+    "arrays": "Dmap Dmat inmap ones rand sparse zeros",
+    "functions": (
+        "agg agg_all agg_by_topology cos dcomplex display double fft find local mtimes ndims oagg proc_grid put_local "
+        "remap sin size submat summation synch transpose_grid uint16 uint32 uint64 uint8 unfun"
+    ),
+    "indices": ("Falls PitFalls global_block_range global_block_ranges global_ind grid print_falls print_pitfalls"),
+    "prun": "MPI_Run pRUN",
+}
+_HOME = {name: module for module, names in _HERE.items() for name in names.split()}
+
+_LIBRARY = {
+    "GPC": ("pPython", ""),
+    "OS": ("checkOS", ""),
+    "ceil": ("math", "ceil"),
+    "datetime": ("datetime", "datetime"),
+    "floor": ("math", "floor"),
+    "getsizeof": ("sys", "getsizeof"),
+    "glob": ("glob", "glob"),
+    "np": ("numpy", ""),
+    "pyMCW": ("pyMPI_COMM_WORLD", ""),
+    "sleep": ("time", "sleep"),
+    "timer": ("timeit", "default_timer"),
+} | {
+    name: (name, "")
+    for name in ("math", "numpy", "os", "pathlib", "platform", "random", "re", "shutil", "string", "sys", "time")
+}
+
+
+def find_name(name: str) -> Any:
+    """Return the object of one of pPython's names. Raises AttributeError if there is no such name."""
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__package__}.{_HOME[name]}"), name)
+    if name in _LIBRARY:
+        module, attribute = _LIBRARY[name]
+        found = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
+    if name == "MPI_COMM_WORLD":
+        from .world import world
+
+        return world().describe()
+    if name == "GPU":
+        return int(os.environ.get("GPU", "0") or 0)
+    if name in _SYSTEM:
+        return _system()[name]
+    raise AttributeError(name)
+
+
+_SYSTEM = ("islinux", "ismac", "ispc", "isunix", "listLinuxSystem", "listMacSystem", "listPCSystem", "systemName")
+
+
+def _system() -> dict[str, Any]:
+    """Return the names of pPython's checkOS with their values on Linux."""
+    import platform
+
+    values = (1, 0, 0, 1, ["Linux"], ["Darwin"], ["Windows"], platform.system())
+    return dict(zip(_SYSTEM, values, strict=True))
 
 
 class NamesModule(ModuleType):
@@ -42,16 +109,13 @@ class PPythonModule(NamesModule):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__all__:
-            return self._of_run(name)
+            from .world import world
+
+            here = world()
+            return {"Np": here.comm.size, "Pid": here.comm.rank, "comm": here.describe()}[name]
         if name in ("use_gpu", "gpu_device"):
             return self._of_gpu(name)
         raise AttributeError(f"module 'pPython' has no attribute {name!r}")
-
-    def _of_run(self, name: str) -> Any:
-        from .world import world
-
-        here = world()
-        return {"Np": here.comm.size, "Pid": here.comm.rank, "comm": here.describe()}[name]
 
     def _of_gpu(self, name: str) -> Any:
         """Return whether there is a GPU and CuPy (`use_gpu`), or the first visible CuPy device (`gpu_device`)."""

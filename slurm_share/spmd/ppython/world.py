@@ -59,7 +59,7 @@ def _describe(comm: Comm) -> dict[str, Any]:
         "host_rank": 0,
         "host_name": nodes[0],
         "group": list(range(comm.size)),
-        "machine_id": _node_numbers(comm),
+        "machine_id": [number for number, place in enumerate(comm.transport.nodes) for _ in place.ranks],
         "machine_db": {
             "n_machine": len(nodes),
             "machine": dict(enumerate(nodes)),
@@ -79,8 +79,3 @@ def _describe(comm: Comm) -> dict[str, Any]:
             "manycore_implicit": 0,
         },
     }
-
-
-def _node_numbers(comm: Comm) -> list[int]:
-    """Return the node number of each rank."""
-    return [number for number, place in enumerate(comm.transport.nodes) for _ in range(place.count)]

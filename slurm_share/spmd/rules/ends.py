@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from signal import Signals
 
-from ..errors import CollectiveMismatch, Deadlock, NodeLost, StartTimeout
-from ..wire import Aborted, Ended, Ending, Lost, Mismatch, Missing, Stuck, Waiting
+from .. import errors
+from ..transport import USER, NodePlace
+from ..wire import Aborted, Ended, Ending, Lost, Mismatch, Missing, Record, Refused, Stuck, Waiting
 
 NOTHING_MORE = "has ended and sends nothing more"
 FINISHED = "has finished with messages and sends nothing more"
@@ -96,19 +97,126 @@ def ending(message: Ended | Lost | Stuck | Mismatch | Missing | Aborted, others:
         text = f"rank {message.rank} on {message.node} {message.why}"
         return Ending(1, text + _were_ended(others), (message.rank,))
     if isinstance(message, Lost):
-        text = str(NodeLost(message.node, message.ranks))
+        text = str(errors.NodeLost(message.node, message.ranks))
         return Ending(1, text + _were_ended(others), message.ranks)
     if isinstance(message, Aborted):
         text = f"rank {message.rank} called abort({message.code})" + (f": {message.why}" if message.why else "")
         return Ending(message.code, text + _were_ended(others), (message.rank,))
     if isinstance(message, Missing):
-        return Ending(1, str(StartTimeout(message.ranks, message.after_s)), message.ranks)
+        return Ending(1, str(errors.StartTimeout(message.ranks, message.after_s)), message.ranks)
     if isinstance(message, Mismatch):
-        return Ending(1, str(CollectiveMismatch(message.number, *message.here, *message.there)), ())
-    return Ending(1, str(Deadlock(message.waits)), ())
+        return Ending(1, str(errors.CollectiveMismatch(message.number, *message.here, *message.there)), ())
+    return Ending(1, str(errors.Deadlock(message.waits)), ())
 
 
 def _were_ended(count: int) -> str:
     if not count:
         return ""
     return "; the other one was ended" if count == 1 else f"; the other {count} were ended"
+
+
+class Ends:
+    """Ends of ranks and of the whole run, as one rank knows them."""
+
+    def __init__(self, rank: int, nodes: Sequence[NodePlace]) -> None:
+        self._rank = rank
+        self._size = sum(node.count for node in nodes)
+        self._nodes = nodes
+        self.fatal: errors.SpmdError | None = None
+        """Error that every later call raises; None: the run goes on."""
+        self.stuck: errors.SpmdError | None = None
+        """Error that the waiting call raises; None: some rank can go on."""
+        self._errors: dict[int, errors.SpmdError] = {}
+        """Per ended rank, the error of a call that waits for it."""
+        self.first: errors.RunEnded | None = None
+        """The first end that was not orderly."""
+
+    def take(self, record: Record) -> None:
+        """Note a record of the rendezvous process."""
+        if isinstance(record, Ended):
+            self._ended(record)
+        elif isinstance(record, Lost):
+            lost = errors.NodeLost(record.node, record.ranks)
+            self.first = self.first or lost
+            self._errors.update(dict.fromkeys(record.ranks, lost))
+        elif isinstance(record, Stuck):
+            self.stuck = errors.Deadlock(record.waits)
+        elif isinstance(record, Mismatch):
+            (here, call), (there, other) = sorted((record.here, record.there), key=lambda one: one[0] != self._rank)
+            self.stuck = errors.CollectiveMismatch(record.number, here, call, there, other)
+        elif isinstance(record, Aborted):
+            self.fatal = self.fatal or errors.Aborted(record.rank, record.code, record.why)
+        elif isinstance(record, Missing):
+            self.fatal = errors.StartTimeout(record.ranks, record.after_s)
+        elif isinstance(record, Refused):
+            self.fatal = errors.TransportError(f"the rendezvous process refused this rank: {record.why}")
+
+    def closed(self, rank: int, in_good_order: bool) -> None:
+        """Note that a rank has closed its connections, if no rendezvous process reports the reason."""
+        if rank not in self._errors:
+            why = NOTHING_MORE if in_good_order else "has closed its connections"
+            self._ended(Ended(rank, self.node_of(rank), 0 if in_good_order else None, None, why))
+
+    def failed(self, rank: int, error: errors.SpmdError) -> None:
+        """Note that the messages of a rank can no longer be read."""
+        self._errors.setdefault(rank, error)
+
+    def has_ended(self, rank: int) -> bool:
+        return rank in self._errors
+
+    def is_orderly(self, rank: int) -> bool:
+        """Return whether a rank has ended with code 0."""
+        error = self._errors.get(rank)
+        return isinstance(error, errors.PeerEnded) and error.code == 0 and error.signal is None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no rank has ended and nothing stops the run."""
+        return not self._errors and self.fatal is None and self.stuck is None
+
+    def error_for_receive(self, source: int | None, context: int) -> errors.SpmdError | None:
+        """Return why no message of that source (None: of any) can come any more; None: one can."""
+        if self.fatal is not None or self.stuck is not None:
+            return self.fatal or self.stuck
+        if context != USER and self.first is not None:
+            return self.first
+        if source is not None:
+            return self.error_of(source)
+        if self._size > 1 and len(self._errors) == self._size - 1:
+            return self.first or next(reversed(self._errors.values()))
+        return None
+
+    def error_for_send(self, dest: int, context: int) -> errors.SpmdError | None:
+        """Return why a rank accepts no message any more; None: it does.
+
+        In a collective call this is the first end that was not orderly, because a rank that caught that error may have
+        ended with code 0.
+        """
+        error = self.error_of(dest)
+        return self.first if error is not None and context != USER and self.first is not None else error
+
+    def error_of(self, rank: int) -> errors.SpmdError | None:
+        """Return the end of a rank; None: it is running.
+
+        A rank that ends with code 1 after the end of another rank has most likely failed because of that one, so the
+        first end is returned.
+        """
+        error = self._errors.get(rank)
+        if isinstance(error, errors.PeerEnded) and error.code == 1 and self.first is not None:
+            return self.first
+        return error
+
+    def node_of(self, rank: int) -> str:
+        """Return the name of a rank's node."""
+        return next((node.name for node in self._nodes if rank in node.ranks), "?")
+
+    def _ended(self, record: Ended) -> None:
+        if record.rank == self._rank:
+            return
+        good = is_good(record)
+        why = NOTHING_MORE if good else record.why
+        error = errors.PeerEnded(record.rank, record.node, record.code, record.signal, why)
+        if record.rank not in self._errors or not good:  # the first report may be Bye, a later one has the code
+            self._errors[record.rank] = error
+        if not good:
+            self.first = self.first or error

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 
 Indices = NDArray[np.int64]
+_Value = TypeVar("_Value")
 
 KINDS = {"b": "block", "c": "cyclic", "bc": "block-cyclic"}
 
@@ -105,6 +106,11 @@ class Axis:
         if self.block == 1:
             return slice(first, length, self.places)
         return slice(first, first + count, 1) if self.places == 1 or count <= self.block else None
+
+    def owned_range_or_indices(self, length: int, place: int) -> slice | Indices:
+        """Return the indices that a place owns, as a slice if they are evenly spaced."""
+        even = self.owned_range(length, place)
+        return self.owned(length, place) if even is None else even
 
     def stored_range(self, length: int, place: int) -> slice | None:
         """Return the indices that a place stores as a slice with a positive step; None: they are not evenly spaced."""
@@ -205,30 +211,23 @@ class Map:
 
     def owned(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
         """Return the global indices that the rank owns in each dimension, ascending; none if it has no part."""
-        return self._indices(shape, rank, Axis.owned)
+        return self._of_axes(shape, rank, Axis.owned, np.empty(0, dtype=np.int64))
 
     def stored(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
         """Return the global indices that the rank stores in each dimension: those that it owns, and its overlap."""
-        return self._indices(shape, rank, Axis.stored)
+        return self._of_axes(shape, rank, Axis.stored, np.empty(0, dtype=np.int64))
 
     def owned_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
         """Return the shape of the owned part, which is at the start of the local array in each dimension."""
-        return self._counts(shape, rank, Axis.count_owned)
+        return self._of_axes(shape, rank, Axis.count_owned, 0)
 
     def stored_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
         """Return the shape of the rank's local array; zeros if it has no part."""
-        return self._counts(shape, rank, Axis.count_stored)
+        return self._of_axes(shape, rank, Axis.count_stored, 0)
 
     def owned_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
         """Return `owned` with a slice for each dimension whose indices are evenly spaced."""
-        lengths, places = self.check_shape(shape), self.coordinates(rank)
-        if places is None:
-            return (slice(0, 0, 1),) * len(lengths)
-        found: list[slice | Indices] = []
-        for axis, length, place in zip(self.axes, lengths, places, strict=True):
-            even = axis.owned_range(length, place)
-            found.append(axis.owned(length, place) if even is None else even)
-        return tuple(found)
+        return self._of_axes(shape, rank, Axis.owned_range_or_indices, slice(0, 0, 1))
 
     def check_axis(self, axis: int) -> int:
         """Return the number of a dimension, counted from 0. Raises UsageError if it does not exist."""
@@ -275,16 +274,13 @@ class Map:
             given.append(f"order={self.order!r}")
         return f"Map({', '.join(given)})"
 
-    def _indices(self, shape: Sequence[int], rank: int, of_axis: Any) -> tuple[Indices, ...]:
+    def _of_axes(
+        self, shape: Sequence[int], rank: int, of_axis: Callable[..., _Value], nothing: _Value
+    ) -> tuple[_Value, ...]:
+        """Return a value for each dimension; `nothing` if the rank has no part."""
         lengths, places = self.check_shape(shape), self.coordinates(rank)
         if places is None:
-            return tuple(np.empty(0, dtype=np.int64) for _ in lengths)
-        return tuple(of_axis(*each) for each in zip(self.axes, lengths, places, strict=True))
-
-    def _counts(self, shape: Sequence[int], rank: int, of_axis: Any) -> tuple[int, ...]:
-        lengths, places = self.check_shape(shape), self.coordinates(rank)
-        if places is None:
-            return (0,) * len(lengths)
+            return (nothing,) * len(lengths)
         return tuple(of_axis(*each) for each in zip(self.axes, lengths, places, strict=True))
 
 

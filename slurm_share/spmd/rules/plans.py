@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import IndexOutOfRange, UsageError
-from .maps import Axis, Map
-from .ownership import local_positions, owned_positions, split_owned, split_range, split_stored
-from .positions import Positions, count, put, take
+from .maps import Axis, Indices, Map
+from .ownership import ByPlace, local_positions, owned_positions, split_owned, split_range, split_stored
+from .positions import Positions, by_owner, count, from_vector, put, take, vector_of
 
 Array = NDArray[Any]
 Found = TypeVar("Found")
@@ -111,11 +111,9 @@ class AxisKey(NamedTuple):
         """Return the selected indices, ascending."""
         return range(self.start, self.start + self.step * self.number, self.step)
 
-    def as_index(self) -> int | slice:
-        """Return the index that turns the ascending elements into the user's selection."""
-        if self.final == "number":
-            return 0
-        return slice(None, None, -1) if self.final == "backward" else slice(None)
+
+_FINAL: dict[str, int | slice] = {"number": 0, "forward": slice(None), "backward": slice(None, None, -1)}
+"""Indices that turn the ascending elements into the user's selection."""
 
 
 def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) -> Redistribution:
@@ -272,7 +270,7 @@ def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, .
         if place is None or not all(map.owned_shape(shape, rank)):
             exchanges.append(Exchange((), ()))
             continue
-        rest: list[list[tuple[int, Positions]]] = []
+        rest: list[ByPlace] = []
         for other, (one, length, at) in enumerate(zip(map.axes, shape, place, strict=True)):
             # Earlier dimensions have their overlap already; later ones get theirs later.
             counted = one.count_stored if other < number else one.count_owned
@@ -283,16 +281,16 @@ def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, .
     return tuple(exchanges)
 
 
-def _halo_of(axis: Axis, length: int, place: int) -> tuple[list[tuple[int, Positions]], list[tuple[int, Positions]]]:
+def _halo_of(axis: Axis, length: int, place: int) -> tuple[ByPlace, ByPlace]:
     """Return the positions that a place sends to other places along one dimension, and those that it receives."""
     first, end = axis.span(length, place)
-    out: list[tuple[int, Positions]] = []
+    out: ByPlace = []
     for other in reversed(range(place)):
         needed = min(axis.stored_span(length, other)[1], end) - first
         if needed <= 0:
             break
         out.append((other, slice(0, needed, 1)))
-    into: list[tuple[int, Positions]] = []
+    into: ByPlace = []
     stored_end = axis.stored_span(length, place)[1]
     for other in range(place + 1, axis.places):
         its_first, its_end = axis.span(length, other)
@@ -332,7 +330,7 @@ def _plan_selection(shape: tuple[int, ...], map: Map, keys: tuple[AxisKey, ...],
         stored = None if local is None else (Part(rank, local.shape, tuple(mine)), local)
     return Selection(
         tuple(one.number for one in keys),
-        tuple(one.as_index() for one in keys),
+        tuple(_FINAL[one.final] for one in keys),
         tuple(parts_of(map, by_place)),
         owned,
         stored,
@@ -353,7 +351,7 @@ def _local_part(
     return Part(rank, counts, tuple(local_positions(*one) for one in each))
 
 
-def parts_of(map: Map, along: Iterable[list[tuple[int, Positions]]]) -> list[Part]:
+def parts_of(map: Map, along: Iterable[ByPlace]) -> list[Part]:
     """Return a part for each combination of one entry (place in the grid, positions) per dimension."""
     measured = [[(place, count(positions), positions) for place, positions in axis] for axis in along]
     parts = []
@@ -374,3 +372,44 @@ def in_turn(
     earlier = sorted((part for part in receives if part.rank != rank), key=lambda part: (part.rank > rank, -part.rank))
     kept = [part for part in (*sends, *receives) if part.rank == rank]
     return tuple(later), tuple(earlier), (kept[0], kept[1]) if kept else None
+
+
+# ---- Assignment to a slice ----
+
+
+def assignment(
+    shape: Sequence[int], map: Map, chosen: Sequence[range], source: Map, rank: int
+) -> tuple[list[Part], list[Part]]:
+    """Return the sends of one rank from the assigned array, and its receives for elements that it owns in the other.
+
+    `shape`, `map`: those of the array that is assigned to; `chosen`: its assigned indices per dimension; `source`: map
+    of the assigned array, whose shape is that of `chosen`. Overlaps are not filled. Blocks list the elements by
+    ascending index in the assigned array. Both results include parts of this rank for itself.
+    """
+    sends: list[ByPlace] = []
+    receives: list[ByPlace] = []
+    there, here = source.coordinates(rank), map.coordinates(rank)
+    for number, (one, length) in enumerate(zip(chosen, shape, strict=True)):
+        mine, other = map.axes[number], source.axes[number]
+        if there is not None:
+            owned = other.owned(len(one), there[number])
+            sends.append(by_owner(mine.owners(length, one.start + one.step * owned)))
+        if here is not None:
+            turns, positions = _meet(one, mine.owned(length, here[number]))
+            found = by_owner(other.owners(len(one), turns))
+            receives.append([(place, _chosen(positions, at, length)) for place, at in found])
+    return [] if there is None else parts_of(map, sends), [] if here is None else parts_of(source, receives)
+
+
+def _meet(chosen: range, indices: Indices) -> tuple[Indices, Indices]:
+    """Return the elements of `chosen` that are among these indices, ascending, and their positions there."""
+    turns, rest = np.divmod(indices - chosen.start, chosen.step)
+    positions = np.flatnonzero((rest == 0) & (turns >= 0) & (turns < len(chosen)))
+    turns = turns[positions]
+    return (turns, positions) if chosen.step > 0 else (turns[::-1], positions[::-1])
+
+
+def _chosen(positions: Indices, at: Positions, length: int) -> Positions:
+    """Return the positions selected by `at` in the form that is fastest to copy; descending ones stay a vector."""
+    vector = positions[vector_of(at)]
+    return from_vector(vector, length) if len(vector) < 2 or vector[0] < vector[1] else vector

@@ -8,23 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..records import changed
-from ..wire import (
-    Abort,
-    Aborted,
-    Ask,
-    Bye,
-    Control,
-    Ended,
-    Hello,
-    Lost,
-    Mismatch,
-    Missing,
-    Place,
-    Waiting,
-    Welcome,
-    Working,
-)
+from ..transport import NodePlace
+from ..wire import Abort, Aborted, Ask, Bye, Ended, Hello, Lost, Mismatch, Missing, Record, Waiting, Welcome, Working
 from . import ends
 
 AGAIN_S = 1.0
@@ -95,7 +80,7 @@ class RunState:
             self._nodes.append(_Node(name, range(first, first + count)))
             first += count
         self._ranks = [_Rank(number) for number, node in enumerate(self._nodes) for _rank in node.ranks]
-        self._outgoing: list[Control] = []
+        self._outgoing: list[Record] = []
         """Messages to all nodes since the last `take`."""
         self._living = set(range(first))
         """Ranks that have neither sent Bye nor ended."""
@@ -114,12 +99,7 @@ class RunState:
         self.is_ending = False
         """Whether Ending has been sent."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all ranks have ended or are lost."""
-        return not self._living and all(rank.is_over for rank in self._ranks)
-
-    def take(self) -> list[Control]:
+    def take(self) -> list[Record]:
         """Return the messages to all nodes since the last call, in order."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
@@ -150,7 +130,7 @@ class RunState:
         if gone:
             self._end(Lost(place.name, gone) if place.address is not None else Missing(gone, self._start_s))
 
-    def hear(self, rank: int, message: Control, now: float) -> None:
+    def hear(self, rank: int, message: Record, now: float) -> None:
         """Note a message of a rank, or Ended from the parent on its node."""
         state = self._ranks[rank]
         if state.is_over:
@@ -194,7 +174,9 @@ class RunState:
             self._outgoing.append(Ended(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
         if not self.has_begun and not self.is_ending and self._start_until is not None and now >= self._start_until:
             absent = tuple(number for number, rank in enumerate(self._ranks) if rank.hello is None)
-            self._end(Missing(absent or self._ranks_of_absent_nodes(), self._start_s))
+            if not absent:
+                absent = tuple(rank for node in self._nodes if node.address is None for rank in node.ranks)
+            self._end(Missing(absent, self._start_s))
         self._check_deadlock(now)
 
     def due_at(self) -> float | None:
@@ -212,12 +194,9 @@ class RunState:
         if any(node.address is None for node in self._nodes):
             return
         self.has_begun = True
-        places = tuple(Place(one.name, one.ranks.start, len(one.ranks), one.address or "") for one in self._nodes)
+        places = tuple(NodePlace(one.name, one.ranks.start, len(one.ranks), one.address or "") for one in self._nodes)
         ports = tuple(rank.hello.port if rank.hello else 0 for rank in self._ranks)
         self._outgoing.append(Welcome(len(self._ranks), places, ports, sockets="", key="", run=self._run))
-
-    def _ranks_of_absent_nodes(self) -> tuple[int, ...]:
-        return tuple(rank for node in self._nodes if node.address is None for rank in node.ranks)
 
     def _note_end(self, number: int, ended: Ended) -> None:
         rank = self._ranks[number]
@@ -243,7 +222,7 @@ class RunState:
         for rank in self._ranks:
             if rank.ended is not None and rank.hello is None:
                 # Without a code: it ended with 0, but the ranks that wait for it cannot go on.
-                never = changed(rank.ended, code=None, why=ends.NEVER_SAID_HELLO)
+                never = rank.ended.changed(code=None, why=ends.NEVER_SAID_HELLO)
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
 
@@ -270,7 +249,11 @@ class RunState:
             self._ask(is_second=False, now=now)
         elif count.complete_at is not None:
             if count.is_second:
-                self._tell_deadlock()
+                waits = {number: rank.wait for number, rank in enumerate(self._ranks) if rank.wait is not None}
+                told = ends.judge(waits)
+                self.is_ending = True
+                self._count = None
+                self._outgoing += [told, ends.ending(told, 0)]
             elif now >= count.complete_at + AGAIN_S:
                 self._ask(is_second=True, now=now)
 
@@ -284,12 +267,6 @@ class RunState:
         nodes = {number for number, node in enumerate(self._nodes) if not node.is_gone}
         self._count = _Count(self._numbers, self._version, is_second, nodes)
         self._outgoing.append(Ask(self._numbers))
-
-    def _tell_deadlock(self) -> None:
-        told = ends.judge({number: rank.wait for number, rank in enumerate(self._ranks) if rank.wait is not None})
-        self.is_ending = True
-        self._count = None
-        self._outgoing += [told, ends.ending(told, 0)]
 
     def _no_answer_from(self, node: int) -> None:
         if self._count is not None:

@@ -85,6 +85,15 @@ def test_a_python_that_is_not_there_is_refused(
     assert not (desk / "LLSUB.1").exists()
 
 
+def test_a_wrong_variable_of_ranks_is_refused_before_submission(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLSUB_TRANSPORT", "zmq")
+    assert call("--spmd", "prog.py", "[1,2]") == 2
+    assert "LLSUB_TRANSPORT=zmq: write mpi (mpi4py) or own (slurm_share's), or unset it" in capsys.readouterr().err
+    assert not submitted(desk)
+
+
 def test_the_python_of_our_packages_is_not_for_programs(monkeypatch: pytest.MonkeyPatch, desk: Path) -> None:
     (desk / "ours" / "bin").mkdir(parents=True)
     (desk / "bin/python3").rename(desk / "ours/bin/python3")

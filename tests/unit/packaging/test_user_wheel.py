@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 HOOKS = ("slurm-share-prolog", "slurm-share-epilog")
 COMMANDS = {name: function for name, function in PROJECT["scripts"].items() if name not in HOOKS}
-WITHOUT_NUMPY = ("names", "errors", "transport", "matching", "wire", "handshake", "rendezvous", "local", "rules.ends")
+WITHOUT_NUMPY = ("names", "errors", "transport", "wire", "handshake", "rendezvous", "local", "rules.ends")
 """Modules of slurm_share.spmd that the launcher imports, and those that they import."""
 RUN = "import sys; sys.path[:0] = sys.argv.pop(1).split(':')\n"
 LOADED = (

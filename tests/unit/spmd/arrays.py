@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from slurm_share.spmd.comm import Comm
@@ -68,6 +69,20 @@ def random_map(generator: np.random.Generator, ndim: int, size: int, overlap: bo
     dist = [("b", "b", "c", ("bc", 2), ("bc", 3))[generator.integers(5)] for _ in range(ndim)]
     over = [int(generator.integers(0, 4)) if overlap and one == "b" and generator.random() < 0.5 else 0 for one in dist]
     return Map(grid, dist, ranks, over, "CF"[generator.integers(2)])
+
+
+DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
+
+
+@st.composite
+def maps(draw: st.DrawFn, dimensions: int) -> Map:
+    """Return a strategy for maps with ranks in any order."""
+    grid = draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions))
+    dists = draw(st.lists(DISTS, min_size=dimensions, max_size=dimensions))
+    overlap = [draw(st.integers(0, 9)) if dist == "b" else 0 for dist in dists]
+    count = math.prod(grid)
+    ranks = draw(st.permutations(range(count + 3)))[:count]
+    return Map(grid, dists, ranks, overlap, draw(st.sampled_from("CF")))
 
 
 def random_shape(generator: np.random.Generator, ndim: int, longest: int = 13) -> tuple[int, ...]:

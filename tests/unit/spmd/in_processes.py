@@ -22,17 +22,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from rendezvous_ends import variables
+
 from slurm_share.spmd import wire
-from slurm_share.spmd.names import (
-    ENV_ADDRESS,
-    ENV_LOCAL_RANK,
-    ENV_LOCAL_SIZE,
-    ENV_NODE,
-    ENV_NODES,
-    ENV_RANK,
-    ENV_RENDEZVOUS,
-    ENV_SIZE,
-)
+from slurm_share.spmd.transport import NodePlace
 
 PATIENCE_S = 60.0
 _HERE = Path(__file__)
@@ -42,13 +35,7 @@ class Run:
     """The processes and the rendezvous of one test."""
 
     def __init__(
-        self,
-        size: int,
-        program: str,
-        *args: Any,
-        per_node: int | None = None,
-        environ: dict[str, str] | None = None,
-        tells_ends: bool = True,
+        self, size: int, program: str, *args: Any, per_node: int | None = None, environ: dict[str, str] | None = None
     ) -> None:
         """`per_node`: number of ranks per pretended node; nodes use TCP between each other."""
         self.size, self.name = size, f"slurm-share-test/{os.getpid()}/{secrets.token_hex(8)}"
@@ -56,9 +43,8 @@ class Run:
         self._per_node = per_node or size
         self._nodes = -(-size // self._per_node)
         self.key = secrets.token_hex(32) if self._nodes > 1 else ""
-        self._tells_ends = tells_ends
         self.hellos: dict[int, wire.Hello] = {}
-        self.said: list[tuple[int, wire.Control]] = []
+        self.said: list[tuple[int, wire.Record]] = []
         self._ranks: dict[int, socket.socket] = {}
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self.name)
@@ -109,7 +95,14 @@ class Run:
             process.wait(max(0.1, until - time.monotonic()))
         return found
 
-    def tell(self, record: wire.Control) -> None:
+    def wait_for_hellos(self, then_s: float = 0.3) -> None:
+        """Wait until all ranks have said Hello, and a moment longer."""
+        until = time.monotonic() + 30
+        while len(self.hellos) < self.size and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(then_s)
+
+    def tell(self, record: wire.Record) -> None:
         """Send a record to all ranks."""
         for sock in list(self._ranks.values()):
             with contextlib.suppress(OSError):
@@ -117,7 +110,6 @@ class Run:
 
     def _start(self, rank: int, program: str, args: tuple[Any, ...], environ: dict[str, str]) -> None:
         reading, writing = os.pipe()
-        node = rank // self._per_node
         process = subprocess.Popen(
             [sys.executable, str(_HERE), program, str(writing)],
             stdin=subprocess.PIPE,
@@ -126,14 +118,7 @@ class Run:
             env={
                 **os.environ,
                 "PYTHONPATH": str(_HERE.parents[3]),
-                ENV_RENDEZVOUS: self.name,
-                ENV_RANK: str(rank),
-                ENV_SIZE: str(self.size),
-                ENV_NODE: str(node),
-                ENV_NODES: str(self._nodes),
-                ENV_LOCAL_RANK: str(rank % self._per_node),
-                ENV_LOCAL_SIZE: str(self._per_node),
-                ENV_ADDRESS: "127.0.0.1",
+                **variables(wire.Ready(self.name, "127.0.0.1"), rank, self.size, self._per_node),
                 **environ,
             },
         )
@@ -155,7 +140,7 @@ class Run:
                 else:
                     self._read(sock, readers)
             for rank, process in enumerate(self.processes):
-                if self._tells_ends and rank not in told and process.poll() is not None:
+                if rank not in told and process.poll() is not None:
                     told.add(rank)
                     code = process.returncode
                     why = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -191,7 +176,7 @@ class Run:
 
     def _welcome(self) -> wire.Welcome:
         nodes = tuple(
-            wire.Place(self._node(first), first, min(self._per_node, self.size - first), "127.0.0.1")
+            NodePlace(self._node(first), first, min(self._per_node, self.size - first), "127.0.0.1")
             for first in range(0, self.size, self._per_node)
         )
         ports = tuple(self.hellos[rank].port for rank in range(self.size))

@@ -1,18 +1,22 @@
 """Transport between threads of one process, for tests of collectives and arrays without processes.
 
-Matching is the product's (`matching.Queues`). Only the delivery of messages and the deadlock check are replaced.
+Matching is the product's (`transport.Queues`). Only the delivery of messages and the deadlock check are replaced.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_share.spmd import wire
+from slurm_share.spmd.bodies import Received
+from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
-from slurm_share.spmd.matching import Queues
-from slurm_share.spmd.transport import USER, Envelope, NodePlace, Tag
+from slurm_share.spmd.rules import ends
+from slurm_share.spmd.transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport
 
 PATIENCE_S = 20.0
 """A test that waits for longer has failed."""
@@ -30,21 +34,6 @@ class ThreadWindow:
 
 
 @dataclass(eq=False)
-class ThreadMessage:
-    """A message whose body was copied when it was sent."""
-
-    envelope: Envelope
-    body: bytearray
-    window: memoryview | None
-
-    def take(self) -> memoryview:
-        return memoryview(self.body)
-
-    def take_into(self, buffer: memoryview) -> None:
-        buffer[:] = self.body
-
-
-@dataclass(eq=False)
 class Shared:
     """State that all ranks of one run share."""
 
@@ -52,8 +41,8 @@ class Shared:
     changed: threading.Condition = field(default_factory=threading.Condition)
     ended: SpmdError | None = None
     sent: list[Envelope] = field(default_factory=list)
-    waits: dict[int, tuple[int | None, int, Tag | None, str]] = field(default_factory=dict)
-    """Source, context, tag and call of every rank that waits without an end."""
+    waits: dict[int, wire.Waiting] = field(default_factory=dict)
+    """The waits without an end, by rank."""
     done: set[int] = field(default_factory=set)
     """Ranks that have ended."""
 
@@ -62,59 +51,47 @@ class Shared:
         if self.ended is not None or not self.waits or len(self.waits) + len(self.done) < len(self.queues):
             return
         try:
-            if any(self.queues[rank].find(*wait[:3]) for rank, wait in self.waits.items()):
+            if any(self.queues[rank].find(one.source, one.context, one.tag) for rank, one in self.waits.items()):
                 return
         except CollectiveMismatch:
             return  # the rank of that queue raises it
-        calls: dict[int, tuple[int, str]] = {}
-        for rank, (_, context, tag, _) in self.waits.items():
-            peer, there = calls.setdefault(context, (rank, str(tag)))
-            if context != USER and there != str(tag):
-                self.ended = CollectiveMismatch(context & 0xFFFFFFFF, rank, str(tag), peer, there)
-                break
+        told = ends.judge(self.waits)
+        if isinstance(told, wire.Mismatch):
+            self.ended = CollectiveMismatch(told.number, *told.here, *told.there)
+        elif self.done:
+            self.ended = PeerEnded(min(self.done), "n1", 0, None, ends.NOTHING_MORE)
         else:
-            ended = next((rank for rank in sorted(self.done)), None)
-            self.ended = (
-                Deadlock([(rank, f"in {wait[3]} for {wait[0]}") for rank, wait in self.waits.items()])
-                if ended is None
-                else PeerEnded(ended, "n1", 0, None, "has ended and sends nothing more")
-            )
+            self.ended = Deadlock(told.waits)
         self.changed.notify_all()
 
 
-class ThreadTransport:
+class ThreadTransport(Transport):
     """One rank, which is a thread."""
 
     def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...], has_windows: bool = True) -> None:
         self.has_windows = has_windows
         self.rank, self.size, self.nodes = rank, len(shared.queues), nodes
-        self.shared = shared
+        self.shared, self._lock, self._queues = shared, shared.changed, shared.queues[rank]
         self.windows: list[ThreadWindow] = []
 
     def send(
-        self,
-        dest: int,
-        context: int,
-        tag: Tag,
-        form: int,
-        meta: bytes,
-        buffers: Sequence[memoryview],
-        window: Any = None,
+        self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Any = None
     ) -> None:
         body = bytearray(b"".join(buffers))
         envelope = Envelope(self.rank, context, tag, form, len(body), meta)
+        memory = None if window is None else window.memory
         with self.shared.changed:
-            self.shared.queues[dest].put(ThreadMessage(envelope, body, None if window is None else window.memory))
+            self.shared.queues[dest].put(Received(envelope, [memoryview(body)], memory))
             self.shared.sent.append(envelope)
             self.shared.changed.notify_all()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> ThreadMessage:
+    ) -> Message:
         found: list[Any] = []
 
         def is_there() -> bool:
-            message = self.shared.queues[self.rank].take(source, context, tag)
+            message = self._queues.take(source, context, tag)
             if message is not None:
                 found.append(message)
             return bool(found) or self.shared.ended is not None
@@ -122,7 +99,7 @@ class ThreadTransport:
         with self.shared.changed:
             try:
                 if timeout_s is None and not is_there():
-                    self.shared.waits[self.rank] = (source, context, tag, call)
+                    self.shared.waits[self.rank] = wire.Waiting(call, context, source, tag, 0.0, 0, 0)
                     self.shared.look_for_deadlock()
                 there = bool(found) or self.shared.changed.wait_for(
                     is_there, PATIENCE_S if timeout_s is None else timeout_s
@@ -136,25 +113,8 @@ class ThreadTransport:
             assert self.shared.ended is not None
             raise self.shared.ended
 
-    def put_back(self, message: Any) -> None:
-        with self.shared.changed:
-            self.shared.queues[self.rank].put_back(message)
-
-    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        with self.shared.changed:
-            return self.shared.queues[self.rank].find(source, context, tag)
-
-    def waiting(self) -> tuple[Envelope, ...]:
-        with self.shared.changed:
-            return tuple(self.shared.queues[self.rank].waiting())
-
-    def finish(self, context: int) -> None:
-        assert context != USER
-        with self.shared.changed:
-            self.shared.queues[self.rank].finish(context)
-
-    def call_failed(self) -> None:
-        self.shared.queues[self.rank].call_failed()
+    def _poll(self) -> None:
+        pass
 
     def window(self, size: int) -> ThreadWindow:
         made = ThreadWindow(memoryview(bytearray(max(size, 1))))
@@ -204,3 +164,24 @@ def run_ranks(
     if errors:
         raise errors[0][1]
     return results
+
+
+def run(size: int, program: Callable[[Comm], Any], **options: Any) -> list[Any]:
+    """Run `program(comm)` on `size` ranks; as `run_ranks`."""
+    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
+
+
+def on_ranks(size: int, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test on `size` ranks, each of which gets its `comm`; options as for `run_ranks`."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        def on_all(**given: Any) -> None:
+            run(size, lambda comm: test(comm, **given), **options)
+
+        vars(on_all).update(vars(test), __doc__=test.__doc__)
+        on_all.__name__, on_all.__module__ = test.__name__, test.__module__
+        _comm, *fixtures = inspect.signature(test).parameters.values()
+        on_all.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+        return on_all
+
+    return decorate

@@ -32,10 +32,6 @@ def several(transport: Any, programs: list[str]) -> dict[str, Any]:
     return {name: globals()[name](transport) for name in programs}
 
 
-def who(transport: Any) -> tuple[int, int, list[str]]:
-    return transport.rank, transport.size, [node.name for node in transport.nodes]
-
-
 def run_file(transport: Any, path: str, *args: str) -> None:
     """Run a program that uses COMM_WORLD; its arguments are in `sys.argv`."""
     sys.argv = [path, *args]
@@ -61,24 +57,6 @@ def all_first(transport: Any, count: int, size: int) -> int:
     return right
 
 
-def ping_pong(transport: Any, size: int, rounds: int) -> float:
-    """Return the median time of one way in seconds."""
-    body = np.ones(max(size // 8, 1))
-    taken = []
-    other = 1 - transport.rank
-    into = memoryview(bytearray(body.nbytes))
-    for _ in range(rounds):
-        began = time.perf_counter()
-        if transport.rank == 0:
-            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
-            transport.receive(other, USER, 0, "recv").take_into(into)
-        else:
-            transport.receive(other, USER, 0, "recv").take_into(into)
-            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
-        taken.append((time.perf_counter() - began) / 2)
-    return sorted(taken[2:])[len(taken[2:]) // 2]
-
-
 def array_cases(transport: Any, first: int, count: int) -> None:
     """Compare random distributed arrays with NumPy."""
     from array_cases import run_cases
@@ -86,27 +64,6 @@ def array_cases(transport: Any, first: int, count: int) -> None:
     from slurm_share.spmd.comm import Comm
 
     run_cases(Comm(transport), first, count)
-
-
-def objects(transport: Any) -> list[Any]:
-    """Rank 0 sends one of each kind; rank 1 returns what came."""
-    structured = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "i4"), ("b", "f8")])
-    values = [
-        {"a": [1, 2, (3, "x")]},
-        np.arange(24.0).reshape(2, 3, 4),
-        np.asfortranarray(np.arange(6).reshape(2, 3)),
-        np.arange(20)[::3],
-        np.array(7),
-        structured,
-        b"bytes",
-        {"inside": np.arange(100_000)},
-        np.zeros((0, 5)),
-    ]
-    if transport.rank == 0:
-        for number, value in enumerate(values):
-            send(transport, 1, number, value)
-        return []
-    return [recv(transport, 0, number) for number in range(len(values))]
 
 
 def order(transport: Any) -> list[Any]:
@@ -157,15 +114,6 @@ def any_source(transport: Any) -> Any:
     return all(numbers == list(range(count)) for numbers in by_rank.values())
 
 
-def to_self(transport: Any) -> Any:
-    array = np.arange(300_000.0)
-    send(transport, transport.rank, 3, array)
-    send(transport, transport.rank, 3, "second")
-    array[:] = 0
-    # Not from any rank: another one may be in the next program already.
-    return float(recv(transport, transport.rank, 3).sum()), recv(transport, transport.rank, None)
-
-
 def window(transport: Any) -> Any:
     """Every rank writes its block into rank 0's window; used three times over."""
     found = []
@@ -210,16 +158,6 @@ def shared_bytes() -> int:
                 begin, end = line.split()[0].split("-")
                 total += int(end, 16) - int(begin, 16)
     return total
-
-
-def into_the_void(transport: Any, size: int, count: int) -> Any:
-    """Rank 0 sends; rank 1 never receives, it waits for a file's end in standard input's place: a long sleep."""
-    if transport.rank == 0:
-        for _ in range(count):
-            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
-        return None
-    time.sleep(3600)
-    return None
 
 
 def sleep_then_receive(transport: Any, size: int, count: int, sleep_s: float) -> Any:
@@ -301,17 +239,6 @@ def leave_one_by_one(transport: Any) -> Any:
             found.append(recv(transport, None, None))
     except SpmdError as error:
         return sorted(found), str(error)
-
-
-def aborts(transport: Any) -> Any:
-    if transport.rank == 1:
-        transport.abort(3, "no more data")
-        return None
-    try:
-        transport.receive(1, USER, 0, "recv")
-    except SpmdError as error:
-        return str(error)
-    return None
 
 
 def forks(transport: Any) -> Any:
@@ -413,19 +340,6 @@ def interrupted(transport: Any, count: int) -> Any:
     return right, interrupts
 
 
-def times_out(transport: Any) -> Any:
-    if transport.rank == 1:
-        return recv(transport, 0, 1)
-    began = time.monotonic()
-    try:
-        recv(transport, 1, 0, 0.3)
-    except TimeoutError as error:
-        took = time.monotonic() - began
-        send(transport, 1, 1, "go")
-        return took, str(error)
-    return None
-
-
 def chain_of_waits(transport: Any) -> Any:
     """Each waits for the one before, rank 0 for the last: Waiting is said to the rendezvous process."""
     try:
@@ -456,44 +370,3 @@ def serve(transport: Any, count: int, patience_s: float) -> Any:
         right += got[0] == number and got[1].size == number * 1000
         time.sleep(patience_s / count)
     return right
-
-
-def take_from(transport: Any) -> Any:
-    """Rank 0 returns all messages of rank 1, which sleeps, and the error at the end."""
-    found = []
-    try:
-        while True:
-            if transport.rank == 1:
-                time.sleep(3600)
-            message = transport.receive(1, USER, None, "recv", 30)
-            found.append(bytes(message.take()))
-    except SpmdError as error:
-        return found, str(error)
-
-
-def tears_a_body(transport: Any) -> Any:
-    """Rank 0 sends one body through the socket, one through a segment, and one that changes under way."""
-    body = np.arange(100_000.0)
-    if transport.rank == 0:
-        for _ in range(2):
-            send(transport, 1, 0, body)
-            recv(transport, 1, "taken")
-            recv(transport, 1, "free")  # a segment is given back behind the message before it
-        send(transport, 1, 0, body)
-        for segment in transport._peers.pool._all.values():
-            segment.memory[12345] ^= 1
-        send(transport, 1, 1, "torn")
-        recv(transport, 1, "taken")
-        return None
-    found: list[Any] = []
-    for _ in range(2):
-        found.append(bool(np.array_equal(recv(transport, 0, 0), body)))
-        send(transport, 0, "taken", None)
-        send(transport, 0, "free", None)
-    recv(transport, 0, 1)
-    try:
-        recv(transport, 0, 0)
-    except SpmdError as error:
-        found.append(str(error))
-    send(transport, 0, "taken", None)
-    return found

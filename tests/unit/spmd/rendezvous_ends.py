@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TypeVar
 
-from slurm_share.spmd import wire
+from slurm_share.spmd import names, wire
 from slurm_share.spmd.rules import ends
 
 PATIENCE_S = 30.0
@@ -31,10 +31,10 @@ class Speaker:
         if not is_silent:
             self.say(wire.Hello(rank, os.getpid(), port))
 
-    def say(self, message: wire.Control) -> None:
+    def say(self, message: wire.Record) -> None:
         self.sock.sendall(wire.encode(message))
 
-    def hear(self) -> wire.Control | None:
+    def hear(self) -> wire.Record | None:
         """Return the next message; None: the connection was closed."""
         try:
             line = self._lines.readline()
@@ -69,7 +69,7 @@ class Node:
             bufsize=0,
         )
         self.speakers: list[Speaker] = []
-        self.heard: list[wire.Control] = []
+        self.heard: list[wire.Record] = []
         self._rest = b""
         self.say(setup)
 
@@ -78,14 +78,14 @@ class Node:
         self.ready = self.expect(wire.Ready)
         return self.ready
 
-    def say(self, message: wire.Control) -> None:
+    def say(self, message: wire.Record) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(wire.encode(message))
 
     def end(self, rank: int, code: int | None = 0, signal: int | None = None) -> None:
         self.say(wire.Ended(rank, self.name, code, signal, ends.reason(code, signal)))
 
-    def messages(self, for_s: float) -> Iterator[wire.Control]:
+    def messages(self, for_s: float) -> Iterator[wire.Record]:
         """Yield what it says, until it is silent for that long."""
         assert self.process.stdout is not None
         while True:
@@ -128,6 +128,21 @@ class Node:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+def variables(ready: wire.Ready, rank: int, size: int, per_node: int) -> dict[str, str]:
+    """Return the variables that a launcher gives a rank; each node has `per_node` ranks."""
+    node, local = divmod(rank, per_node)
+    return {
+        names.ENV_RENDEZVOUS: ready.name,
+        names.ENV_ADDRESS: ready.address,
+        names.ENV_RANK: str(rank),
+        names.ENV_SIZE: str(size),
+        names.ENV_NODE: str(node),
+        names.ENV_NODES: str(-(-size // per_node)),
+        names.ENV_LOCAL_RANK: str(local),
+        names.ENV_LOCAL_SIZE: str(per_node),
+    }
 
 
 def wait_for(condition: object, what: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from arrays import DTYPES, assert_is, random_map, random_shape, spread, whole_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import on_ranks, run
 
 from slurm_share.spmd import array_files
 from slurm_share.spmd.array_files import load, save
@@ -22,11 +22,6 @@ from slurm_share.spmd.errors import ArrayFileError, CollectiveMismatch, PeerEnde
 from slurm_share.spmd.rules.maps import Map
 
 ROWS = Map((2, 1))
-
-
-def run(size: int, program: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)))
 
 
 def names(folder: str | Path) -> list[str]:
@@ -201,15 +196,13 @@ def test_the_name_appears_when_all_rows_are_written(tmp_path: Path, monkeypatch:
     assert (tmp_path / "a.npy").exists()
 
 
-def test_paths_that_cannot_be_written_are_named(tmp_path: Path) -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(4, 3, map=ROWS, comm=comm)
-        with pytest.raises(ArrayFileError, match=r"rank 0 cannot write .*/missing/a.npy: No such file or directory"):
-            save(tmp_path / "missing" / "a.npy", array)
-        with pytest.raises(ArrayFileError, match=f"cannot write {tmp_path}: it is a directory"):
-            save(tmp_path, array)
-
-    run(2, program)
+@on_ranks(2)
+def test_paths_that_cannot_be_written_are_named(comm: Comm, tmp_path: Path) -> None:
+    array = zeros(4, 3, map=ROWS, comm=comm)
+    with pytest.raises(ArrayFileError, match=r"rank 0 cannot write .*/missing/a.npy: No such file or directory"):
+        save(tmp_path / "missing" / "a.npy", array)
+    with pytest.raises(ArrayFileError, match=f"cannot write {tmp_path}: it is a directory"):
+        save(tmp_path, array)
 
 
 def test_what_is_no_ordinary_file_is_not_replaced_and_a_link_stays(tmp_path: Path) -> None:
@@ -328,16 +321,13 @@ def test_a_map_of_another_number_of_dimensions_or_ranks_is_refused(tmp_path: Pat
     np.testing.assert_array_equal(np.load(path), np.zeros(4))
 
 
-def test_a_header_longer_than_64_kib_is_written_and_read(tmp_path: Path) -> None:
+@on_ranks(2)
+def test_a_header_longer_than_64_kib_is_written_and_read(comm: Comm, tmp_path: Path) -> None:
     dtype = np.dtype([(f"field{number:05}", "u1") for number in range(4000)])
     whole = np.ones((3,), dtype)
     path = tmp_path / "a.npy"
-
-    def program(comm: Comm) -> None:
-        save(path, spread(whole, Map((2,)), comm))
-        assert_is(load(path, Map((2,), "c"), comm), whole)
-
-    run(2, program)
+    save(path, spread(whole, Map((2,)), comm))
+    assert_is(load(path, Map((2,), "c"), comm), whole)
 
 
 @pytest.mark.filterwarnings("ignore:Stored array in format")

@@ -9,7 +9,7 @@ import pytest
 from arrays import RECORD, assert_is, random_map, random_shape, spread, whole_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import on_ranks, run
 
 from slurm_share.spmd import array_reductions, functions, products
 from slurm_share.spmd.comm import Comm
@@ -20,11 +20,6 @@ from slurm_share.spmd.rules.maps import Map
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=50, deadline=None)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
-
-
-def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
 # ---- reductions ----
@@ -68,44 +63,36 @@ def test_sums_have_the_same_bits_on_all_ranks_and_a_dtype() -> None:
     assert results == results[:1] * 4
 
 
-def test_the_mean_of_half_precision_numbers_does_not_overflow() -> None:
+@on_ranks(2)
+def test_the_mean_of_half_precision_numbers_does_not_overflow(comm: Comm) -> None:
     whole = np.full(20_000, 10, np.float16)
-
-    def program(comm: Comm) -> None:
-        found = spread(whole, Map((2,)), comm).mean()
-        assert (found, found.dtype) == (10, np.float16)
-
-    run(2, program)
+    found = spread(whole, Map((2,)), comm).mean()
+    assert (found, found.dtype) == (10, np.float16)
 
 
 @pytest.mark.parametrize("map", [Map((3,)), Map((3,), "c", (2, 0, 1))])
-def test_not_a_number_and_negative_numbers_are_reduced_as_in_numpy(map: Map) -> None:
-    def program(comm: Comm) -> None:
-        for values in ([-3.0, -1.0, -2.0, -9.0], [1.0, np.nan, 2.0, 0.0]):
-            array = spread(np.array(values), map, comm)
-            np.testing.assert_equal([array.min(), array.max()], [np.min(values), np.max(values)])
-
-    run(3, program)
+@on_ranks(3)
+def test_not_a_number_and_negative_numbers_are_reduced_as_in_numpy(comm: Comm, map: Map) -> None:
+    for values in ([-3.0, -1.0, -2.0, -9.0], [1.0, np.nan, 2.0, 0.0]):
+        array = spread(np.array(values), map, comm)
+        np.testing.assert_equal([array.min(), array.max()], [np.min(values), np.max(values)])
 
 
-def test_empty_arrays_are_reduced_as_in_numpy() -> None:
+@on_ranks(2)
+def test_empty_arrays_are_reduced_as_in_numpy(comm: Comm) -> None:
     whole = np.zeros((0, 3))
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, ROWS, comm)
-        assert array.sum() == 0
-        assert array.all()
-        assert not array.any()
-        np.testing.assert_array_equal(array.sum(axis=0), np.zeros(3))
-        assert array.max(axis=1).shape == (0,)
-        for name in ("min", "max"):
-            with pytest.raises(ValueError, match="zero-size array to reduction operation"):
-                getattr(array, name)()
-            with pytest.raises(ValueError, match="zero-size array to reduction operation"):
-                getattr(array, name)(axis=0)
-        assert np.isnan(array.mean())
-
-    run(2, program)
+    array = spread(whole, ROWS, comm)
+    assert array.sum() == 0
+    assert array.all()
+    assert not array.any()
+    np.testing.assert_array_equal(array.sum(axis=0), np.zeros(3))
+    assert array.max(axis=1).shape == (0,)
+    for name in ("min", "max"):
+        with pytest.raises(ValueError, match="zero-size array to reduction operation"):
+            getattr(array, name)()
+        with pytest.raises(ValueError, match="zero-size array to reduction operation"):
+            getattr(array, name)(axis=0)
+    assert np.isnan(array.mean())
 
 
 def test_reductions_of_wrong_axes_dtypes_or_with_out_are_refused_on_all_ranks() -> None:
@@ -150,12 +137,7 @@ def test_matrix_products_equal_numpy(seed: int, size: int, dtype: str, panel: in
 
     def program(comm: Comm) -> None:
         one, other = spread(left, first, comm), spread(right, second, comm)
-        for product in (
-            one @ other,
-            products.mtimes(left, other),
-            products.mtimes(one, right),
-            np.matmul(one, other),
-        ):
+        for product in (one @ other, products.mtimes(left, other), products.mtimes(one, right), np.matmul(one, other)):
             assert_is(product, expected)
         product = products.mtimes(one, other, wanted)
         assert product.map == wanted
@@ -170,22 +152,19 @@ def test_matrix_products_equal_numpy(seed: int, size: int, dtype: str, panel: in
         products.PANEL_BYTES = before
 
 
-def test_a_product_has_the_rows_of_the_left_and_the_columns_of_the_right_map() -> None:
+@on_ranks(4)
+def test_a_product_has_the_rows_of_the_left_and_the_columns_of_the_right_map(comm: Comm) -> None:
     cyclic = Map((2, 2), ("c", "b"))
     blocks = Map((2, 2), ("b", ("bc", 2)), (3, 2, 1, 0))
-
-    def program(comm: Comm) -> None:
-        one, other = zeros(4, 5, map=cyclic, comm=comm), zeros(5, 6, map=blocks, comm=comm)
-        assert (one @ other).map == Map((2, 2), ("c", ("bc", 2)))
-        square = ones(4, 4, map=cyclic, comm=comm)
-        square @= square
-        assert_is(square, np.full((4, 4), 4.0))
-        with pytest.raises(UsageError, match="have no product"):
-            other @ one
-        with pytest.raises(UsageError, match="takes two dimensions, not 1"):
-            one @ zeros(5, map=Map((4,)), comm=comm)
-
-    run(4, program)
+    one, other = zeros(4, 5, map=cyclic, comm=comm), zeros(5, 6, map=blocks, comm=comm)
+    assert (one @ other).map == Map((2, 2), ("c", ("bc", 2)))
+    square = ones(4, 4, map=cyclic, comm=comm)
+    square @= square
+    assert_is(square, np.full((4, 4), 4.0))
+    with pytest.raises(UsageError, match="have no product"):
+        other @ one
+    with pytest.raises(UsageError, match="takes two dimensions, not 1"):
+        one @ zeros(5, map=Map((4,)), comm=comm)
 
 
 @FEW
@@ -211,18 +190,15 @@ def test_fourier_transforms_equal_numpy(seed: int, size: int, inverse: bool) -> 
     run(size, program)
 
 
-def test_a_transform_along_distributed_rows_has_the_right_shape() -> None:
+@on_ranks(4)
+def test_a_transform_along_distributed_rows_has_the_right_shape(comm: Comm) -> None:
     whole = whole_array((8, 6), "f8")
-
-    def program(comm: Comm) -> None:
-        array = functions.fft(spread(whole, Map((4, 1)), comm), axis=0)
-        np.testing.assert_allclose(array.gather_all(), np.fft.fft(whole, axis=0))
-        with pytest.raises(UsageError, match="no axis 2"):
-            functions.fft(array, axis=2)
-        with pytest.raises(UsageError, match="1 point or more"):
-            functions.fft(array, 0)
-
-    run(4, program)
+    array = functions.fft(spread(whole, Map((4, 1)), comm), axis=0)
+    np.testing.assert_allclose(array.gather_all(), np.fft.fft(whole, axis=0))
+    with pytest.raises(UsageError, match="no axis 2"):
+        functions.fft(array, axis=2)
+    with pytest.raises(UsageError, match="1 point or more"):
+        functions.fft(array, 0)
 
 
 def test_transposing_the_grid_keeps_imaginary_parts_and_the_argument() -> None:
@@ -262,16 +238,13 @@ def test_find_returns_all_non_zeros_to_all_ranks(seed: int, size: int) -> None:
     run(size, program)
 
 
-def test_summation_adds_arrays_of_any_maps() -> None:
+@on_ranks(2)
+def test_summation_adds_arrays_of_any_maps(comm: Comm) -> None:
     whole = whole_array((6, 5), "f8")
-
-    def program(comm: Comm) -> None:
-        target = zeros(6, 5, map=ROWS, comm=comm)
-        parts = [spread(whole, map, comm) for map in (ROWS, COLUMNS, Map((2, 1), "c"))]
-        assert functions.summation(target, *parts) is target
-        assert_is(target, 3 * whole)
-        assert_is(parts[0], whole)
-        with pytest.raises(UsageError, match="nothing to sum"):
-            functions.summation(target)
-
-    run(2, program)
+    target = zeros(6, 5, map=ROWS, comm=comm)
+    parts = [spread(whole, map, comm) for map in (ROWS, COLUMNS, Map((2, 1), "c"))]
+    assert functions.summation(target, *parts) is target
+    assert_is(target, 3 * whole)
+    assert_is(parts[0], whole)
+    with pytest.raises(UsageError, match="nothing to sum"):
+        functions.summation(target)

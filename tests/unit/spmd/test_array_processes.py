@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from in_processes import run_ranks
 
 CASES = Path(__file__).with_name("array_cases.py")
-MPIEXEC = Path(sys.executable).parent / "mpiexec"
 PATIENCE_S = 250.0
 
 
@@ -50,13 +48,3 @@ def test_the_end_of_a_rank_during_redistribution_is_an_error_on_the_others(tmp_p
     assert "rank 1" in ended.stderr
     assert "ended with code 3" in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec for this machine")
-def test_random_cases_over_mpi_equal_numpy() -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "LLSUB", "HYDRA"))}
-    command = [str(MPIEXEC), "-n", "3", sys.executable, str(CASES), "9000", "36"]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=CASES.parents[3], env=clean
-    )
-    assert ended.stdout == "36 cases on 3 ranks: equal to NumPy\n", ended.stderr

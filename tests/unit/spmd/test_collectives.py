@@ -9,18 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import on_ranks, run, run_ranks
 
-from slurm_share.spmd.blocks import gather_blocks
 from slurm_share.spmd.comm import MAX, MIN, PROD, SUM, Comm
 from slurm_share.spmd.errors import CollectiveMismatch, UsageError
+from slurm_share.spmd.gathering import gather_blocks
 
 Program = Callable[[Comm], Any]
-
-
-def run(size: int, program: Program, **where: Any) -> list[Any]:
-    """Return the result of each rank's program, which gets its Comm."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **where)
 
 
 LAYOUTS = [(1, None), (2, None), (3, 1), (4, 3), (5, 2), (7, 4), (9, 4), (9, None), (20, None), (19, 1)]
@@ -189,29 +184,25 @@ def test_what_is_returned_is_the_receivers_own(size: int) -> None:
     run(size, program)
 
 
-def test_a_sequence_of_another_length_is_refused() -> None:
-    def program(comm: Comm) -> None:
-        with pytest.raises(UsageError, match="alltoall needs a sequence with one value for each of the 2 ranks, not 3"):
-            comm.alltoall([1, 2, 3])
-        if comm.rank == 0:
-            with pytest.raises(UsageError, match=r"scatter needs .* not None"):
-                comm.scatter(None)
-        comm.barrier()
-
-    run(2, program)
+@on_ranks(2)
+def test_a_sequence_of_another_length_is_refused(comm: Comm) -> None:
+    with pytest.raises(UsageError, match="alltoall needs a sequence with one value for each of the 2 ranks, not 3"):
+        comm.alltoall([1, 2, 3])
+    if comm.rank == 0:
+        with pytest.raises(UsageError, match=r"scatter needs .* not None"):
+            comm.scatter(None)
+    comm.barrier()
 
 
-def test_reductions_that_are_none_are_refused() -> None:
-    def program(comm: Comm) -> None:
-        with pytest.raises(UsageError, match="'sum' is not a reduction: use SUM, PROD, MIN, MAX or a function"):
-            comm.allreduce(1, "sum")
-        with pytest.raises(UsageError, match="Allreduce takes SUM, PROD, MIN or MAX"):
-            comm.Allreduce(np.ones(2), np.ones(2), max)  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="Reduce combines numbers, not elements of <U3"):
-            comm.Reduce(np.array(["abc"]), np.array(["abc"]))
-        assert comm.allreduce(comm.rank, max) == 1
-
-    run(2, program)
+@on_ranks(2)
+def test_reductions_that_are_none_are_refused(comm: Comm) -> None:
+    with pytest.raises(UsageError, match="'sum' is not a reduction: use SUM, PROD, MIN, MAX or a function"):
+        comm.allreduce(1, "sum")
+    with pytest.raises(UsageError, match="Allreduce takes SUM, PROD, MIN or MAX"):
+        comm.Allreduce(np.ones(2), np.ones(2), max)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Reduce combines numbers, not elements of <U3"):
+        comm.Reduce(np.array(["abc"]), np.array(["abc"]))
+    assert comm.allreduce(comm.rank, max) == 1
 
 
 A, B = np.zeros(6), np.zeros(12)

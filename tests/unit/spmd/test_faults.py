@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from transports import ranks, said
 
-from slurm_share.spmd import frames, peers, sockets, transport_lock, wire, world
-from slurm_share.spmd.control import Ends
+from slurm_share.spmd import frames, peers, sockets, wire, world
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
+    NodeLost,
     NoRoom,
     PeerEnded,
     ReceiveTimeout,
@@ -25,6 +25,7 @@ from slurm_share.spmd.errors import (
     UsageError,
 )
 from slurm_share.spmd.names import META_BYTES
+from slurm_share.spmd.rules.ends import Ends
 from slurm_share.spmd.transport import RAW, USER, NodePlace
 
 CALL = 1 << 32
@@ -36,7 +37,7 @@ def body(size: int) -> list[memoryview]:
 
 def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_arguments: None)
-    turn = transport_lock.TransportLock()
+    turn = peers.TransportLock()
     number = threading.get_ident()
 
     class Threads:
@@ -53,7 +54,7 @@ def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch
 
     turn._deferring = True
     turn.lock.acquire()
-    monkeypatch.setattr(transport_lock, "threading", Threads)
+    monkeypatch.setattr(peers, "threading", Threads)
     with pytest.raises(KeyboardInterrupt):
         turn.poll_unlocked(Poller(), None)
     assert turn._deferring
@@ -159,13 +160,13 @@ def test_a_call_that_waits_ends_when_its_transport_is_closed() -> None:
             except SpmdError as error:
                 found.append(error)
 
-        waits = threading.Thread(target=wait, daemon=True)
-        waits.start()
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
         until = time.monotonic() + 10
         while not rank._waits.is_polling and time.monotonic() < until:
             time.sleep(0.01)
         rank.close()
-        waits.join(10)
+        waiter.join(10)
         assert isinstance(found[0], UsageError)
 
 
@@ -176,6 +177,50 @@ def test_a_child_forked_after_the_end_closes_no_descriptor_of_others() -> None:
         rank.leave("forked")
         for fd in fds:
             os.close(fd)
+
+
+def test_one_message_beyond_the_limit_has_no_room() -> None:
+    with (
+        ranks(2, {"LLSUB_SEND_LIMIT": "1000"}) as ((sender, _control), _other),
+        pytest.raises(NoRoom, match="SEND_LIMIT"),
+    ):
+        sender.send(1, USER, 0, RAW, b"", body(1001))
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "text"),
+    [
+        (wire.Lost("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
+        (wire.Mismatch(4, (1, "bcast"), (0, "gather")), CollectiveMismatch, "rank 0 is in gather, rank 1 in bcast"),
+    ],
+)
+def test_what_the_rendezvous_process_tells_ends_a_wait(told: wire.Record, error: type[SpmdError], text: str) -> None:
+    with ranks(2) as ((rank, control), _other):
+        control.sendall(wire.encode(told))
+        with pytest.raises(error, match=text):
+            rank.receive(1, USER, 0, "recv", 10.0)
+
+
+def test_with_checksums_bodies_come_by_socket_and_segment_and_a_torn_one_is_an_error() -> None:
+    sent = bytes(range(256)) * 400
+    with ranks(2, {"LLSUB_CHECK": "1"}) as ((sender, _control), (receiver, _other)):
+        for way in ("socket", "segment"):
+            sender.send(1, USER, way, RAW, b"", [memoryview(sent)])
+            assert receiver.receive(0, USER, way, "recv", 10.0).take() == sent
+            receiver.probe(0, USER, "none")  # frees the segment
+        sender.send(1, USER, "torn", RAW, b"", [memoryview(sent)])
+        for segment in sender._peers.pool._all.values():
+            segment.memory[12345] ^= 1
+        with pytest.raises(TransportError, match="differs from what rank 0 sent"):
+            receiver.receive(0, USER, "torn", "recv", 10.0).take()
+
+
+def test_a_rank_can_send_to_itself_and_change_the_body_afterwards() -> None:
+    with ranks(1) as ((rank, _control),):
+        sent = bytearray(b"first")
+        rank.send(0, USER, 0, RAW, b"", [memoryview(sent)])
+        sent[:] = b"later"
+        assert rank.receive(0, USER, 0, "recv", 10.0).take() == b"first"
 
 
 def test_a_description_that_no_receiver_reads_is_refused() -> None:
@@ -258,7 +303,7 @@ def test_a_receive_from_any_source_waits_for_what_an_ended_rank_has_sent() -> No
         sender.send(0, USER, 0, RAW, b"", body(1))
         receiver.receive(1, USER, 0, "recv", 10.0)
         control.sendall(wire.encode(wire.Ended(1, "n", 0, None, "")))
-        with pytest.raises(ReceiveTimeout):
+        with pytest.raises(ReceiveTimeout, match=r"rank 0 has waited 0\.3\d* s in recv for \(any, 0\)"):
             receiver.receive(None, USER, 0, "recv", 0.3)
         sender.send(0, USER, 0, RAW, b"", body(2))
         assert receiver.receive(None, USER, 0, "recv", 10.0).envelope.size == 2

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rendezvous_ends import PATIENCE_S, wait_for
 
+from slurm_share.spmd import __main__ as command
 from slurm_share.spmd import names
 from slurm_share.spmd.errors import UsageError
 from slurm_share.spmd.local import Outcome, _Output, run_local
@@ -225,25 +226,33 @@ def test_a_program_whose_name_begins_with_a_dash_runs(program):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "unit"),
+    ("name", "value", "why"),
     [
-        (names.ENV_START_S, "soon", "seconds"),
-        (names.ENV_START_S, "nan", "seconds"),
-        (names.ENV_SEND_LIMIT, "much", "bytes"),
-        (names.ENV_SEND_LIMIT, "-5", "bytes"),
+        (names.ENV_START_S, "soon", " is a number of seconds, not 'soon'"),
+        (names.ENV_START_S, "nan", " is a number of seconds, not 'nan'"),
+        (names.ENV_SEND_LIMIT, "much", " is a number of bytes, not 'much'"),
+        (names.ENV_SEND_LIMIT, "-5", " is a number of bytes, not '-5'"),
+        (names.ENV_TRANSPORT, "zmq", "=zmq: write mpi (mpi4py) or own (slurm_share's), or unset it"),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch, name, value, unit):
+@pytest.mark.parametrize("ranks", [("-n", "2"), ()])
+def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch, name, value, why, ranks):
     monkeypatch.setenv(name, value)
-    said = run("-n", "2", program("print('ran')"))
-    assert (said.returncode, said.stdout) == (2, "")
-    assert said.stderr == f"slurm_share.spmd: {name} is a number of {unit}, not {value!r}\n"
+    said = run(*ranks, program("print('ran')"))
+    assert (said.returncode, said.stdout, said.stderr) == (2, "", f"slurm_share.spmd: {name}{why}\n")
 
 
 def test_help_names_every_option():
     said = run("--help")
     assert said.returncode == 0
     assert all(word in said.stdout for word in ("-n N", "--logs FOLDER", "--help", "Exit code"))
+
+
+def test_help_that_cannot_be_written_is_a_sentence():
+    with open("/dev/full", "w") as full:
+        said = subprocess.run([*COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    sentence = "slurm_share.spmd: cannot write to standard output (No space left on device)\n"
+    assert (said.returncode, said.stderr) == (1, sentence)
 
 
 # Output
@@ -447,6 +456,7 @@ def test_the_code_of_abort_is_the_code_of_the_run(program, code, seen):
     said = run("-n", "3", path)
     assert said.returncode == seen, said
     assert f"rank 1 called abort({code})" in said.stderr.splitlines()[-1]
+    assert said.stderr.count(f"ends: rank 1 ended the run with code {code}\n") == 2
 
 
 def test_a_ring_of_receives_is_named_by_all_four_ranks(program):
@@ -513,8 +523,8 @@ def test_ranks_that_do_not_come_in_time_are_named_on_those_that_wait(program, mo
 
 
 SLEEP = """
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         time.sleep(600)
     finally:
         print("cleaned", rank, flush=True)
@@ -635,8 +645,15 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_named_so(program, monkeypatc
     assert outcome.why.startswith(f"rank 1 on {NODE} was killed (out of host memory)")
 
 
-@pytest.mark.parametrize(("size", "name", "why"), [(0, "prog.py", "1 to 256"), (2, "none.py", "no program")])
-def test_run_local_refuses_what_cannot_be_run(program, size, name, why):
-    path = Path(program("pass")).parent / name
-    with pytest.raises(UsageError, match=why):
-        run_local(path, size)
+def test_an_error_of_the_program_is_known_to_what_runs_at_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A failing rank delivers its messages for a short time only; others wait for their receivers."""
+    for name in ("argv", "path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setattr(sys, "last_value", None, raising=False)
+    program = tmp_path / "fails.py"
+    program.write_text("raise ValueError(7)\n")
+    assert command.run_program(str(program), ()) == 1
+    assert isinstance(sys.last_value, ValueError)
+    assert "ValueError: 7" in capfd.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.spmd import mpi
+from slurm_share.spmd import checks
 from slurm_share.spmd.errors import UsageError
 
 pytest.importorskip("mpi4py", reason="there is no mpi4py for this machine")
@@ -19,6 +19,8 @@ import os, sys, threading, time
 from slurm_share.spmd import errors, mpi
 from slurm_share.spmd.transport import RAW, USER
 t = mpi.make_transport()
+def made():
+    return mpi.MpiTransport(t._mpi, t._mpi.COMM_WORLD.Dup())
 def send(dest, tag, *parts, context=USER, form=RAW, meta=b""):
     t.send(dest, context, tag, form, meta, [memoryview(part) for part in parts])
 def take(source, tag, context=USER):
@@ -49,9 +51,7 @@ def mpiexec(size: int, program: str, *, code: int = 0, env: dict[str, str] | Non
     return done.stdout + done.stderr
 
 
-def test_messages_keep_their_order_tag_and_form() -> None:
-    """Numbers and strings are different tags; the parts of a body arrive as one writable body."""
-    program = """
+ORDER = """
 right, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
 for number in range(50):
     send(right, "x", f"{number}".encode())
@@ -76,20 +76,13 @@ assert into == b"0"
 assert [take(left, "x") for _ in range(49)] == [str(number).encode() for number in range(1, 50)]
 error = expect(errors.ReceiveTimeout, t.receive, left, USER, "never", "recv", 0.05)
 assert f"rank {t.rank} has waited 0.05 s in recv for rank {left}, tag 'never'" in str(error)
-expect(errors.UsageError, send, t.size, 0, b"")
 expect(errors.NoRoom, t.window, 1)
-print(f"rank {t.rank} of {t.size} is through")
 t._comm.Barrier()
 t.close()
 expect(errors.UsageError, send, 0, 0, b"")
 """
-    said = mpiexec(4, program)
-    assert sorted(said.split("\n")) == ["", *(f"rank {rank} of 4 is through" for rank in range(4))]
-
-
-def test_everybody_sends_everything_before_anybody_receives() -> None:
-    """A send that waited for its receiver would wait for ever."""
-    program = """
+"""Numbers and strings are different tags; the parts of a body arrive as one writable body."""
+ALL_BEFORE_ANY = """
 big = bytearray(os.urandom(1 << 20))
 for rank in others:
     for number in range(10):
@@ -106,12 +99,8 @@ for rank in reversed(others):
         assert (len(body), body[:9]) == (1 << 20, b"%4d %4d" % (rank, number)), body[:9]
 t.close()
 """
-    mpiexec(4, program)
-
-
-def test_a_message_of_more_bytes_than_mpi_counts_is_sent_in_blocks() -> None:
-    """The number of blocks fits 32 bits; padding after the body is dropped."""
-    program = """
+"""A send that waited for its receiver would wait for ever."""
+BLOCKS = """
 mpi.LARGE, mpi.BLOCK = 1 << 16, 1 << 10
 t._block = t._mpi.BYTE.Create_contiguous(mpi.BLOCK).Commit()
 body = os.urandom((1 << 18) + 13)
@@ -123,7 +112,42 @@ for rank in others:
     assert take(rank, 0) == b"small"
 t.close()
 """
-    mpiexec(2, program)
+"""A message of more bytes than MPI counts: the number of blocks fits 32 bits; padding after the body is dropped."""
+OTHER_CALLS = """
+context = 1 << 32 | 7
+send(1 - t.rank, f"call {t.rank}", b"", context=context)
+error = expect(errors.CollectiveMismatch, take, 1 - t.rank, f"call {t.rank}", context)
+assert str(error).startswith(f"collective call 7: rank {t.rank} is in call {t.rank}, rank {1 - t.rank} in call"), error
+t.call_failed()
+t.finish(context + 1)
+t.close()
+"""
+"""`transport.Queues` makes the same check as over sockets."""
+THREADS = """
+got = []
+thread = threading.Thread(target=lambda: got.append(take(1 - t.rank, "later")))
+thread.start()
+time.sleep(0.1)
+send(1 - t.rank, "later", b"x")
+thread.join(30)
+assert got == [b"x"]
+t.close()
+"""
+PLACES = """
+assert [(node.first, node.count) for node in t.nodes] == [(0, t.size)], t.nodes
+assert t.nodes[0].name == t._mpi.Get_processor_name()
+t.close()
+t.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "programs"), [(4, (ORDER, ALL_BEFORE_ANY)), (2, (OTHER_CALLS, THREADS, PLACES, BLOCKS)), (1, (PLACES,))]
+)
+def test_messages_between_ranks_are_right(size: int, programs: tuple[str, ...]) -> None:
+    """One start of the ranks for all programs, each of which has a transport of its own."""
+    said = mpiexec(size, "t = made()\n".join(programs) + "print('all are through')")
+    assert said == "all are through\n" * size
 
 
 def test_what_a_rank_keeps_for_its_receivers_has_a_limit() -> None:
@@ -164,51 +188,12 @@ t.close()
     mpiexec(3, program)
 
 
-def test_ranks_in_other_collective_calls_are_told() -> None:
-    """`matching` makes the same check as over sockets."""
-    program = """
-context = 1 << 32 | 7
-send(1 - t.rank, f"call {t.rank}", b"", context=context)
-error = expect(errors.CollectiveMismatch, take, 1 - t.rank, f"call {t.rank}", context)
-assert str(error).startswith(f"collective call 7: rank {t.rank} is in call {t.rank}, rank {1 - t.rank} in call"), error
-t.call_failed()
-t.finish(context + 1)
-t.close()
-"""
-    mpiexec(2, program)
-
-
-def test_threads_are_served_in_turn() -> None:
-    program = """
-got = []
-thread = threading.Thread(target=lambda: got.append(take(1 - t.rank, "later")))
-thread.start()
-time.sleep(0.1)
-send(1 - t.rank, "later", b"x")
-thread.join(30)
-assert got == [b"x"]
-t.close()
-"""
-    mpiexec(2, program)
-
-
 @pytest.mark.parametrize("end", ["t.abort(3, 'enough')", "raise ValueError('enough')"])
 def test_an_abort_and_an_uncaught_exception_end_every_rank(end: str) -> None:
     said = mpiexec(3, f"if t.rank == 1: {end}\ntake(1, 'never')\nprint('not reached')", code=1)
     assert "rank 1 ends the run with code" in said
     assert "enough" in said
     assert "not reached" not in said
-
-
-def test_where_ranks_are() -> None:
-    program = """
-assert [(node.first, node.count) for node in t.nodes] == [(0, t.size)], t.nodes
-assert t.nodes[0].name == t._mpi.Get_processor_name()
-t.close()
-t.close()
-"""
-    mpiexec(2, program)
-    mpiexec(1, program)
 
 
 @pytest.mark.parametrize(
@@ -233,12 +218,12 @@ t.close()
 )
 def test_when_mpi_is_wanted(environ: dict[str, str], answer: bool) -> None:
     """By a variable, or by the environment of an MPI; in our own runs only by a variable."""
-    assert mpi.is_wanted(environ) is answer
+    assert checks.uses_mpi(environ) is answer
 
 
 def test_a_transport_that_there_is_not_is_refused() -> None:
     with pytest.raises(UsageError, match="LLSUB_TRANSPORT=zmq: write mpi"):
-        mpi.is_wanted({"LLSUB_TRANSPORT": "zmq"})
+        checks.uses_mpi({"LLSUB_TRANSPORT": "zmq"})
 
 
 def test_a_launcher_that_starts_no_mpi_is_named() -> None:
@@ -282,31 +267,18 @@ LEFT_OUT = (
 memory that ranks share, and of other transports."""
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "test_array_functions.py",
-        "test_blocks.py",
-        "test_collectives.py",
-        "test_comm.py",
-        "test_dmat.py",
-        "test_redistribute.py",
-    ],
-)
-def test_collective_calls_and_arrays_are_right_over_mpi(file: str) -> None:
+FILES = ("array_functions", "collectives", "comm", "dmat", "gathering", "redistribute")
+
+
+def test_collective_calls_and_arrays_are_right_over_mpi() -> None:
     """The tests of the other transports, with processes as ranks.
 
     Without tests of deadlocks, which MPI does not report, and of memory that ranks share.
     """
     here = Path(__file__).parent
     argv = [str(MPIEXEC), "-n", "5", sys.executable, "-m", "pytest", "-q", "-p", "under_mpi", "-p", "no:cacheprovider"]
-    argv += [
-        "-p",
-        "no:xdist",
-        "-k",
-        " and ".join(f"not {word}" for word in LEFT_OUT),
-        str(here / file),
-    ]
+    argv += ["-p", "no:xdist", "-k", " and ".join(f"not {word}" for word in LEFT_OUT)]
+    argv += [str(here / f"test_{name}.py") for name in FILES]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "PYTEST", "LLSUB"))}
     few = {"LLSUB_TEST_EXAMPLES": os.environ.get("LLSUB_TEST_EXAMPLES", "15")}
     environ = {**clean, **few, "PYTHONPATH": str(here)}

@@ -9,7 +9,7 @@ import pytest
 from arrays import DTYPES, RECORD, assert_is, cases, random_key, random_map, random_shape, spread, whole_array
 from hypothesis import given
 from hypothesis import strategies as st
-from in_threads import run_ranks
+from in_threads import on_ranks, run
 
 from slurm_share.spmd import redistribute
 from slurm_share.spmd.comm import Comm
@@ -21,11 +21,6 @@ from slurm_share.spmd.rules.plans import Part
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = cases(60)
-
-
-def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on `size` ranks."""
-    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
 def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...], Map, Map]:
@@ -145,33 +140,17 @@ def test_assigning_a_distributed_array_to_a_slice_equals_numpy(seed: int, size: 
     run(size, program, per_node=per_node)
 
 
-def test_assigning_to_a_slice_fills_the_overlap_too() -> None:
-    value = whole_array((4,), "f8")
-    after = np.zeros(9)
-    after[1:8:2] = value
-
-    def program(comm: Comm) -> None:
-        array = zeros(9, map=Map((3,), "b", None, (2,)), comm=comm)
-        array[1:8:2] = spread(value, Map((3,), "c"), comm)
-        assert_is(array, after)
-
-    run(3, program)
-
-
-def test_assigning_a_distributed_row_to_a_row_equals_numpy() -> None:
+@on_ranks(3)
+def test_assigning_a_distributed_row_to_a_row_equals_numpy(comm: Comm) -> None:
     whole, row = whole_array((5, 4), "f8"), whole_array((4,), "i4", 70)
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, Map((3, 1), "b", None, (1, 0)), comm)
-        array[2, :] = spread(row, Map((3,), "c"), comm)
-        array[:, 3] = -row[None, :1]
-        after = whole.copy()
-        after[2], after[:, 3] = row, -row[0]
-        assert_is(array, after)
-        with pytest.raises(UsageError, match=r"\(4,\) does not fit a selection of shape \(5,\)"):
-            array[:, 1] = spread(row, Map((3,)), comm)
-
-    run(3, program)
+    array = spread(whole, Map((3, 1), "b", None, (1, 0)), comm)
+    array[2, :] = spread(row, Map((3,), "c"), comm)
+    array[:, 3] = -row[None, :1]
+    after = whole.copy()
+    after[2], after[:, 3] = row, -row[0]
+    assert_is(array, after)
+    with pytest.raises(UsageError, match=r"\(4,\) does not fit a selection of shape \(5,\)"):
+        array[:, 1] = spread(row, Map((3,)), comm)
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -231,17 +210,15 @@ def test_windows_wait_for_readers_that_have_not_shown_that_they_are_past() -> No
     np.testing.assert_array_equal(target, source)
 
 
-def test_without_memory_for_a_window_blocks_go_by_messages() -> None:
+@on_ranks(4)
+def test_without_memory_for_a_window_blocks_go_by_messages(comm: Comm) -> None:
     whole = whole_array((800, 300), "f8")
 
-    def program(comm: Comm) -> None:
-        def full(size: int) -> Any:
-            raise NoRoom("no shared memory")
+    def full(size: int) -> Any:
+        raise NoRoom("no shared memory")
 
-        comm.transport.window = full  # type: ignore[method-assign]
-        assert_is(spread(whole, Map((4, 1)), comm).redistribute(Map((1, 4))), whole)
-
-    run(4, program)
+    comm.transport.window = full  # type: ignore[method-assign]
+    assert_is(spread(whole, Map((4, 1)), comm).redistribute(Map((1, 4))), whole)
 
 
 def test_more_than_the_limit_goes_by_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,71 +248,7 @@ def test_large_blocks_travel_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: i
     run(3, program, windows=False)
 
 
-# ---- what pPython 0.10.4 gets wrong, by name ----
-
-FOUR = ["b", "c", ("bc", 2), ("bc", 3)]
-
-
-@pytest.mark.parametrize("shape", [(24, 24), (12, 10), (13, 11), (3, 3)])
-@pytest.mark.parametrize("grids", [((4, 1), (4, 1)), ((4, 1), (1, 4)), ((2, 2), (4, 1)), ((2, 2), (2, 2))])
-def test_the_48_redistributions_of_four_ranks(shape: tuple[int, int], grids: Any) -> None:
-    whole = whole_array(shape, "f8")
-
-    def program(comm: Comm) -> None:
-        for first in FOUR:
-            for second in FOUR:
-                array = spread(whole, Map(grids[0], first), comm)
-                assert_is(array.redistribute(Map(grids[1], second)), whole)
-
-    run(4, program)
-
-
-@pytest.mark.parametrize("ranks", [(3, 2, 1, 0), (0, 3, 1, 2)])
-@pytest.mark.parametrize("grid", [(4, 1), (1, 4), (2, 2)])
-def test_gather_with_ranks_in_another_order_is_not_permuted(ranks: Any, grid: Any) -> None:
-    whole = whole_array((9, 7), "f8")
-    for root, one in enumerate(run(4, lambda comm: spread(whole, Map(grid, "b", ranks), comm).gather_all())):
-        np.testing.assert_array_equal(one, whole, err_msg=str(root))
-
-
-def test_gather_of_a_map_on_fewer_ranks_than_the_run() -> None:
-    whole = whole_array((9, 7), "f8")
-
-    def program(comm: Comm) -> Any:
-        return spread(whole, Map((1, 2), "c", (2, 1)), comm).gather(0)
-
-    first, *others = run(4, program)
-    np.testing.assert_array_equal(first, whole)
-    assert others == [None, None, None]
-
-
-def test_reading_all_of_an_array_by_colons_gives_all_of_it() -> None:
-    whole = whole_array((4, 3), "f8")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, Map((2, 1)), comm)
-        for key in (..., (slice(None), slice(None)), slice(None)):
-            np.testing.assert_array_equal(array[key], whole)
-
-    run(2, program)
-
-
-def test_fewer_elements_than_ranks() -> None:
-    whole = whole_array((3, 3), "f8")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, Map((4, 1)), comm)
-        assert_is(array.redistribute(Map((1, 4), "c")), whole)
-        np.testing.assert_array_equal(array.gather_all(), whole)
-
-    run(4, program)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", "?", RECORD])
-def test_redistribution_keeps_the_dtype(dtype: Any) -> None:
-    whole = whole_array((6, 5), dtype)
-    for one in run(3, lambda comm: spread(whole, Map((3, 1)), comm).redistribute(Map((1, 3))).dtype):
-        assert one == np.dtype(dtype)
+# ---- dtypes ----
 
 
 def test_complex_on_one_rank_makes_the_array_complex_everywhere() -> None:
@@ -353,20 +266,18 @@ def test_complex_on_one_rank_makes_the_array_complex_everywhere() -> None:
         np.testing.assert_array_equal(whole, expected)
 
 
-def test_halo_and_assignment_bring_all_ranks_to_one_dtype() -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(6, map=Map((3,), "b", None, (1,)), comm=comm)
-        if comm.rank == 1:
-            array.local = array.local + 1j
-        array.halo()
-        assert_is(array, np.array([0, 0, 1j, 1j, 0, 0]))
-        array = zeros(6, map=Map((3,)), comm=comm)
-        if comm.rank == 1:
-            array.local = array.local + 1j
-        array[1:4] = zeros(3, map=Map((3,)), comm=comm) + 2j
-        assert_is(array, np.array([0, 2j, 2j, 2j, 0, 0]))
-
-    run(3, program)
+@on_ranks(3)
+def test_halo_and_assignment_bring_all_ranks_to_one_dtype(comm: Comm) -> None:
+    array = zeros(6, map=Map((3,), "b", None, (1,)), comm=comm)
+    if comm.rank == 1:
+        array.local = array.local + 1j
+    array.halo()
+    assert_is(array, np.array([0, 0, 1j, 1j, 0, 0]))
+    array = zeros(6, map=Map((3,)), comm=comm)
+    if comm.rank == 1:
+        array.local = array.local + 1j
+    array[1:4] = zeros(3, map=Map((3,)), comm=comm) + 2j
+    assert_is(array, np.array([0, 2j, 2j, 2j, 0, 0]))
 
 
 def test_a_rank_without_a_part_has_no_say_in_the_dtype() -> None:
@@ -396,31 +307,25 @@ def test_other_maps_on_one_rank_are_an_error_on_all() -> None:
     )
 
 
-def test_another_target_on_one_rank_is_an_error_on_all() -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(8, 8, map=Map((2, 1)), comm=comm)
-        with pytest.raises(CollectiveMismatch):
-            array.redistribute(Map((1, 2), "c" if comm.rank else "b"))
-
-    run(2, program)
+@on_ranks(2)
+def test_another_target_on_one_rank_is_an_error_on_all(comm: Comm) -> None:
+    array = zeros(8, 8, map=Map((2, 1)), comm=comm)
+    with pytest.raises(CollectiveMismatch):
+        array.redistribute(Map((1, 2), "c" if comm.rank else "b"))
 
 
-def test_another_key_on_one_rank_is_an_error_on_all() -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(8, map=Map((2,)), comm=comm)
-        with pytest.raises(CollectiveMismatch):
-            array[comm.rank :]
-
-    run(2, program)
+@on_ranks(2)
+def test_another_key_on_one_rank_is_an_error_on_all(comm: Comm) -> None:
+    array = zeros(8, map=Map((2,)), comm=comm)
+    with pytest.raises(CollectiveMismatch):
+        array[comm.rank :]
 
 
-def test_other_calls_on_one_rank_are_named_on_all() -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(8, map=Map((2,)), comm=comm)
-        with pytest.raises(CollectiveMismatch, match=r"rank 0 is in gather\(root=0\) of .*, rank 1 in sum\("):
-            array.sum() if comm.rank else array.gather()
-
-    run(2, program)
+@on_ranks(2)
+def test_other_calls_on_one_rank_are_named_on_all(comm: Comm) -> None:
+    array = zeros(8, map=Map((2,)), comm=comm)
+    with pytest.raises(CollectiveMismatch, match=r"rank 0 is in gather\(root=0\) of .*, rank 1 in sum\("):
+        array.sum() if comm.rank else array.gather()
 
 
 def _gather_and_meet(array: Dmat, everywhere: bool) -> None:
@@ -430,25 +335,21 @@ def _gather_and_meet(array: Dmat, everywhere: bool) -> None:
 
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["gather", "gather_all"])
-def test_dtypes_without_a_common_one_are_an_error_on_all(everywhere: bool) -> None:
-    def program(comm: Comm) -> None:
-        local = np.zeros(2, "f8" if comm.rank else RECORD)
-        array = Dmat((6,), Map((3,)), local, comm)
-        error = UsageError if comm.rank == 0 else CollectiveMismatch
-        with pytest.raises(error, match="without a common one"):
-            _gather_and_meet(array, everywhere)
-
-    run(3, program)
+@on_ranks(3)
+def test_dtypes_without_a_common_one_are_an_error_on_all(comm: Comm, everywhere: bool) -> None:
+    local = np.zeros(2, "f8" if comm.rank else RECORD)
+    array = Dmat((6,), Map((3,)), local, comm)
+    error = UsageError if comm.rank == 0 else CollectiveMismatch
+    with pytest.raises(error, match="without a common one"):
+        _gather_and_meet(array, everywhere)
 
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["gather", "gather_all"])
-def test_another_map_in_a_gather_is_an_error_on_all(everywhere: bool) -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(8, map=Map((3,), "c" if comm.rank == 2 else "b"), comm=comm)
-        with pytest.raises(CollectiveMismatch, match=r"\(\(3,\), 'c'\)|has failed"):
-            _gather_and_meet(array, everywhere)
-
-    run(3, program)
+@on_ranks(3)
+def test_another_map_in_a_gather_is_an_error_on_all(comm: Comm, everywhere: bool) -> None:
+    array = zeros(8, map=Map((3,), "c" if comm.rank == 2 else "b"), comm=comm)
+    with pytest.raises(CollectiveMismatch, match=r"\(\(3,\), 'c'\)|has failed"):
+        _gather_and_meet(array, everywhere)
 
 
 @pytest.mark.parametrize("kinds", [("f4", "f8", "i8"), ("i1", "c8", "i2"), ("f8", "f8", "f4")])
@@ -478,20 +379,18 @@ def test_a_block_with_gaps_does_not_lie_in_one_piece(place: tuple[Any, ...]) -> 
     assert not is_contiguous_block((4, 3), place)
 
 
-def test_a_wrong_shape_or_complex_values_do_not_fit() -> None:
-    def program(comm: Comm) -> None:
-        array, other = zeros(4, 4, map=Map((2, 1)), comm=comm), zeros(3, 4, map=Map((2, 1)), comm=comm)
-        with pytest.raises(UsageError, match=r"\(3, 4\) does not fit a selection of shape \(4, 4\)"):
-            array[...] = other
-        with pytest.raises(UsageError, match="complex"):
-            array[...] = array * 1j
-        with pytest.raises(UsageError, match="complex"):
-            array[0, 0] = 1j
-        with pytest.raises(ValueError, match="broadcast"):
-            array[:, 1] = np.zeros(3)
-        with pytest.raises(UsageError, match="there is no rank 2"):
-            array.gather(2)
-        with pytest.raises(IndexError):
-            array[4, 0]
-
-    run(2, program)
+@on_ranks(2)
+def test_a_wrong_shape_or_complex_values_do_not_fit(comm: Comm) -> None:
+    array, other = zeros(4, 4, map=Map((2, 1)), comm=comm), zeros(3, 4, map=Map((2, 1)), comm=comm)
+    with pytest.raises(UsageError, match=r"\(3, 4\) does not fit a selection of shape \(4, 4\)"):
+        array[...] = other
+    with pytest.raises(UsageError, match="complex"):
+        array[...] = array * 1j
+    with pytest.raises(UsageError, match="complex"):
+        array[0, 0] = 1j
+    with pytest.raises(ValueError, match="broadcast"):
+        array[:, 1] = np.zeros(3)
+    with pytest.raises(UsageError, match="there is no rank 2"):
+        array.gather(2)
+    with pytest.raises(IndexError):
+        array[4, 0]

@@ -18,11 +18,12 @@ from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
 
 from slurm_share.spmd import key_folder, wire
 from slurm_share.spmd.handshake import NODES, Client, Refused
-from slurm_share.spmd.lines import AwakeClock
+from slurm_share.spmd.lines import AwakeClock, Watched
 from slurm_share.spmd.names import HALF_OPEN, HANDSHAKE_S, RANK_LINE_BYTES, VERSION
 from slurm_share.spmd.node_links import Center
 from slurm_share.spmd.rendezvous import Rendezvous
 from slurm_share.spmd.rules import ends
+from slurm_share.spmd.transport import NodePlace
 
 QUICK = {"heartbeat_s": 0.2, "lost_s": 2.0}
 
@@ -68,6 +69,21 @@ def meet(node: Node, size: int) -> list[Speaker]:
     return ranks
 
 
+def met(nodes, size: int, **changes) -> tuple[Node, list[Speaker]]:
+    """Return a node, and its ranks after Welcome."""
+    node = nodes(one_node(size, **changes))
+    return node, meet(node, size)
+
+
+def meet_on_two(nodes, folder: Path, **changes) -> tuple[list[Node], list[Speaker]]:
+    """Return two nodes, and their four ranks after Welcome."""
+    pair = [nodes(setup) for setup in both_nodes(folder, **changes)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    return pair, ranks
+
+
 # Meeting
 
 
@@ -78,7 +94,7 @@ def test_ranks_are_welcome_once_all_have_said_hello(nodes):
     late = node.rank(1)
     welcome = late.expect(wire.Welcome)
     assert welcome.size == 3
-    assert welcome.nodes == (wire.Place("n1", 0, 3, ""),)
+    assert welcome.nodes == (NodePlace("n1", 0, 3, ""),)
     assert welcome.sockets == f"{node.ready.name}/r"
     assert (welcome.key, welcome.run) == ("", "4711.0")
     assert [rank.expect(wire.Welcome) for rank in early] == [welcome, welcome]
@@ -109,8 +125,7 @@ def test_thousand_half_open_connections_do_not_stop_a_run(nodes):
 
 
 def test_the_process_ends_by_itself_when_all_ranks_have_ended(nodes):
-    node = nodes(one_node(2))
-    ranks = meet(node, 2)
+    node, ranks = met(nodes, 2)
     ranks[0].say(wire.Bye(0))
     node.end(0)
     assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.NOTHING_MORE)
@@ -188,8 +203,7 @@ def test_a_line_without_end_is_cut_off_at_its_limit(nodes):
 
 
 def test_a_rank_that_does_not_read_keeps_nobody_waiting(nodes):
-    node = nodes(one_node(60, keep_going=True))
-    ranks = meet(node, 60)
+    node, ranks = met(nodes, 60, keep_going=True)
     for number in range(2, 60):  # together more than a socket holds
         node.say(wire.Ended(number, "n1", 1, None, "x" * 20_000))
     for number in range(2, 60):
@@ -218,8 +232,7 @@ def test_another_user_is_refused_before_a_byte_is_read(nodes):
 
 
 def test_a_death_is_told_to_all_and_ends_the_run(nodes):
-    node = nodes(one_node(4))
-    ranks = meet(node, 4)
+    node, ranks = met(nodes, 4)
     node.say(wire.Ended(1, "n1", None, 9, "was killed (out of host memory)"))
     for rank in (ranks[0], ranks[2], ranks[3]):
         assert rank.expect(wire.Ended) == wire.Ended(1, "n1", None, 9, "was killed (out of host memory)")
@@ -231,8 +244,7 @@ def test_a_death_is_told_to_all_and_ends_the_run(nodes):
 
 
 def test_a_death_does_not_end_a_run_that_keeps_going(nodes):
-    node = nodes(one_node(2, keep_going=True))
-    ranks = meet(node, 2)
+    node, ranks = met(nodes, 2, keep_going=True)
     node.end(1, code=3)
     assert ranks[0].expect(wire.Ended).why == "ended with code 3"
     assert not any(isinstance(message, wire.Ending) for message in node.messages(0.3))
@@ -247,15 +259,6 @@ def test_a_death_before_the_start_is_told_to_those_who_wait_and_to_those_who_com
     assert node.rank(2).expect(wire.Ended).rank == 1
 
 
-def test_a_rank_that_ends_without_messages_is_named_to_those_who_wait_for_it(nodes):
-    node = nodes(one_node(2))
-    node.end(1)
-    late = node.rank(0)
-    ended = late.expect(wire.Ended)
-    assert (ended.rank, ended.code, ended.why) == (1, None, ends.NEVER_SAID_HELLO)
-    assert node.expect(wire.Ending).code == 1
-
-
 def test_a_run_without_messages_ends_in_good_order(nodes):
     node = nodes(one_node(2))
     node.end(0)
@@ -265,7 +268,7 @@ def test_a_run_without_messages_ends_in_good_order(nodes):
 
 
 def test_what_a_rank_said_last_comes_before_its_end():
-    said: list[wire.Control] = []
+    said: list[wire.Record] = []
     rendezvous = Rendezvous(one_node(2), said.append)
     ranks = [Speaker(rendezvous.ready.name, rank) for rank in range(2)]
     for _turn in range(5):
@@ -282,8 +285,7 @@ def test_what_a_rank_said_last_comes_before_its_end():
 
 
 def test_a_goodbye_is_told_though_the_process_stays(nodes):
-    node = nodes(one_node(2))
-    ranks = meet(node, 2)
+    node, ranks = met(nodes, 2)
     ranks[0].say(wire.Bye(0))
     assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.FINISHED)
     node.end(0, code=4)
@@ -303,21 +305,8 @@ def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
 # Waits
 
 
-def test_a_ring_of_receives_is_found(nodes):
-    node = nodes(one_node(4))
-    ranks = meet(node, 4)
-    began = time.monotonic()
-    for rank in ranks:
-        rank.say(waits("recv", (rank.rank + 1) % 4, "x", sent=3, taken=3))
-    expected = wire.Stuck(tuple((rank, f"in recv for ({(rank + 1) % 4}, 'x')") for rank in range(4)))
-    assert [rank.expect(wire.Stuck) for rank in ranks] == [expected] * 4
-    assert 1.0 <= time.monotonic() - began < 5.0
-    assert node.expect(wire.Ending).code == 1
-
-
 def test_who_computes_while_the_others_wait_is_no_deadlock(nodes):
-    node = nodes(one_node(4))
-    ranks = meet(node, 4)
+    _node, ranks = met(nodes, 4)
     for rank in ranks[:3]:
         rank.say(waits("recv", 3, 1))
     assert ranks[0].hears_nothing(2.5)
@@ -328,8 +317,7 @@ def test_who_computes_while_the_others_wait_is_no_deadlock(nodes):
 
 
 def test_who_goes_on_between_the_two_counts_is_no_deadlock(nodes):
-    node = nodes(one_node(2))
-    ranks = meet(node, 2)
+    _node, ranks = met(nodes, 2)
     ranks[0].say(waits("recv", 1, 1))
     for _round in range(4):
         ranks[1].say(waits("recv", 0, 1))
@@ -340,8 +328,7 @@ def test_who_goes_on_between_the_two_counts_is_no_deadlock(nodes):
 
 
 def test_ranks_that_have_ended_count_with_what_they_sent(nodes):
-    node = nodes(one_node(3))
-    ranks = meet(node, 3)
+    node, ranks = met(nodes, 3)
     ranks[2].say(wire.Bye(0, sent=2, taken=0))
     node.end(2)
     ranks[0].say(waits("recv", 1, 1, taken=1))
@@ -350,18 +337,8 @@ def test_ranks_that_have_ended_count_with_what_they_sent(nodes):
     assert [number for number, _text in ranks[0].expect(wire.Stuck).waits] == [0, 1]
 
 
-def test_different_calls_of_one_collective_number_are_a_mismatch(nodes):
-    node = nodes(one_node(2))
-    ranks = meet(node, 2)
-    ranks[0].say(waits("bcast", 1, "bcast(root=1)", context=(1 << 32) | 5))
-    ranks[1].say(waits("barrier", 0, "barrier()", context=(1 << 32) | 5))
-    assert ranks[0].expect(wire.Mismatch) == wire.Mismatch(5, (0, "bcast(root=1)"), (1, "barrier()"))
-    assert "collective call 5: rank 0 is in bcast(root=1), rank 1 in barrier()" in node.expect(wire.Ending).why
-
-
 def test_the_parent_sees_who_waits_for_whom(nodes):
-    node = nodes(one_node(2))
-    ranks = meet(node, 2)
+    node, ranks = met(nodes, 2)
     ranks[1].say(wire.Waiting("recv", 0, 0, "x", 40.0, 0, 0))
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "in recv for (0, 'x')", 40.0)
     ranks[1].say(wire.Working())
@@ -387,7 +364,7 @@ def test_ranks_of_two_nodes_meet(nodes, tmp_path):
     assert [node.ready.address for node in pair] == ["127.0.0.1", "127.0.0.2"]
     ranks = [pair[rank >= 2].rank(rank, port=5000 + rank) for rank in range(5)]
     welcomes = [rank.expect(wire.Welcome) for rank in ranks]
-    assert welcomes[0].nodes == (wire.Place("n1", 0, 2, "127.0.0.1"), wire.Place("n2", 2, 3, "127.0.0.2"))
+    assert welcomes[0].nodes == (NodePlace("n1", 0, 2, "127.0.0.1"), NodePlace("n2", 2, 3, "127.0.0.2"))
     assert welcomes[4].ports == (5000, 5001, 5002, 5003, 5004)
     assert {welcome.key for welcome in welcomes} == {(tmp_path / "r" / "key").read_bytes().hex()}
     assert [welcome.sockets for welcome in welcomes[1:3]] == [f"{node.ready.name}/r" for node in pair]
@@ -417,21 +394,8 @@ def test_node_0_may_start_last(nodes, tmp_path):
     assert whys == {"rank 3 on n2 ended with code 1; the other 3 were ended"}
 
 
-def test_a_deadlock_across_nodes_is_found(nodes, tmp_path):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
-        rank.say(waits("recv", (rank.rank + 1) % 4, 7))
-    assert len({rank.expect(wire.Stuck) for rank in ranks}) == 1
-    assert [node.expect(wire.Ending).code for node in pair] == [1, 1]
-
-
 def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(nodes, tmp_path):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", heartbeat_s=1.0, lost_s=8.0)]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=1.0, lost_s=8.0)
     for rank in (2, 3):
         ranks[rank].say(waits("recv", 0, 7))
         pair[1].expect(wire.RankWaits)
@@ -446,10 +410,7 @@ def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(nodes, tmp_path):
 
 
 def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_path):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", lost_s=4.0)]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r", lost_s=4.0)
     for node in pair:
         os.kill(node.process.pid, signal.SIGSTOP)
         assert ranks[0].hears_nothing(1.5)
@@ -460,10 +421,7 @@ def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_p
 
 def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(nodes, tmp_path):
     """As by `scontrol suspend`."""
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", lost_s=1.5)]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r", lost_s=1.5)
     for node in pair:
         node.process.send_signal(signal.SIGSTOP)
     time.sleep(3.0)
@@ -476,10 +434,7 @@ def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r")
     os.kill(pair[stopped].process.pid, signal.SIGSTOP)
     left = ranks[2] if stopped == 0 else ranks[0]
     assert left.expect(wire.Lost) == wire.Lost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
@@ -488,10 +443,7 @@ def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
 
 
 def test_a_node_whose_process_is_killed_is_lost_at_once(nodes, tmp_path):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)
     pair[1].process.kill()
     assert ranks[0].expect(wire.Lost).ranks == (2, 3)
 
@@ -605,10 +557,7 @@ def test_a_node_that_speaks_for_others_is_cut_off(nodes, tmp_path, line):
 
 
 def test_a_second_process_of_a_node_is_not_let_in(nodes, tmp_path):
-    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
-    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
-    for rank in ranks:
-        rank.expect(wire.Welcome)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r")
     with pytest.raises(Refused):
         by_hand(pair[0], 1)
     assert ranks[0].hears_nothing(0.3)
@@ -621,12 +570,13 @@ def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
 
     clock, said = Clock(1.0), []
     selector = selectors.DefaultSelector()
-    center = Center(both_nodes(tmp_path / "r")[0], selector, clock, said.append, said.append)
+    watched = Watched(selector)
+    center = Center(both_nodes(tmp_path / "r")[0], watched, clock, said.append, said.append)
     address = key_folder.read_address(str(tmp_path / "r"), "4711.0", center.key)
     with socket.create_connection((address.host, address.port), PATIENCE_S) as sock:
         for key, _events in selector.select(PATIENCE_S):
             key.data()
-        center.flush()
+        watched.flush()
         assert len(sock.recv(100)) == 32
         clock.now = HANDSHAKE_S - 0.01
         center.take(clock.now)
@@ -669,53 +619,42 @@ def test_the_folder_and_its_key_are_the_users_own(tmp_path):
         key_folder.read_key(str(folder))
 
 
-def spoil_mode(folder: Path) -> None:
-    folder.chmod(0o750)
-
-
-def spoil_key_mode(folder: Path) -> None:
-    (folder / "key").chmod(0o640)
-
-
-def spoil_owner(folder: Path) -> None:
-    os.chown(folder, 65534, 65534)
-
-
-def spoil_key_owner(folder: Path) -> None:
-    os.chown(folder / "key", 65534, 65534)
-
-
-def spoil_key_link(folder: Path) -> None:
-    (folder / "key").rename(folder.parent / "elsewhere")
-    (folder / "key").symlink_to(folder.parent / "elsewhere")
-
-
-def spoil_key_kind(folder: Path) -> None:
-    (folder / "key").unlink()
-    os.mkfifo(folder / "key", 0o600)
-
-
-def spoil_key_length(folder: Path) -> None:
-    (folder / "key").write_bytes(bytes(31))
+def spoil(folder: Path, how: str) -> None:
+    """Change the folder or its key so that others could have made it."""
+    key = folder / "key"
+    match how:
+        case "mode":
+            folder.chmod(0o750)
+        case "key mode":
+            key.chmod(0o640)
+        case "owner" | "key owner":
+            os.chown(key if "key" in how else folder, 65534, 65534)
+        case "key link":
+            key.symlink_to(key.rename(folder.parent / "elsewhere"))
+        case "key kind":
+            key.unlink()
+            os.mkfifo(key, 0o600)
+        case "key length":
+            key.write_bytes(bytes(31))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("how", "why"),
     [
-        (spoil_mode, "read or written by others"),
-        (spoil_key_mode, "read or written by others"),
-        (spoil_owner, "belongs to uid 65534"),
-        (spoil_key_owner, "belongs to uid 65534"),
-        (spoil_key_link, "cannot be read"),
-        (spoil_key_kind, "not a plain file"),
-        (spoil_key_length, "31 bytes"),
+        ("mode", "read or written by others"),
+        ("key mode", "read or written by others"),
+        ("owner", "belongs to uid 65534"),
+        ("key owner", "belongs to uid 65534"),
+        ("key link", "cannot be read"),
+        ("key kind", "not a plain file"),
+        ("key length", "31 bytes"),
     ],
 )
-def test_a_folder_or_key_that_others_could_have_made_is_refused(nodes, tmp_path, spoil, why):
-    if "owner" in spoil.__name__ and os.geteuid() != 0:
+def test_a_folder_or_key_that_others_could_have_made_is_refused(nodes, tmp_path, how, why):
+    if "owner" in how and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     setup = both_nodes(tmp_path / "r")[1]
-    spoil(tmp_path / "r")
+    spoil(tmp_path / "r", how)
     node = nodes(setup, is_awaited=False)
     assert node.wait() == 1
     error = node.error()

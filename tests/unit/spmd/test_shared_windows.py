@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from in_threads import ThreadTransport, run_ranks
 
-from slurm_share.spmd import buffers, bulk, reductions, windows
+from slurm_share.spmd import buffers, bulk, calls, reductions
 from slurm_share.spmd.comm import MAX, SUM, Comm
 from slurm_share.spmd.errors import NoRoom
 
@@ -39,14 +39,14 @@ def no_memory(_transport: Any, size: int) -> Any:
 @pytest.fixture
 def slow_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delay each read of a window after the rank may read it."""
-    borrow = windows.Windows.borrow
+    borrow = calls.Windows.borrow
 
     def slow(self: Any, call: Any, *args: Any) -> Any:
         lease = borrow(self, call, *args)
         time.sleep(SLOW_S * (call.number % 3))
         return lease
 
-    monkeypatch.setattr(windows.Windows, "borrow", slow)
+    monkeypatch.setattr(calls.Windows, "borrow", slow)
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_a_rank_alone_on_its_node_needs_no_window() -> None:
 
 
 def test_windows_that_are_not_used_are_given_back_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "SEGMENT_IDLE", 1 << 20)
+    monkeypatch.setattr(calls, "SEGMENT_IDLE", 1 << 20)
 
     def program(comm: Comm) -> None:
         for size in (10_000, 20_000, 40_000, 70_000, 10_000, 70_000, 40_000):

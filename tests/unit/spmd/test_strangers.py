@@ -6,18 +6,19 @@ import os
 import pickle
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from in_processes import Run
+from transports import ranks
 
 from slurm_share.spmd import frames
+from slurm_share.spmd.errors import ReceiveTimeout, RunEnded, SpmdError
 from slurm_share.spmd.handshake import RANKS, Client
 from slurm_share.spmd.names import VERSION
-from slurm_share.spmd.transport import PICKLE5
+from slurm_share.spmd.transport import PICKLE5, USER
 
 RUN = "test.0"
 AS_NOBODY = """
@@ -43,12 +44,9 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def started(per_node: int | None, program: str = "serve", *args: Any) -> Run:
-    run = Run(2, program, *(args if args or program != "serve" else (40, 4.0)), per_node=per_node)
-    until = time.monotonic() + 30
-    while len(run.hellos) < run.size and time.monotonic() < until:
-        time.sleep(0.02)
-    time.sleep(0.3)
+def started(per_node: int | None) -> Run:
+    run = Run(2, "serve", 40, 4.0, per_node=per_node)
+    run.wait_for_hellos()
     return run
 
 
@@ -180,12 +178,8 @@ def test_another_user_cannot_fill_the_log_of_a_rank(capfd: pytest.CaptureFixture
 @pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> None:
     with Run(2, "serve", 40, 4.0, per_node=per_node) as run:
-        socks = []
-        until = time.monotonic() + 30
-        while len(run.hellos) < 2 and time.monotonic() < until:
-            time.sleep(0.01)
-        for _ in range(200):
-            socks.append(to_rank(run, 0, per_node))
+        run.wait_for_hellos(then_s=0)
+        socks = [to_rank(run, 0, per_node) for _ in range(200)]
         assert run.results() == [40, 40]
         assert all(is_closed(sock, before=32) for sock in socks)
 
@@ -210,12 +204,11 @@ BREAKS = {
 
 @pytest.mark.parametrize("what", list(BREAKS))
 def test_a_broken_frame_ends_the_connection_and_is_named_to_who_waits_for_that_rank(what: str) -> None:
-    with started(None, "take_from") as run:
-        sock = to_rank(run, 0, None)
+    with ranks(2) as ((rank, _control), _other), socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(f"\0{rank._peers._joined.welcome.sockets}0")
         sock.sendall(hello(1) + data(1, b"good") + BREAKS[what])
-        run.processes[0].wait(30)
-        run.processes[1].kill()
-        found, error = run.results()[0]
-    assert found == [b"good"]
-    assert error
-    assert "ended" not in error
+        assert bytes(rank.receive(1, USER, 0, "recv", 10.0).take()) == b"good"
+        with pytest.raises(SpmdError) as raised:
+            rank.receive(1, USER, None, "recv", 10.0)
+    assert str(raised.value)
+    assert not isinstance(raised.value, ReceiveTimeout | RunEnded)

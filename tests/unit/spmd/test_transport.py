@@ -8,27 +8,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from in_processes import Run, run_ranks
 
 from slurm_share.spmd import wire
-from slurm_share.spmd.errors import Aborted, CollectiveMismatch, Deadlock, NodeLost, NoRoom, PeerEnded
+from slurm_share.spmd.errors import Deadlock, PeerEnded
 
 MIB = 1 << 20
 BOTH = pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 """One node: Unix sockets and shared memory. Two: TCP on 127.0.0.1."""
 
 
-def test_each_rank_knows_who_it_is_and_where() -> None:
-    found = run_ranks(3, "who", per_node=2)
-    assert found == [(0, 3, ["n1", "n2"]), (1, 3, ["n1", "n2"]), (2, 3, ["n1", "n2"])]
-
-
 @pytest.fixture(scope="module", params=[None, 1], ids=["one node", "two nodes"])
 def two(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Results of several programs that run one after the other on two ranks."""
-    programs = ["objects", "order", "tags", "to_self", "forks", "threads", "thread_feeds_itself"]
+    programs = ["order", "tags", "forks", "threads", "thread_feeds_itself"]
     return run_ranks(2, "several", programs, per_node=request.param)
 
 
@@ -37,21 +31,6 @@ def four(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Results of several programs that run one after the other on four ranks."""
     programs = ["any_source", *(["window"] if request.param is None else []), "leave_one_by_one"]
     return run_ranks(4, "several", programs, per_node=request.param)
-
-
-def test_values_of_every_kind_come_as_they_were(two: list[dict[str, Any]]) -> None:
-    found = two[1]["objects"]
-    assert found[0] == {"a": [1, 2, (3, "x")]}
-    assert np.array_equal(found[1], np.arange(24.0).reshape(2, 3, 4))
-    assert np.array_equal(found[2], np.arange(6).reshape(2, 3))
-    assert found[2].flags.f_contiguous
-    assert np.array_equal(found[3], np.arange(20)[::3])
-    assert (found[4].shape, found[4]) == ((), 7)
-    assert found[5].dtype.names == ("a", "b")
-    assert found[5]["b"][1] == 4.5
-    assert found[6] == b"bytes"
-    assert np.array_equal(found[7]["inside"], np.arange(100_000))
-    assert found[8].shape == (0, 5)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +57,6 @@ def test_a_receive_from_any_source_keeps_the_order_of_each(four: list[dict[str, 
     assert four[0]["any_source"] is True
 
 
-def test_a_rank_can_send_to_itself_and_change_the_array_afterwards(two: list[dict[str, Any]]) -> None:
-    for found in two:
-        assert found["to_self"] == (float(np.arange(300_000.0).sum()), "second")
-
-
 @pytest.mark.parametrize("four", [None], ids=["one node"], indirect=True)
 def test_a_window_is_written_by_all_ranks_of_the_node_and_used_again(four: list[dict[str, Any]]) -> None:
     assert four[0]["window"] == [[0, 10 + turn, 20 + turn, 30 + turn] for turn in range(3)]
@@ -99,25 +73,10 @@ def test_a_send_does_not_wait_for_a_receiver_that_computes(tmp_path: Path) -> No
 
 
 def test_beyond_its_limit_a_send_waits_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 5.0, environ={"LLSUB_SEND_LIMIT": str(16 * MIB)})
+    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 3.0, environ={"LLSUB_SEND_LIMIT": str(16 * MIB)})
     assert took > 2.0
     assert got == 160 * MIB
     assert "rank 0 waits in send to rank 1" in capfd.readouterr().err
-
-
-def test_one_message_beyond_the_limit_has_no_room() -> None:
-    with Run(2, "into_the_void", 4 * MIB, 1, environ={"LLSUB_SEND_LIMIT": str(MIB)}) as run:
-        run.processes[0].wait(30)
-        run.processes[1].kill()
-        error = run.results()[0]
-    assert isinstance(error, NoRoom)
-    assert "LLSUB_SEND_LIMIT" in str(error)
-
-
-def test_with_checksums_messages_of_all_ways_come_and_a_torn_body_is_an_error() -> None:
-    found = run_ranks(2, "tears_a_body", environ={"LLSUB_CHECK": "1"})[1]
-    assert found[:2] == [True, True]
-    assert "differs from what rank 0 sent" in found[2]
 
 
 @BOTH
@@ -135,7 +94,7 @@ def test_a_receive_from_any_source_ends_when_all_others_have(four: list[dict[str
 
 def test_a_killed_rank_is_named_to_those_who_wait_for_it() -> None:
     with Run(3, "wait_for", 1, 0, 1) as run:
-        wait_until_all_said_hello(run)
+        run.wait_for_hellos()
         killed = time.time()
         run.processes[1].kill()
         first, _, third = run.results()
@@ -147,7 +106,7 @@ def test_a_killed_rank_is_named_to_those_who_wait_for_it() -> None:
 
 def test_a_killed_rank_ends_a_collective_call_that_waits_for_another() -> None:
     with Run(3, "wait_for", 2, 1 << 32 | 1, 1) as run:
-        wait_until_all_said_hello(run)
+        run.wait_for_hellos()
         run.processes[1].kill()
         error, _when = run.results()[0]
     assert isinstance(error, PeerEnded)
@@ -158,7 +117,7 @@ def test_a_killed_rank_ends_a_collective_call_that_waits_for_another() -> None:
 @BOTH
 def test_a_killed_rank_is_named_to_those_who_send_to_it(size: int, per_node: int | None) -> None:
     with Run(2, "send_until_error", size, per_node=per_node) as run:
-        wait_until_all_said_hello(run)
+        run.wait_for_hellos()
         time.sleep(0.5)
         run.processes[1].kill()
         error, _when = run.results()[0]
@@ -168,7 +127,7 @@ def test_a_killed_rank_is_named_to_those_who_send_to_it(size: int, per_node: int
 
 def test_without_a_rendezvous_process_ranks_go_on_and_see_the_end_of_their_peer() -> None:
     with Run(2, "send_and_leave", 60, 300_000) as run:
-        wait_until_all_said_hello(run)
+        run.wait_for_hellos()
         run.stop_rendezvous()
         found = run.results()[1]
     assert found == (60, "rank 0 on n1 has ended and sends nothing more")
@@ -176,17 +135,11 @@ def test_without_a_rendezvous_process_ranks_go_on_and_see_the_end_of_their_peer(
 
 def test_a_stopped_rank_is_no_error() -> None:
     with Run(2, "sleep_then_receive", MIB, 30, 0.0) as run:
-        wait_until_all_said_hello(run)
+        run.wait_for_hellos()
         run.processes[1].send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(2.5)
         run.processes[1].send_signal(signal.SIGCONT)
         assert run.results()[1] == 30 * MIB
-
-
-def test_abort_reaches_a_call_that_waits() -> None:
-    with Run(3, "aborts") as run:
-        found = run.results()
-    assert found[0] == found[2] == str(Aborted(1, 3, "no more data"))
 
 
 def test_a_rank_says_what_it_waits_for_and_a_deadlock_ends_the_wait() -> None:
@@ -202,19 +155,6 @@ def test_a_rank_says_what_it_waits_for_and_a_deadlock_ends_the_wait() -> None:
     }
     assert all(isinstance(error, Deadlock) for error in found)
     assert sum(isinstance(said, wire.Working) for _rank, said in run.said) == 3
-
-
-def test_a_lost_node_and_a_mismatch_are_raised() -> None:
-    with Run(2, "chain_of_waits") as run:
-        wait_for_reports(run, 1)
-        run.tell(wire.Lost("n2", (1,)))
-        assert isinstance(run.results()[0], NodeLost)
-    with Run(2, "chain_of_waits") as run:
-        wait_for_reports(run, 1)
-        run.tell(wire.Mismatch(4, (1, "bcast"), (0, "gather")))
-        error = run.results()[0]
-    assert isinstance(error, CollectiveMismatch)
-    assert (error.rank, error.here, error.there) == (0, "gather", "bcast")
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on(two: list[dict[str, Any]]) -> None:
@@ -236,14 +176,6 @@ def test_ctrl_c_loses_no_message() -> None:
     assert interrupts > 10
 
 
-def test_a_receive_ends_after_its_time() -> None:
-    (took, said), gone = run_ranks(2, "times_out")
-    assert 0.25 < took < 5
-    assert "has waited 0.3" in said
-    assert "(1, 0)" in said
-    assert gone == "go"
-
-
 def test_a_rank_that_waits_costs_no_cpu_and_has_no_thread() -> None:
     cpu_s, threads = run_ranks(2, "idle", 3.0)[1]
     assert cpu_s < 0.1
@@ -261,13 +193,6 @@ def names() -> set[Path]:
     """Return what ranks could leave behind. An MPI of tests that run at the same time has files there, too."""
     shared = {file for file in Path("/dev/shm").iterdir() if not file.name.startswith("mpich_shm_")}
     return shared | set(Path("/tmp").glob("*slurm-share*"))
-
-
-def wait_until_all_said_hello(run: Run) -> None:
-    until = time.monotonic() + 30
-    while len(run.hellos) < run.size and time.monotonic() < until:
-        time.sleep(0.02)
-    time.sleep(0.3)
 
 
 def wait_for_reports(run: Run, count: int) -> None:

@@ -9,9 +9,9 @@ import sys
 import textwrap
 
 import pytest
-from rendezvous_ends import PATIENCE_S, Node
+from rendezvous_ends import PATIENCE_S, Node, variables
 
-from slurm_share.spmd import key_folder, names, wire
+from slurm_share.spmd import key_folder, wire
 
 
 class Nodes:
@@ -28,16 +28,7 @@ class Nodes:
         number, local = divmod(rank, 2)
         node = self.nodes[number]
         ready = node.ready if local else node.start()
-        found = {
-            names.ENV_RENDEZVOUS: ready.name,
-            names.ENV_ADDRESS: ready.address,
-            names.ENV_RANK: str(rank),
-            names.ENV_SIZE: "4",
-            names.ENV_NODE: str(number),
-            names.ENV_NODES: "2",
-            names.ENV_LOCAL_RANK: str(local),
-            names.ENV_LOCAL_SIZE: "2",
-        }
+        found = variables(ready, rank, 4, 2)
         command = [sys.executable, "-u", "-m", "slurm_share.spmd", program]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=os.environ | found, stdout=pipe, stderr=pipe, text=True)

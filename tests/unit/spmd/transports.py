@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from slurm_share.spmd import joining, wire
+from slurm_share.spmd.lines import Connection
+from slurm_share.spmd.names import CONTROL_BYTES
 from slurm_share.spmd.sockets import SocketTransport
 from slurm_share.spmd.transport import NodePlace
 
@@ -16,15 +18,14 @@ from slurm_share.spmd.transport import NodePlace
 def ranks(size: int, environ: Mapping[str, str] | None = None) -> Iterator[list[tuple[SocketTransport, socket.socket]]]:
     """Yield the transport of each rank with the rendezvous process's end of its connection."""
     name = f"test-{uuid.uuid4().hex}"
-    place, known = wire.Place("n", 0, size, ""), NodePlace("n", 0, size)
-    welcome = wire.Welcome(size, (place,), (0,) * size, f"{name}/r", "", "test.0")
+    welcome = wire.Welcome(size, (NodePlace("n", 0, size),), (0,) * size, f"{name}/r", "", "test.0")
     made = []
     for rank in range(size):
         listener = joining._listen_in_node(joining.own_name(name, rank))
         control, far_end = socket.socketpair()
-        for one in (listener, control, far_end):
-            one.setblocking(False)
-        joined = joining.Joined(rank, welcome, (known,), control, b"", (listener,))
+        listener.setblocking(False)
+        far_end.setblocking(False)
+        joined = joining.Joined(rank, welcome, Connection(control, CONTROL_BYTES), [], (listener,))
         made.append((SocketTransport(joined, environ or {}), far_end))
     try:
         yield made
@@ -34,7 +35,7 @@ def ranks(size: int, environ: Mapping[str, str] | None = None) -> Iterator[list[
             far_end.close()
 
 
-def said(far_end: socket.socket) -> list[wire.Control]:
+def said(far_end: socket.socket) -> list[wire.Record]:
     """Return the messages of a rank to its rendezvous process so far."""
     try:
         return [wire.decode(line) for line in far_end.recv(1 << 16).splitlines()]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ppython_ranks import ROOT, environment, run_program
 
 from slurm_share.spmd.ppython.flat_names import FLAT, GATHERED, LEFT_OUT, NO_COUNTERPART
 
-ROOT = Path(__file__).parents[4]
 
-
-def run_python(code: str, *paths: Path, installed: bool = True, **environment: str) -> Any:
+def run_python(code: str, *paths: Path, installed: bool = True, **more: str) -> Any:
     """Return what a new process prints as JSON, after it installed the finder."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("LLSUB_", "PYTHON"))}
-    environ |= {"PYTHONPATH": os.pathsep.join(map(str, [*paths, ROOT])), **environment}
+    environ = environment(PYTHONPATH=os.pathsep.join(map(str, [*paths, ROOT])), **more)
     lines = ("import json, sys", "from slurm_share.spmd import ppython", "ppython.install()" if installed else "", code)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(lines)],
@@ -139,18 +136,7 @@ def test_a_program_for_pPython_sees_names_that_it_does_not_import(tmp_path: Path
         "from MPI_Send import *\nprint(os.sep, np.pi, GPC.Np, callable(MPI_Finalize))\n"
     )
     (tmp_path / "other.py").write_text("import os.path\nprint('np' in globals())\n")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("LLSUB_")}
-    said = [
-        subprocess.run(
-            [sys.executable, "-m", "slurm_share.spmd", name],
-            cwd=tmp_path,
-            env=environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        ).stdout
-        for name in ("for_it.py", "other.py")
-    ]
+    said = [run_program(tmp_path, name).stdout for name in ("for_it.py", "other.py")]
     assert said == ["/ 3.141592653589793 1 True\n", "False\n"]
 
 
@@ -160,18 +146,3 @@ def test_import_of_pPython_alone_loads_nothing_that_it_does_not_need() -> None:
         "print(json.dumps([name for name in ('numpy', 'slurm_share.spmd.comm', 'socket') if name in sys.modules]))"
     )
     assert found == []
-
-
-def test_the_page_names_functions_that_exist_and_both_behaviours() -> None:
-    page = (ROOT / "packaging/docs/spmd.md").read_text()
-    rows = re.findall(
-        r"^\| (.+) \| (.+) \| (.+) \|$", page.partition("| | pPython | here |")[2].partition("\n\n")[0], re.M
-    )
-    known = {name for names in [*FLAT.values(), *GATHERED.values()] for name in names} | {"MPI_Run", "copy", "program"}
-    known |= {"dtype", "nbytes", "use_gpu", "gpu_device", "import", "pPython", "gagg"}
-    for names, there, here in rows:
-        assert {word for word in names.split() if word.isidentifier()} <= known, names
-        assert there != here
-    subjects = " ".join(names for names, _, _ in rows)
-    for promised in ("SendMsg", "put_local", "==", "dtype", "MPI_Bcast", "multicast", "X[i,j]"):
-        assert promised in subjects

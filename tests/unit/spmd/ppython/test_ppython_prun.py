@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ppython_ranks import run_program
 
 from slurm_share.spmd.errors import UsageError
 from slurm_share.spmd.ppython import prun
 
-ROOT = Path(__file__).parents[4]
 PROGRAM = """\
 import sys
 import numpy as np
@@ -45,16 +44,7 @@ def drive(folder: Path, lines: str, **environment: str) -> subprocess.CompletedP
     """Run a driver as users of pPython have one, beside a program."""
     (folder / "prog.py").write_text(PROGRAM)
     (folder / "RUN.py").write_text(f"import pPython\nfrom pRUN import pRUN\n{lines}\n")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("LLSUB_")}
-    environ |= {"PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "slurm_share.spmd", "RUN.py"],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_program(folder, "RUN.py", **environment)
 
 
 @pytest.mark.parametrize(("n_proc", "ranks", "threads"), [("3", 3, None), ("[1, 2]", 2, None), ("[2, 2, 5]", 4, "5")])
@@ -84,15 +74,7 @@ def test_a_rank_that_fails_makes_pRUN_raise(tmp_path: Path) -> None:
 
 def test_a_program_started_without_ranks_is_a_single_one(tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text(PROGRAM)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("LLSUB_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "slurm_share.spmd", "alone.py"],
-        cwd=tmp_path,
-        env=environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_program(tmp_path, "alone.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("rank 0 of 1 received 0 x")
 

@@ -115,12 +115,7 @@ def test_a_table_of_1024_waits_fits_into_a_line():
         ),
         (wire.Ended(0, "n1", 3, None, "ended with code 3"), 0, 1, "rank 0 on n1 ended with code 3"),
         (wire.Aborted(2, 7, ""), 3, 7, "rank 2 called abort(7); the other 3 were ended"),
-        (
-            wire.Lost("n2", (4, 5)),
-            4,
-            1,
-            "node n2 with ranks 4 to 5 does not answer any more; the other 4 were ended",
-        ),
+        (wire.Lost("n2", (4, 5)), 4, 1, "node n2 with ranks 4 to 5 does not answer any more; the other 4 were ended"),
     ],
 )
 def test_the_sentence_about_the_end_of_a_run(message, others, code, why):
@@ -197,17 +192,6 @@ def test_a_goodbye_is_told_after_a_while_and_not_twice():
     assert run.take() == [wire.Ended(0, "n1", 0, None, ends.FINISHED)]
     run.hear(0, wire.Ended(0, "n1", 0, None, ends.NOTHING_MORE), 9.0)
     assert run.take() == []
-
-
-def test_only_the_first_reason_ends_the_run():
-    run = state(3)
-    run.hear(0, wire.Ended(0, "n1", 2, None, "ended with code 2"), 1.0)
-    run.hear(1, wire.Ended(1, "n1", 1, None, "ended with code 1"), 1.0)
-    said = run.take()
-    assert [type(message) for message in said] == [wire.Ended, wire.Ending, wire.Ended]
-    assert not run.is_over
-    run.hear(2, wire.Ended(2, "n1", 1, None, "ended with code 1"), 1.0)
-    assert run.is_over
 
 
 def test_a_lost_node_whose_ranks_have_ended_is_no_reason():

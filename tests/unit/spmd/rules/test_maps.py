@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import maps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,19 +66,6 @@ def test_right_member_of_a_shared_element_owns_it() -> None:
     made = Map([4], overlap=[1])
     assert [made.owned([8], rank)[0].tolist() for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert made.axes[0].owners(8, np.arange(8)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
-
-
-@st.composite
-def maps(draw: st.DrawFn, dimensions: int) -> Map:
-    grid = draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions))
-    dists = draw(st.lists(DISTS, min_size=dimensions, max_size=dimensions))
-    overlap = [draw(st.integers(0, 9)) if dist == "b" else 0 for dist in dists]
-    count = int(np.prod(grid))
-    ranks = draw(st.lists(st.integers(0, count + 3), unique=True, min_size=count, max_size=count))
-    return Map(grid, dists, ranks, overlap, draw(st.sampled_from("CF")))
 
 
 @st.composite

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from arrays import maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,18 +23,6 @@ CASES = int(os.environ.get("SPMD_PLAN_CASES", "300"))
 """How many cases the test against NumPy makes; 10,000 and more before a release."""
 Array = np.ndarray[Any, Any]
 Locals = dict[int, Array]
-
-DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
-
-
-@st.composite
-def maps(draw: st.DrawFn, dimensions: int) -> Map:
-    grid = draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions))
-    dists = draw(st.lists(DISTS, min_size=dimensions, max_size=dimensions))
-    overlap = [draw(st.integers(0, 9)) if dist == "b" else 0 for dist in dists]
-    count = math.prod(grid)
-    ranks = draw(st.permutations(range(count + 3)))[:count]
-    return Map(grid, dists, ranks, overlap, draw(st.sampled_from("CF")))
 
 
 @st.composite
@@ -285,14 +275,6 @@ def test_redistribution_between_any_two_maps(source: str, target: str, grids: An
     check_case(whole, Map(grids[0], DIST_NAMES[source], FOUR), Map(grids[1], DIST_NAMES[target], FOUR))
 
 
-@pytest.mark.parametrize("ranks", [[3, 2, 1, 0], [0, 3, 1, 2], [2, 0, 3, 1]])
-@pytest.mark.parametrize("grid", [[4, 1], [1, 4], [2, 2]])
-def test_gather_of_a_map_whose_ranks_are_in_another_order(grid: list[int], ranks: list[int]) -> None:
-    """pPython: silently permuted."""
-    whole = np.arange(64.0).reshape(8, 8)
-    check_case(whole, Map(grid, "b", ranks), Map(grid, "c", ranks))
-
-
 def test_map_on_fewer_ranks_than_there_are() -> None:
     """pPython: NameError on `agg`. Here ranks without a part only send or receive."""
     whole = np.arange(64.0).reshape(8, 8)
@@ -301,14 +283,6 @@ def test_map_on_fewer_ranks_than_there_are() -> None:
     nobody = plans.redistribution([8, 8], Map([2, 1], "b", [1, 3]), Map([2, 1], "c", [1, 3]), 0)
     assert nobody == ((), (), None)
     assert plans.block([8, 8], Map([2, 1], "b", [1, 3]), 0) is None
-
-
-@pytest.mark.parametrize("dtype", ["c16", "c8", "f4", "i1", "?"])
-def test_type_of_elements_is_kept_where_a_part_has_zeros_only(dtype: str) -> None:
-    """pPython: imaginary parts dropped on ranks where they are zero, float32 becomes float64."""
-    whole = np.zeros((8, 8), dtype)
-    whole[5] = 1j if whole.dtype.kind == "c" else 1
-    check_case(whole, Map([4, 1]), Map([1, 4], ("bc", 3)))
 
 
 # ---- Form and order ----
@@ -448,3 +422,59 @@ def test_map_that_does_not_fit_the_array_is_refused() -> None:
     ):
         with pytest.raises(UsageError, match=wrong):
             ask()
+
+
+# ---- Kept plans ----
+
+
+def test_plan_is_made_once_for_equal_questions() -> None:
+    first = plans.redistribution([24, 24], Map([4, 1]), Map([1, 4], "c"), 2)
+    assert plans.redistribution((24, 24), Map([4, 1], {}), Map([1, 4], ("bc", 1)), 2) is first
+    assert plans.redistribution((24, 24), Map([4, 1]), Map([1, 4], "c"), 3) is not first
+    assert plans.redistribution((24, 25), Map([4, 1]), Map([1, 4], "c"), 2) is not first
+
+
+def test_kept_plans_are_bounded_in_number_and_the_least_used_goes() -> None:
+    kept, made = plans.Plans(max_plans=2, max_bytes=10**6), []
+
+    def make(number: int) -> tuple[int, ...]:
+        made.append(number)
+        return (number,)
+
+    for number in (1, 2, 1, 3, 1, 2):
+        assert kept.get(("plan", number), make) == (number,)
+        assert len(kept) <= 2
+    assert made == [1, 2, 3, 2]
+
+
+def test_kept_plans_are_bounded_in_bytes() -> None:
+    kept = plans.Plans(max_plans=100, max_bytes=2500)
+
+    def make(length: int) -> tuple[Part, ...]:
+        vector = np.arange(length)
+        return (Part(0, (length,), (vector,)), Part(1, (length,), (vector,)))
+
+    assert plans.memory(make(100)) == 2 * 200 + 800
+    for number in range(5):
+        kept.get(("plan", 100 + number), make)
+    assert len(kept) == 2
+    kept.get(("plan", 1000), make)
+    assert len(kept) == 2
+    assert kept.get(("plan", 104), lambda length: pytest.fail("made again"))
+
+
+def test_threads_can_ask_for_plans_at_once() -> None:
+    kept, wrong = plans.Plans(max_plans=3, max_bytes=10**6), []
+
+    def work() -> None:
+        for number in range(3000):
+            if kept.get(("plan", number % 7), lambda asked: (asked,)) != (number % 7,):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(kept) == 3

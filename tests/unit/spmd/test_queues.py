@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.errors import CollectiveMismatch
-from slurm_share.spmd.matching import Queues
-from slurm_share.spmd.transport import USER, Envelope, Tag
+from slurm_share.spmd.transport import USER, Envelope, Queues, Tag
 
 CALL = 1 << 32
 
 
-@dataclass(eq=False)
-class Sent:
-    envelope: Envelope
-    window: None = None
-    arrival: int = 0
-
-    def take(self) -> memoryview:
-        return memoryview(b"")
-
-    def take_into(self, buffer: memoryview) -> None:
-        pass
-
-
-def message(source: int, tag: Tag, context: int = USER) -> Sent:
-    return Sent(Envelope(source, context, tag, 0, 0))
+def message(source: int, tag: Tag, context: int = USER) -> Received:
+    return Received(Envelope(source, context, tag, 0, 0), [])
 
 
 MESSAGES = st.tuples(st.integers(0, 2), st.sampled_from([0, 1, "1", "x"]))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_threads import run_ranks
 
-from slurm_share.spmd import blocks
-from slurm_share.spmd.blocks import gather_blocks
+from slurm_share.spmd import gathering
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, UsageError
+from slurm_share.spmd.gathering import gather_blocks
 from slurm_share.spmd.rules.positions import from_vector
 
 
@@ -87,9 +87,9 @@ def test_large_arrays_go_through_the_window_in_parts(
     shape: tuple[int, ...], grid: tuple[int, ...], kinds: str, per_node: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts are small here, so there are more of them than sections of the window."""
-    monkeypatch.setattr(blocks, "_LEAST_SLAB", 64 << 10)
-    monkeypatch.setattr(blocks, "_SLAB", 64 << 10)
-    assert blocks.slabs(shape, 4).number > 8
+    monkeypatch.setattr(gathering, "_LEAST_SLAB", 64 << 10)
+    monkeypatch.setattr(gathering, "_SLAB", 64 << 10)
+    assert gathering.slabs(shape, 4).number > 8
     whole, results = gathered(shape, grid, kinds, 1, size=4, per_node=per_node)
     assert all(np.array_equal(got, whole) for got in results[1])
 
@@ -98,7 +98,7 @@ def test_large_arrays_go_through_the_window_in_parts(
 @settings(deadline=None)
 def test_slabs_cover_the_array_once_and_are_contiguous(lengths: list[int], itemsize: int) -> None:
     shape = tuple(lengths)
-    cut = blocks._Slabs(shape, min(1, len(shape) - 1), max(1, itemsize % shape[min(1, len(shape) - 1)]))
+    cut = gathering._Slabs(shape, min(1, len(shape) - 1), max(1, itemsize % shape[min(1, len(shape) - 1)]))
     flat = np.arange(math.prod(shape)).reshape(shape)
     seen = []
     for number in range(cut.number):
