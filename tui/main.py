@@ -93,13 +93,10 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     workarounds.draw_on_a_terminal()
     glyphs.choose(config.ascii, host.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
+    memory = Memory(memory_file(), remembered)
+    location = None if wanted.view is None else Location(view=wanted.view)
     app = Dashboard(
-        feed,
-        commands=Commands(readonly=wanted.readonly or config.readonly),
-        config=config,
-        memory=Memory(memory_file(), remembered),
-        readonly=wanted.readonly,
-        location=None if wanted.view is None else Location(view=wanted.view),
+        feed, commands=Commands(), config=config, memory=memory, readonly=wanted.readonly, location=location
     )
     _raise_if_over(feed)
     tune_collector()

@@ -44,7 +44,6 @@ class Commands(Provider):
             yield DiscoveryHit(Content(_label(offer)), offer.run, text=offer.name, help=_plain(offer.help))
 
     async def search(self, query: str) -> Hits:
-        """Yield the commands that match the text."""
         matcher = self.matcher(query)
         for offer in offers(_dashboard(self)):
             name = _label(offer)
@@ -57,10 +56,9 @@ class Commands(Provider):
 
 
 class Things(Provider):
-    """Provides nodes, users and jobs to go to."""
+    """Provides the nodes, users and jobs whose names contain the text."""
 
     async def search(self, query: str) -> Hits:
-        """Yield those whose names contain the text."""
         dashboard = _dashboard(self)
         if dashboard.picture is None:
             return

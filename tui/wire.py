@@ -159,29 +159,16 @@ class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
 Command = ReadNow | SetInterval | ShowDetails | Pause | Step | Seek | SetSpeed | ReadRecorded
 
 _encoder = msgspec.json.Encoder()
-_message_decoder = msgspec.json.Decoder(Message)
-_command_decoder = msgspec.json.Decoder(Command)
+decode_message = msgspec.json.Decoder[Message](Message).decode
+decode_command = msgspec.json.Decoder[Command](Command).decode
+"""Return the message or command in a line. Raise msgspec.DecodeError if it holds none."""
 
 
 def encode(message: Message | Command) -> bytes:
-    """Return the message as a line."""
     return _encoder.encode(message) + b"\n"
 
 
-def decode_message(text: str | bytes) -> Message:
-    """Return a message of the feed process. Raises msgspec.DecodeError if the line holds none."""
-    message: Message = _message_decoder.decode(text)
-    return message
-
-
-def decode_command(text: str | bytes) -> Command:
-    """Return a command of the dashboard. Raises msgspec.DecodeError if the line holds none."""
-    message: Command = _command_decoder.decode(text)
-    return message
-
-
 def parts(rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()) -> Iterator[Part]:
-    """Split a survey into parts."""
     for at in range(0, len(rows), PART_NODES):
         yield Part(rows=tuple(rows[at : at + PART_NODES]))
     for at in range(0, len(jobs), PART_JOBS):

@@ -8,7 +8,6 @@ import signal
 import sys
 import termios
 import threading
-from types import FrameType
 from typing import Any
 
 from rich.segment import Segment
@@ -78,16 +77,11 @@ def stop(app: App[Any]) -> bool:
     could."""
     if app._driver is None or not app._driver.can_suspend or app._exit:
         return False
-    went_on = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal went_on
-        went_on = True
-
+    continued: list[int] = []
     before = {one: signal.getsignal(one) for one in (signal.SIGTSTP, signal.SIGCONT)}
     with app.suspend():
         try:
-            signal.signal(signal.SIGCONT, note)
+            signal.signal(signal.SIGCONT, lambda number, _: continued.append(number))
             signal.signal(signal.SIGTSTP, signal.SIG_IGN)
             os.killpg(os.getpgrp(), signal.SIGTSTP)  # our parent in the same job too: sudo, time, sh -c
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -96,7 +90,7 @@ def stop(app: App[Any]) -> bool:
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
-    return went_on
+    return bool(continued)
 
 
 def draw_anew(app: App[Any]) -> None:

@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ..action_rules import MEANINGS, Scope
-from .screen_keys import SIGNAL
+from ..keymap import SIGNAL
 
 Choice = tuple[Scope, str]
 

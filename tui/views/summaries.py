@@ -87,7 +87,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     return facts(parts, width)
 
 
-def job_on_node_summary(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
+def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
     """Return what a job uses on one node, in one line."""
     tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
     parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
@@ -119,14 +119,19 @@ def jobs_on_node(picture: Picture, row: NodeRow, width: int) -> list[Content]:
     if snapshot is None:
         there = [job for job in picture.survey.jobs if row.name in nodes_of(job)]
         return [facts([(f"job {job.id}", "strong"), job.name, f"of {text.named(job.user)}"], width) for job in there]
-    numbers = {load.job for load in snapshot.jobs}
+    return loads_on_node(picture, snapshot.jobs, width)
+
+
+def loads_on_node(picture: Picture, loads: Sequence[JobLoad], width: int) -> list[Content]:
+    """Return a line for each of these jobs of one node."""
+    numbers = {load.job for load in loads}
     records = {job.job_id: job for job in picture.survey.jobs if job.job_id in numbers}
     advice = {one.job: one for one in picture.advice}
     found = []
-    for load in snapshot.jobs:
+    for load in loads:
         record = records.get(load.job)
         number = load.job if record is None else record.array or record.job_id
-        found.append(job_on_node_summary(load, record, advice.get(number), width))
+        found.append(_job_on_node(load, record, advice.get(number), width))
     return found
 
 
@@ -159,7 +164,6 @@ def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Cha
 
 
 def knows_jobs(picture: Picture) -> bool:
-    """Return whether Slurm's list of jobs is known."""
     return picture.survey.jobs_taken is not None or bool(picture.survey.jobs)
 
 

@@ -64,7 +64,6 @@ def choose(wanted: bool | None, environ: Mapping[str, str], encoding: str | None
 
 
 def is_ascii_only() -> bool:
-    """Return whether only ASCII is drawn."""
     return _is_plain
 
 

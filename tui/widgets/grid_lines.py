@@ -72,17 +72,9 @@ class GridLines(ScrollView, Generic[Row]):
     }  # fmt: skip
     ALLOW_SELECT = False
 
-    def __init__(
-        self,
-        columns: Sequence[Column[Row]],
-        key: Callable[[Row], str],
-        *,
-        name: str,
-        empty: str = "",
-    ) -> None:
+    def __init__(self, columns: Sequence[Column[Row]], key: Callable[[Row], str], *, name: str) -> None:
         super().__init__(name=name)
         self.columns: tuple[Column[Row], ...] = tuple(columns)
-        self.empty = empty
         self.letters: dict[str, str] = {}
         """The letter that sorts by a column, with shift, by column id."""
         self._key = key
@@ -108,8 +100,6 @@ class GridLines(ScrollView, Generic[Row]):
         """Lines last given to Textual, by line of the screen."""
         self._grid_styles: GridStyles | None = None
 
-    # --- The visible part ---------------------------------------------------------------------------------------------
-
     @property
     def _top(self) -> int:
         """First visible line of the table."""
@@ -126,9 +116,7 @@ class GridLines(ScrollView, Generic[Row]):
 
     def _why_empty(self) -> str:
         """Return what an empty table says."""
-        return self.empty
-
-    # --- Widths -------------------------------------------------------------------------------------------------------
+        raise NotImplementedError
 
     def _needs(self) -> list[Need]:
         return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
@@ -167,8 +155,6 @@ class GridLines(ScrollView, Generic[Row]):
     def _lay_out(self) -> None:
         needs, width = self._needs(), self._room
         self._layout_now = scrolled(needs, width, self._first) if self._first else fitted(needs, width)
-
-    # --- Drawing ------------------------------------------------------------------------------------------------------
 
     def _forget_lines(self) -> None:
         """Drop cached lines after a change of rows, columns or order."""
@@ -233,11 +219,10 @@ class GridLines(ScrollView, Generic[Row]):
         if number not in self._texts:
             self._measure()
         row, texts = self._rows.rows[number], self._texts[number]
-        cells = [
-            Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id])
-            for place in self._layout_now.placed
-            for id in (self._chosen[place.column],)
-        ]
+        cells = []
+        for place in self._layout_now.placed:
+            id = self._chosen[place.column]
+            cells.append(Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id]))
         is_marked = bool(self._marks) and self._rows.key(number) in self._marks
         return line_of(cells, row, self._layout_now.width, line_style, is_marked=is_marked)
 

@@ -14,7 +14,7 @@ from textual_plotext import PlotextPlot
 from ..history import Figure
 from ..wire import Point
 from . import glyphs
-from .series import SERIES, Polyline, Series, polylines
+from .charts import SERIES, Polyline, Series, polylines
 
 TOP = 100.0
 TOP_MOST = 200.0

@@ -7,12 +7,12 @@ from dataclasses import replace as changed
 from typing import Any, NoReturn
 
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, screen_text, until
 from hypothesis import given
 from hypothesis import strategies as any_
 from msgspec.structs import replace
 from rich.cells import cell_len
-from shell import FakeFeed, a_dashboard, screen_text, until
+from shell import FakeFeed, a_dashboard, dashboard
 from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
@@ -23,8 +23,7 @@ from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.user_config import UserConfig, parse_config
 from slurm_share_tui.widgets import glyphs
-from slurm_share_tui.widgets.bars import bar
-from slurm_share_tui.widgets.spark import spark, tall
+from slurm_share_tui.widgets.bars import bar, spark, tall
 from slurm_share_tui.wire import Position
 from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled, way_to
 from textual.pilot import Pilot
@@ -170,21 +169,16 @@ def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) ->
     asyncio.run(main())
 
 
-def test_a_strangers_name_moves_no_column() -> None:
+async def test_a_strangers_name_moves_no_column() -> None:
     chosen({**UTF8, "LANG": "C"})
     survey = a_survey()
     jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
         feed.picture(picture_of(replace(survey, jobs=jobs)))
         await pilot.press("3")
         await until(pilot, lambda: "????????#" in screen_text(app), "the name")
         is_ascii(app, "jobs")
-
-    drive(app, play)
 
 
 def test_the_configuration_has_the_word() -> None:

@@ -27,19 +27,9 @@ def level(percent: float) -> Means:
 
 def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
     """Return a node of eight CPUs with this load and 100 of 400 MiB in use."""
-    snapshot = Snapshot(
-        **{
-            "node": name,
-            "taken": NOW,
-            "cpus": 8,
-            "cores": 8,
-            "load": None if load is None else (load, load, load),
-            "memory_total_mib": 400,
-            "memory_used_mib": 100,
-            **more,
-        }
-    )
-    return NodeLoad(name=name, snapshot=snapshot)
+    known = {"node": name, "taken": NOW, "cpus": 8, "cores": 8, "memory_total_mib": 400, "memory_used_mib": 100}
+    loads = None if load is None else (load, load, load)
+    return NodeLoad(name=name, snapshot=Snapshot(**{**known, "load": loads, **more}))
 
 
 def arrived_picture(at: float, *nodes: NodeLoad) -> Picture:
@@ -53,17 +43,8 @@ def seen(points) -> list[tuple[float, float | None]]:
 
 
 def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
-    return GpuLoad(
-        **{
-            "uuid": uuid,
-            "index": 0,
-            "name": "A",
-            "memory_total_mib": 1000,
-            "memory_used_mib": 250,
-            "utilization_percent_windows": level(80),
-            **more,
-        }
-    )
+    known = {"uuid": uuid, "index": 0, "name": "A", "memory_total_mib": 1000, "memory_used_mib": 250}
+    return GpuLoad(**{**known, "utilization_percent_windows": level(80), **more})
 
 
 def test_a_node_is_five_figures() -> None:
@@ -120,13 +101,7 @@ def test_every_subject_of_a_look_can_be_asked_for() -> None:
     for subject, values in history_values.all_values(picture.nodes, gpus=True):
         (point,) = history.points(subject, 600)
         assert point.taken == picture.survey.taken
-        kept = (
-            point.cpu_load_percent,
-            point.gpu_load_percent,
-            point.sm_percent,
-            point.memory_percent,
-            point.gpu_memory_percent,
-        )
+        kept = tuple(getattr(point, field) for field in room.FIELDS)
         assert kept == tuple(None if value is None else pytest.approx(value, rel=1e-6) for value in values)
         assert history.spark(subject, "cpu_load_percent", 8) == (point.cpu_load_percent,)
     assert history.points(Subject(node="nowhere"), None) == ()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from dashboards import NOW, picture_of
 from msgspec.structs import replace
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FINE_S, History, WorkHistory, full_per_s, key_of
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.work_history import SPAN_S, WorkHistory, full_per_s, key_of
 
 from slurm_share.load.snapshot import NodeLoad, ProcessLoad, Snapshot, Survey, TaskProgress
 
@@ -64,7 +63,7 @@ def test_more_looks_than_there_is_room_for_become_means():
     found = history.percents("n1", now, 16)
     assert len(found) <= 16
     assert set(found) == {75.0} or found[0] in (50.0, 100.0)
-    assert len(history.percents("n1", now, 1000)) == SPAN_S / 20 + 1
+    assert len(history.percents("n1", now, 1000)) == FINE_S / 20 + 1
 
 
 def test_a_replay_that_goes_back_takes_what_came_after_away():
@@ -73,7 +72,7 @@ def test_a_replay_that_goes_back_takes_what_came_after_away():
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("slurm_share_tui.work_history.VALUES_MOST", 3)
+    monkeypatch.setattr("slurm_share_tui.history.RATES_MOST", 3)
     history = taken(*((20.0 * at, a_process(1.0 + at)) for at in range(9)))
     assert len(history.percents("n1", a_process(9.0), 40)) == 3
 
