@@ -160,11 +160,9 @@ def job_text(job: QueuedJob, id: str, me: Me) -> str:
 
 
 def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
-    is_right = job.uid == me.uid if target.owner == me.name else job.user == target.owner
-    if not is_right:
-        raise SlurmShareError(
-            f"job {job.id} belongs to {terminal.safe(job.user)}, not to {terminal.safe(target.owner)}: nothing is done"
-        )
+    if not (job.uid == me.uid if target.owner == me.name else job.user == target.owner):
+        owners = f"{terminal.safe(job.user)}, not to {terminal.safe(target.owner)}"
+        raise SlurmShareError(f"job {job.id} belongs to {owners}: nothing is done")
 
 
 MEANINGS = {

@@ -162,11 +162,9 @@ class Commands:
             raise SlurmShareError(f"job {known.id} has ended meanwhile; nothing is sent")
 
     def _check_files(self, files: job_output.JobFiles, target: Target) -> None:
-        is_right = files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner
-        if not is_right:
-            raise SlurmShareError(
-                f"job {target.job} belongs to {terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
-            )
+        if not (files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner):
+            owners = f"{terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
+            raise SlurmShareError(f"job {target.job} belongs to {owners}")
 
 
 def _slot(target: Target, survey: Survey) -> int | None:

@@ -251,9 +251,7 @@ class Feed:
 def _message(one: Picture | FeedFailure) -> Message:
     from .messages import Arrived, FeedFailed
 
-    if isinstance(one, Picture):
-        return Arrived(one)
-    return FeedFailed(one.why, is_over=one.is_over)
+    return Arrived(one) if isinstance(one, Picture) else FeedFailed(one.why, is_over=one.is_over)
 
 
 def _why_ended(child: Stream, code: int | None) -> str:

@@ -42,6 +42,7 @@ WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo
 POINTS_MOST = 1000
 """Most points, more than a plot has columns. Longer recordings are sampled at even distances."""
 Say = Callable[[wire.Message], None]
+Clock = Callable[[], float]
 
 
 class CommandReader:
@@ -88,12 +89,7 @@ class Watch:
     """Reads surveys repeatedly and follows the dashboard's commands."""
 
     def __init__(
-        self,
-        commands: CommandReader,
-        say: Say,
-        open_source: Callable[[], FeedSource],
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, commands: CommandReader, say: Say, open_source: Callable[[], FeedSource], *, clock: Clock = time.monotonic
     ) -> None:
         self._commands, self._say, self._open, self._clock = commands, say, open_source, clock
         self._source: FeedSource | None = None

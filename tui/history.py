@@ -13,6 +13,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal, get_args
 
 from slurm_share.load import ProcessLoad
@@ -159,13 +160,9 @@ class History:
             first = frames[0]
             # A mean that begins within the finer frames would count them twice.
             frames = [frame for frame in older if frame.taken < first.taken and frame.since < first.since] + frames
-        found: list[Point] = []
-        for frame in frames:
-            if frame.taken >= since:
-                point = frame.point(subject)
-                if point is not None or found:
-                    found.append(point or Point(frame.taken))
-        return tuple(found)
+        points = ((frame, frame.point(subject)) for frame in frames if frame.taken >= since)
+        known = dropwhile(lambda pair: pair[1] is None, points)
+        return tuple(point or Point(frame.taken) for frame, point in known)
 
     def add_recorded(self, recorded: RecordedPoints) -> None:
         """Add a subject's points from a recording; `points` returns them from then on."""

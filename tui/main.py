@@ -37,11 +37,11 @@ YOUNG_MOST = 20_000
 
 
 PrintOnce = Callable[[Sequence[str]], int]
-"""Runs llload with these arguments and returns its exit code."""
 
 
 def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
-    """Run the command; call `print_once` where no dashboard is possible."""
+    """Run the command. `print_once`: runs llload with these arguments where no dashboard is possible, and returns its
+    exit code."""
     arguments = options.parser().parse_args(argv)
     return enter(PROGRAM, lambda: _run(arguments, print_once))
 

@@ -168,11 +168,9 @@ class _Parser:
         low = name.casefold()
         if low in self._names:
             return self._names[low]
-        there = ", ".join(column.name for column in self._columns)
         near = difflib.get_close_matches(low, self._names, n=1)
-        if near:
-            raise QueryError(f"there is no column {name}: did you mean {near[0]}? There are {there}")
-        raise QueryError(f"there is no column {name}; there are {there}")
+        hint = f": did you mean {near[0]}? There" if near else "; there"
+        raise QueryError(f"there is no column {name}{hint} are {', '.join(column.name for column in self._columns)}")
 
     def _next(self) -> str:
         while self._at < len(self._text) and self._text[self._at].isspace():

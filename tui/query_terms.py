@@ -59,8 +59,6 @@ class Cells(Protocol):
 Predicate = Callable[[Cells, int], list[int]]
 """(rows, their number) -> NO, UNKNOWN or YES for each row."""
 
-# --- And, or, not -----------------------------------------------------------------------------------------------------
-
 
 def joined(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predicate:
     """Join terms. `how`: min for and, max for or."""
@@ -77,9 +75,6 @@ def joined(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predic
 def not_of(part: Predicate) -> Predicate:
     """Negate a term; unknown stays unknown."""
     return lambda cells, count: [YES - fits for fits in part(cells, count)]
-
-
-# --- Words and comparisons --------------------------------------------------------------------------------------------
 
 
 def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Predicate, set[str]]:
@@ -202,9 +197,6 @@ def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str)
         return [fits(number, value) for number, value in enumerate(values)]
 
     return asked
-
-
-# --- Figures ----------------------------------------------------------------------------------------------------------
 
 
 def figure_of(text: str) -> float | None:

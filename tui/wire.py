@@ -59,9 +59,6 @@ class Subject(Struct, frozen=True, gc=False):
     """Slurm's number; 0: no job."""
 
 
-# --- From the feed process --------------------------------------------------------------------------------------------
-
-
 class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     """The first message of a survey."""
 
@@ -106,8 +103,6 @@ class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
 
 
 Message = Begin | Part | End | FeedFailure | RecordedPoints
-
-# --- To the feed process ----------------------------------------------------------------------------------------------
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):

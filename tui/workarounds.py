@@ -8,6 +8,7 @@ import signal
 import sys
 import termios
 import threading
+from types import FrameType
 from typing import Any
 
 from rich.segment import Segment
@@ -62,14 +63,13 @@ def stop_and_go_on(app: App[Any]) -> None:
     if app._driver is None or not app._driver.can_suspend or threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
-    signal.signal(signal.SIGTSTP, lambda number, frame: _soon(loop, stop, app))
-    signal.signal(signal.SIGCONT, lambda number, frame: _soon(loop, draw_anew, app))
 
+    def soon(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():  # in the event loop, not inside the signal handler
+            loop.call_soon_threadsafe(stop if number == signal.SIGTSTP else draw_anew, app)
 
-def _soon(loop: asyncio.AbstractEventLoop, do: Any, app: App[Any]) -> None:
-    """Run `do` in the event loop, not inside the signal handler."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(do, app)
+    signal.signal(signal.SIGTSTP, soon)
+    signal.signal(signal.SIGCONT, soon)
 
 
 def stop(app: App[Any]) -> bool:

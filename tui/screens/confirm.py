@@ -101,15 +101,10 @@ class Confirm(ModalScreen[bool]):
         event.stop()
         event.prevent_default()
         answers = self.query_one(Answers)
-        if event.key in ("n", "N", "escape", "q", "backspace"):
+        if event.key in ("n", "N", "escape", "q", "backspace") or (event.key == "enter" and not answers.on_yes):
             self.dismiss(False)
-        elif event.key in ("y", "Y"):
+        elif event.key in ("y", "Y", "enter"):
             if self._counts(event):
-                self.dismiss(True)
-        elif event.key == "enter":
-            if not answers.on_yes:
-                self.dismiss(False)
-            elif self._counts(event):
                 self.dismiss(True)
         elif event.key in ("tab", "shift+tab"):
             if self._counts(event):

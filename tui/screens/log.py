@@ -60,8 +60,7 @@ class LogScreen(Screen[None]):
         close_with(self._bindings, closes)
         self.files = tuple(files)
         self.at = 0
-        self._open_tail = open_tail
-        self._read_s = read_s
+        self._open_tail, self._read_s = open_tail, read_s
         self._turn = 0
         self._over = threading.Event()
 

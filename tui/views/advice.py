@@ -135,10 +135,8 @@ class AdviceView(TableView[Advice]):
         self.more.show([line((more if left > 0 else "end of the arithmetic", "dim"))] if self._unseen else [])
 
     def _job_name(self, row: Advice) -> str:
-        if self.picture is None or row.job is None:
-            return ""
-        wanted = (job.name for job in self.picture.survey.jobs if row.job in (job.array, job.job_id))
-        return next(wanted, "")
+        jobs = () if self.picture is None or row.job is None else self.picture.survey.jobs
+        return next((job.name for job in jobs if row.job in (job.array, job.job_id)), "")
 
     def location_of(self, row: Advice) -> Location | None:
         """Return the nodes of the job; for an array its elements."""

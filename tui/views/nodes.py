@@ -12,7 +12,6 @@ from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
-from ..history import History
 from ..location import Location, Target
 from ..picture import Picture
 from ..widgets.charts import Chart
@@ -32,9 +31,8 @@ class NodesView(TableView[NodeRow]):
     view = "nodes"
     has_charts = True
 
-    def __init__(self, history: History) -> None:
-        super().__init__(history)
-        self._summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
+    _summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
+    """Time, circumstances and lines of the last totals."""
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
         return tables.nodes(self.history)

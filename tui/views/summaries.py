@@ -65,8 +65,7 @@ def advice_text(advice: Advice) -> str:
 
 def job_summary(row: JobRow, width: int) -> Content:
     """Return a job in one line: its identity, then its usage."""
-    name = [row.name] if row.name else []
-    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
+    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
@@ -83,7 +82,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     if (nppn := job_table.nppn(row.advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if row.kills.value:
-        parts.append((f"{row.kills.value:.0f} ended for want of memory", "!"))
+        parts.append((f"{row.kills.value:.0f} ended out of memory", "!"))
     return facts(parts, width)
 
 
@@ -91,8 +90,7 @@ def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None,
     """Return what a job uses on one node, in one line."""
     tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
     parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
-    parts += [] if record is None else [record.name]
-    parts.append(f"of {text.named(load.user)}")
+    parts += [record.name if record is not None else "", f"of {text.named(load.user)}"]
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by their GPU memory, so the count of a job without a GPU is unknown.
@@ -109,7 +107,7 @@ def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None,
     if (nppn := job_table.nppn(advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if load.memory_kills:
-        parts.append((f"{load.memory_kills} ended for want of memory", "!"))
+        parts.append((f"{load.memory_kills} ended out of memory", "!"))
     return facts(parts, width)
 
 

@@ -195,12 +195,9 @@ class TableView(Vertical, Generic[Row]):
         few = max(0, min(10, (left - 9) // 3))
         row = self.grid.row
         shown, where = self._charts(row, width, left, rows)
-        below = right_width = 0
-        if shown is not None and where == "below":
-            below = least_height(len(shown.charts), width)
-            few = min(few, ABOUT_FEW)
-        elif where == "beside":
-            right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True))
+        below = least_height(len(shown.charts), width) if shown is not None and where == "below" else 0
+        right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True)) if where == "beside" else 0
+        few = min(few, ABOUT_FEW) if below else few
         is_short = row is not None and left - rows - below >= max(1, few)
         most = left - rows - below if is_short else few
         lines = [] if row is None or most < 1 else self.details(row, width - right_width, most)[:most]
@@ -229,9 +226,8 @@ class TableView(Vertical, Generic[Row]):
             return None, ""
         if width - self.grid.wish(sparks=False) >= CHARTS_RIGHT:
             return shown, "beside"
-        below = least_height(len(shown.charts), width)
-        has_room = left - below - ABOUT_FEW >= min(rows, CHARTS_ROWS)
-        return (shown, "below") if has_room else (None, "")
+        is_room_below = left - least_height(len(shown.charts), width) - ABOUT_FEW >= min(rows, CHARTS_ROWS)
+        return (shown, "below") if is_room_below else (None, "")
 
     def _shown(self, row: Row, subject: Subject, picture: Picture) -> Shown | None:
         of, before = self._charted

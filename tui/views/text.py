@@ -131,9 +131,7 @@ class Lines(Widget):
 
     DEFAULT_CSS = "Lines { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; display: none; }"
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
-        self.lines: tuple[Content, ...] = ()
+    lines: tuple[Content, ...] = ()
 
     def show(self, lines: Sequence[Content], *, fills: bool = False) -> None:
         """Show these lines. `fills`: take all the height that is left."""

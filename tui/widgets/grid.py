@@ -137,7 +137,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     @property
     def row(self) -> Row | None:
         """The row under the cursor; None: there are no rows."""
-        return self._rows.rows[self._order[self._cursor]] if self._order else None
+        return self._rows.rows[self._order[self.cursor]] if self._order else None
 
     @property
     def is_on_another_row(self) -> bool:
@@ -145,11 +145,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
         command applies to it."""
         if self._wanted is None or not self._order:
             return False
-        return self._rows.key(self._order[self._cursor]) != self._wanted
-
-    @property
-    def cursor(self) -> int:
-        return self._cursor
+        return self._rows.key(self._order[self.cursor]) != self._wanted
 
     def put(self, line: int) -> bool:
         """Move the cursor to this line, or to the nearest one; return whether the line exists."""
@@ -159,21 +155,16 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
 
     # --- Sort ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def sort(self) -> tuple[str, bool]:
-        """(id of the column, whether the largest is first); an empty id: not sorted."""
-        return self._sort
-
     def sort_by(self, column_id: str, down: bool | None = None) -> None:
         """Sort by a column; an unknown id does nothing, an empty id restores the original order. `down`: the largest
         first; None: the column's default, or the reverse of the present sort by it."""
         if column_id and column_id not in self._by_id:
             return
         if down is None:
-            is_again = self._sort[0] == column_id
-            down = not self._sort[1] if is_again else bool(column_id) and self._by_id[column_id].sorts_down
-        if (column_id, down) != self._sort:
-            self._sort = (column_id, down)
+            is_again = self.sort[0] == column_id
+            down = not self.sort[1] if is_again else bool(column_id) and self._by_id[column_id].sorts_down
+        if (column_id, down) != self.sort:
+            self.sort = (column_id, down)
             self._to_top()
             self._arrange(self._rows)
             self.post_message(self.Changed(self))
@@ -218,7 +209,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     @property
     def _read_columns(self) -> list[Column[Row]]:
         """The columns that the filter and the sort read."""
-        ids = {self._sort[0]} if self._query is None else {self._sort[0], *self._query.columns}
+        ids = {self.sort[0]} if self._query is None else {self.sort[0], *self._query.columns}
         return [column for column in self.columns if column.id in ids]
 
     @property
@@ -288,10 +279,10 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     # --- Keys ---------------------------------------------------------------------------------------------------------
 
     def action_up(self) -> None:
-        self.put(self._cursor - 1)
+        self.put(self.cursor - 1)
 
     def action_down(self) -> None:
-        self.put(self._cursor + 1)
+        self.put(self.cursor + 1)
 
     def action_page_up(self) -> None:
         self._page(-1)
@@ -332,12 +323,12 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
 
     def action_reverse(self) -> None:
         """Reverse the sort; without one, sort by the first column."""
-        self.sort_by(self._sort[0] or self._chosen[0], not self._sort[1])
+        self.sort_by(self.sort[0] or self._chosen[0], not self.sort[1])
 
     def action_mark(self) -> None:
         if self._order:
-            self._mark(self._cursor)
-            self.put(self._cursor + 1)
+            self._mark(self.cursor)
+            self.put(self.cursor + 1)
 
     def action_unmark_all(self) -> None:
         self.marks = frozenset()
@@ -360,7 +351,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
 
     def _sort_next_column(self, direction: int) -> None:
         ids = [self._chosen[place.column] for place in self._layout_now.placed] or list(self._chosen)
-        at = ids.index(self._sort[0]) + direction if self._sort[0] in ids else 0 if direction > 0 else len(ids) - 1
+        at = ids.index(self.sort[0]) + direction if self.sort[0] in ids else 0 if direction > 0 else len(ids) - 1
         if 0 <= at < len(ids):
             self.sort_by(ids[at])
 
@@ -368,15 +359,15 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
 
     def _arrange(self, old: RowSet[Row], *, is_new: bool = False) -> None:
         """Sort and filter the rows, and find the cursor's row again. `old`: the rows shown before."""
-        was, old_order = self._cursor, self._order
+        was, old_order = self.cursor, self._order
         before = old.key(old_order[was]) if old_order else None
-        self._order = self._rows.order(self._query, self._by_id.get(self._sort[0]), self._sort[1])
-        self._cursor = self._found(old, old_order, was)
+        self._order = self._rows.order(self._query, self._by_id.get(self.sort[0]), self.sort[1])
+        self.cursor = self._found(old, old_order, was)
         self._forget_lines()
         self._bring_into_view()
         self._measure(is_new=is_new)
         self._redraw()
-        if before != (self._rows.key(self._order[self._cursor]) if self._order else None):
+        if before != (self._rows.key(self._order[self.cursor]) if self._order else None):
             self.post_message(self.Moved(self))
         if self.is_attached:
             self.arranged.publish(self)
@@ -406,7 +397,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
         self._bring_into_view()
 
     def _move(self, line: int) -> None:
-        before, self._cursor = self._cursor, line
+        before, self.cursor = self.cursor, line
         if line != before:
             self._redraw_line(before)
             self._redraw_line(line)
@@ -415,17 +406,17 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     def _page(self, direction: int) -> None:
         step = direction * max(1, self._seen - 1)
         top = self._top + step
-        self.put(self._cursor + step)
+        self.put(self.cursor + step)
         self._scroll(max(0, min(top, len(self._order) - self._seen)))
 
     def _bring_into_view(self) -> None:
         """Scroll to the cursor; if the user has not moved it, move it into the view."""
         most = max(0, len(self._order) - self._seen)
         if self._wanted is None:
-            self._cursor = min(self._top, most)
-            self._scroll(self._cursor)
+            self.cursor = min(self._top, most)
+            self._scroll(self.cursor)
         else:
-            self._scroll(min(most, self._cursor, max(self._top, self._cursor - self._seen + 1)))
+            self._scroll(min(most, self.cursor, max(self._top, self.cursor - self._seen + 1)))
 
     def _to_top(self) -> None:
         """Scroll to the top after a new sort or filter, unless the user has chosen a row."""
@@ -448,7 +439,7 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
             top = self._top
             if self._wanted is None:
                 self._move(min(top, len(self._order) - 1))
-            elif (line := max(top, min(self._cursor, top + self._seen - 1))) != self._cursor:
+            elif (line := max(top, min(self.cursor, top + self._seen - 1))) != self.cursor:
                 self._put(line)
         if self._measure():
             self._redraw()

@@ -80,11 +80,13 @@ class GridLines(ScrollView, Generic[Row]):
         self._key = key
         self._by_id = {column.id: column for column in self.columns}
         self._chosen = tuple(column.id for column in self.columns if column.shown) or tuple(self._by_id)[:1]
-        self._sort: tuple[str, bool] = ("", False)
+        self.sort: tuple[str, bool] = ("", False)
+        """(id of the column, whether the largest is first); an empty id: not sorted."""
         self._rows: RowSet[Row] = RowSet((), self.columns, key)
         self._order: Sequence[int] = ()
         """Numbers of the shown rows, sorted."""
-        self._cursor = 0
+        self.cursor = 0
+        """The cursor's line, from 0."""
         self._marks: dict[str, int] = {}
         """Last known number of each marked row, by key."""
         self._first = 0
@@ -201,7 +203,7 @@ class GridLines(ScrollView, Generic[Row]):
             return Strip.blank(self._room, grid_styles.plain.line)
         if y == 0:
             columns = [self._by_id[id] for id in self._chosen]
-            return head(self._layout_now, columns, self.letters, self._sort, grid_styles.head)
+            return head(self._layout_now, columns, self.letters, self.sort, grid_styles.head)
         line = y - 1 + self._top
         if line >= len(self._order):
             return self._below(line, grid_styles)
@@ -210,7 +212,7 @@ class GridLines(ScrollView, Generic[Row]):
             if len(self._strips) > KEPT:
                 self._strips.clear()
             strip = self._strips[line] = self._row_line(
-                line, grid_styles.cursor if line == self._cursor else grid_styles.plain
+                line, grid_styles.cursor if line == self.cursor else grid_styles.plain
             )
         return strip
 

@@ -109,10 +109,7 @@ class Banner(Line):
     """The first line of the screen while figures are simulated, so that they are not taken for measurements."""
 
     DEFAULT_CSS = "Banner { display: none; text-style: bold reverse; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
+    text = ""
 
     def show(self, picture: Picture) -> None:
         """Show what is simulated in this survey, as llload says it."""
@@ -166,9 +163,7 @@ class Tabs(Line):
 class Crumbs(Line):
     """The path to the current location; a click on a part goes back to it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.path: tuple[Location, ...] = ()
+    path: tuple[Location, ...] = ()
 
     def show(self, path: tuple[Location, ...]) -> None:
         if path != self.path:

@@ -67,12 +67,10 @@ class Plot(PlotextPlot):
 
     DEFAULT_CSS = "Plot { width: 1fr; height: 1fr; }"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.points: tuple[Point, ...] = ()
-        self.shown: tuple[Series, ...] = SERIES
-        self.begin = self.end = 0.0
-        self.here: float | None = None
+    points: tuple[Point, ...] = ()
+    shown: tuple[Series, ...] = SERIES
+    begin = end = 0.0
+    here: float | None = None
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.refresh())

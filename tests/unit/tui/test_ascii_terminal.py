@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace as changed
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 from dashboards import a_survey, picture_of, screen_text, until
@@ -26,7 +25,6 @@ from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.bars import bar, spark, tall
 from slurm_share_tui.wire import Position
 from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled, way_to
-from textual.pilot import Pilot
 from textual.scrollbar import ScrollBar
 
 from slurm_share.core.errors import StateError
@@ -121,52 +119,41 @@ def is_ascii(app: Dashboard, what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
+async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
     chosen({**UTF8, "LANG": "C"})
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme=themes.MONO))
     app.animation_level = "none"
-
-    async def over(pilot: Pilot[Any], what: str) -> None:
-        await settled(pilot)
-        is_ascii(app, what)
-        app.pop_screen()
-        await settled(pilot)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await in_view(pilot, app, feed, VIEWS[0])
         for view in VIEWS:
-            if view == VIEWS[0]:
-                await in_view(pilot, app, feed, view)
-            else:
-                await app.main_screen.go(way_to(view, seen()[1]))
-                await settled(pilot)
+            await app.main_screen.go(way_to(view, seen()[1]))
+            await settled(pilot)
             assert "#" in screen_text(app), view
             is_ascii(app, view)
         await app.main_screen.go(way_to("node", seen()[1]))
-        for name in OVER:
-            await lay_over(pilot, app, name)
-            await over(pilot, name)
-        app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
-        await over(pilot, "log")
-        app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
-        await over(pilot, "signal")
-        app.action_command_palette()
-        await over(pilot, "palette")
         position = Position(number=3, count=5, first=0.0, last=100.0, speed=1.0)
-        app.push_screen(Jump(position, 50.0))
-        await over(pilot, "jump")
+        for name in (*OVER, "log", "signal", "palette", "jump"):
+            if name in OVER:
+                await lay_over(pilot, app, name)
+            elif name == "log":
+                app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
+            elif name == "signal":
+                app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
+            elif name == "palette":
+                app.action_command_palette()
+            else:
+                app.push_screen(Jump(position, 50.0))
+            await settled(pilot)
+            is_ascii(app, name)
+            app.pop_screen()
+            await settled(pilot)
         app.say("a note … in the corner")
         await until(pilot, lambda: "note ~ in" in screen_text(app), "the note")
         is_ascii(app, "a note")
-        feed.post(Arrived(changed(seen()[1], position=position)))  # type: ignore[misc]
+        feed.post(Arrived(changed(seen()[1], position=position)))
         await until(pilot, lambda: "3 of 5" in screen_text(app), "the bar of a replay")
         is_ascii(app, "a replay")
-
-    async def main() -> None:
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await play(pilot)
-
-    asyncio.run(main())
 
 
 async def test_a_strangers_name_moves_no_column() -> None:

@@ -12,7 +12,7 @@ from dashboards import a_survey, picture_of, until
 from msgspec.structs import replace as changed
 from shell import dashboard, notes_of, shown
 from slurm_share_tui import action_keys, typed_ahead
-from slurm_share_tui.action_rules import Cancel, Me, PlannedAction, Scope
+from slurm_share_tui.action_rules import Cancel, Me, PlannedAction
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import Location, Target
@@ -23,7 +23,7 @@ from textual.pilot import Pilot
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load.snapshot import Survey
-from slurm_share.triples.job_output import LogFile, Tail
+from slurm_share.triples.job_output import LogFile
 
 PLANNED = PlannedAction(
     title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(())
@@ -47,16 +47,9 @@ class Recorded(Commands):
         self.done.append(("asked", tuple(target.job for target in targets)))
         return PLANNED
 
-    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
-        self.done.append(("asked", scope.of, name))
-        return PLANNED
-
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
         self.done.append(("output", target.job))
         return (LogFile("output", "/nowhere/[red]x.log"),)
-
-    def open_output(self, file: LogFile, target: Target) -> Tail:
-        return Tail(file.path, None)
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         self.done.append("done")

@@ -106,12 +106,9 @@ def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: byte
     assert str(file) in problem
 
 
-def test_no_memory_yet_is_no_trouble(tmp_path: Path) -> None:
-    assert read_remembered(tmp_path / "tui.json") == (Remembered(), "")
-
-
-def test_what_a_newer_version_remembers_is_not_in_the_way(tmp_path: Path) -> None:
+def test_no_memory_yet_and_what_a_newer_version_remembers_are_no_trouble(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
+    assert read_remembered(file) == (Remembered(), "")
     file.write_text('{"theme": "light", "sounds": true}', encoding="utf-8")
     assert read_remembered(file) == (Remembered(theme="light"), "")
 
