@@ -49,7 +49,7 @@ class Point(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """What a history describes: a node, one of its GPUs, or a user or a job on all nodes."""
+    """The subject of a history: a node, one of its GPUs, or a user or a job on all nodes."""
 
     node: str = ""
     gpu: str = ""
