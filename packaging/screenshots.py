@@ -21,11 +21,12 @@ from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location
 from slurm_share_tui.messages import Arrived
-from slurm_share_tui.picture import Picture, of_survey
+from slurm_share_tui.picture import Picture, put_together
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Command
+from slurm_share_tui.wire import Begin, Command
 from textual.pilot import Pilot
 
+from slurm_share.load import rows_of
 from slurm_share.load.rules.advice import advise
 from slurm_share.load.sources.demo import Demo
 
@@ -63,7 +64,8 @@ class FixedFeed:
 def a_picture(now: float) -> Picture:
     """Return the picture that the reading process sends at a time."""
     survey = Demo(everybody=True, clock=lambda: now).read()
-    return of_survey(survey, advise.advise_all(survey), number=1)
+    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0)
+    return put_together(begin, rows_of(survey), advise.advise_all(survey), number=1)
 
 
 async def nodes(pilot: Pilot[Any], app: Dashboard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,15 +16,13 @@ from slurm_share.load import Survey
 
 from . import clipboard, keymap
 from .action_rules import Action, PlannedAction
-from .target import Target
-from .widgets.grid import Grid
+from .location import Target
 
 if TYPE_CHECKING:
     from textual.screen import Screen
 
     from .actions import Commands
     from .program import MainScreen
-    from .view import View
 
 Answer = TypeVar("Answer")
 PATIENCE_S = 1.0
@@ -36,39 +35,17 @@ NAMED_MOST = 60
 
 
 def copy(main_screen: MainScreen) -> None:
-    """Copy to the terminal's clipboard, and say what was copied."""
     lines = () if main_screen.shown is None else main_screen.shown.copy_lines()
     if not lines:
         main_screen.dashboard.say("there is nothing here to copy")
         return
     clipboard.put(main_screen.app, lines)
-    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else counted(len(lines), "line")
-    more = "" if len(lines) == 1 else f": {screen.shortened(lines[0], NAMED_MOST)} ..."
-    main_screen.dashboard.say(f"copied {what}{more}")
+    first = screen.shortened(lines[0], NAMED_MOST)
+    what = first if len(lines) == 1 else f"{counted(len(lines), 'line')}: {first} ..."
+    main_screen.dashboard.say(f"copied {what}")
 
 
-# --- Actions with a confirmation --------------------------------------------------------------------------------------
-
-
-def cancel(main_screen: MainScreen) -> None:
-    """Cancel the job under the cursor, or the marked ones."""
-    _begin(main_screen, "cancel", _cancel)
-
-
-def signal(main_screen: MainScreen) -> None:
-    """Signal the task or process under the cursor, or its job."""
-    _begin(main_screen, "signal", _signal)
-
-
-def output(main_screen: MainScreen) -> None:
-    """Show the output of the job under the cursor."""
-    _begin(main_screen, "output", _output)
-
-
-Do = Callable[["MainScreen", "Commands", tuple[Target, ...], Survey], Coroutine[Any, Any, None]]
-
-
-def _begin(main_screen: MainScreen, action: Action, do: Do) -> None:
+def begin(main_screen: MainScreen, action: Action) -> None:
     """Begin an action, one at a time, or say why it is not possible."""
     dashboard, view = main_screen.dashboard, main_screen.shown
     commands, picture = dashboard.commands, dashboard.picture
@@ -79,7 +56,8 @@ def _begin(main_screen: MainScreen, action: Action, do: Do) -> None:
     if why := commands.why_not(action, targets, None if picture is None else picture.survey):
         dashboard.say(why, severity="warning")
         return
-    if action != "output" and _is_on_another_row(view):
+    # The cursor stays where it was when the row that the user chose is gone.
+    if action != "output" and view is not None and view.grid.is_on_another_row and not view.grid.marks:
         dashboard.say("the row that you chose is gone: put the cursor on the right row", severity="warning")
         return
     # Output is read from file systems that may hang: that must not delay an action.
@@ -88,7 +66,8 @@ def _begin(main_screen: MainScreen, action: Action, do: Do) -> None:
         dashboard.say("one action at a time: the last one has not finished", severity="warning")
         return
     assert picture is not None
-    main_screen.dashboard.typed.begin_lookup()
+    do = {"cancel": _cancel, "signal": _signal, "output": _output}[action]
+    dashboard.typed.begin_lookup()
     main_screen.run_worker(_run_lookup(main_screen, do(main_screen, commands, targets, picture.survey)), group=group)
 
 
@@ -104,12 +83,6 @@ async def _over(main_screen: MainScreen, screen: Screen[Answer]) -> Answer | Non
     answer = main_screen.app.push_screen(screen, wait_for_dismiss=True)
     main_screen.dashboard.typed.end_lookup()
     return await answer
-
-
-def _is_on_another_row(view: View | None) -> bool:
-    """Return whether the cursor is on another row than the user chose, because that row is gone."""
-    grid = getattr(view, "grid", None)
-    return isinstance(grid, Grid) and grid.is_on_another_row and not grid.marked_rows()
 
 
 async def _cancel(main_screen: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
@@ -155,41 +128,29 @@ async def _confirm(main_screen: MainScreen, commands: Commands, planned: Planned
 async def _slowly(main_screen: MainScreen, do: Callable[[], Answer]) -> Answer | None:
     """Return the result of `do`; None if it failed, which is reported. It runs in a thread that nothing joins, so that
     a hanging Slurm delays neither keys nor the end of the dashboard."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Answer] = loop.create_future()
-
-    def settle(answer: Answer | None, error: Exception | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(answer)  # type: ignore[arg-type]
+    future: Future[Answer] = Future()
+    future.set_running_or_notify_cancel()  # from now on only `run` ends it
 
     def run() -> None:
-        answer, failed = None, None
         try:
-            answer = do()
+            future.set_result(do())
         except Exception as error:  # noqa: BLE001 - the future must be resolved in any case
-            failed = error
-        try:
-            loop.call_soon_threadsafe(settle, answer, failed)
-        except RuntimeError:
-            pass  # the event loop has ended
+            future.set_exception(error)
 
     threading.Thread(target=run, name="acting", daemon=True).start()
-    await asyncio.wait({future}, timeout=PATIENCE_S)
-    if not future.done():
-        main_screen.dashboard.say("this takes a moment ...")
-        await asyncio.wait({future}, timeout=LIMIT_S - PATIENCE_S)
-    if not future.done():
-        future.cancel()
-        main_screen.dashboard.say(f"no answer within {LIMIT_S:g} s: the result is unknown", severity="error")
-        return None
+    answer = asyncio.wrap_future(future)
     try:
-        return await future
+        await asyncio.wait({answer}, timeout=PATIENCE_S)
+        if not answer.done():
+            main_screen.dashboard.say("this takes a moment ...")
+            await asyncio.wait({answer}, timeout=LIMIT_S - PATIENCE_S)
+        if answer.done():
+            return answer.result()
+        main_screen.dashboard.say(f"no answer within {LIMIT_S:g} s: the result is unknown", severity="error")
     except (SlurmShareError, OSError) as error:
         main_screen.dashboard.say(str(error), severity="error")
     except Exception as error:  # noqa: BLE001 - our own fault must not end the dashboard
         main_screen.dashboard.say(f"internal error of slurm-share: {error!r}", severity="error")
+    finally:
+        answer.cancel()  # a later result goes nowhere, not even to an event loop that has ended
     return None

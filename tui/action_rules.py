@@ -19,7 +19,7 @@ from slurm_share.share import Chosen, queue
 from slurm_share.slurm import signals as slurm_signals
 from slurm_share.slurm.records import QueuedJob
 
-from .target import Target
+from .location import Target
 
 Action = Literal["cancel", "signal", "output"]
 NAME_MOST = 40
@@ -27,8 +27,6 @@ NAME_MOST = 40
 _VERBS: dict[Action, str] = {"cancel": "cancel", "signal": "signal", "output": "show"}
 _STEP = re.compile(r"[0-9]{1,10}")
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
-
-# ---- Who may ----
 
 
 class Me(Struct, frozen=True):
@@ -87,12 +85,7 @@ def _unreachable(target: Target) -> str:
     return f"{_called(target)} cannot be reached from here: it is in no job of yours; log in to {target.node}"
 
 
-# ---- What ----
-
-
 class Cancel(Struct, frozen=True):
-    """Cancels these jobs."""
-
     jobs: tuple[Chosen, ...]
 
 
@@ -130,12 +123,9 @@ class PlannedAction(Struct, frozen=True, kw_only=True):
 
 def wanted(targets: Iterable[Target]) -> tuple[queue.Target, ...]:
     """Return the jobs of these targets as scancel names them, each once. Raises UsageError for an invalid job id."""
-    return tuple(dict.fromkeys(found for one in targets for found in queue.parse_targets(_job_text(one))))
-
-
-def _job_text(target: Target) -> str:
     # Slurm cancels whole heterogeneous jobs, and the limit of elements that run at once is not part of an id.
-    return re.sub(r"%[0-9]+(?=\]$)", "", target.job.partition("+")[0])
+    ids = [re.sub(r"%[0-9]+(?=\]$)", "", one.job.partition("+")[0]) for one in targets]
+    return tuple(dict.fromkeys(found for id in ids for found in queue.parse_targets(id)))
 
 
 def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
@@ -170,14 +160,10 @@ def job_text(job: QueuedJob, id: str, me: Me) -> str:
 
 
 def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
-    is_right = job.uid == me.uid if target.owner == me.name else job.user == target.owner
-    if not is_right:
-        raise SlurmShareError(
-            f"job {job.id} belongs to {terminal.safe(job.user)}, not to {terminal.safe(target.owner)}: nothing is done"
-        )
+    if not (job.uid == me.uid if target.owner == me.name else job.user == target.owner):
+        owners = f"{terminal.safe(job.user)}, not to {terminal.safe(target.owner)}"
+        raise SlurmShareError(f"job {job.id} belongs to {owners}: nothing is done")
 
-
-# ---- Signals ----
 
 MEANINGS = {
     "TERM": "end in an orderly way",
@@ -191,6 +177,8 @@ MEANINGS = {
     "KILL": "end at once, without saving",
 }
 """The effect of each signal."""
+PARTS: dict[str, Literal["steps", "script", "all"]] = {"step": "script", "job": "steps", "script": "all"}
+"""What scancel signals of a job, by scope; a step: the batch step."""
 
 
 class Scope(Struct, frozen=True):
@@ -202,36 +190,28 @@ class Scope(Struct, frozen=True):
     @property
     def signals(self) -> tuple[str, ...]:
         """The signals that make sense: a job is cancelled, not killed."""
-        return (
-            slurm_signals.NAMES
-            if self.of in ("process", "step")
-            else tuple(n for n in slurm_signals.NAMES if n != "KILL")
-        )
+        may_kill = self.of in ("process", "step")
+        return tuple(name for name in slurm_signals.NAMES if name != "KILL" or may_kill)
 
 
 def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
     """Return the scopes that a signal can have, the smallest first."""
     found = []
     job = terminal.shortened(target.job, NAME_MOST)
-    is_own = target.owner == me.name
     process = target.process
     # srun reaches only the user's own jobs.
-    can_reach = (survey.source == "local" or (is_own and target.job_id is not None)) and not _is_mps(target)
-    if process is not None and process.start_ticks is not None and can_reach and _is_there(target, survey):
+    is_reached = survey.source == "local" or (target.owner == me.name and target.job_id is not None)
+    is_there = _NODE.fullmatch(target.node) and any(node.name == target.node for node in survey.nodes)
+    if process is not None and process.start_ticks is not None and is_reached and is_there and not _is_mps(target):
         found.append(Scope("process", process_text(target, me)))
     if process is not None and target.job_id is not None and (_STEP.fullmatch(target.step) or target.step == "batch"):
         what = "the script" if target.step == "batch" else f"every task of step {target.step}"
         found.append(Scope("step", f"{what} of job {job}, on all of its nodes"))
     if target.job_id is not None:
         found.append(Scope("job", f"every task of every step of job {job}, not its script"))
-        found.append(
-            Scope("script", f"every task of every step of job {job}, and its script and all that this started")
-        )
+        script = f"every task of every step of job {job}, and its script and all that this started"
+        found.append(Scope("script", script))
     return tuple(found)
-
-
-def _is_there(target: Target, survey: Survey) -> bool:
-    return bool(_NODE.fullmatch(target.node)) and any(node.name == target.node for node in survey.nodes)
 
 
 def process_text(target: Target, me: Me) -> str:
@@ -272,18 +252,14 @@ def signalling(
     if scope.of == "process":
         act = _to_process(target, name, job, uid, () if is_here else program)
         lines = [process_text(target, me)]
+        command = shlex.join(act.argv) or f"kill -{name} {act.process.pid}"
     else:
         assert job is not None
         act = ToTasks(name, tuple(_scancel(target, scope, name, job)), job)
         lines = [scope.target_text, job_text(job, job.id, me)]
-    command = f"kill -{name} {act.process.pid}" if isinstance(act, ToProcess) and is_here else shlex.join(act.argv)
-    return PlannedAction(
-        title=f"Send SIG{name}?",
-        lines=(*lines, f"SIG{name}: {MEANINGS[name]}"),
-        command=command,
-        yes="send",
-        act=act,
-    )
+        command = shlex.join(act.argv)
+    lines.append(f"SIG{name}: {MEANINGS[name]}")
+    return PlannedAction(title=f"Send SIG{name}?", lines=tuple(lines), command=command, yes="send", act=act)
 
 
 def _to_process(target: Target, name: str, job: QueuedJob | None, uid: int | None, program: Sequence[str]) -> ToProcess:
@@ -298,24 +274,13 @@ def _to_process(target: Target, name: str, job: QueuedJob | None, uid: int | Non
     assert job is not None
     number, component = job.het or (job.job_id, None)
     argv = slurm_signals.step_argv(
-        job=number,
-        component=component,
-        node=target.node,
-        of_job=job.job_id,
-        pid=process.pid,
-        start_ticks=process.start_ticks,
-        name=name,
-        program=program,
-    )
+        job=number, component=component, of_job=job.job_id, node=target.node,
+        pid=process.pid, start_ticks=process.start_ticks, name=name, program=program,
+    )  # fmt: skip
     return ToProcess(name, known, tuple(argv), job)
 
 
 def _scancel(target: Target, scope: Scope, name: str, job: QueuedJob) -> list[str]:
     if scope.of == "step" and target.step != "batch":
         return slurm_signals.scancel_argv(f"{job.job_id}.{target.step}", name)
-    part: Literal["steps", "script", "all"] = "steps"
-    if scope.of == "step":
-        part = "script"
-    elif scope.of == "script":
-        part = "all"
-    return slurm_signals.scancel_argv(str(job.job_id), name, part=part)
+    return slurm_signals.scancel_argv(str(job.job_id), name, part=PARTS[scope.of])

@@ -21,7 +21,7 @@ from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
 from .action_rules import Action, Cancel, Me, PlannedAction, Scope, ToProcess, ToTasks
-from .target import Target
+from .location import Target
 
 QUEUE_TIMEOUT_S = 30.0
 
@@ -35,14 +35,10 @@ class Commands:
         self.me = me or Me(processes.read_user_name(os.getuid()), os.getuid())
 
     def why_not(self, action: Action, targets: Sequence[Target], survey: Survey | None) -> str:
-        """Return why an action is not possible, as a sentence; empty: it is."""
         return action_rules.why_not(action, targets, survey, self.me, readonly=self.readonly)
 
     def scopes(self, target: Target, survey: Survey) -> tuple[Scope, ...]:
-        """Return the scopes that can get a signal through this target."""
         return action_rules.scopes(target, survey, self.me)
-
-    # ---- The questions ----
 
     def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
         """Return which jobs would be ended. Raises SlurmShareError, with the reason, if none can be."""
@@ -79,16 +75,13 @@ class Commands:
 
     def open_output(self, file: LogFile, target: Target) -> Tail:
         """Return the tail of one of these files, not opened yet."""
-        owner = None
-        if os.geteuid() == 0:
-            owner = self.me.uid if target.owner == self.me.name else processes.read_user_id(target.owner)
-            if owner is None:
-                raise SlurmShareError(
-                    f"this host knows no user {terminal.safe(target.owner)}; root opens no file without a known owner"
-                )
+        if os.geteuid() != 0:
+            return Tail(file.path, None)
+        owner = self.me.uid if target.owner == self.me.name else processes.read_user_id(target.owner)
+        if owner is None:
+            name = terminal.safe(target.owner)
+            raise SlurmShareError(f"this host knows no user {name}; root opens no file without a known owner")
         return Tail(file.path, owner)
-
-    # ---- Carrying it out ----
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         """Carry out a confirmed action and return what was done, as sentences. Raises SlurmShareError, with the reason,
@@ -113,25 +106,17 @@ class Commands:
         agreed = {one.id: one.job for one in act.jobs}
         targets = [each for id in agreed for each in queue.parse_targets(id)]
         now = self._queue(targets)
-        ids: dict[str, str] = {}
-        gone = []
+        ids: dict[str, None] = {}
+        gone: list[str] = []
         for id, job in agreed.items():
-            left = [
-                one.id
-                for each in queue.parse_targets(id)
-                for one in queue.choose(each, now)
-                if one.job.uid == job.uid and not _is_anew(job, one.job)
-            ]
-            if not left:
-                gone.append(id)
-            ids |= dict.fromkeys(left, id)
+            there = [one for each in queue.parse_targets(id) for one in queue.choose(each, now)]
+            left = [one.id for one in there if one.job.uid == job.uid and not _is_anew(job, one.job)]
+            gone += [] if left else [id]
+            ids |= dict.fromkeys(left)
         refused = cancel.cancel(tuple(ids)) if ids else {}
         done = [id for id in ids if id not in refused]
-        said = []
-        if done:
-            said.append(f"cancelled {_some(done)}")
-        if gone:
-            said.append(f"{_some(gone)} had ended")
+        said = [f"cancelled {_some(done)}"] if done else []
+        said += [f"{_some(gone)} had ended"] if gone else []
         said += [f"{id} was not cancelled; Slurm says: {terminal.shortened(why, 200)}" for id, why in refused.items()]
         if refused and not done:
             raise SlurmShareError("; ".join(said))
@@ -147,8 +132,6 @@ class Commands:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise SlurmShareError("there is no srun on this host; nothing was sent") from error
             raise SlurmShareError(f"srun failed ({error.stderr}): it is unknown whether the signal was sent") from error
-
-    # ---- Checks ----
 
     def _check(self, action: Action, targets: Sequence[Target], survey: Survey) -> None:
         if why := self.why_not(action, targets, survey):
@@ -179,23 +162,19 @@ class Commands:
             raise SlurmShareError(f"job {known.id} has ended meanwhile; nothing is sent")
 
     def _check_files(self, files: job_output.JobFiles, target: Target) -> None:
-        is_right = files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner
-        if not is_right:
-            raise SlurmShareError(
-                f"job {target.job} belongs to {terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
-            )
+        if not (files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner):
+            owners = f"{terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
+            raise SlurmShareError(f"job {target.job} belongs to {owners}")
 
 
 def _slot(target: Target, survey: Survey) -> int | None:
     """Return the slot of a process: which of its node's tasks it is."""
     if target.process is None:
         return None
-    for node in survey.nodes:
-        if node.name == target.node and node.snapshot is not None:
-            for one in node.snapshot.processes:
-                if (one.pid, one.start_ticks) == (target.process.pid, target.process.start_ticks):
-                    return one.slot
-    return None
+    wanted = (target.process.pid, target.process.start_ticks)
+    snapshots = (node.snapshot for node in survey.nodes if node.name == target.node and node.snapshot is not None)
+    there = (one.slot for snapshot in snapshots for one in snapshot.processes if (one.pid, one.start_ticks) == wanted)
+    return next(there, None)
 
 
 def _is_anew(known: QueuedJob, now: QueuedJob) -> bool:

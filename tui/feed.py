@@ -80,10 +80,7 @@ class Feed:
 
     @property
     def has_seen(self) -> bool:
-        """Return whether a picture has come."""
         return self._number > 0
-
-    # ---- for the app ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the process. Raises CommandError if it cannot be started."""
@@ -121,8 +118,6 @@ class Feed:
             if self._reader.is_alive():
                 return  # the thread hangs in the kernel and still uses the descriptor
         os.close(self._wake)
-
-    # ---- the process ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         # Not under the lock: starting takes long, and `tell` must not wait.
@@ -188,8 +183,6 @@ class Feed:
                 if self._is_closing or self.failure:
                     return
 
-    # ---- its messages -----------------------------------------------------------------------------------------------
-
     def _forget(self) -> None:
         """Drop an unfinished survey."""
         self._first: Begin | None = None
@@ -232,14 +225,9 @@ class Feed:
         self._is_garbled = False
         self._number += not begin.is_earlier
         self._failures = 0
-        picture = put_together(
-            begin,
-            rows,
-            tuple(one for part in parts for one in part.advice),
-            jobs=tuple(job for part in parts for job in part.jobs),
-            arrived=time.monotonic(),
-            number=self._number,
-        )
+        advice = tuple(one for part in parts for one in part.advice)
+        jobs = tuple(job for part in parts for job in part.jobs)
+        picture = put_together(begin, rows, advice, jobs=jobs, arrived=time.monotonic(), number=self._number)
         self.history.take(picture)
         if begin.is_earlier:
             return
@@ -263,9 +251,7 @@ class Feed:
 def _message(one: Picture | FeedFailure) -> Message:
     from .messages import Arrived, FeedFailed
 
-    if isinstance(one, Picture):
-        return Arrived(one)
-    return FeedFailed(one.why, is_over=one.is_over)
+    return Arrived(one) if isinstance(one, Picture) else FeedFailed(one.why, is_over=one.is_over)
 
 
 def _why_ended(child: Stream, code: int | None) -> str:

@@ -10,23 +10,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import queue
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from slurm_share.core import config
-from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, shown
-from slurm_share.load import Advisor, Origin, Survey, rows_of
+from slurm_share.core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from slurm_share.load import Advisor, NodeLoad, NodeRow, Origin, Survey, figures, idle, recording, rows_of
 
 from . import wire
 from .feed_sources import FeedSource, open_feed_source
-from .recorded_history import RecordedReader
-from .wire import Begin, Command, End, FeedFailure, Pause, ReadNow, ReadRecorded, RecordedPoints
+from .history_values import point_of
+from .wire import Begin, Command, End, FeedFailure, Pause, Point, ReadNow, ReadRecorded, RecordedPoints, Subject
 
 TIMEOUT_S = 15.0
 """Limit of one survey, seconds, as in llload."""
@@ -38,15 +39,17 @@ PIPE_BYTES = 1 << 20
 """Size of the output pipe: a survey of 10,000 nodes needs fewer writes."""
 WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo a simulated cluster"
 
+POINTS_MOST = 1000
+"""Most points, more than a plot has columns. Longer recordings are sampled at even distances."""
 Say = Callable[[wire.Message], None]
+Clock = Callable[[], float]
 
 
 class CommandReader:
     """Read the dashboard's commands in a thread."""
 
     def __init__(self) -> None:
-        self._received: deque[Command] = deque()
-        self._came = threading.Condition()
+        self._received: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self.is_over = False
         """True: the dashboard has closed the pipe."""
 
@@ -65,35 +68,28 @@ class CommandReader:
         self.end()
 
     def add(self, command: Command) -> None:
-        with self._came:
-            self._received.append(command)
-            self._came.notify()
+        self._received.put(command)
 
     def end(self) -> None:
         """Note that no more commands come."""
-        with self._came:
-            self.is_over = True
-            self._came.notify()
+        self.is_over = True
+        self._received.put(None)
 
     def take(self, timeout_s: float | None) -> list[Command]:
-        """Return the commands received; wait up to `timeout_s` for the first one."""
-        with self._came:
-            self._came.wait_for(lambda: self._received or self.is_over, timeout_s)
-            received = list(self._received)
-            self._received.clear()
-        return received
+        """Return the commands received; wait up to `timeout_s` for the first one, or for the end."""
+        received: list[Command | None] = []
+        with contextlib.suppress(queue.Empty):
+            received.append(self._received.get(timeout=timeout_s))
+            while True:
+                received.append(self._received.get_nowait())
+        return [command for command in received if command is not None]
 
 
 class Watch:
     """Reads surveys repeatedly and follows the dashboard's commands."""
 
     def __init__(
-        self,
-        commands: CommandReader,
-        say: Say,
-        open_source: Callable[[], FeedSource],
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, commands: CommandReader, say: Say, open_source: Callable[[], FeedSource], *, clock: Clock = time.monotonic
     ) -> None:
         self._commands, self._say, self._open, self._clock = commands, say, open_source, clock
         self._source: FeedSource | None = None
@@ -159,7 +155,8 @@ class Watch:
                 for command in early:
                     self._obey(command)
                 self._wanted = False
-            self._show(self._source)
+            survey = self._source.read(TIMEOUT_S)
+            self._tell(self._source, survey, took_s=self._clock() - self._begun)
         except BrokenPipeError:
             return False
         except SlurmShareError as error:
@@ -184,10 +181,6 @@ class Watch:
         pause_s = self._source.pause_s(self._took_s)
         self._due = None if pause_s is None else self._begun + pause_s
 
-    def _show(self, source: FeedSource) -> None:
-        survey = source.read(TIMEOUT_S)
-        self._tell(source, survey, took_s=self._clock() - self._begun)
-
     def _tell(self, source: FeedSource, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
         rows = rows_of(survey)
         notes = survey.notes
@@ -195,19 +188,13 @@ class Watch:
             advice = () if is_earlier else self._advise(survey)
         except SlurmShareError as error:
             advice, notes = (), (*notes, f"no advice: {shown(str(error), 160)}")
-        self._say(
-            Begin(
-                survey=replace(survey, nodes=(), jobs=(), notes=notes),
-                nodes=len(rows),
-                took_s=took_s,
-                details=source.details,
-                position=source.position,
-                is_earlier=is_earlier,
-            )
-        )
-        for part in wire.parts(rows, survey.jobs, advice):
-            self._say(part)
-        self._say(End())
+        begin = Begin(
+            survey=replace(survey, nodes=(), jobs=(), notes=notes), nodes=len(rows), took_s=took_s,
+            details=source.details, position=source.position, is_earlier=is_earlier,
+        )  # fmt: skip
+        messages: tuple[wire.Message, ...] = (begin, *wire.parts(rows, survey.jobs, advice), End())
+        for message in messages:
+            self._say(message)
 
     def _read_recorded(self, command: ReadRecorded, source: FeedSource) -> None:
         if source.file is None:
@@ -216,6 +203,70 @@ class Watch:
         if self._recorded is None:
             self._recorded = RecordedReader(source.file, self._say)
         self._recorded.ask(command.subject)
+
+
+class RecordedReader:
+    """Reads the history of one node, GPU, job or user from a recording while it is played, for the large plot. Reads in
+    its own thread. A new question cancels an unanswered one."""
+
+    def __init__(self, file: Path, say: Callable[[RecordedPoints], None]) -> None:
+        self._file, self._say = file, say
+        self._asked: Subject | None = None
+        self._is_over = False
+        self._came = threading.Condition()
+        threading.Thread(target=self._run, name="recorded history", daemon=True).start()
+
+    def ask(self, subject: Subject) -> None:
+        """Read a subject's points and post them."""
+        with self._came:
+            self._asked = subject
+            self._came.notify()
+
+    def close(self) -> None:
+        with self._came:
+            self._is_over = True
+            self._came.notify()
+
+    def _run(self) -> None:
+        # The file may change meanwhile, and the dashboard may end.
+        with contextlib.suppress(StateError, OSError), contextlib.closing(recording.Recording(self._file)) as whole:
+            places = sorted(whole.places(), key=lambda place: place.taken)
+            if len(places) > POINTS_MOST:
+                last = len(places) - 1
+                places = [places[at * last // (POINTS_MOST - 1)] for at in range(POINTS_MOST)]
+            while (subject := self._next()) is not None:
+                taken = self._points(whole, places, subject)
+                if taken is not None:
+                    self._say(RecordedPoints(subject, taken))
+
+    def _next(self) -> Subject | None:
+        with self._came:
+            self._came.wait_for(lambda: self._asked is not None or self._is_over)
+            subject, self._asked = self._asked, None
+            return None if self._is_over else subject
+
+    def _points(
+        self, whole: recording.Recording, places: Sequence[recording.Place], subject: Subject
+    ) -> tuple[Point, ...] | None:
+        """Return the points of a subject; None: another one is asked for, or the end has come."""
+        found = []
+        for place in places:
+            if self._asked is not None or self._is_over:
+                return None
+            with contextlib.suppress(StateError):  # the line holds no survey
+                nodes = idle.judged(whole.at(place)).nodes if subject.job else whole.at(place).nodes
+                rows = [NodeRow(node, figures.figures(node)) for node in nodes if _has(node, subject)]
+                found.append(point_of(rows, subject, place.taken))
+        return tuple(found)
+
+
+def _has(node: NodeLoad, subject: Subject) -> bool:
+    if subject.job:
+        numbers = {one.job for one in node.held_gpus or ()}
+        return node.snapshot is not None and subject.job in numbers.union(one.job for one in node.snapshot.jobs)
+    if not subject.user:
+        return node.name == subject.node
+    return node.snapshot is not None and any(user.user == subject.user for user in node.snapshot.users)
 
 
 def main() -> int:

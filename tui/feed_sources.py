@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ GAP_MOST_S = 10.0
 FRAME_S = 0.2
 """Least time that a survey of a recording is shown, seconds; surveys in between are skipped."""
 SPEEDS = (1 / 64, 1024.0)
-DEMO_EARLIER_S, DEMO_EARLIER_STEP_S = 600.0, 20.0
+DEMO_EARLIER_S, DEMO_EARLIER_STEP_S = 600, 20
 """A demonstration begins with a history of this length, in surveys this far apart, seconds: sparklines show ten
 minutes."""
 DEMO_EARLIER_NODES = 48
@@ -38,39 +37,11 @@ DEMO_EARLIER_NODES = 48
 Open = Callable[[Origin, Settings], SurveySource]
 
 
-class FeedSource(Protocol):
-    """The interface of a source, for the loop of the feed process."""
-
-    details: bool
-    """Whether the last survey has more than a line for each node."""
-    position: Position | None
-    file: Path | None
-    """The file of the recording; None: a live source."""
-
-    def earlier(self) -> Iterable[Survey]:
-        """Yield the surveys before the first one, oldest first, if they cost nothing."""
-        ...
-
-    def read(self, timeout_s: float) -> Survey:
-        """Return the next survey."""
-        ...
-
-    def obey(self, command: Command) -> bool:
-        """Carry out a command; return True if there is something new to show at once."""
-        ...
-
-    def pause_s(self, took_s: float) -> float | None:
-        """Return the seconds from the start of the last survey to the next one; None: there is none."""
-        ...
-
-    def close(self) -> None:
-        """Close the source and end its processes."""
-        ...
-
-
 class LiveSource:
     """A cluster, or a demonstration of one."""
 
+    details = False
+    """Whether the last survey has more than a line for each node."""
     position: Position | None = None
     file: Path | None = None
 
@@ -84,29 +55,20 @@ class LiveSource:
         """Assumed until the first survey, since one line for each node is cheap on any cluster."""
         self._sources: dict[bool, SurveySource] = {}
         """The sources with and without details. Both stay open, so that switching does not ask Slurm more often."""
-        self.details = False
 
     @property
     def _is_detailed(self) -> bool:
         return self._wanted or not self._is_large
 
     def earlier(self) -> Iterable[Survey]:
-        """Yield past surveys of a demonstration. A real cluster has none."""
-        origin = self._origin
-        if not origin.demo or origin.demo_nodes > DEMO_EARLIER_NODES:
-            return
-        from slurm_share.load import Demo
+        """Yield the surveys of a demonstration before the first one, oldest first. A real cluster has none."""
+        one, now = self._origin, time.time()
+        if one.demo and one.demo_nodes <= DEMO_EARLIER_NODES:
+            from slurm_share.load import Demo
 
-        now = time.time()
-        for ago_s in range(int(DEMO_EARLIER_S), 0, -int(DEMO_EARLIER_STEP_S)):
-            yield Demo(
-                user=origin.user,
-                everybody=origin.everybody,
-                nodes=origin.nodes,
-                jobs=origin.jobs,
-                count=origin.demo_nodes,
-                clock=partial(float, now - ago_s),
-            ).read()
+            past = partial(Demo, user=one.user, everybody=one.everybody, nodes=one.nodes, jobs=one.jobs)
+            for ago_s in range(DEMO_EARLIER_S, 0, -DEMO_EARLIER_STEP_S):
+                yield past(count=one.demo_nodes, clock=partial(float, now - ago_s)).read()
 
     def read(self, timeout_s: float) -> Survey:
         """Return the next survey. Raises the errors of its source."""
@@ -119,7 +81,8 @@ class LiveSource:
         return survey if self.details else lines_only(survey)
 
     def obey(self, command: Command) -> bool:
-        """Carry out SetInterval, ShowDetails and ReadNow; other commands are for recordings."""
+        """Carry out SetInterval, ShowDetails and ReadNow; other commands are for recordings. Return True if there is
+        something new to show at once."""
         if isinstance(command, SetInterval) and math.isfinite(command.seconds):
             self._every_s = max(LEAST_S, command.seconds)
         elif isinstance(command, ShowDetails):
@@ -134,7 +97,8 @@ class LiveSource:
         return False
 
     def pause_s(self, took_s: float) -> float | None:
-        """Return the interval, or more if a survey takes long."""
+        """Return the seconds from the start of the last survey to the next one: the interval, or more if a survey takes
+        long."""
         return 0.0 if self._is_detailed and not self.details else max(self._every_s, REST * took_s)
 
     def close(self) -> None:
@@ -146,6 +110,9 @@ class LiveSource:
 class ReplaySource:
     """A recording, played at its own pace, faster, slower, or step by step."""
 
+    details = False
+    position: Position | None = None
+
     def __init__(self, origin: Origin, settings: Settings) -> None:
         """Raises UsageError for an invalid time or a file that is not a recording."""
         assert origin.replay is not None
@@ -156,16 +123,13 @@ class ReplaySource:
             raise UsageError(str(error)) from error
         assert isinstance(replay, Replay)
         self._replay = replay
-        self._nodes = frozenset(origin.nodes)
-        self._named = origin.nodes
+        self._nodes = origin.nodes
         self._speed = 1.0
         self._wanted = False
         self._taken = 0.0
-        self.details = False
-        self.position: Position | None = None
 
     def earlier(self) -> Iterable[Survey]:
-        """Return nothing: AskRecorded reads the whole recording."""
+        """Return nothing: ReadRecorded reads the whole recording."""
         return ()
 
     def read(self, timeout_s: float) -> Survey:
@@ -175,44 +139,38 @@ class ReplaySource:
         self._taken = survey.taken
         if self._nodes:
             survey = replace(survey, nodes=self._chosen(survey))
+        one = self._replay
         self.position = Position(
-            number=self._replay.position,
-            count=self._replay.count,
-            first=self._replay.first,
-            last=self._replay.last,
-            speed=self._speed,
-            is_over=self._replay.is_over,
+            number=one.position, count=one.count, first=one.first, last=one.last, speed=self._speed, is_over=one.is_over
         )
         self.details = self._wanted or len(survey.nodes) <= LARGE_NODES
         return survey if self.details else lines_only(survey)
 
     def _chosen(self, survey: Survey) -> tuple[NodeLoad, ...]:
-        there = {node.name for node in survey.nodes}
-        missing = next((name for name in self._named if name not in there), None)
-        if missing is not None and self.position is None:
-            raise UsageError(
-                f"there is no node {shown(missing)} in the recording; there are {shown(nodelist.fold(there), 200)}"
-            )
-        return tuple(node for node in survey.nodes if node.name in self._nodes)
+        there = {node.name: node for node in survey.nodes}
+        missing = [name for name in self._nodes if name not in there]
+        if missing and self.position is None:
+            known = shown(nodelist.fold(there), 200)
+            raise UsageError(f"there is no node {shown(missing[0])} in the recording; there are {known}")
+        return tuple(node for name, node in there.items() if name in self._nodes)
 
     def obey(self, command: Command) -> bool:
-        """Carry out Step, Seek and Speed, and Details, which shows the same survey again."""
-        if isinstance(command, Step):
-            self._go(command.count)
-            return True
-        if isinstance(command, Seek) and math.isfinite(command.taken):
-            self._replay.seek(command.taken)
-            return True
-        if isinstance(command, SetSpeed) and command.factor > 0:
-            self._speed = min(max(command.factor, SPEEDS[0]), SPEEDS[1])
-            self._go(0)
-            return True
+        """Carry out Step, Seek, SetSpeed and ShowDetails; the last two show the same survey again."""
         if isinstance(command, ShowDetails):
             self._wanted = command.wanted
-            if command.wanted and not self.details:
+        match command:
+            case Step(count):
+                self._go(count)
+            case Seek(taken) if math.isfinite(taken):
+                self._replay.seek(taken)
+            case SetSpeed(factor) if factor > 0:
+                self._speed = min(max(factor, SPEEDS[0]), SPEEDS[1])
                 self._go(0)
-                return True
-        return False
+            case ShowDetails(True) if not self.details:
+                self._go(0)
+            case _:
+                return False
+        return True
 
     def _go(self, count: int) -> None:
         """Move by this number of surveys from the one shown."""
@@ -220,8 +178,8 @@ class ReplaySource:
             self._replay.step(self.position.number - 1 + count - self._replay.position)
 
     def pause_s(self, took_s: float) -> float | None:
-        """Return the pause that the recording has, divided by the speed; skip surveys that would be shown for too short
-        a time."""
+        """Return the pause that the recording has, divided by the speed, None at its end; skip surveys that would be
+        shown for too short a time."""
         least, total, taken = max(FRAME_S, REST * took_s), 0.0, self._taken
         while (next_taken := self._replay.next_taken) is not None:
             total += min(max(0.0, next_taken - taken), GAP_MOST_S) / self._speed
@@ -233,6 +191,9 @@ class ReplaySource:
 
     def close(self) -> None:
         self._replay.close()
+
+
+FeedSource = LiveSource | ReplaySource
 
 
 def open_feed_source(origin: Origin, settings: Settings) -> FeedSource:

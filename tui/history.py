@@ -1,5 +1,5 @@
 """The history of all surveys so far: five figures of every node, GPU, user and job, at full resolution for ten minutes
-and coarser before.
+and coarser before, and the rates of work of the last ten minutes.
 
 One thread adds surveys, another one draws them. A survey becomes one immutable frame of numbers, so neither thread
 waits longer than it takes to copy a list.
@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal, get_args
 
+from slurm_share.load import ProcessLoad
+
 from . import history_values
-from .downsample import downsampled
 from .picture import Picture
 from .wire import Point, RecordedPoints, Subject
-from .work_history import WorkHistory
 
 Figure = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
@@ -37,6 +38,8 @@ NODES_WITH_GPUS = 2000
 """In a larger cluster GPUs and jobs have no history of their own."""
 RECORDED_MOST = 8
 """Most subjects whose recorded points are kept."""
+RATES_MOST = 200_000
+"""Most rates of all tasks together; the oldest surveys are dropped first."""
 _WIDTH = len(FIELDS)
 _NAN = math.nan
 
@@ -57,16 +60,13 @@ class _Frame:
 
     def point(self, subject: Subject) -> Point | None:
         """Return the subject's point; None: it is not in this frame."""
-        at = self.places.get(subject)
-        if at is None:
+        if (at := self.places.get(subject)) is None:
             return None
         return Point(self.taken, *(None if value != value else value for value in self.values[at : at + _WIDTH]))
 
     def value(self, subject: Subject, offset: int) -> float | None:
         at = self.places.get(subject)
-        if at is None:
-            return None
-        value = self.values[at + offset]
+        value = _NAN if at is None else self.values[at + offset]
         return None if value != value else value
 
 
@@ -129,9 +129,10 @@ class History:
             if (known := self._sparks.get(key)) is not None:
                 return known
             frames, sparks = self._fine, self._sparks
-        found = _spark(frames, subject, FIELDS.index(of), count)
-        sparks[key] = found
-        return found
+        offset = FIELDS.index(of)
+        values = [frame.value(subject, offset) for frame in frames]
+        sparks[key] = downsampled([frame.number for frame in frames], values, count)
+        return sparks[key]
 
     @property
     def spark_s(self) -> float:
@@ -159,13 +160,9 @@ class History:
             first = frames[0]
             # A mean that begins within the finer frames would count them twice.
             frames = [frame for frame in older if frame.taken < first.taken and frame.since < first.since] + frames
-        found: list[Point] = []
-        for frame in frames:
-            if frame.taken >= since:
-                point = frame.point(subject)
-                if point is not None or found:
-                    found.append(point or Point(frame.taken))
-        return tuple(found)
+        points = ((frame, frame.point(subject)) for frame in frames if frame.taken >= since)
+        known = dropwhile(lambda pair: pair[1] is None, points)
+        return tuple(point or Point(frame.taken) for frame, point in known)
 
     def add_recorded(self, recorded: RecordedPoints) -> None:
         """Add a subject's points from a recording; `points` returns them from then on."""
@@ -177,16 +174,15 @@ class History:
                 self._recorded.popitem(last=False)
 
     def has_recorded(self, subject: Subject) -> bool:
-        """Return whether the recording's points of a subject are here."""
         with self._lock:
             return subject in self._recorded
 
     def _go_back(self, taken: float) -> None:
-        self._fine = tuple(frame for frame in self._fine if frame.taken < taken)
-        self._minutes = tuple(frame for frame in self._minutes if frame.taken < taken)
-        self._coarse = tuple(frame for frame in self._coarse if frame.taken < taken)
-        self._minute = [frame for frame in self._minute if frame.taken < taken]
-        self._ten = [frame for frame in self._ten if frame.taken < taken]
+        frames = (self._fine, self._minutes, self._coarse, self._minute, self._ten)
+        self._fine, self._minutes, self._coarse, minute, ten = (
+            tuple(frame for frame in some if frame.taken < taken) for some in frames
+        )
+        self._minute, self._ten = [*minute], [*ten]
 
 
 def _frame(number: int, taken: float, picture: Picture, before: Mapping[Subject, int]) -> _Frame:
@@ -238,6 +234,104 @@ def _bounded(frames: tuple[_Frame, ...], since: float) -> tuple[_Frame, ...]:
     return frames if keep == len(frames) else frames[-keep:]
 
 
-def _spark(frames: Sequence[_Frame], subject: Subject, offset: int, count: int) -> tuple[float | None, ...]:
-    numbers = [frame.number for frame in frames]
-    return downsampled(numbers, [frame.value(subject, offset) for frame in frames], count)
+def downsampled(numbers: Sequence[int], values: Sequence[float | None], count: int) -> tuple[float | None, ...]:
+    """Return at most `count` values, newest last: the values themselves, or the means of 2, 4, 8 ... of them.
+
+    `numbers`: the number of the survey of each value.
+    """
+    if count <= 0 or not numbers:
+        return ()
+    each = 1
+    # Groups begin at multiples of `each`, so that a drawn value does not change, it only moves to the left.
+    while numbers[-1] // each - numbers[0] // each >= count:
+        each *= 2
+    if each == 1:
+        return tuple(values)
+    groups: dict[int, list[float]] = {}
+    for number, value in zip(numbers, values, strict=True):
+        known = groups.setdefault(number // each, [])
+        if value is not None:
+            known.append(value)
+    return tuple(sum(known) / len(known) if known else None for known in groups.values())[-count:]
+
+
+Key = tuple[str, int | None, str, int]
+"""(node, job, run, task): all attempts of a task have the same key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """The rates of all tasks in one survey."""
+
+    number: int
+    taken: float
+    rates: dict[Key, float]
+    """Units per second."""
+
+
+class WorkHistory:
+    """The rate of each task in the last ten minutes, as the task reports it. Bounded in memory, thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._surveys: deque[_Survey] = deque()
+        self._count = 0
+
+    def take(self, number: int, picture: Picture) -> None:
+        """Add a survey. Later surveys are dropped, for a replay that went back. `number`: of the survey."""
+        taken = picture.survey.taken
+        survey = _Survey(number, taken, _rates(picture))
+        with self._lock:
+            while self._surveys and self._surveys[-1].taken >= taken:
+                self._count -= len(self._surveys.pop().rates)
+            self._surveys.append(survey)
+            self._count += len(survey.rates)
+            while len(self._surveys) > 1 and (self._surveys[0].taken < taken - FINE_S or self._count > RATES_MOST):
+                self._count -= len(self._surveys.popleft().rates)
+
+    def percents(self, node: str, process: ProcessLoad, count: int) -> tuple[float | None, ...]:
+        """Return the task's rate in the last ten minutes as percent of `most_per_s`, at most `count` values, newest
+        last. None: no rate then. Empty: never any."""
+        numbers, rates = self._rates_of(node, process)
+        full = full_per_s(process, rates)
+        if not full:
+            return ()
+        return downsampled(numbers, [None if rate is None else 100 * rate / full for rate in rates], count)
+
+    def most_per_s(self, node: str, process: ProcessLoad) -> float | None:
+        """Return the rate that is 100 percent of the sparkline, units per second; None: unknown."""
+        return full_per_s(process, self._rates_of(node, process)[1])
+
+    def _rates_of(self, node: str, process: ProcessLoad) -> tuple[list[int], list[float | None]]:
+        """Return the number of each survey, and the rate of the process's task in it."""
+        key = key_of(node, process)
+        with self._lock:
+            surveys = tuple(self._surveys) if key is not None else ()
+        return [one.number for one in surveys], [one.rates.get(key) for one in surveys if key is not None]
+
+
+def key_of(node: str, process: ProcessLoad) -> Key | None:
+    """Return the key of a process's task; None: no launcher reports on it."""
+    one = process.progress
+    return None if one is None else (node, process.job, one.run, one.task)
+
+
+def alone_per_s(process: ProcessLoad) -> float | None:
+    """Return the rate of the task alone on a GPU; None: unknown."""
+    one = process.progress
+    return one.rate_per_s / one.speed_ratio if one and one.rate_per_s and one.speed_ratio else None
+
+
+def full_per_s(process: ProcessLoad, rates: list[float | None]) -> float | None:
+    """Return the rate that counts as full: the task's rate alone, else the highest one seen."""
+    return alone_per_s(process) or max((rate for rate in rates if rate is not None), default=None)
+
+
+def _rates(picture: Picture) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for row in picture.nodes:
+        for process in row.node.snapshot.processes if row.node.snapshot is not None else ():
+            one, key = process.progress, key_of(row.name, process)
+            if one is not None and key is not None and (one.is_paused or one.rate_per_s is not None):
+                found[key] = 0.0 if one.is_paused else one.rate_per_s or 0.0
+    return found

@@ -100,12 +100,7 @@ def all_values(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject
 
 
 def _user_values(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
-    on_gpus = [
-        (gpu, user)
-        for snapshot, user in places
-        for gpu in snapshot.gpus
-        if gpu.uuid in user.gpus and not gpu.mig_parent
-    ]
+    on_gpus = [(gpu, user) for one, user in places for gpu in one.whole_gpus if gpu.uuid in user.gpus]
     has_gpus = any(snapshot.gpus for snapshot, _ in places)
     load = _sum(user.gpu_load for _, user in places)
     return (
@@ -136,13 +131,8 @@ def _job_values(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Se
 def _sm(gpu: GpuLoad) -> float | None:
     """Return the present SM activity, else its mean over a minute: next to the load of five minutes it shows changes
     early."""
-    return (
-        gpu.activity.sm_percent
-        if gpu.activity.sm_percent is not None
-        else gpu.sm_percent_windows.m1
-        if gpu.sm_percent_windows is not None
-        else None
-    )
+    windows = gpu.sm_percent_windows
+    return gpu.activity.sm_percent if gpu.activity.sm_percent is not None or windows is None else windows.m1
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

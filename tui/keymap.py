@@ -1,6 +1,7 @@
-"""Every key of the dashboard in one list: action, id in the configuration, text of the help.
+"""Every key of the dashboard: action, id in the configuration, text of the help.
 
-The configuration assigns other keys by id: `[keys]`, `"go.down" = "enter,space"`.
+The configuration assigns other keys by id: `[keys]`, `"go.down" = "enter,space"`. Of a screen that opens over the main
+screen (ABOVE) only the keys that open it can be configured; the same ones close it (`close_with`).
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from textual.binding import Binding, BindingsMap
+from textual.keys import REPLACED_KEYS, _character_to_key, key_to_character
 
 from slurm_share.core.errors import UsageError, shown
 
 from .widgets.glyphs import ARROWS, arrow
-
-if TYPE_CHECKING:
-    from textual.binding import Binding
 
 Handler = Literal["app", "screen", "grid"]
 """What runs the action: the application on every screen, the main screen, or the table that has the focus."""
@@ -101,25 +102,79 @@ KEYS: tuple[Key, ...] = (
 
 BY_ID: dict[str, Key] = {key.id: key for key in KEYS}
 
-_SIGNS = {
-    "enter": "Enter", "escape": "Esc", "backspace": "Bksp", "up": "Up", "down": "Down", "left": "Left",
-    "right": "Right",
-    "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "space": "Space", "tab": "Tab",
-    "insert": "Ins", "delete": "Del",
+SCROLL: tuple[Binding, ...] = (
+    Binding("up,k", "scroll(-1)", show=False),
+    Binding("down,j", "scroll(1)", show=False),
+    Binding("pageup", "page(-1)", show=False),
+    Binding("pagedown,space", "page(1)", show=False),
+    Binding("home,g", "edge(0)", show=False),
+    Binding("end,G", "edge(1)", show=False),
+)
+"""Of the help and of output."""
+FILTER_LINE: tuple[Binding, ...] = (
+    Binding("escape", "clear", "no filter", id="filter.clear"),
+    Binding("up", "grid('up')", show=False),
+    Binding("down", "grid('down')", show=False),
+    Binding("pageup", "grid('page_up')", show=False),
+    Binding("pagedown", "grid('page_down')", show=False),
+)
+TREND: tuple[Binding, ...] = (
+    Binding("escape,q,backspace", "dismiss", "back"),
+    Binding("1", "span(0)", "10 min"),
+    Binding("2", "span(1)", "1 h"),
+    Binding("3", "span(2)", "all"),
+    Binding("left,h", "next_span(-1)", "shorter"),
+    Binding("right,l", "next_span(1)", "longer"),
+    Binding("c", "line(0)", "CPU load, or not", show=False),
+    Binding("g", "line(1)", "GPU load, or not", show=False),
+    Binding("s", "line(2)", "SM now, or not", show=False),
+    Binding("m", "line(3)", "memory, or not", show=False),
+    Binding("v", "line(4)", "GPU memory, or not", show=False),
+)
+LOG: tuple[Binding, ...] = (
+    Binding("escape,q,backspace", "dismiss", "back"),
+    Binding("f,p", "follow", "follow the end, or stop"),
+    Binding("tab,n", "other(1)", "next file"),
+    Binding("shift+tab,N", "other(-1)", "previous file", show=False),
+    Binding("y", "copy", "copy its path"),
+)
+COLUMNS: tuple[Binding, ...] = (
+    Binding("space", "choose", "show or hide", priority=True),
+    Binding("shift+up,K", "move(-1)", "further left", priority=True),
+    Binding("shift+down,J", "move(1)", "further right", priority=True),
+    Binding("enter", "keep", "keep", priority=True),
+    Binding("escape,q", "leave", "cancel", priority=True),
+    Binding("d", "default", "default columns", priority=True),
+)
+SIGNAL: tuple[Binding, ...] = (
+    Binding("escape,q,backspace", "dismiss", "back"),
+    Binding("tab,right", "to(1)", "other processes"),
+    Binding("shift+tab,left", "to(-1)", show=False),
+    Binding("j", "move(1)", show=False),
+    Binding("k", "move(-1)", show=False),
+)
+QUESTION: tuple[Binding, ...] = (
+    Binding("n,escape,enter", "no", "no"),
+    Binding("y", "yes", "yes, after the guard time"),
+)
+"""For the help only: `Confirm.on_key` also checks when a key was pressed."""
+ABOVE: dict[str, tuple[Binding, ...]] = {
+    "Filter line": FILTER_LINE, "Columns": COLUMNS, "Plot": TREND,
+    "Output": LOG, "Signal": SIGNAL, "Question": QUESTION,
 }  # fmt: skip
-_NAMED = frozenset({*_SIGNS, *(f"f{number}" for number in range(1, 25))})
+
+_SIGNS = {
+    "enter": "Enter", "escape": "Esc", "backspace": "Bksp", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home",
+    "end": "End", "space": "Space", "tab": "Tab", "insert": "Ins", "delete": "Del",
+}  # fmt: skip
+_NAMED = frozenset({*_SIGNS, *ARROWS, *(f"f{number}" for number in range(1, 25))})
 _MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
 
 
 def bindings(handler: Handler) -> list[Binding]:
     """Return the bindings of one handler for Textual's BINDINGS."""
-    from textual.binding import Binding
-
-    return [
-        Binding(key.keys, key.action, key.label, show=key.footer > 0, priority=key.priority, id=key.id)
-        for key in KEYS
-        if key.handler == handler
-    ]
+    keys = (key for key in KEYS if key.handler == handler)
+    return [Binding(one.keys, one.action, one.label, one.footer > 0, priority=one.priority, id=one.id) for one in keys]
 
 
 def checked(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -138,9 +193,8 @@ def checked(overrides: Mapping[str, str]) -> dict[str, str]:
     for id in BY_ID:
         for one in keys_of(id, found):
             if one in taken and taken[one] != id:
-                raise UsageError(
-                    f"keys: {key_text(one)} is assigned to {taken[one]} and to {id}; give one of them another key"
-                )
+                both = f"{key_text(one)} is assigned to {taken[one]} and to {id}"
+                raise UsageError(f"keys: {both}; give one of them another key")
             taken[one] = id
     return found
 
@@ -153,11 +207,9 @@ def keys_of(id: str, overrides: Mapping[str, str]) -> tuple[str, ...]:
 def key_text(key: str) -> str:
     """Return a key as people write it: Esc, ^p, /."""
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
-    written = (
-        arrow(name)
-        if name in ARROWS
-        else _SIGNS.get(name) or _character(name) or (name.upper() if name in _NAMED else name)
-    )
+    written = _SIGNS.get(name) or _character(name) or (name.upper() if name in _NAMED else name)
+    if name in ARROWS:
+        written = arrow(name)
     if modifiers == ["ctrl"]:
         return f"^{written}"
     return "+".join([*(modifier.capitalize() for modifier in modifiers), written])
@@ -185,14 +237,17 @@ def _key(id: str, written: str) -> str:
 
 def _long(key: str) -> str:
     """Return Textual's name of a key: slash for /."""
-    from textual.keys import _character_to_key
-
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
     return "+".join([*modifiers, _character_to_key(name) if len(name) == 1 else name])
 
 
 def _character(name: str) -> str:
     """Return the character of a key's name, / for slash; empty: it has none."""
-    from textual.keys import REPLACED_KEYS, key_to_character
-
     return key_to_character(name) or key_to_character(REPLACED_KEYS.get(name, name)) or ""
+
+
+def close_with(bindings: BindingsMap, keys: Iterable[str]) -> None:
+    """Let these keys close the screen, unless they have another action there."""
+    for key in keys:
+        if key not in bindings.key_to_bindings:
+            bindings.bind(key, "dismiss", show=False)

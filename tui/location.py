@@ -1,4 +1,4 @@
-"""A location in the dashboard: a view and what it is narrowed to."""
+"""A location in the dashboard (a view and what it is narrowed to), and the target of an action."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ ViewName = Literal["nodes", "users", "jobs", "gpus", "node", "gpu", "process", "
 to."""
 
 TITLES: dict[ViewName, str] = {
-    "nodes": "Nodes",
-    "users": "Users",
-    "jobs": "Jobs",
-    "gpus": "GPUs",
-    "node": "Node",
-    "gpu": "GPU",
-    "process": "Process",
-    "advice": "Advice",
-}
+    "nodes": "Nodes", "users": "Users", "jobs": "Jobs", "gpus": "GPUs",
+    "node": "Node", "gpu": "GPU", "process": "Process", "advice": "Advice",
+}  # fmt: skip
 
 
 class Process(Struct, frozen=True):
@@ -44,3 +38,21 @@ class Location(Struct, frozen=True, kw_only=True):
     gpu_name: str = ""
     """The GPU's name in the breadcrumb: GPU 0."""
     process: Process | None = None
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """A job, or one process of it on one node."""
+
+    owner: str
+    """Name of the user."""
+    job: str = ""
+    """The job as squeue and scancel write it: 4711, 77_3, 4711+1. Empty: the process is in no job."""
+    job_id: int | None = None
+    """The job's number in Slurm's record."""
+    node: str = ""
+    """The node of the process."""
+    process: Process | None = None
+    """None: the action applies to the whole job."""
+    process_name: str = ""
+    step: str = ""
+    task: int | None = None

@@ -37,11 +37,11 @@ YOUNG_MOST = 20_000
 
 
 PrintOnce = Callable[[Sequence[str]], int]
-"""Runs llload with these arguments and returns its exit code."""
 
 
 def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
-    """Run the command; call `print_once` where no dashboard is possible."""
+    """Run the command. `print_once`: runs llload with these arguments where no dashboard is possible, and returns its
+    exit code."""
     arguments = options.parser().parse_args(argv)
     return enter(PROGRAM, lambda: _run(arguments, print_once))
 
@@ -93,13 +93,10 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     workarounds.draw_on_a_terminal()
     glyphs.choose(config.ascii, host.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
+    memory = Memory(memory_file(), remembered)
+    location = None if wanted.view is None else Location(view=wanted.view)
     app = Dashboard(
-        feed,
-        commands=Commands(readonly=wanted.readonly or config.readonly),
-        config=config,
-        memory=Memory(memory_file(), remembered),
-        readonly=wanted.readonly,
-        location=None if wanted.view is None else Location(view=wanted.view),
+        feed, commands=Commands(), config=config, memory=memory, readonly=wanted.readonly, location=location
     )
     _raise_if_over(feed)
     tune_collector()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 from msgspec.structs import replace as replace_location
@@ -16,25 +17,30 @@ from textual.widgets import ContentSwitcher
 
 from slurm_share.core.text import counted
 
-from . import action_keys, keymap, view_list
+from . import action_keys, keymap
+from .history import History
 from .location import TITLES, Location, ViewName
-from .time_keys import TimeKeys
-from .user_config import choice_of, choose_again
-from .view import View
+from .program import MainScreen
+from .user_config import TableChoice
 from .views.table import TableView, subject_text
-from .widgets.banner import Banner
-from .widgets.crumbs import Crumbs
 from .widgets.filter_line import FilterLine
 from .widgets.grid import Grid
-from .widgets.keys import Keys
-from .widgets.line import Line
+from .widgets.lines import TABS, Banner, Crumbs, Keys, Line, Tabs
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import Status
-from .widgets.tabs import TABS, Tabs
-from .wire import ReadRecorded, ShowDetails
+from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, Step
+
+INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class DashboardScreen(TimeKeys, inherit_bindings=False):
+def make_view(name: ViewName, history: History) -> TableView[Any]:
+    """Return a new view. Its module is imported when the view is first shown."""
+    view = getattr(import_module(f".views.{name}", __package__), f"{name.capitalize()}View")(history)
+    assert isinstance(view, TableView)
+    return view
+
+
+class DashboardScreen(MainScreen, inherit_bindings=False):
     """Keeps one view of each kind and shows one of them. While another screen covers it, it does not draw; it catches
     up afterwards."""
 
@@ -77,9 +83,9 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         return self.path[-1]
 
     @property
-    def shown(self) -> View | None:
+    def shown(self) -> TableView[Any] | None:
         try:
-            return self.query_one(f"#view-{self.location.view}", View) if self.path else None
+            return self.query_one(f"#view-{self.location.view}", TableView) if self.path else None
         except NoMatches:
             return None
 
@@ -106,25 +112,23 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         if len(path) == 1:
             self.dashboard.memory.choose(view=self.location.view)
 
-    async def _view(self, name: ViewName) -> View:
-        """Return a view; create it on first use, with the remembered choices for its tables."""
-        id = f"view-{name}"
+    async def _view(self, name: ViewName) -> TableView[Any]:
+        """Return a view; create it on first use, with the remembered choices for its table. Unknown columns in them are
+        ignored."""
         switcher = self.query_one("#views", ContentSwitcher)
-        try:
-            return switcher.query_one(f"#{id}", View)
-        except NoMatches:
-            pass
-        view = view_list.make(name, self.dashboard.feed.history)
-        view.id = id
-        view.display = False
+        for view in switcher.query(f"#view-{name}").results(TableView):
+            return view
+        view = make_view(name, self.dashboard.feed.history)
+        view.id, view.display = f"view-{name}", False
         await switcher.mount(view)
-        for grid in view.query(Grid):
-            choice = self.dashboard.memory.now.tables.get(grid.name or "")
-            if choice is not None:
-                choose_again(grid, choice)
+        choice = self.dashboard.memory.now.tables.get(name)
+        if choice is not None:
+            view.grid.chosen = choice.columns
+            if choice.sort:
+                view.grid.sort_by(choice.sort, choice.down)
         return view
 
-    def _focus(self, view: View) -> None:
+    def _focus(self, view: TableView[Any]) -> None:
         wanted = self._focus_of.get(view.view)
         if wanted is None or not wanted.is_attached or not wanted.display:
             wanted = next((one for one in view.query("*") if one.focusable), None)
@@ -140,10 +144,8 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         self._is_late = False
         if self.location.view == "node" and not self.location.node and picture is not None and picture.nodes:
             # The view was opened before any node was known.
-            self.path = (
-                *self.path[:-1],
-                replace_location(self.location, node=self._last_node or picture.nodes[0].name),
-            )
+            node = self._last_node or picture.nodes[0].name
+            self.path = (*self.path[:-1], replace_location(self.location, node=node))
         self._ask_details()
         self.query_one(Tabs).show(self.location.view, picture)
         if picture is not None:
@@ -159,8 +161,8 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
     def show_status(self) -> None:
         if self.dashboard.is_ending or self.app.screen is not self or not self.is_mounted:
             return
-        grid = self.grid
-        hint = "" if grid is None or not grid.marks else f"{counted(len(grid.marks), 'row')} marked"
+        marks = () if self.grid is None else self.grid.marks
+        hint = f"{counted(len(marks), 'row')} marked" if marks else ""
         self.query_one(Crumbs).show(self.path)
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)
@@ -169,15 +171,13 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
 
     @property
     def grid(self) -> Grid[Any] | None:
-        if isinstance(self.focused, Grid):
-            return self.focused
-        view = self.shown
-        return None if view is None else next((grid for grid in view.query(Grid) if grid.display), None)
+        return None if self.shown is None else self.shown.grid
 
     def _ask_details(self) -> None:
         """Ask the feed for details of a large cluster once a view needs more than a line for each node."""
         picture = self.dashboard.picture
-        wanted = self.location.view != "nodes" or len(self.path) > 1 or self._asks_details
+        is_asked = self.grid is not None and self.grid.asks_details
+        wanted = self.location.view != "nodes" or len(self.path) > 1 or is_asked
         if wanted and picture is not None and not picture.details and not self._told_details:
             self._told_details = True
             self.dashboard.feed.tell(ShowDetails(True))
@@ -185,23 +185,14 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
             self._told_details = False
             self.dashboard.feed.tell(ShowDetails(False))
 
-    @property
-    def _asks_details(self) -> bool:
-        """Return whether the table is filtered or sorted by a column that needs details."""
-        grid = self.grid
-        return grid is not None and grid.asks_details
-
     # --- Views and the path -------------------------------------------------------------------------------------------
 
     async def action_view(self, name: ViewName) -> None:
-        """Show one of the views, for everything."""
-        if name == "node":
-            await self._go_to_node()
+        """Show one of the views, for everything; `node`: the node under the cursor, else the one seen last, else the
+        first one."""
+        if name != "node":
+            await self.go((Location(view=name),))
             return
-        await self.go((Location(view=name),))
-
-    async def _go_to_node(self) -> None:
-        """Show the node under the cursor, else the node seen last, else the first one."""
         view, picture = self.shown, self.dashboard.picture
         node = self.location.node or ("" if view is None else view.node_name()) or self._last_node
         if picture is not None and node not in picture.by_name:
@@ -210,7 +201,6 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
             await self.go((Location(view="nodes"), Location(view="node", node=node)))
 
     async def action_go_down(self) -> None:
-        """Go to what the cursor is on."""
         if self.shown is not None and (below := self.shown.enter_location()) is not None:
             await self.go_down(below)
 
@@ -221,13 +211,12 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         else:
             await self.go((*self.path, location))
 
-    @on(View.Down)
-    async def on_down(self, event: View.Down) -> None:
+    @on(TableView.Down)
+    async def on_down(self, event: TableView.Down) -> None:
         event.stop()
         await self.go_down(event.location)
 
     async def action_go_back(self) -> None:
-        """Clear the filter; without one, go back to the location before."""
         grid = self.grid
         if grid is not None and grid.query_text:
             grid.query_text = ""
@@ -236,10 +225,7 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
             await self.go(self.path[:-1])
 
     def action_pane(self, by: int) -> None:
-        """Move the focus to the next table of the view, or to the previous one."""
-        view = self.shown
-        panes = [] if view is None else [one for one in view.query("*") if one.focusable]
-        if panes:
+        if panes := [] if self.shown is None else [one for one in self.shown.query("*") if one.focusable]:
             at = panes.index(self.focused) + by if self.focused in panes else 0
             self.set_focus(panes[at % len(panes)])
 
@@ -257,12 +243,10 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
     # --- Tables -------------------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Open the filter line for the table."""
         if (grid := self.grid) is not None:
             self.query_one(FilterLine).open(grid)
 
     def action_columns(self) -> None:
-        """Let the user choose the table's columns."""
         from .screens.columns import ColumnsScreen
 
         grid = self.grid
@@ -276,18 +260,13 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         self.app.push_screen(ColumnsScreen(grid.columns, grid.chosen), choose)
 
     def action_flagged(self) -> None:
-        """Show only flagged rows, or all rows again."""
-        flag = getattr(self.shown, "flag", None)
-        if flag is None:
-            self.dashboard.say("nothing is flagged in this view")
-        else:
-            flag()
+        if self.shown is not None:
+            self.shown.flag()
             self.show_status()
 
     # --- Other screens ------------------------------------------------------------------------------------------------
 
     def action_trend(self) -> None:
-        """Show a large plot of what the cursor is on."""
         from .screens.trend import Trend
 
         picture = self.dashboard.picture
@@ -302,40 +281,32 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         self.app.push_screen(Trend(feed.history, subject, label, ask_recorded=ask, closes=closes))
 
     def action_charts(self) -> None:
-        """Show or hide the charts of the row under the cursor, and remember it."""
         shown = not self.dashboard.shows_charts
         self.dashboard.memory.choose(charts=shown)
-        if isinstance(view := self.shown, TableView):
-            view.draw_details()
-            if not view.has_charts:
+        if self.shown is not None:
+            self.shown.draw_details()
+            if not self.shown.has_charts:
                 self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in Nodes, Users, Jobs and GPUs")
 
     def action_help(self) -> None:
-        """Show all keys, and the columns of the table."""
         from .screens.help import Help
 
-        grid = self.grid
-        columns = () if grid is None else grid.columns
-        self.app.push_screen(
-            Help(self.dashboard.keys, TITLES[self.location.view], columns, self.query_one(Status).texts())
-        )
+        columns = () if self.grid is None else self.grid.columns
+        now = self.query_one(Status).texts()
+        self.app.push_screen(Help(self.dashboard.keys, TITLES[self.location.view], columns, now))
 
     # --- Actions ------------------------------------------------------------------------------------------------------
 
     def action_cancel(self) -> None:
-        """Cancel the job or the marked jobs after a confirmation."""
-        action_keys.cancel(self)
+        action_keys.begin(self, "cancel")
 
     def action_signal(self) -> None:
-        """Send a signal to the task or process after a confirmation."""
-        action_keys.signal(self)
+        action_keys.begin(self, "signal")
 
     def action_output(self) -> None:
-        """Show the end of the job's output, and follow it."""
-        action_keys.output(self)
+        action_keys.begin(self, "output")
 
     def action_copy(self) -> None:
-        """Copy the row's lines to the terminal's clipboard."""
         action_keys.copy(self)
 
     # --- Status -------------------------------------------------------------------------------------------------------
@@ -359,6 +330,57 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
         """Remember what was chosen for the table; fetch details if it needs them."""
         if isinstance(event, Grid.Changed):
             self._ask_details()
-        if isinstance(event, Grid.Changed) and event.grid.name:
-            self.dashboard.memory.choose_table(event.grid.name, choice_of(event.grid))
+            column, down = event.grid.sort
+            choice = TableChoice(columns=event.grid.chosen, sort=column, down=down)
+            self.dashboard.memory.choose_table(event.grid.name or "", choice)
         self.show_status()
+
+    # --- Time ---------------------------------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        self.dashboard.hold(not self.dashboard.status.held)
+
+    def action_read_now(self) -> None:
+        self.dashboard.read_now()
+
+    def action_interval(self, by: int) -> None:
+        """Set the next longer interval (`by` > 0) or the next shorter one."""
+        now = self.dashboard.status.interval_s
+        others = [one for one in INTERVALS_S if (one > now if by > 0 else one < now)]
+        wanted = (min if by > 0 else max)(others, default=now)
+        self.dashboard.status = replace(self.dashboard.status, interval_s=wanted)
+        self.dashboard.feed.tell(SetInterval(wanted))
+        self.show_status()
+
+    def _replayed(self) -> Position | None:
+        """Return the position in the recording; None, with a note: no recording is shown."""
+        picture = self.dashboard.picture
+        if picture is None or picture.position is None:
+            self.dashboard.say("this key is for a recording: llload-tui --replay FILE")
+            return None
+        return picture.position
+
+    def action_step(self, count: int) -> None:
+        """Pause the replay and move by `count` surveys."""
+        if self._replayed():
+            self.dashboard.hold(True)
+            self.dashboard.feed.tell(Step(count))
+
+    def action_speed(self, factor: float) -> None:
+        if position := self._replayed():
+            self.dashboard.feed.tell(SetSpeed(position.speed * factor))
+
+    def action_jump(self) -> None:
+        from .screens.jump import Jump
+
+        if (position := self._replayed()) and self.dashboard.picture is not None:
+            self.app.push_screen(Jump(position, self.dashboard.picture.survey.taken), self._seek)
+
+    @on(ReplayBar.Sought)
+    def on_sought(self, event: ReplayBar.Sought) -> None:
+        event.stop()
+        self._seek(event.taken)
+
+    def _seek(self, taken: float | None) -> None:
+        if taken is not None:
+            self.dashboard.feed.tell(Seek(taken))

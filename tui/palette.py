@@ -18,6 +18,7 @@ from .location import Location
 from .picture import Picture
 from .program import Program
 
+NOT_OFFERED = ("palette", "quit.now", "pane.next", "pane.previous")
 MOST_THINGS = 50
 """Most nodes, users and jobs that match what was typed."""
 AT_ONCE = 500
@@ -44,7 +45,6 @@ class Commands(Provider):
             yield DiscoveryHit(Content(_label(offer)), offer.run, text=offer.name, help=_plain(offer.help))
 
     async def search(self, query: str) -> Hits:
-        """Yield the commands that match the text."""
         matcher = self.matcher(query)
         for offer in offers(_dashboard(self)):
             name = _label(offer)
@@ -57,10 +57,9 @@ class Commands(Provider):
 
 
 class Things(Provider):
-    """Provides nodes, users and jobs to go to."""
+    """Provides the nodes, users and jobs whose names contain the text."""
 
     async def search(self, query: str) -> Hits:
-        """Yield those whose names contain the text."""
         dashboard = _dashboard(self)
         if dashboard.picture is None:
             return
@@ -83,14 +82,10 @@ class Things(Provider):
 def offers(dashboard: Program) -> Iterator[Offer]:
     """Yield the actions of keys, then what has no key of its own."""
     for key in keymap.KEYS:
-        if (
-            key.handler == "grid"
-            or key.id in ("palette", "quit.now", "pane.next", "pane.previous")
-            or not dashboard.main_screen.is_available(key)
-        ):
-            continue
-        written = keymap.keys_text(keymap.keys_of(key.id, dashboard.keys))
-        yield Offer(f"{key.group}: {key.label}", key.help, partial(dashboard.press, key), written)
+        is_offered = key.handler != "grid" and key.id not in NOT_OFFERED
+        if is_offered and dashboard.main_screen.is_available(key):
+            written = keymap.keys_text(keymap.keys_of(key.id, dashboard.keys))
+            yield Offer(f"{key.group}: {key.label}", key.help, partial(dashboard.press, key), written)
     grid = dashboard.main_screen.grid
     if grid is not None:
         for column in grid.columns:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.load import Advice, NodeRow, Snapshot, Survey, nodes_of, rows_of
+from slurm_share.load import Advice, NodeRow, Snapshot, Survey, nodes_of
 from slurm_share.slurm.records import QueuedJob
 
 from .wire import Begin, Position
@@ -35,22 +35,18 @@ class Picture:
 
     @cached_property
     def by_name(self) -> dict[str, NodeRow]:
-        """Return the rows by node name."""
         return {row.name: row for row in self.nodes}
 
     @property
     def is_replay(self) -> bool:
-        """Return whether it comes from a recording."""
         return self.survey.source == "replay"
 
     @cached_property
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots of the nodes that answered."""
         return [found for row in self.nodes if (found := row.node.snapshot) is not None]
 
     @cached_property
     def is_simulated(self) -> bool:
-        """Return whether a figure in it is simulated."""
         return self.survey.source == "demo" or self.survey.simulated
 
 
@@ -63,50 +59,28 @@ def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[N
         for name in nodes_of(job):
             if name in silent:
                 silent[name].append(job)
-    return tuple(
-        replace(
-            row,
-            queued_users=tuple(sorted({job.user for job in found})),
-            queued_jobs=tuple(job.id for job in found),
-        )
-        if (found := silent.get(row.name))
-        else row
-        for row in rows
-    )
+
+    def completed(row: NodeRow) -> NodeRow:
+        there = silent.get(row.name, ())
+        users, ids = tuple(sorted({job.user for job in there})), tuple(job.id for job in there)
+        return replace(row, queued_users=users, queued_jobs=ids) if there else row
+
+    return tuple(map(completed, rows))
 
 
 def put_together(
     begin: Begin,
     rows: tuple[NodeRow, ...],
-    advice: tuple[Advice, ...],
-    *,
-    jobs: tuple[QueuedJob, ...] = (),
-    arrived: float,
-    number: int,
-) -> Picture:
-    """Return the picture made from the messages of one survey."""
-    jobs = (*begin.survey.jobs, *jobs)
-    return Picture(
-        survey=replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs),
-        nodes=with_queued(rows, jobs),
-        advice=advice,
-        took_s=begin.took_s,
-        details=begin.details,
-        position=begin.position,
-        arrived=arrived,
-        number=number,
-    )
-
-
-def of_survey(
-    survey: Survey,
     advice: tuple[Advice, ...] = (),
     *,
-    details: bool = True,
-    position: Position | None = None,
+    jobs: tuple[QueuedJob, ...] = (),
     arrived: float = 0.0,
     number: int = 0,
 ) -> Picture:
-    """Return the picture of a survey that did not come through a feed process."""
-    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, details=details, position=position)
-    return put_together(begin, rows_of(survey), advice, arrived=arrived, number=number)
+    """Return the picture made from the messages of one survey."""
+    jobs = (*begin.survey.jobs, *jobs)
+    survey = replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs)
+    return Picture(
+        survey=survey, nodes=with_queued(rows, jobs), advice=advice, took_s=begin.took_s, details=begin.details,
+        position=begin.position, arrived=arrived, number=number,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App
@@ -24,39 +24,25 @@ from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError, shown
 
 from . import keymap, themes, workarounds
-from .history import History
-from .location import Location
+from .location import Location, ViewName
 from .messages import Arrived, FeedFailed
 from .options import INTERVAL_S
 from .picture import Picture
 from .typed_ahead import TypedAhead
 from .user_config import Memory, UserConfig
-from .view import View
+from .views.table import TableView
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import Command, Pause, ReadNow
+from .wire import Pause, ReadNow
 
 if TYPE_CHECKING:
     from .actions import Commands
+    from .feed import Feed
 
 KEEP_S = 2.0
 """Interval between two writes of remembered choices, seconds."""
 NOTES_MOST = 2
 """Most notes in the corner at once, so that the table behind them stays readable."""
-
-
-class Feed(Protocol):
-    """The interface of `feed.Feed` that the dashboard uses."""
-
-    history: History
-
-    def attach(self, post: Callable[[Any], object]) -> None:
-        """Call `post` with every message from now on."""
-        ...
-
-    def tell(self, message: Command) -> None:
-        """Send a command to the feed process."""
-        ...
 
 
 class MainScreen(Screen[None], inherit_bindings=False):
@@ -68,13 +54,13 @@ class MainScreen(Screen[None], inherit_bindings=False):
         return self.app
 
     @property
-    def shown(self) -> View | None:
+    def shown(self) -> TableView[Any] | None:
         """The view on the screen; None: none yet."""
         raise NotImplementedError
 
     @property
     def grid(self) -> Grid[Any] | None:
-        """The table that has the focus, else the first one of the view."""
+        """The view's table."""
         raise NotImplementedError
 
     async def go(self, path: tuple[Location, ...]) -> None:
@@ -159,13 +145,11 @@ class Program(App[int]):
         self.set_interval(KEEP_S, self.keep)
 
     def on_unmount(self) -> None:
-        """Write the remembered choices."""
         self.typed.close()
         self.memory.keep()
 
     @property
     def shows_charts(self) -> bool:
-        """Whether the user wants charts of the row under the cursor."""
         return self.memory.now.charts
 
     @property
@@ -176,9 +160,8 @@ class Program(App[int]):
     async def on_event(self, event: events.Event) -> None:
         """Hold back a key that is typed too early; pass on every other event."""
         pressed = event if isinstance(event, events.InputEvent | events.Paste) else None
-        if pressed is not None and (self.is_ending or (not pressed.is_forwarded and self.typed.holds(pressed))):
-            return
-        await super().on_event(event)
+        if pressed is None or not (self.is_ending or (not pressed.is_forwarded and self.typed.holds(pressed))):
+            await super().on_event(event)
 
     def keep(self) -> None:
         """Write new choices, and report a failure once. A thread writes, since a home directory on a file server may
@@ -201,39 +184,32 @@ class Program(App[int]):
         new = event.notification
         same = (new.message, new.title, new.severity)
         there = [one for one in self._notifications if one is not new]
-        older = [one for one in there if (one.message, one.title, one.severity) != same]
-        kept = older[len(older) - NOTES_MOST + 1 :] if len(older) >= NOTES_MOST else older
+        others = [one for one in there if (one.message, one.title, one.severity) != same]
         for one in there:
-            if one not in kept:
+            if one not in others[1 - NOTES_MOST :]:
                 self._unnotify(one, refresh=False)
-
-    # --- The feed -----------------------------------------------------------------------------------------------------
 
     def on_arrived(self, message: Arrived) -> None:
         """Draw a survey; keep it for later while paused."""
         if self.is_ending:
             return
-        is_wanted = not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay
-        if not is_wanted:
+        if not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay:
+            self.take(message.picture)
+        else:
             self._waiting = message.picture
-            return
-        self.take(message.picture)
 
     def take(self, picture: Picture) -> None:
-        """Draw this picture from now on."""
         self.picture, self._waiting, self._is_asked = picture, None, False
         self.status = replace(self.status, picture=picture, problem="")
         self.main_screen.draw()
 
     def on_feed_failed(self, message: FeedFailed) -> None:
         """Show why there is no new survey. End if none has come and none ever will: `main` reports why."""
-        if self.is_ending:
-            return
-        if message.is_over and self.picture is None:
+        if message.is_over and self.picture is None and not self.is_ending:
             self.exit()
-            return
-        self.status = replace(self.status, problem=message.why)
-        self.main_screen.show_status()
+        elif not self.is_ending:
+            self.status = replace(self.status, problem=message.why)
+            self.main_screen.show_status()
 
     def hold(self, held: bool) -> None:
         """Pause, or resume with the newest survey."""
@@ -246,26 +222,20 @@ class Program(App[int]):
         self.main_screen.show_status()
 
     def read_now(self) -> None:
-        """Read a survey now, ahead of its time."""
         self._is_asked = True
         self.feed.tell(ReadNow())
 
-    # --- Actions ------------------------------------------------------------------------------------------------------
-
     def action_suspend_process(self) -> None:
-        """Stop the process and return to the shell; `fg` resumes it."""
         if not workarounds.stop(self):
             self.say("there is no shell here that could resume it")
 
     def action_next_theme(self) -> None:
-        """Choose the next theme, and remember it."""
         if self.no_color:
             self.say("no other theme works without colours: NO_COLOR is set, or --no-color was given")
-            return
-        self.choose_theme(themes.after(self.theme))
+        else:
+            self.choose_theme(themes.after(self.theme))
 
     def choose_theme(self, name: str) -> None:
-        """Set a theme, and remember it."""
         self.theme = name
         self.memory.choose(theme=name)
         self.say(f"theme: {name}")
@@ -275,7 +245,5 @@ class Program(App[int]):
 
     async def jump_to(self, location: Location) -> None:
         """Go to a location, with its table of all as the first step of the path."""
-        top = Location(view="nodes" if location.view == "node" else location.view)
-        if location.view == "jobs":
-            top = Location(view="users")
-        await self.main_screen.go((top, location))
+        tops: dict[ViewName, ViewName] = {"node": "nodes", "jobs": "users"}
+        await self.main_screen.go((Location(view=tops.get(location.view, location.view)), location))

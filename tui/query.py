@@ -28,7 +28,7 @@ from typing import Any
 
 from slurm_share.load import Column
 
-from .query_terms import EXAMPLES, YES, Cells, Predicate, QueryError, all_of, any_of, comparison, not_of, text_term
+from .query_terms import EXAMPLES, YES, Cells, Predicate, QueryError, comparison, joined, not_of, text_term
 
 LONGEST = 500
 """Most characters of a filter."""
@@ -63,8 +63,7 @@ def parse(text: str, columns: Sequence[Column[Any]], shown: Collection[str] = ()
     if len(text) > LONGEST:
         raise QueryError(f"the filter has {len(text)} characters, more than {LONGEST}")
     reader = _Parser(text, columns, shown)
-    asked = reader.whole()
-    return Query(text, asked, frozenset(reader.used))
+    return Query(text, reader.whole(), frozenset(reader.used))
 
 
 def completed_name(text: str, columns: Sequence[Column[Any]]) -> str:
@@ -105,14 +104,14 @@ class _Parser:
         parts = [self._all()]
         while self._take("|"):
             parts.append(self._all())
-        return parts[0] if len(parts) == 1 else any_of(parts)
+        return joined(max, parts)
 
     def _all(self) -> Predicate:
         parts = [self._one()]
         while (ahead := self._next()) and ahead not in "|)":
             self._take("&")
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else all_of(parts)
+        return joined(min, parts)
 
     def _one(self) -> Predicate:
         self._depth += 1
@@ -134,11 +133,10 @@ class _Parser:
         found = _TERM.match(self._text, self._at)
         if found is None:
             rest = self._rest()
-            if not rest:
-                raise QueryError("something is missing at the end")
-            if rest[0] == '"':
+            if rest.startswith('"'):
                 raise QueryError('a closing " is missing')
-            raise QueryError(f"a word or a column is missing before {rest}")
+            missing = f"a word or a column is missing before {rest}" if rest else "something is missing at the end"
+            raise QueryError(missing)
         self._at = found.end()
         sign = None if found[1] is not None else _OPERATOR.match(self._text, self._at)
         if sign is None:
@@ -170,11 +168,9 @@ class _Parser:
         low = name.casefold()
         if low in self._names:
             return self._names[low]
-        there = ", ".join(column.name for column in self._columns)
         near = difflib.get_close_matches(low, self._names, n=1)
-        if near:
-            raise QueryError(f"there is no column {name}: did you mean {near[0]}? There are {there}")
-        raise QueryError(f"there is no column {name}; there are {there}")
+        hint = f": did you mean {near[0]}? There" if near else "; there"
+        raise QueryError(f"there is no column {name}{hint} are {', '.join(column.name for column in self._columns)}")
 
     def _next(self) -> str:
         while self._at < len(self._text) and self._text[self._at].isspace():

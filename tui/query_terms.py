@@ -59,18 +59,10 @@ class Cells(Protocol):
 Predicate = Callable[[Cells, int], list[int]]
 """(rows, their number) -> NO, UNKNOWN or YES for each row."""
 
-# --- And, or, not -----------------------------------------------------------------------------------------------------
 
+def joined(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predicate:
+    """Join terms. `how`: min for and, max for or."""
 
-def all_of(parts: Sequence[Predicate]) -> Predicate:
-    return _folded(min, parts)
-
-
-def any_of(parts: Sequence[Predicate]) -> Predicate:
-    return _folded(max, parts)
-
-
-def _folded(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predicate:
     def asked(cells: Cells, count: int) -> list[int]:
         found = parts[0](cells, count)
         for part in parts[1:]:
@@ -83,9 +75,6 @@ def _folded(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predi
 def not_of(part: Predicate) -> Predicate:
     """Negate a term; unknown stays unknown."""
     return lambda cells, count: [YES - fits for fits in part(cells, count)]
-
-
-# --- Words and comparisons --------------------------------------------------------------------------------------------
 
 
 def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Predicate, set[str]]:
@@ -210,23 +199,16 @@ def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str)
     return asked
 
 
-# --- Figures ----------------------------------------------------------------------------------------------------------
-
-
 def figure_of(text: str) -> float | None:
     """Return a figure in percent, GB or seconds; None: the text is none."""
-    clock = _CLOCK.fullmatch(text)
-    if clock is not None:
+    if clock := _CLOCK.fullmatch(text):
         days, first, second, third = (int(one or 0) for one in clock.groups())
         has_hours = clock[1] is not None or clock[4] is not None
         return days * 86400.0 + (first * 3600 + second * 60 + third if has_hours else first * 60 + second)
     found = _FIGURE.fullmatch(text)
-    if found is None:
-        return None
-    unit = _unit(found[2])
-    factor = 1.0 if not unit else UNITS.get(unit)
-    figure = None if factor is None else float(found[1]) * factor
-    return figure if figure is not None and math.isfinite(figure) else None
+    factor = None if found is None else UNITS.get(_unit(found[2])) if found[2] else 1.0
+    figure = math.inf if found is None or factor is None else float(found[1]) * factor
+    return figure if math.isfinite(figure) else None
 
 
 def unit_of(text: str) -> Unit:
@@ -235,9 +217,7 @@ def unit_of(text: str) -> Unit:
         return "s"
     found = _FIGURE.fullmatch(text)
     unit = "" if found is None else _unit(found[2])
-    if not unit or unit not in UNITS:
-        return ""
-    return "%" if unit == "%" else "s" if unit in _TIMES else "GB"
+    return "%" if unit == "%" else "s" if unit in _TIMES else "GB" if unit in UNITS else ""
 
 
 def _unit(written: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from slurm_share.load import Advice, Column, GpuRow, JobRow, NodeRow, SlotRow, UserRow, columns, slot_rows, text
@@ -13,14 +14,16 @@ from slurm_share.load import process_columns as of_processes
 
 from .history import Figure, History
 from .widgets import glyphs
+from .widgets.bars import BLOCKS
 from .wire import Subject
 
 Row = TypeVar("Row")
+Figures = Callable[[Row], float | None]
+Trend = Callable[[Row], Sequence[float | None]]
 SPARK_VALUES = 40
 """Values of a sparkline, more than any is wide in a table."""
-STEPS, FREE, OVER = "▁▂▃▄▅▆▇█", "·", "!"
-PLAIN_STEPS, PLAIN_FREE = "12345678", "."
-"""The same for a terminal that has only ASCII."""
+STEPS, FREE, OVER = (BLOCKS, "12345678"), ("·", "."), "!"
+"""Signs of a slot: how full it is, and free, each also for a terminal that has only ASCII; above its cap."""
 JOBS: tuple[Column[JobRow], ...] = columns.shown_in("dashboard", columns.JOBS)
 PROCESSES: tuple[Column[SlotRow], ...] = columns.shown_in("dashboard", columns.PROCESSES)
 ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVICE)
@@ -30,50 +33,30 @@ ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVIC
 def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     """Return the columns of nodes, with CPU and GPU load of ten minutes before the note."""
 
-    def spark(of: Figure, row: NodeRow) -> Sequence[float | None]:
-        return history.spark(Subject(node=row.name), of, SPARK_VALUES)
+    def spark(of: Figure) -> Trend[NodeRow]:
+        return lambda row: history.spark(Subject(node=row.name), of, SPARK_VALUES)
 
-    trends: tuple[Column[NodeRow], ...] = (
-        Column(
-            "cpu_trend", "CPU 10 MIN", "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs",
-            text=lambda row: text.percent_text(of_nodes.cpu_percent(row)),
-            value=of_nodes.cpu_percent,
-            spark=partial(spark, "cpu_load_percent"),
-            unit="%", least=10, most=20, goes=12, sorts_down=True,
-        ),
-        Column(
-            "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs",
-            text=lambda row: text.percent_text(of_nodes.gpu_percent(row)),
-            value=of_nodes.gpu_percent,
-            spark=partial(spark, "gpu_load_percent"),
-            unit="%", least=10, most=20, goes=11, sorts_down=True,
-        ),
-    )  # fmt: skip
+    cpu = "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs"
+    gpu = "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs"
+    trends = (
+        _trend("cpu_trend", "CPU 10 MIN", cpu, of_nodes.cpu_percent, spark("cpu_load_percent"), 12),
+        _trend("gpu_trend", "GPU 10 MIN", gpu, of_nodes.gpu_percent, spark("gpu_load_percent"), 11),
+    )
     return _with(columns.NODES, before="note", more=trends)
 
 
 def users(history: History) -> tuple[Column[UserRow], ...]:
     """Return the columns of users, with GPU and CPU load of ten minutes before the note."""
 
-    def spark(of: Figure, row: UserRow) -> Sequence[float | None]:
-        return history.spark(Subject(user=row.user), of, SPARK_VALUES)
+    def spark(of: Figure) -> Trend[UserRow]:
+        return lambda row: history.spark(Subject(user=row.user), of, SPARK_VALUES)
 
-    trends: tuple[Column[UserRow], ...] = (
-        Column(
-            "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process",
-            text=lambda row: text.percent_text(row.gpu_percent),
-            value=lambda row: row.gpu_percent,
-            spark=partial(spark, "gpu_load_percent"),
-            unit="%", least=10, most=20, goes=10, sorts_down=True,
-        ),
-        Column(
-            "cpu_trend", "CPU 10 MIN", "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes",
-            text=lambda row: text.percent_text(row.cpu_percent),
-            value=lambda row: row.cpu_percent,
-            spark=partial(spark, "cpu_load_percent"),
-            unit="%", least=10, most=20, goes=11, sorts_down=True,
-        ),
-    )  # fmt: skip
+    gpu = "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process"
+    cpu = "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes"
+    trends = (
+        _trend("gpu_trend", "GPU 10 MIN", gpu, attrgetter("gpu_percent"), spark("gpu_load_percent"), 10),
+        _trend("cpu_trend", "CPU 10 MIN", cpu, attrgetter("cpu_percent"), spark("cpu_load_percent"), 11),
+    )
     return _with(columns.USERS, before="note", more=trends)
 
 
@@ -85,23 +68,18 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
             return ()
         return history.spark(Subject(node=row.node.name, gpu=row.gpu.uuid), "gpu_load_percent", SPARK_VALUES)
 
-    steps, free = (PLAIN_STEPS, PLAIN_FREE) if glyphs.is_ascii_only() else (STEPS, FREE)
+    def percent(row: GpuRow) -> float | None:
+        return None if row.gpu is None else row.gpu.load_percent_5min
+
+    steps, free = STEPS[glyphs.is_ascii_only()], FREE[glyphs.is_ascii_only()]
+    signs = f"({steps[0]} to {steps[-1]}, {OVER} above 95 percent), {free} free"
     slot: Column[GpuRow] = Column(
-        "slots", "SLOTS",
-        "a sign for each slot: how full its memory is against its cap "
-        f"({steps[0]} to {steps[-1]}, {OVER} above 95 percent), {free} free",
-        text=slots,
-        value=lambda row: text.known(slots(row)),
-        needs="details", least=5, most=24, goes=3,
+        "slots", "SLOTS", f"a sign for each slot: how full its memory is against its cap {signs}",
+        text=slots, value=lambda row: text.known(slots(row)), needs="details", least=5, most=24, goes=3,
     )  # fmt: skip
-    trend: Column[GpuRow] = Column(
-        "trend", "LOAD 10 MIN", "load over the last ten minutes, from 0 to 100 percent",
-        text=of_gpus.load,
-        value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
-        spark=spark,
-        unit="%", least=11, most=20, goes=9, sorts_down=True,
-    )  # fmt: skip
-    return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(trend,))
+    doc = "load over the last ten minutes, from 0 to 100 percent"
+    load = replace(_trend("trend", "LOAD 10 MIN", doc, percent, spark, 9), text=of_gpus.load)
+    return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(load,))
 
 
 def processes(history: History) -> tuple[Column[SlotRow], ...]:
@@ -112,12 +90,10 @@ def processes(history: History) -> tuple[Column[SlotRow], ...]:
             return ()
         return history.work.percents(row.on.node.name, row.process.process, SPARK_VALUES)
 
+    doc = "rate of work over the last ten minutes: full is its speed alone, or where that is not known the most seen"
     trend: Column[SlotRow] = Column(
-        "work_trend", "WORK",
-        "rate of work over the last ten minutes: full is its speed alone, or where that is not known the most seen",
-        text=of_processes.rate,
-        value=of_processes.rate_per_s,
-        spark=spark,
+        "work_trend", "WORK", doc,
+        text=of_processes.rate, value=of_processes.rate_per_s, spark=spark,
         least=8, most=20, goes=2, sorts_down=True, unless_empty=True,
     )  # fmt: skip
     return _with(columns.PROCESSES, before="memory_used", more=(trend,))
@@ -132,12 +108,20 @@ def slots(row: GpuRow) -> str:
 
 def _sign(row: SlotRow) -> str:
     if row.process is None:
-        return PLAIN_FREE if glyphs.is_ascii_only() else FREE
-    part = row.process.of_cap
-    if part is None:
+        return FREE[glyphs.is_ascii_only()]
+    if (part := row.process.of_cap) is None:
         return text.UNKNOWN
-    steps = PLAIN_STEPS if glyphs.is_ascii_only() else STEPS
-    return OVER if row.cap_mib and part >= of_gpus.OF_CAP_FULL else steps[max(0, min(7, int(part * 8 / 100)))]
+    is_over = row.cap_mib and part >= of_gpus.OF_CAP_FULL
+    return OVER if is_over else STEPS[glyphs.is_ascii_only()][max(0, min(7, int(part * 8 / 100)))]
+
+
+def _trend(id: str, heading: str, doc: str, value: Figures[Row], spark: Trend[Row], goes: int) -> Column[Row]:
+    """Return a column with a sparkline of percentages."""
+    return Column(
+        id, heading, doc,
+        text=lambda row: text.percent_text(value(row)),
+        value=value, spark=spark, unit="%", least=len(heading), most=20, goes=goes, sorts_down=True,
+    )  # fmt: skip
 
 
 def _with(found: Sequence[Column[Row]], *, before: str, more: Sequence[Column[Row]]) -> tuple[Column[Row], ...]:

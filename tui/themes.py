@@ -81,11 +81,8 @@ THEMES: tuple[Theme, ...] = (
 
 NAMES: tuple[str, ...] = tuple(theme.name for theme in THEMES)
 _OTHER_NAMES = {
-    "color-blind": COLOUR_BLIND,
-    "colorblind": COLOUR_BLIND,
-    "colourblind": COLOUR_BLIND,
-    "contrast": HIGH_CONTRAST,
-}
+    **dict.fromkeys(("color-blind", "colorblind", "colourblind"), COLOUR_BLIND), "contrast": HIGH_CONTRAST,
+}  # fmt: skip
 
 
 def known(name: str) -> str:

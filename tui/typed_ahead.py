@@ -34,7 +34,10 @@ class TypedAhead:
 
     def __init__(self, app: App[Any], keys: Mapping[str, str], *, is_ending: Callable[[], bool]) -> None:
         """`keys`: of the configuration. `is_ending`: returns whether the dashboard is ending."""
-        self._app, self._keys, self._is_ending = app, keys, is_ending
+        self._app, self._is_ending = app, is_ending
+        ids = (key.id for key in keymap.KEYS if key.id.startswith("grid."))
+        self._moves = {one for id in ids for one in keymap.keys_of(id, keys)}
+        """Keys that only move the cursor: they need not be waited for."""
         self._waiting: deque[Pressed] = deque()
         self._now: Pressed | None = None
         """The key that is being handled."""
@@ -104,17 +107,11 @@ class TypedAhead:
     def _moves_on(self, event: Pressed) -> bool:
         """Return whether the next key may be for something else than this one."""
         focused = self._app.focused
-        if isinstance(event, events.Key):
-            if isinstance(focused, Input):
-                return not event.is_printable
-            return not (isinstance(focused, Grid) and event.key in self._moves)
-        return isinstance(event, events.MouseUp)
-
-    @property
-    def _moves(self) -> set[str]:
-        """Keys that only move the cursor: they need not be waited for."""
-        ids = (key.id for key in keymap.KEYS if key.id.startswith("grid."))
-        return {one for id in ids for one in keymap.keys_of(id, self._keys)}
+        if not isinstance(event, events.Key):
+            return isinstance(event, events.MouseUp)
+        if isinstance(focused, Input):
+            return not event.is_printable
+        return not (isinstance(focused, Grid) and event.key in self._moves)
 
     async def _settled(self) -> None:
         """Wait until the delivered key has been handled and what it opened has the focus."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,11 +20,6 @@ from slurm_share.core import files
 from slurm_share.core.config import know_all, read_toml, typed
 from slurm_share.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from .widgets.grid import Grid
-
-FOLDER = "slurm-share"
-CONFIG_NAME, MEMORY_NAME = "tui.toml", "tui.json"
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.5, 86_400.0
 WANTED = {
     "theme": 'the name of a theme, as "dark"',
@@ -76,37 +72,21 @@ class Remembered(Struct, frozen=True, kw_only=True):
     """Choices by name of the table."""
 
 
-def choice_of(grid: Grid[Any]) -> TableChoice:
-    """Return the choices for a table."""
-    column, down = grid.sort
-    return TableChoice(columns=grid.chosen, sort=column, down=down)
+def config_file() -> Path:
+    return _home("XDG_CONFIG_HOME", ".config") / "slurm-share/tui.toml"
 
 
-def choose_again(grid: Grid[Any], choice: TableChoice) -> None:
-    """Apply remembered choices to a table. Unknown columns are ignored."""
-    if choice.columns:
-        grid.chosen = choice.columns
-    if choice.sort:
-        grid.sort_by(choice.sort, choice.down)
+def memory_file() -> Path:
+    return _home("XDG_STATE_HOME", ".local/state") / "slurm-share/tui.json"
 
 
-def config_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the path of the user's configuration."""
-    return _home("XDG_CONFIG_HOME", ".config", environ) / FOLDER / CONFIG_NAME
-
-
-def memory_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the path of the remembered choices."""
-    return _home("XDG_STATE_HOME", ".local/state", environ) / FOLDER / MEMORY_NAME
-
-
-def read_config(file: Path | None = None, environ: Mapping[str, str] | None = None) -> UserConfig:
+def read_config(file: Path | None = None) -> UserConfig:
     """Return the configuration in `file`, which must exist; without it the user's own, or the defaults.
 
     Raises ConfigError for a file that is unreadable or not TOML, an unknown key, or a value of a wrong kind. The ids
     and keys under `[keys]` are checked by `keymap.checked`.
     """
-    place = file or config_file(environ)
+    place = file or config_file()
     try:
         text = _read(place)
     except FileNotFoundError as error:
@@ -171,11 +151,10 @@ def _read(file: Path) -> str:
     return data.decode("utf-8")
 
 
-def _home(name: str, default: str, environ: Mapping[str, str] | None) -> Path:
+def _home(name: str, default: str) -> Path:
     """Return a base directory of the XDG specification, which ignores relative paths."""
-    environ = os.environ if environ is None else environ
-    given = environ.get(name, "")
-    return Path(given) if given.startswith("/") else Path(environ.get("HOME") or Path.home()) / default
+    given = os.environ.get(name, "")
+    return Path(given) if given.startswith("/") else Path.home() / default
 
 
 class Memory:
@@ -200,11 +179,9 @@ class Memory:
 
     @property
     def is_new(self) -> bool:
-        """Return whether there is something to write."""
         return self.file is not None and bool(self._chosen or self._tables) and not self._is_failed
 
     def choose(self, *, theme: str | None = None, view: str | None = None, charts: bool | None = None) -> None:
-        """Choose a theme, a view, or whether charts are shown."""
         given = {"theme": theme, "view": view, "charts": charts}
         new = {name: value for name, value in given.items() if value is not None and value != getattr(self.now, name)}
         if new:
@@ -214,7 +191,6 @@ class Memory:
             self.now = changed(self.now, **new)
 
     def choose_table(self, name: str, choice: TableChoice) -> None:
-        """Choose the columns and the sort of a table."""
         if self.now.tables.get(name) != choice:
             with self._lock:
                 self._tables[name] = choice
@@ -235,19 +211,12 @@ class Memory:
             chosen, self._chosen = self._chosen, {}
             tables, self._tables = self._tables, {}
         there, problem = read_remembered(file)
-        if problem:
-            _lay_aside(file)
+        if problem:  # keep the broken file; if that fails, writing fails too, and is reported
+            with contextlib.suppress(OSError):
+                file.replace(file.with_name(f"{file.name}.broken"))
         why = write_remembered(file, changed(there, tables={**there.tables, **tables}, **chosen))
         if why:
             with self._lock:
                 self._chosen, self._tables = chosen | self._chosen, tables | self._tables
                 self._is_failed = True
         return why
-
-
-def _lay_aside(file: Path) -> None:
-    """Rename a broken file, so that it is not overwritten."""
-    try:
-        file.replace(file.with_name(f"{file.name}.broken"))
-    except OSError:
-        pass  # then writing fails too, and is reported

@@ -49,7 +49,7 @@ class Point(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """What a history describes: a node, one of its GPUs, or a user or a job on all nodes."""
+    """The subject of a history: a node, one of its GPUs, or a user or a job on all nodes."""
 
     node: str = ""
     gpu: str = ""
@@ -57,9 +57,6 @@ class Subject(Struct, frozen=True, gc=False):
     user: str = ""
     job: int = 0
     """Slurm's number; 0: no job."""
-
-
-# --- From the feed process --------------------------------------------------------------------------------------------
 
 
 class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
@@ -106,8 +103,6 @@ class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
 
 
 Message = Begin | Part | End | FeedFailure | RecordedPoints
-
-# --- To the feed process ----------------------------------------------------------------------------------------------
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):
@@ -159,29 +154,16 @@ class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
 Command = ReadNow | SetInterval | ShowDetails | Pause | Step | Seek | SetSpeed | ReadRecorded
 
 _encoder = msgspec.json.Encoder()
-_message_decoder = msgspec.json.Decoder(Message)
-_command_decoder = msgspec.json.Decoder(Command)
+decode_message = msgspec.json.Decoder[Message](Message).decode
+decode_command = msgspec.json.Decoder[Command](Command).decode
+"""Return the message or command in a line. Raise msgspec.DecodeError if it holds none."""
 
 
 def encode(message: Message | Command) -> bytes:
-    """Return the message as a line."""
     return _encoder.encode(message) + b"\n"
 
 
-def decode_message(text: str | bytes) -> Message:
-    """Return a message of the feed process. Raises msgspec.DecodeError if the line holds none."""
-    message: Message = _message_decoder.decode(text)
-    return message
-
-
-def decode_command(text: str | bytes) -> Command:
-    """Return a command of the dashboard. Raises msgspec.DecodeError if the line holds none."""
-    message: Command = _command_decoder.decode(text)
-    return message
-
-
 def parts(rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()) -> Iterator[Part]:
-    """Split a survey into parts."""
     for at in range(0, len(rows), PART_NODES):
         yield Part(rows=tuple(rows[at : at + PART_NODES]))
     for at in range(0, len(jobs), PART_JOBS):

@@ -63,14 +63,13 @@ def stop_and_go_on(app: App[Any]) -> None:
     if app._driver is None or not app._driver.can_suspend or threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
-    signal.signal(signal.SIGTSTP, lambda number, frame: _soon(loop, stop, app))
-    signal.signal(signal.SIGCONT, lambda number, frame: _soon(loop, draw_anew, app))
 
+    def soon(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():  # in the event loop, not inside the signal handler
+            loop.call_soon_threadsafe(stop if number == signal.SIGTSTP else draw_anew, app)
 
-def _soon(loop: asyncio.AbstractEventLoop, do: Any, app: App[Any]) -> None:
-    """Run `do` in the event loop, not inside the signal handler."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(do, app)
+    signal.signal(signal.SIGTSTP, soon)
+    signal.signal(signal.SIGCONT, soon)
 
 
 def stop(app: App[Any]) -> bool:
@@ -78,16 +77,11 @@ def stop(app: App[Any]) -> bool:
     could."""
     if app._driver is None or not app._driver.can_suspend or app._exit:
         return False
-    went_on = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal went_on
-        went_on = True
-
+    continued: list[int] = []
     before = {one: signal.getsignal(one) for one in (signal.SIGTSTP, signal.SIGCONT)}
     with app.suspend():
         try:
-            signal.signal(signal.SIGCONT, note)
+            signal.signal(signal.SIGCONT, lambda number, _: continued.append(number))
             signal.signal(signal.SIGTSTP, signal.SIG_IGN)
             os.killpg(os.getpgrp(), signal.SIGTSTP)  # our parent in the same job too: sudo, time, sh -c
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -96,7 +90,7 @@ def stop(app: App[Any]) -> bool:
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
-    return went_on
+    return bool(continued)
 
 
 def draw_anew(app: App[Any]) -> None:

@@ -1,30 +1,34 @@
-"""Runs a program in a terminal of its own, and counts what it costs there: CPU time of it and of what it started, bytes
-that it wrote, how soon something was to be read."""
+"""Run a program in a terminal of its own, and measure its cost: CPU time of it and of what it started, bytes written,
+and the time until something is on the screen."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
 import select
 import signal
 import struct
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 SIZE = (50, 160)
 """Lines and columns."""
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _ESCAPE = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|P[^\x1b]*\x1b\\|[ -/]*[0-~])")
 
 
 @dataclass
 class Program:
-    """One that runs. Its output is read whenever it is waited for; nobody answers what it asks the terminal."""
+    """A running program. Its output is read in `wait`; its queries to the terminal get no answer."""
 
     pid: int
     file: int
@@ -35,7 +39,7 @@ class Program:
     """Without escape sequences."""
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
-        """Read for so long, or until it is so; seconds since it was started."""
+        """Read for this time, or until the condition holds; return the seconds since the start."""
         end = time.perf_counter() + seconds
         while not until() and (left := end - time.perf_counter()) > 0:
             if select.select([self.file], [], [], left)[0]:
@@ -48,43 +52,31 @@ class Program:
         return time.perf_counter() - self.begun
 
     def wait_for(self, words: str, seconds: float = 60.0) -> float:
-        """Until it has written this; seconds since it was started."""
+        """Read until the program has written this; return the seconds since the start."""
         found = self.wait(seconds, lambda: words.encode() in self.text)
         if words.encode() not in self.text:
             raise SystemExit(f"no {words!r} within {seconds:g} s: {bytes(self.text[-2000:]).decode(errors='replace')}")
         return found
 
     def press(self, keys: str) -> None:
-        """As somebody who types."""
+        """Type these keys."""
         os.write(self.file, keys.encode())
 
     def spent(self) -> tuple[float, float]:
-        """CPU seconds so far, user and kernel, of all threads: (its own, of the programs that it started)."""
-        own, below, parents = 0.0, 0.0, {}
-        for entry in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                words = entry.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended
-            parents[int(entry.parent.name)] = (int(words[1]), sum(map(int, words[11:15])) * TICK_S)
-        for pid, (_, seconds) in parents.items():
-            if pid == self.pid:
-                own += seconds
-            elif self._is_below(pid, parents):
-                below += seconds
-        return own, below
+        """Return the CPU seconds so far, user and kernel, of the program and of the programs that it started."""
 
-    def _is_below(self, pid: int, parents: Mapping[int, tuple[int, float]]) -> bool:
-        while pid in parents:
-            pid = parents[pid][0]
-            if pid == self.pid:
-                return True
-        return False
+        def seconds(process: psutil.Process) -> float:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return sum(process.cpu_times()[:4])  # those of children that have ended, too
+            return 0.0
+
+        own = psutil.Process(self.pid)
+        return seconds(own), sum(map(seconds, own.children(recursive=True)))
 
     def close(self) -> None:
-        """End it, politely first."""
+        """End the program, with SIGKILL if SIGTERM is not enough."""
         os.kill(self.pid, signal.SIGTERM)
-        self.wait(5.0, lambda: self._is_over())
+        self.wait(5.0, self._is_over)
         if not self._is_over():
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -98,7 +90,7 @@ class Program:
 
 
 def started(argv: Sequence[str | Path], environ: Mapping[str, str]) -> Program:
-    """`environ`: as it is, but for what the terminal says of itself."""
+    """Start a program. `environ`: its environment without the terminal's variables."""
     begun = time.perf_counter()
     pid, file = pty.fork()
     if pid == 0:
@@ -106,3 +98,16 @@ def started(argv: Sequence[str | Path], environ: Mapping[str, str]) -> Program:
         told = {**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
         os.execvpe(argv[0], list(map(str, argv)), told)
     return Program(pid, file, begun)
+
+
+def measured_by(argv: Sequence[str | Path], most_s: float, environ: Mapping[str, str]) -> dict[str, float]:
+    """Return the figures that a program, run in a terminal, writes as JSON to the file that is its last argument."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found.json"
+        program = started([*argv, file], environ)
+        try:
+            program.wait(most_s, lambda: file.exists() and file.stat().st_size > 0)
+            found: dict[str, float] = json.loads(file.read_text())
+        finally:
+            program.close()
+    return found

@@ -11,7 +11,6 @@ all of their processes: nvitop reads the driver and draws in one process, llload
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from bench import Row, median, report
 from sampler_cost import simulated_node
-from terminals import Program, started
+from terminals import Program, measured_by, started
 
 HERE = Path(__file__).parent
 PROGRAMS = Path(sys.executable).parent
@@ -33,7 +32,8 @@ GPUS, CLIENTS = 8, 60
 
 def drawing(count: int, rate: float, seconds: float, environ: Mapping[str, str]) -> list[Row]:
     """Measure drawing of pictures that are ready."""
-    found = _found("tui_drawing.py", [str(count), str(rate), str(seconds)], 2 * seconds + 120, environ)
+    argv = [sys.executable, HERE / "tui_drawing.py", str(count), str(rate), str(seconds)]
+    found = measured_by(argv, 2 * seconds + 120, environ)
     assert found["looks"] >= 0.9 * rate * seconds, found
     held = (count, rate) == (COUNTS[-1], RATES[-1])
     return [
@@ -44,19 +44,6 @@ def drawing(count: int, rate: float, seconds: float, environ: Mapping[str, str])
         Row("  with 5 keys/s as well: of one core", found["keys_share"], "%"),
         Row("  with keys: slowest frame, CPU time", found["keys_frame_ms"], "ms", 100),
     ]
-
-
-def _found(script: str, words: Sequence[str], most_s: float, environ: Mapping[str, str]) -> dict[str, float]:
-    """Return what a helper measured in a terminal of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "found.json"
-        program = started([sys.executable, HERE / script, *words, file], environ)
-        try:
-            program.wait(most_s, lambda: file.exists() and file.stat().st_size > 0)
-            found: dict[str, float] = json.loads(file.read_text())
-        finally:
-            program.close()
-    return found
 
 
 def start(environ: Mapping[str, str]) -> list[Row]:
@@ -93,7 +80,7 @@ def whole(count: int, seconds: float, environ: Mapping[str, str]) -> list[Row]:
         own, below, written = cost(program, seconds)
     finally:
         program.close()
-    found = _found("tui_feed.py", [str(count), str(seconds)], seconds + 120, environ)
+    found = measured_by([sys.executable, HERE / "tui_feed.py", str(count), str(seconds)], seconds + 120, environ)
     assert found["looks"] > 0, found
     return [
         Row(f"llload-tui --demo, {count} nodes: the screen, of one core", own, "%"),

@@ -24,10 +24,12 @@ from slurm_share_tui.history import History
 from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
 from slurm_share_tui.messages import Arrived
-from slurm_share_tui.picture import Picture, of_survey
+from slurm_share_tui.picture import Picture, put_together
 from slurm_share_tui.user_config import UserConfig
+from slurm_share_tui.wire import Begin
 from textual.message import Message
 
+from slurm_share.load import rows_of
 from slurm_share.load.sources.demo import Demo
 
 BEGIN = 1_795_271_308.0
@@ -54,7 +56,8 @@ class Feed:
 def picture(count: int, number: int, rate: float) -> Picture:
     """Return survey `number` of this many simulated nodes, `rate` of them a second."""
     survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).read()
-    return of_survey(survey, arrived=time.monotonic(), number=number)
+    begin = Begin(survey=survey, nodes=count, took_s=0.0)
+    return put_together(begin, rows_of(survey), arrived=time.monotonic(), number=number)
 
 
 class Frames:

@@ -16,18 +16,18 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import psutil
 from bench import Row, median, report
 from rich.text import Text
-from terminals import started
+from terminals import measured_by
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 from textual.widgets import DataTable
@@ -111,16 +111,15 @@ class OurGrid(Table):
 def columns() -> list[Column[Record]]:
     """Return the columns of our grid."""
     return [
-        *(Column(id, id.upper(), id, text=_name(id), value=_name(id), least=8) for id in ("name", "state", "user")),
+        *(
+            Column(id, id.upper(), id, text=attrgetter(id), value=attrgetter(id), least=8)
+            for id in ("name", "state", "user")
+        ),
         *(
             Column(id, id.upper(), id, text=_figure_text(at), value=_figure(at), right=True, unit="%")
             for at, id in enumerate(FIGURES)
         ),
     ]
-
-
-def _name(id: str) -> Any:
-    return lambda one: getattr(one, id)
 
 
 def _figure(at: int) -> Any:
@@ -275,15 +274,7 @@ class Bench(App[None]):
 
 def measured(kind: str, seconds: float, environ: Mapping[str, str]) -> dict[str, float]:
     """Run one table in a terminal of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "found.json"
-        program = started([sys.executable, __file__, kind, str(seconds), file], environ)
-        try:
-            program.wait(6 * seconds + 120, lambda: file.exists() and file.stat().st_size > 0)
-            found: dict[str, float] = json.loads(file.read_text())
-        finally:
-            program.close()
-    return found
+    return measured_by([sys.executable, __file__, kind, str(seconds)], 6 * seconds + 120, environ)
 
 
 def filtering() -> list[Row]:

@@ -2,7 +2,7 @@
 accounting).
 
 Alice's shared job runs on two nodes while she watches them for ten minutes. Counted: the steps that sacct has of the
-job, the RPCs of hers that slurmctld had (sdiag) with the watch and in as long a time without it, and looks taken.
+job, her RPCs at slurmctld (sdiag) with the watch and in as long a time without it, and the surveys taken.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WORK = "srun simgpu-task --memory 1G --load 20 --seconds 3000"
 
 
 def rpcs(cluster: Cluster) -> int:
-    """Questions of alice's that slurmctld has answered."""
+    """Return the number of RPCs of alice that slurmctld has answered."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
     found = re.search(r"^\s*alice\s*\(\s*\d+\)\s+count:(\d+)", said, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def steps(cluster: Cluster, job: int) -> list[str]:
-    """Steps of the job in Slurm's accounts, the batch script's and the share's own among them."""
+    """Return the steps of the job in Slurm's accounts, those of the batch script and the share too."""
     said = cluster.exec("ctl", ["sacct", "-nPX", "-j", str(job), "-o", "JobID"], check=True).stdout
     every = cluster.exec("ctl", ["sacct", "-nP", "-j", str(job), "-o", "JobID"], check=True).stdout
     return sorted(set(every.split()) - set(said.split()))

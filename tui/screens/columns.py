@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from textual import events
@@ -15,10 +16,10 @@ from textual.widgets import Static
 
 from slurm_share.load import Column
 
+from ..keymap import COLUMNS as COLUMNS_KEYS
 from ..keymap import bindings
 from ..widgets.glyphs import arrow, is_ascii_only
 from ..widgets.grid import Grid
-from .screen_keys import COLUMNS as COLUMNS_KEYS
 
 SMALL = 10
 """In a terminal with fewer lines the screen has no frame."""
@@ -32,21 +33,16 @@ class Choice:
     is_shown: bool
 
 
+def _box(one: Choice) -> str:
+    return f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}"
+
+
+NAME, DOC = attrgetter("column.id"), attrgetter("column.doc")
 COLUMNS: tuple[Column[Choice], ...] = (
-    Column(
-        "column", "Column", "heading of the column, and whether it is shown",
-        text=lambda one: f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}",
-        value=lambda one: one.column.heading, least=12, most=24,
-    ),
-    Column(
-        "name", "Name", "name of the column in filters",
-        text=lambda one: one.column.id, value=lambda one: one.column.id, least=6, most=16, goes=1,
-    ),
-    Column(
-        "doc", "Meaning", "meaning of the column, with its unit",
-        text=lambda one: one.column.doc, value=lambda one: one.column.doc, least=10, most=120,
-    ),
-)  # fmt: skip
+    Column("column", "Column", "heading of the column, and whether it is shown", _box, _box, least=12, most=24),
+    Column("name", "Name", "name of the column in filters", NAME, NAME, least=6, most=16, goes=1),
+    Column("doc", "Meaning", "meaning of the column, with its unit", DOC, DOC, least=10, most=120),
+)
 
 
 class Choices(Grid[Choice], inherit_bindings=False):
@@ -112,14 +108,11 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
     def action_choose(self) -> None:
         """Show or hide the column; at least one stays."""
         one = self._grid.row
-        if one is None:
-            return
-        if one.is_shown and sum(each.is_shown for each in self._choices) == 1:
+        if one is not None and one.is_shown and sum(each.is_shown for each in self._choices) == 1:
             self.app.bell()
-            return
-        at = self._choices.index(one)
-        self._choices[at] = replace(one, is_shown=not one.is_shown)
-        self._show()
+        elif one is not None:
+            self._choices[self._choices.index(one)] = replace(one, is_shown=not one.is_shown)
+            self._show()
 
     def on_resize(self, event: events.Resize) -> None:
         """Keep the line with the keys visible."""
@@ -131,19 +124,13 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
         self.action_choose()
 
     def action_move(self, by: int) -> None:
-        """Move the column by one position."""
-        one = self._grid.row
-        if one is None:
-            return
-        at = self._choices.index(one)
-        to = at + by
-        if 0 <= to < len(self._choices):
-            self._choices[at], self._choices[to] = self._choices[to], one
+        at = self._grid.cursor
+        if 0 <= (to := at + by) < len(self._choices):
+            self._choices[at], self._choices[to] = self._choices[to], self._choices[at]
             self._show()
             self._grid.put(to)
 
     def action_default(self) -> None:
-        """Restore the table's default columns."""
         self._choices = self._from([column.id for column in self._columns if column.shown])
         self._show()
 

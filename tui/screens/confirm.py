@@ -32,15 +32,10 @@ class Answers(Static):
         self.on_yes = False
 
     def draw(self) -> None:
-        no, yes = ("no", f"[{self.verb}]") if self.on_yes else ("[no]", self.verb)
-        self.update(
-            Content.assemble(
-                (f" {no} ", "reverse bold" if not self.on_yes else ""),
-                "  ",
-                (f" {yes} ", "reverse bold" if self.on_yes else ""),
-                f"   n, Enter, Esc: no   y: yes, {self.verb}",
-            )
-        )
+        no, yes = (" no ", ""), (f" [{self.verb}] ", "reverse bold")
+        if not self.on_yes:
+            no, yes = (" [no] ", "reverse bold"), (f" {self.verb} ", "")
+        self.update(Content.assemble(no, "  ", yes, f"   n, Enter, Esc: no   y: yes, {self.verb}"))
 
 
 class Confirm(ModalScreen[bool]):
@@ -103,19 +98,13 @@ class Confirm(ModalScreen[bool]):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        """Handle all keys but those with priority."""
         event.stop()
         event.prevent_default()
         answers = self.query_one(Answers)
-        if event.key in ("n", "N", "escape", "q", "backspace"):
+        if event.key in ("n", "N", "escape", "q", "backspace") or (event.key == "enter" and not answers.on_yes):
             self.dismiss(False)
-        elif event.key in ("y", "Y"):
+        elif event.key in ("y", "Y", "enter"):
             if self._counts(event):
-                self.dismiss(True)
-        elif event.key == "enter":
-            if not answers.on_yes:
-                self.dismiss(False)
-            elif self._counts(event):
                 self.dismiss(True)
         elif event.key in ("tab", "shift+tab"):
             if self._counts(event):

@@ -15,10 +15,10 @@ from textual.widgets import Static
 
 from slurm_share.core import terminal
 from slurm_share.load import Column
+from slurm_share.load import text as load_text
 
 from .. import keymap
 from ..widgets.glyphs import arrow
-from .screen_keys import ABOVE, close_with
 
 FILTER = (
     ("alice", "rows with this in any text, in upper or lower case"),
@@ -40,32 +40,21 @@ LETTERS = (
 )
 
 
+MOUSE = (("click", "on a heading: sort; on a row: move the cursor, twice: go to it; on tabs, keys and status too"),)
+
+
 class Help(ModalScreen[None]):
     """The help page; arrows and wheel scroll it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,backspace", "dismiss", "close"),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("home,g", "edge(0)", show=False),
-        Binding("end,G", "edge(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,backspace", "dismiss", "close"), *keymap.SCROLL]
 
     def __init__(
-        self,
-        overrides: Mapping[str, str],
-        title: str = "",
-        columns: Sequence[Column[Any]] = (),
-        now: Sequence[str] = (),
+        self, overrides: Mapping[str, str], title: str, columns: Sequence[Column[Any]], now: Sequence[str] = ()
     ) -> None:
-        """`overrides`: as `keymap.checked` returns. `title`, `columns`: of the table with the focus. `now`: the full
-        text of the status line."""
+        """`overrides`: as `keymap.checked` returns. `title`, `columns`: of the table. `now`: the whole status line."""
         super().__init__()
-        self.now = tuple(now)
-        self.overrides, self.table, self.columns = overrides, title, columns
-        close_with(self._bindings, keymap.keys_of("help", overrides))
+        self.overrides, self.table, self.columns, self.now = overrides, title, columns, now
+        keymap.close_with(self._bindings, keymap.keys_of("help", overrides))
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help"):
@@ -84,16 +73,18 @@ class Help(ModalScreen[None]):
         width = max(16, min(self.size.width, 110) - 6)
         self.query_one("#help-text", Static).update(page(self.overrides, self.table, self.columns, width, self.now))
 
+    @property
+    def _area(self) -> VerticalScroll:
+        return self.query_one("#help-page", VerticalScroll)
+
     def action_scroll(self, lines: int) -> None:
-        self.query_one("#help-page", VerticalScroll).scroll_relative(y=lines, animate=False)
+        self._area.scroll_relative(y=lines, animate=False)
 
     def action_page(self, pages: int) -> None:
-        area = self.query_one("#help-page", VerticalScroll)
-        area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
+        self._area.scroll_relative(y=pages * max(1, self._area.size.height - 1), animate=False)
 
     def action_edge(self, end: int) -> None:
-        area = self.query_one("#help-page", VerticalScroll)
-        area.scroll_to(y=area.max_scroll_y if end else 0, animate=False)
+        self._area.scroll_to(y=self._area.max_scroll_y if end else 0, animate=False)
 
 
 def page(
@@ -110,38 +101,20 @@ def page(
 
     section("Now", [("", line) for line in now])
     for group in keymap.GROUPS:
-        section(
-            group,
-            [
-                (keymap.keys_text(keymap.keys_of(key.id, overrides)), _said(key))
-                for key in keymap.KEYS
-                if key.group == group
-            ],
-        )
-    section(
-        f"Columns of {title}" if title else "Columns",
-        [(column.heading, f"{column.doc} ({_names(column)})") for column in columns],
-    )
-    for name, bindings in ABOVE.items():
-        section(
-            f"{name}, while it is open",
-            [(keymap.keys_text(one.key.split(",")), one.description) for one in bindings if one.description],
-        )
+        keys = [key for key in keymap.KEYS if key.group == group]
+        said = [f"{key.label}: {key.help}" if group == keymap.VIEWS else key.help for key in keys]
+        names = [keymap.keys_text(keymap.keys_of(key.id, overrides)) for key in keys]
+        section(group, [*zip(names, said, strict=True)])
+    docs = [(column.heading, f"{column.doc} ({', '.join((column.id, *column.alias))})") for column in columns]
+    section(f"Columns of {title}", docs)
+    for name, bindings in keymap.ABOVE.items():
+        shown = [one for one in bindings if one.description]
+        rows = [(keymap.keys_text(one.key.split(",")), one.description) for one in shown]
+        section(f"{name}, while it is open", rows)
     section("Filter", FILTER)
     section("Marks", LETTERS)
-    section(
-        "Mouse",
-        [("click", "on a heading: sort; on a row: move the cursor, twice: go to it; on tabs, keys and status too")],
-    )
+    section("Mouse", MOUSE)
     return Content("\n").join(parts)
-
-
-def _said(key: keymap.Key) -> str:
-    return f"{key.label}: {key.help}" if key.group == keymap.VIEWS else key.help
-
-
-def _names(column: Column[Any]) -> str:
-    return ", ".join((column.id, *column.alias))
 
 
 def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
@@ -150,7 +123,7 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
     first = min(max(cell_len(left) for left, _ in safe), max(8, width // 3))
     found: list[Content] = []
     for left, right in safe:
-        lines = _wrapped(right, max(10, width - first - 4))
+        lines = [line.strip() for line in load_text.wrapped([right], max(10, width - first - 4))]
         if cell_len(left) > first:
             found.append(Content.assemble("  ", (left, "bold")))
             left = ""
@@ -158,9 +131,3 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
         for number, line in enumerate(lines or [""]):
             found.append(Content.assemble("  ", (left + pad if number == 0 else " " * first, "bold"), "  ", line))
     return found
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    from slurm_share.load import text as load_text
-
-    return [line.strip() for line in load_text.wrapped([text], width)]

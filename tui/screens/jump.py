@@ -25,28 +25,20 @@ _PART = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%")
 _SECONDS = {"s": 1, "": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def wanted_of(text: str, position: Position, now: float) -> float:
-    """Return the time in a text; `now`: the present time of the replay. Raises UsageError if there is none."""
+def target_of(text: str, position: Position, now: float) -> tuple[float, str]:
+    """Return the time in a text, or the nearest one within the recording with a sentence that says so. `now`: the
+    present time of the replay. Raises UsageError if there is no time in the text."""
     text = text.strip()
     if step := _STEP.fullmatch(text):
-        seconds = float(step[2]) * _SECONDS[step[3]]
-        wanted = now + seconds if step[1] == "+" else now - seconds
+        wanted = now + float(step[1] + step[2]) * _SECONDS[step[3]]
     elif part := _PART.fullmatch(text):
         wanted = position.first + min(100.0, float(part[1])) / 100 * (position.last - position.first)
     else:
         try:
             wanted = origin.until(text, position.last)
         except UsageError as error:
-            raise UsageError(
-                f"{terminal.shortened(text, 30) or 'an empty text'} is not a time; write {FORMS}"
-            ) from error
-    return wanted
-
-
-def target_of(text: str, position: Position, now: float) -> tuple[float, str]:
-    """Return the nearest time within the recording, and a sentence if the wanted time is outside. Raises UsageError as
-    `wanted_of`."""
-    wanted = wanted_of(text, position, now)
+            written = terminal.shortened(text, 30) or "an empty text"
+            raise UsageError(f"{written} is not a time; write {FORMS}") from error
     outside = ""
     if wanted < position.first:
         outside = f"{clock(wanted, day=True)} is before the recording; this is its first survey"

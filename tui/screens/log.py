@@ -20,9 +20,9 @@ from slurm_share.load import text as load_text
 from slurm_share.triples import LogFile, Tail, job_output
 
 from .. import clipboard
+from ..keymap import LOG, close_with
 from ..widgets.glyphs import ARROWS, arrow
 from ..widgets.log_lines import LogLines
-from .screen_keys import LOG, close_with
 
 READ_S = 1.0
 
@@ -60,14 +60,12 @@ class LogScreen(Screen[None]):
         close_with(self._bindings, closes)
         self.files = tuple(files)
         self.at = 0
-        self._open_tail = open_tail
-        self._read_s = read_s
+        self._open_tail, self._read_s = open_tail, read_s
         self._turn = 0
         self._over = threading.Event()
 
     @property
     def file(self) -> LogFile:
-        """The file that is on the screen."""
         return self.files[self.at]
 
     def compose(self) -> ComposeResult:
@@ -93,8 +91,8 @@ class LogScreen(Screen[None]):
         self.query_one(LogLines).begin()
         self._note("")
         self._write()
-        label = (self._turn, self.file, self._over)
-        threading.Thread(target=self._read, args=label, name="log", daemon=True).start()
+        args = (self._turn, self.file, self._over)
+        threading.Thread(target=self._read, args=args, name="log", daemon=True).start()
 
     def _read(self, turn: int, file: LogFile, over: threading.Event) -> None:
         """Post what is read until `over` is set; runs in a thread."""
@@ -125,17 +123,15 @@ class LogScreen(Screen[None]):
     def on_log_screen_came(self, message: Came) -> None:
         """Draw a piece, unless another file is on the screen by now."""
         message.stop()
-        if message.turn != self._turn:
-            return
-        if message.piece is None:
+        if message.turn == self._turn and message.piece is None:
             self._note(message.why)
-            return
-        lines = self.query_one(LogLines)
-        if message.piece.anew:
-            lines.begin()
-        lines.add(message.piece.data)
-        self._note("earlier output is not shown" if message.piece.left_out else "")
-        self._write()
+        elif message.turn == self._turn and message.piece is not None:
+            lines = self.query_one(LogLines)
+            if message.piece.anew:
+                lines.begin()
+            lines.add(message.piece.data)
+            self._note("earlier output is not shown" if message.piece.left_out else "")
+            self._write()
 
     def _note(self, text: str) -> None:
         note = self.query_one("#log-note", Static)
@@ -149,14 +145,10 @@ class LogScreen(Screen[None]):
         follows = "on" if self.query_one(LogLines).follows else "off"
         arrows = " ".join(map(arrow, ARROWS))
         other = "Tab other file  " if len(self.files) > 1 else ""
-        self.query_one("#log-keys", Static).update(
-            load_text.cut(
-                f" Esc back  f follow: {follows}  {other}{arrows} scroll  y copy path", max(1, self.size.width)
-            )
-        )
+        keys = f" Esc back  f follow: {follows}  {other}{arrows} scroll  y copy path"
+        self.query_one("#log-keys", Static).update(load_text.cut(keys, max(1, self.size.width)))
 
     def action_follow(self) -> None:
-        """Follow the end, or stop following."""
         lines = self.query_one(LogLines)
         lines.follows = not lines.follows
         if lines.follows:
@@ -164,7 +156,6 @@ class LogScreen(Screen[None]):
         self._write()
 
     def action_other(self, by: int) -> None:
-        """Show another of the target's files."""
         if len(self.files) > 1:
             self.at = (self.at + by) % len(self.files)
             self._begin()

@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ..action_rules import MEANINGS, Scope
-from .screen_keys import SIGNAL
+from ..keymap import SIGNAL
 
 Choice = tuple[Scope, str]
 
@@ -73,10 +73,7 @@ class SignalChoice(ModalScreen[Choice | None]):
 
     def action_move(self, by: int) -> None:
         names = self.query_one(OptionList)
-        if by > 0:
-            names.action_cursor_down()
-        else:
-            names.action_cursor_up()
+        (names.action_cursor_down if by > 0 else names.action_cursor_up)()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Put a sign before the signal, which is visible without colours."""

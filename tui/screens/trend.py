@@ -16,10 +16,10 @@ from slurm_share.core.text import span_text
 from slurm_share.load import text
 
 from ..history import History
+from ..keymap import TREND, close_with
+from ..widgets.charts import SERIES, Series, observed_s
 from ..widgets.plot import Plot
-from ..widgets.series import SERIES, Series, observed_s
 from ..wire import Point, Subject
-from .screen_keys import TREND, close_with
 
 SPANS: tuple[tuple[str, float | None], ...] = (("10 min", 600.0), ("1 h", 3600.0), ("all", None))
 CHECK_S = 0.5
@@ -87,24 +87,20 @@ class Trend(Screen[None]):
             self.draw()
 
     def draw(self) -> None:
-        """Draw title, plot and legend."""
         self._drawn = (self.history.newest, self.history.has_recorded(self.subject))
         name, span_s = SPANS[self.at]
         points = self.history.points(self.subject, span_s)
-        known = [point for point in points if any(getattr(point, one.of) is not None for one in SERIES)]
+        is_known = any(getattr(point, one.of) is not None for point in points for one in SERIES)
         now = self.history.newest
         plot, empty = self.query_one(Plot), self.query_one("#trend-empty", Static)
-        plot.display, empty.display = bool(known) and self.size.height >= LOW, not known
-        if known:
+        plot.display, empty.display = is_known and self.size.height >= LOW, not is_known
+        if is_known:
             end = points[-1].taken if span_s is None or now is None else now
             begin = points[0].taken if span_s is None else end - span_s
             here = now if span_s is None and self.history.has_recorded(self.subject) else None
-            plot.draw(points, begin, end, shown=self._shown, here=here)
+            shown = [series for at, series in enumerate(SERIES) if at not in self.hidden]
+            plot.draw(points, begin, end, shown=shown, here=here)
         self._write(name, points)
-
-    @property
-    def _shown(self) -> tuple[Series, ...]:
-        return tuple(series for at, series in enumerate(SERIES) if at not in self.hidden)
 
     def _write(self, name: str, points: Sequence[Point]) -> None:
         width = max(1, self.size.width)
@@ -113,8 +109,7 @@ class Trend(Screen[None]):
         self.query_one("#trend-title", Static).update(text.cut(f" {terminal.safe(self.label)}: {name}{seen}", width))
         self.query_one("#trend-legend", Static).update(self._legend(points))
         spans = "  ".join(
-            f"[{at + 1} {span_name}]" if at == self.at else f"{at + 1} {span_name}"
-            for at, (span_name, _) in enumerate(SPANS)
+            ("[{} {}]" if at == self.at else "{} {}").format(at + 1, SPANS[at][0]) for at in range(len(SPANS))
         )
         self.query_one("#trend-keys", Static).update(text.cut(f" {spans}   c g s m v lines   Esc back", width))
 
@@ -122,15 +117,13 @@ class Trend(Screen[None]):
         plot = self.query_one(Plot)
         parts: list[Content | tuple[str, str]] = []
         for at, series in enumerate(SERIES):
+            label = f" {series.label}" if self.size.width >= NARROW else ""
             if at in self.hidden:
-                name = series.label if self.size.width >= NARROW else ""
-                parts.append((f" {series.letter} {name} (hidden) ".replace("  ", " "), "dim"))
+                parts.append((f" {series.letter}{label} (hidden) ", "dim"))
                 continue
             colour = plot.colour_of(series.role)
             style = f"bold rgb({colour[0]},{colour[1]},{colour[2]})" if isinstance(colour, tuple) else "bold"
-            parts.append((f" {series.letter}", style))
-            label = series.label if self.size.width >= NARROW else ""
-            parts.append((f" {label} {latest(points, series)} " if label else f" {latest(points, series)} ", ""))
+            parts += [(f" {series.letter}", style), (f"{label} {latest(points, series)} ", "")]
         return Content.assemble(*parts)
 
     def action_span(self, at: int) -> None:
@@ -138,10 +131,8 @@ class Trend(Screen[None]):
         self.draw()
 
     def action_next_span(self, by: int) -> None:
-        """Choose the next longer or shorter span."""
         self.action_span(min(len(SPANS) - 1, max(0, self.at + by)))
 
     def action_line(self, at: int) -> None:
-        """Hide a line, or show it again."""
         self.hidden = self.hidden ^ {at}
         self.draw()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
@@ -16,9 +17,8 @@ from slurm_share.load import text as load_text
 
 from .. import tables
 from ..history import History
-from ..location import Location
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.bars import bar
 from ..widgets.glyphs import arrow
 from ..wire import Subject
@@ -34,13 +34,14 @@ LABEL, BAR_MOST, SCALE = 12, 32, 4
 of tasks."""
 
 
-SAID = (
-    ("fewer", "should run fewer tasks"),
-    ("change", "should change something else"),
-    ("look", "hardly use their GPUs"),
-    ("more", "could run more"),
-    ("stay", "stay"),
-)
+SAID: Mapping[str, str] = {
+    "fewer": "should run fewer tasks",
+    "change": "should change something else",
+    "look": "hardly use their GPUs",
+    "more": "could run more",
+    "stay": "stay",
+    "unknown": "not known yet",
+}
 """The verdicts in words, the most urgent first."""
 
 
@@ -84,13 +85,9 @@ class AdviceView(TableView[Advice]):
 
     def rows(self, picture: Picture, location: Location) -> Sequence[Advice]:
         """Return the advice, jobs that should be changed first."""
-        found = [
-            one
-            for one in picture.advice
-            if (not location.user or one.user == location.user)
-            and (not location.node or location.node in one.nodes)
-            and (location.job is None or location.job == one.job)
-        ]
+        found = [one for one in picture.advice if location.user in ("", one.user) and location.job in (None, one.job)]
+        if location.node:
+            found = [one for one in found if location.node in one.nodes]
         return sorted(found, key=lambda one: -table.ORDER[one.verdict])
 
     def codes(self, row: Advice) -> Sequence[str]:
@@ -98,17 +95,14 @@ class AdviceView(TableView[Advice]):
         return ("n!",) if row.verdict in ("more", "fewer", "change", "look") else ()
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
-        """Return the number of jobs with each verdict."""
         rows = self.grid.rows
         if not rows:
             return []
         parts: list[Piece | str] = [(f"advice for {counted(len(rows), 'job')}", "strong")]
-        for verdict, label in SAID:
-            count = sum(row.verdict == verdict for row in rows)
-            if count:
-                parts.append((f"{count} {label}", "!" if verdict in ("fewer", "change") else ""))
-        unknown = sum(row.verdict == "unknown" for row in rows)
-        parts.append(f"{unknown} not known yet" if unknown else "")
+        counts: Counter[str] = Counter(row.verdict for row in rows)
+        for verdict, label in SAID.items():
+            if counts[verdict]:
+                parts.append((f"{counts[verdict]} {label}", "!" if verdict in ("fewer", "change") else ""))
         return [facts(parts, width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
@@ -126,9 +120,8 @@ class AdviceView(TableView[Advice]):
         left = height - len(self.head.lines)
         rows = min(max(self.grid.total, 3) + 1, max(4, left // 3))
         self.grid.styles.height = "1fr" if is_wide or row is None else rows
-        room = width * 3 // 5 - 3 if is_wide else width - 1
-        lines = [] if row is None else arithmetic(row, room, left if is_wide else left - rows, self._job_name(row))
-        seen = left if is_wide else left - rows
+        room, seen = (width * 3 // 5 - 3, left) if is_wide else (width - 1, left - rows)
+        lines = [] if row is None else arithmetic(row, room, seen, self._job_name(row))
         self._unseen = len(lines) - seen + 1 if len(lines) > seen else 0
         self._say_more()
         self.pane.show(lines if is_wide or not lines else [ruled(lines[0], room), *lines[1:]])
@@ -139,53 +132,35 @@ class AdviceView(TableView[Advice]):
     def _say_more(self) -> None:
         """Draw the line at the end, which keeps its place while the text scrolls."""
         left = self._unseen - round(self.why.scroll_y)
-        self.more.show([_more(left)] if self._unseen else [])
+        more = f"... {counted(left, 'more line')} of this: Tab, then {arrow('down')}"
+        self.more.show([line((more if left > 0 else "end of the arithmetic", "dim"))] if self._unseen else [])
 
     def _job_name(self, row: Advice) -> str:
-        if self.picture is None or row.job is None:
-            return ""
-        wanted = (job.name for job in self.picture.survey.jobs if row.job in (job.array, job.job_id))
-        return next(wanted, "")
+        jobs = () if self.picture is None or row.job is None else self.picture.survey.jobs
+        return next((job.name for job in jobs if row.job in (job.array, job.job_id)), "")
 
-    def _job(self, row: Advice | None) -> JobRow | None:
-        if self.picture is None or row is None or row.job is None:
-            return None
-        return next((job for job in job_rows(self.picture) if job.number == row.job), None)
-
-    def enter_location(self) -> Location | None:
+    def location_of(self, row: Advice) -> Location | None:
         """Return the nodes of the job; for an array its elements."""
-        row = self.grid.row
-        job = self._job(row)
-        if row is None or row.job is None:
+        if self.picture is None or row.job is None:
             return None
-        is_array = job is not None and job.is_array
+        is_array = any(job.is_array for job in _jobs(self.picture, row))
         name = f"{row.job} {self._job_name(row)}".strip()
         return replace(self.location, view="jobs" if is_array else "nodes", job=row.job, job_name=name)
 
-    def subject(self) -> Subject | None:
+    def subject_of(self, row: Advice) -> Subject:
         """Return the job's node; if it has several, its user."""
-        row = self.grid.row
-        if row is None:
-            return None
         return Subject(node=row.nodes[0]) if len(row.nodes) == 1 else Subject(user=row.user)
 
-    def targets(self) -> tuple[Target, ...]:
-        jobs = [job for row in self.selected_rows() if (job := self._job(row)) is not None]
-        return tuple(targets.job_target(job) for job in jobs)
+    def targets_of(self, rows: Sequence[Advice], picture: Picture) -> tuple[Target, ...]:
+        return tuple(targets.job_target(job) for row in rows for job in _jobs(picture, row))
 
     def copy_lines(self) -> tuple[str, ...]:
-        """Return the lines to submit."""
         return tuple(text for row in self.selected_rows() for text in row.resubmit or row.change)
 
 
-def _more(count: int) -> Content:
-    """Return the line below the arithmetic; `count`: hidden lines below it."""
-    if count <= 0:
-        return line(("end of the arithmetic", "dim"))
-    return line((f"... {counted(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
-
-
-# --- The arithmetic ---------------------------------------------------------------------------------------------------
+def _jobs(picture: Picture, row: Advice) -> list[JobRow]:
+    """Return the job that the advice is about, in a list; empty: it is not in the picture."""
+    return [job for job in job_rows(picture) if job.number == row.job and row.job is not None][:1]
 
 
 def arithmetic(advice: Advice, width: int, most: int, name: str = "") -> list[Content]:
@@ -205,13 +180,8 @@ def _lines(advice: Advice, width: int, name: str, *, is_short: bool) -> list[Con
     lines = [facts(head, width), *paragraph(advice.sentence, width)]
     blank = [] if is_short else [line("")]
     if advice.resubmit and is_short:
-        lines.append(
-            line(
-                ("  $ ", "dim"),
-                (load_text.cut(" | ".join(advice.resubmit), width - 14), "strong"),
-                ("  y copies", "dim"),
-            )
-        )
+        joined = load_text.cut(" | ".join(advice.resubmit), width - 14)
+        lines.append(line(("  $ ", "dim"), (joined, "strong"), ("  y copies", "dim")))
     elif advice.resubmit:
         lines += [line(("  $ ", "dim"), (load_text.cut(one, width - 4), "strong")) for one in advice.resubmit]
         lines.append(line(("    y copies these lines", "dim")))
@@ -233,9 +203,7 @@ def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
     base = max(1, advice.now or 0, advice.next or 0)
     bounds = [bound.nppn for bound in advice.bounds if bound.nppn is not None]
     end = min(SCALE * base, max([base, *bounds]))
-    lines = [line((f"{'tasks a node':<{LABEL}} ", "head"), (f"0{end:>{room - 1}}", "head"))]
-    if is_short:
-        lines = []
+    lines = [] if is_short else [line((f"{'tasks a node':<{LABEL}} ", "head"), (f"0{end:>{room - 1}}", "head"))]
     lines.append(_bar("now", advice.now, end, room, "strong", ""))
     if advice.next is not None and advice.verdict != "stay":
         lines.append(_bar("next", advice.next, end, room, "strong", table.SIGNS[advice.verdict]))

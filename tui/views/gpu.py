@@ -9,13 +9,10 @@ from textual.content import Content
 from slurm_share.load import Column, GpuRow, SlotRow, columns, gpu_rows, slot_rows, text
 from slurm_share.load import gpu_columns as gpu_table
 
-from .. import tables
 from ..location import Location
 from ..picture import Picture
-from ..target import Target
 from ..wire import Subject
-from .node import slot_copy_lines, slot_location, slot_targets
-from .table import TableView
+from .node import SlotsView
 from .text import Piece, facts, line, side_by_side, time_axis, trend
 
 TALL_FROM = 24
@@ -25,16 +22,13 @@ _FURTHER = tuple(
 """Columns of a GPU that the page shows as plain facts."""
 
 
-class GpuView(TableView[SlotRow]):
+class GpuView(SlotsView):
     """The GPU of the location, with its slots as rows."""
 
     view = "gpu"
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
-        return tables.processes(self.history)[1:]
-
-    def key(self, row: SlotRow) -> str:
-        return row.key
+        return super().make_columns()[1:]
 
     def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
         row = gpu_at(picture, location)
@@ -53,28 +47,15 @@ class GpuView(TableView[SlotRow]):
             gpu.uuid,
         ]
         lines = [facts(identity, width), *self._trends(row, width, height)]
-        activity = gpu.activity
-        counters: list[Piece | str] = [
-            f"{name} {text.percent_text(value)}"
-            for name, value in (
-                ("SM", activity.sm_percent), ("occupancy", activity.occupancy_percent),
-                ("tensor", activity.tensor_percent), ("DRAM", activity.dram_percent),
-            )
-            if value is not None
-        ]  # fmt: skip
-        if activity.sm_percent is None:
-            counters.append(f"no SM activity: {gpu.unknown.get('sm', 'the driver is_available not give it')}")
+        one = gpu.activity
+        counters = _percents(
+            SM=one.sm_percent, occupancy=one.occupancy_percent, tensor=one.tensor_percent, DRAM=one.dram_percent
+        )
+        if one.sm_percent is None:
+            counters.append(f"no SM activity: {gpu.unknown.get('sm', 'the driver does not give it')}")
         counters.append("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         counters.append("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")
-        counters += [
-            f"{name} {text.percent_text(value)}"
-            for name, value in (
-                ("FP64", activity.fp64_percent),
-                ("FP32", activity.fp32_percent),
-                ("FP16", activity.fp16_percent),
-            )
-            if value is not None
-        ]
+        counters += _percents(FP64=one.fp64_percent, FP32=one.fp32_percent, FP16=one.fp16_percent)
         counters += [column.plain_of(row) for column in _FURTHER if column.says(row)]
         lines.append(facts(counters, width))
         flags = [flag for flag in row.node.flags if flag.uuid == gpu.uuid]
@@ -95,27 +76,19 @@ class GpuView(TableView[SlotRow]):
         axis = time_axis(len(self.history.spark(subject, "gpu_load_percent", wide)), self.history.spark_s, wide)
         if width < 70:
             return [*first, *second, *axis]
-        return [*side_by_side(first, second, wide), *side_by_side(axis, axis, wide)]
+        return side_by_side([*first, *axis], [*second, *axis], wide)
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "no process is on this GPU" if gpu_at(picture, location) is not None else ""
 
-    def enter_location(self) -> Location | None:
-        return slot_location(self.grid.row, self.location)
 
-    def subject(self) -> Subject | None:
-        return Subject(node=self.location.node, gpu=self.location.gpu) if self.location.gpu else None
-
-    def targets(self) -> tuple[Target, ...]:
-        return slot_targets(self.selected_rows(), self.picture)
-
-    def copy_lines(self) -> tuple[str, ...]:
-        return slot_copy_lines(self.selected_rows())
+def _percents(**counters: float | None) -> list[str]:
+    """Return the known ones of these counters as text."""
+    return [f"{name} {text.percent_text(value)}" for name, value in counters.items() if value is not None]
 
 
 def gpu_at(picture: Picture, location: Location) -> GpuRow | None:
     """Return the GPU of the location; None: it is not in the picture."""
     node = picture.by_name.get(location.node)
-    if node is None:
-        return None
-    return next((row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid == location.gpu), None)
+    rows = [] if node is None else gpu_rows([node])
+    return next((row for row in rows if row.gpu is not None and row.gpu.uuid == location.gpu), None)

@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Column, GpuRow, JobRow, NodeRow, gpu_rows, percent, slot_rows, text
+from slurm_share.load import Column, GpuRow, JobRow, gpu_rows, percent, slot_rows, text
 from slurm_share.load import gpu_columns as table
 
 from .. import tables
-from ..location import Location
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
@@ -38,15 +37,11 @@ class GpusView(TableView[GpuRow]):
         return row.key
 
     def rows(self, picture: Picture, location: Location) -> Sequence[GpuRow]:
+        nodes = nodes_at(picture, location)
         if location.node:
-            nodes: Sequence[NodeRow] = [row for row in picture.nodes if row.name == location.node]
-        else:
-            nodes = nodes_at(picture, location)
-        return gpu_rows(
-            nodes,
-            users=(location.user,) if location.user else (),
-            jobs=(location.job,) if location.job is not None else (),
-        )
+            nodes = [row for row in picture.nodes if row.name == location.node]
+        jobs = () if location.job is None else (location.job,)
+        return gpu_rows(nodes, users=(location.user,) if location.user else (), jobs=jobs)
 
     def codes(self, row: GpuRow) -> Sequence[str]:
         """Return the codes of the GPU, and those about GPU load of its node."""
@@ -54,27 +49,24 @@ class GpusView(TableView[GpuRow]):
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of GPUs, their load and memory, and how the load is measured."""
-        rows = [row for row in self.grid.shown_rows if row.gpu is not None]
         whole = sum(row.gpu is not None and not row.gpu.mig_parent for row in self.grid.rows)
+        rows = [row for row in self.grid.shown_rows if row.gpu is not None]
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
         if not gpus:
             return []
         known = [gpu.load_percent_5min for gpu in gpus if gpu.load_percent_5min is not None]
-        used = [gpu for gpu in gpus if gpu.memory_used_mib is not None and gpu.memory_total_mib is not None]
-        memory, total = sum(gpu.memory_used_mib or 0 for gpu in used), sum(gpu.memory_total_mib or 0 for gpu in used)
-        by = {table.by(row) for row in rows}
+        sizes = [(gpu.memory_used_mib, gpu.memory_total_mib) for gpu in gpus]
+        memory = sum(used for used, total in sizes if used is not None and total is not None)
+        total = sum(total for used, total in sizes if used is not None and total is not None)
+        load = f"load {sum(known) / 100:.2f} ({text.percent_text(percent(sum(known), 100.0 * len(known)))})"
         idle = sum(value < 1.0 for value in known)
+        has_util = any(table.by(row) == "util" for row in rows)
         parts: list[Piece | str] = [
-            (
-                f"{len(gpus)} of {counted(whole, 'GPU')}" if len(gpus) < whole else counted(whole, "GPU"),
-                "strong",
-            ),
-            f"load {sum(known) / 100:.2f} ({text.percent_text(percent(sum(known), 100.0 * len(known)))})"
-            if known
-            else "",
+            ((f"{len(gpus)} of " if len(gpus) < whole else "") + counted(whole, "GPU"), "strong"),
+            load if known else "",
             f"{idle} below 1 %" if idle else "",
             f"memory {text.whole_gigabytes(memory)} of {text.whole_gigabytes(total)}" if total else "",
-            "sm: SM activity; util: utilisation, an upper bound of it" if "util" in by else "",
+            "sm: SM activity; util: utilisation, an upper bound of it" if has_util else "",
         ]
         return [facts(parts, width)]
 
@@ -109,30 +101,23 @@ class GpusView(TableView[GpuRow]):
             Chart("gpu_memory_percent", f"{text.percent_text(row.memory_percent)}, {table.memory(row)}"),
         )
 
-    def enter_location(self) -> Location | None:
+    def location_of(self, row: GpuRow) -> Location:
         """Return the GPU; for a node whose GPUs are unknown, the node."""
-        row = self.grid.row
-        if row is None:
-            return None
         if row.gpu is None:
             return replace(self.location, view="node", node=row.node.name)
         return replace(self.location, view="gpu", node=row.node.name, gpu=row.gpu.uuid, gpu_name=f"GPU {row.name}")
 
-    def subject(self) -> Subject | None:
-        row = self.grid.row
-        return None if row is None else Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
+    def subject_of(self, row: GpuRow) -> Subject:
+        return Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[GpuRow], picture: Picture) -> tuple[Target, ...]:
         """Return the user's own job on the GPU, if it is the only one."""
-        if self.picture is None:
-            return ()
-        picture = self.picture
-        return targets.single_job_targets([self._jobs_on(picture, row) for row in self.selected_rows()])
 
-    @staticmethod
-    def _jobs_on(picture: Picture, row: GpuRow) -> list[JobRow]:
-        numbers = {one.job for one in row.tasks}
-        return [job for job in targets.jobs_on_node(picture, row.node.name) if job.number in numbers]
+        def jobs_on(row: GpuRow) -> list[JobRow]:
+            numbers = {one.job for one in row.tasks}
+            return [job for job in targets.jobs_on_node(picture, row.node.name) if job.number in numbers]
+
+        return targets.single_job_targets(map(jobs_on, rows))
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(row.gpu.uuid for row in self.selected_rows() if row.gpu is not None)

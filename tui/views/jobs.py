@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -13,9 +14,8 @@ from slurm_share.load import job_columns as table
 
 from .. import tables
 from ..history import NODES_WITH_GPUS
-from ..location import Location
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
@@ -39,20 +39,12 @@ class JobsView(TableView[JobRow]):
     def rows(self, picture: Picture, location: Location) -> Sequence[JobRow]:
         if fetching(picture):
             return []
+        found = job_rows(picture, arrays=location.job is None)
         if location.job is not None:
-            found = [
-                row
-                for row in job_rows(picture, arrays=False)
-                if location.job in (row.number, None if row.job is None else row.job.array)
-            ]
-        else:
-            found = job_rows(picture)
-        return [
-            row
-            for row in found
-            if (not location.user or row.user == location.user)
-            and (not location.node or location.node in row.node_names)
-        ]
+            found = [one for one in found if location.job in (one.number, None if one.job is None else one.job.array)]
+        if location.node:
+            found = [one for one in found if location.node in one.node_names]
+        return [one for one in found if location.user in ("", one.user)]
 
     def codes(self, row: JobRow) -> Sequence[str]:
         return (*row.codes, "m!") if row.kills.value else row.codes
@@ -62,19 +54,18 @@ class JobsView(TableView[JobRow]):
         rows = self.grid.shown_rows
         if not rows:
             return []
-        tells: dict[str, int] = {}
+        states: Counter[str] = Counter()
         for row in rows:
-            for state, count in row.states.items():
-                tells[state] = tells.get(state, 0) + count
+            states.update(row.states)
         of_user = f" of {location.user}" if location.user else "" if picture.survey.everybody else " of yours"
         where = f" on {location.node}" if location.node else ""
-        how_many = (
-            self.count_text("job") if location.job is None else f"{self.count_text('element')} of array {location.job}"
-        )
+        how_many = self.count_text("job")
+        if location.job is not None:
+            how_many = f"{self.count_text('element')} of array {location.job}"
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
             (f"{how_many}{of_user}{where}", "strong"),
-            ", ".join(f"{count} {state}" for state, count in tells.items()),
+            ", ".join(f"{count} {state}" for state, count in states.items()),
             f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
         ]
         if "fewer" in verdicts:
@@ -103,12 +94,8 @@ class JobsView(TableView[JobRow]):
         """Return the job's identity, the advice, and its share of each node."""
         head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
         if row.job is not None:
-            waits = table.waits_text(row)
-            head += (
-                [waits, f"partition {row.job.partition}"]
-                if waits
-                else [f"partition {row.job.partition}", table.place(row)]
-            )
+            waits, partition = table.waits_text(row), f"partition {row.job.partition}"
+            head += [waits, partition] if waits else [partition, table.place(row)]
         if row.share is not None:
             head.append(f"--share-gpu={row.share}")
         if row.triple:
@@ -140,30 +127,17 @@ class JobsView(TableView[JobRow]):
         return lines
 
     def charts(self, row: JobRow, newest: Point | None) -> tuple[Chart, ...]:
-        """Return the charts of a running job."""
         if not row.node_names:
             return ()
         return usage_charts(newest, "GPUs that it holds", has_gpu=not row.has_no_gpu)
 
-    def enter_location(self) -> Location | None:
-        """Return the nodes of the job; for an array its elements."""
-        row = self.grid.row
-        if row is None:
-            return None
-        name = table.job_id(row) if row.is_array else row.id
-        return replace(
-            self.location,
-            view="jobs" if row.is_array else "nodes",
-            job=row.number,
-            job_name=f"{name} {row.name}".strip(),
-        )
+    def location_of(self, row: JobRow) -> Location:
+        name = f"{table.job_id(row) if row.is_array else row.id} {row.name}".strip()
+        return replace(self.location, view="jobs" if row.is_array else "nodes", job=row.number, job_name=name)
 
-    def subject(self) -> Subject | None:
+    def subject_of(self, row: JobRow) -> Subject:
         """Return the job. Arrays, and jobs of a very large cluster, have no history: return the job's node, or its user
         if it has several nodes."""
-        row = self.grid.row
-        if row is None:
-            return None
         if not row.is_array and self.picture is not None and len(self.picture.nodes) <= NODES_WITH_GPUS:
             return Subject(job=row.number)
         return Subject(node=row.node_names[0]) if len(row.node_names) == 1 else Subject(user=row.user)
@@ -172,8 +146,8 @@ class JobsView(TableView[JobRow]):
         row = self.grid.row
         return row.node_names[0] if row is not None and len(row.node_names) == 1 else ""
 
-    def targets(self) -> tuple[Target, ...]:
-        return tuple(targets.job_target(row) for row in self.selected_rows())
+    def targets_of(self, rows: Sequence[JobRow], picture: Picture) -> tuple[Target, ...]:
+        return tuple(map(targets.job_target, rows))
 
     def copy_lines(self) -> tuple[str, ...]:
         """Return the job ids, as scancel takes them."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import counted, span_text
-from slurm_share.load import Column, NodeRow, SlotRow, gpu_rows, job_row, slot_rows
-from slurm_share.load import node_columns as node_table
-from slurm_share.load import text as load_text_module
+from slurm_share.load import Column, NodeRow, SlotRow, gpu_rows, job_row, slot_rows, text
+from slurm_share.load import node_columns as table
 
 from .. import tables
 from ..history import Figure
-from ..location import Location, Process
+from ..location import Location, Process, Target
 from ..picture import Picture
-from ..target import Target
 from ..wire import Subject
 from . import targets
 from .summaries import flag_lines, jobs_on_node, knows_jobs
@@ -28,16 +28,48 @@ TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
 height with a time axis."""
 
 
-class NodeView(TableView[SlotRow]):
-    """The node of the location."""
-
-    view = "node"
+class SlotsView(TableView[SlotRow]):
+    """The base of views whose rows are slots of GPUs."""
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         return tables.processes(self.history)
 
     def key(self, row: SlotRow) -> str:
         return row.key
+
+    def location_of(self, row: SlotRow) -> Location | None:
+        """Return the process in a slot; for a free slot and a GPU's own line, the GPU."""
+        if row.on.gpu is None:
+            return None
+        on_gpu = replace(self.location, gpu=row.on.gpu.uuid, gpu_name=f"GPU {row.on.name}", node=row.on.node.name)
+        if row.process is None:
+            return None if self.view == "gpu" else replace(on_gpu, view="gpu")
+        one = row.process.process
+        return replace(on_gpu, view="process", process=Process(one.pid, one.start_ticks))
+
+    def targets_of(self, rows: Sequence[SlotRow], picture: Picture) -> tuple[Target, ...]:
+        """Return the processes in these slots, each once; for free slots the jobs that own them."""
+        found = {row.process.process.pid: row.process for row in rows if row.process is not None}
+        numbers = dict.fromkeys(row.job.job for row in rows if row.process is None and row.job is not None)
+        jobs = [job for number in numbers if (job := job_row(picture, number)) is not None]
+        processes = (targets.process_target(process, picture) for process in found.values())
+        return (*processes, *map(targets.job_target, jobs))
+
+    def copy_lines(self) -> tuple[str, ...]:
+        """Return the PIDs of the processes in the slots; if there are none, the UUID of the GPU."""
+        rows = self.selected_rows()
+        pids = dict.fromkeys(str(row.process.process.pid) for row in rows if row.process is not None)
+        return tuple(pids) or tuple(row.on.gpu.uuid for row in rows if row.on.gpu is not None)[:1]
+
+    def subject(self) -> Subject | None:
+        """Return the GPU of the location, else its node."""
+        return Subject(node=self.location.node, gpu=self.location.gpu) if self.location.node else None
+
+
+class NodeView(SlotsView):
+    """The node of the location."""
+
+    view = "node"
 
     def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
         """Return the GPUs, each followed by its slots."""
@@ -58,17 +90,15 @@ class NodeView(TableView[SlotRow]):
             return [line((location.node or "no node", "strong"), "  ", (gone, "H"))]
         lines = [_identity(node, picture, width)]
         if node.node.snapshot is None:
-            lines.append(line(("silent", "!"), "  ", load_text_module.why_silent(node.node)))
+            lines.append(line(("silent", "!"), "  ", text.why_silent(node.node)))
         lines += self._trends(node, width, height)
         room = max(2, (height - len(lines)) // 3)
         flags = flag_lines(node, max(1, room - 1))
         jobs = jobs_on_node(picture, node, width)
         most = max(1, room - len(flags)) if self.grid.rows else max(1, height - len(lines) - len(flags) - 3)
         if len(jobs) > most:
-            jobs = [
-                *jobs[: max(1, most - 1)],
-                line((f"... and {counted(len(jobs) - most + 1, 'more job')}", "dim")),
-            ]
+            left = counted(len(jobs) - most + 1, "more job")
+            jobs = [*jobs[: max(1, most - 1)], line((f"... and {left}", "dim"))]
         return [*lines, *flags, *jobs]
 
     def _trends(self, node: NodeRow, width: int, height: int) -> list[Content]:
@@ -76,40 +106,31 @@ class NodeView(TableView[SlotRow]):
         wide = (width - 2) // 2 if width >= WIDE_FROM else width
         tall = 3 if height >= TALL_FROM else 1
 
-        def of(label: str, share: float | None, text: str, field: Figure) -> list[Content]:
-            now = f"{load_text_module.percent_text(share):>5} {text}"
+        def of(label: str, share: float | None, said: str, field: Figure) -> list[Content]:
+            now = f"{text.percent_text(share):>5} {said}"
             return trend(label, now, self.history.spark(subject, field, wide), wide, tall)
 
-        cpu = of(
-            "CPU",
-            node_table.cpu_percent(node),
-            f"{load_text_module.load_text(one.load)}/{load_text_module.core_text(one)[0]}",
-            "cpu_load_percent",
-        )
-        text = load_text_module.of_text(load_text_module.memory_text(one.memory_mib, one.memory_used_mib))
-        memory = of("MEM", node_table.memory_percent(node), text, "memory_percent")
+        load = f"{text.load_text(one.load)}/{text.core_text(one)[0]}"
+        memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
+        left = [
+            of("CPU", table.cpu_percent(node), load, "cpu_load_percent"),
+            of("MEM", table.memory_percent(node), memory, "memory_percent"),
+        ]
+        if one.gpus == 0:
+            left, right = left[:1], left[1:]
+        else:
+            load = f"{text.gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {table.by(node)}"
+            memory = text.of_text(text.gpu_memory_text(one))
+            right = [
+                of("GPU", table.gpu_percent(node), load, "gpu_load_percent"),
+                of("GMEM", table.gpu_memory_percent(node), memory, "gpu_memory_percent"),
+            ]
         axis = time_axis(len(self.history.spark(subject, "cpu_load_percent", wide)), self.history.spark_s, wide)
         if height < AXIS_FROM:
             axis = []
-        if one.gpus == 0:
-            return (
-                [*side_by_side(cpu, memory, wide), *side_by_side(axis, axis, wide)]
-                if width >= WIDE_FROM
-                else [*cpu, *memory, *axis]
-            )
-        text = (
-            f"{load_text_module.gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
-        )
-        gpu = of("GPU", node_table.gpu_percent(node), text, "gpu_load_percent")
-        gpu_memory = of(
-            "GMEM",
-            node_table.gpu_memory_percent(node),
-            load_text_module.of_text(load_text_module.gpu_memory_text(one)),
-            "gpu_memory_percent",
-        )
         if width < WIDE_FROM:
-            return [*cpu, *memory, *gpu, *gpu_memory, *axis]
-        return [*side_by_side(cpu, gpu, wide), *side_by_side(memory, gpu_memory, wide), *side_by_side(axis, axis, wide)]
+            return [*chain(*left, *right), *axis]
+        return side_by_side([*chain(*left), *axis], [*chain(*right), *axis], wide)
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         node = picture.by_name.get(location.node)
@@ -122,63 +143,21 @@ class NodeView(TableView[SlotRow]):
         hidden = node.node.snapshot.hidden_gpus
         return f"{counted(hidden, 'GPU')} that only others use" if hidden else "its GPUs gave no figures"
 
-    def enter_location(self) -> Location | None:
-        return slot_location(self.grid.row, self.location)
-
-    def subject(self) -> Subject | None:
-        return Subject(node=self.location.node) if self.location.node else None
-
-    def targets(self) -> tuple[Target, ...]:
-        return slot_targets(self.selected_rows(), self.picture)
-
-    def copy_lines(self) -> tuple[str, ...]:
-        return slot_copy_lines(self.selected_rows())
-
-
-def slot_location(row: SlotRow | None, location: Location) -> Location | None:
-    """Return where Enter leads from a slot: the process; from a free slot and from a GPU's own line, the GPU."""
-    if row is None or row.on.gpu is None:
-        return None
-    on_gpu = replace(location, gpu=row.on.gpu.uuid, gpu_name=f"GPU {row.on.name}", node=row.on.node.name)
-    if row.process is None:
-        return None if location.view == "gpu" else replace(on_gpu, view="gpu")
-    one = row.process.process
-    return replace(on_gpu, view="process", process=Process(one.pid, one.start_ticks))
-
-
-def slot_targets(rows: Sequence[SlotRow], picture: Picture | None) -> tuple[Target, ...]:
-    """Return the processes in these slots, each once; for free slots the jobs that own them."""
-    if picture is None:
-        return ()
-    found = {row.process.process.pid: row.process for row in rows if row.process is not None}
-    numbers = dict.fromkeys(row.job.job for row in rows if row.process is None and row.job is not None)
-    jobs = [job for number in numbers if (job := job_row(picture, number)) is not None]
-    return (*(targets.process_target(process, picture) for process in found.values()), *map(targets.job_target, jobs))
-
-
-def slot_copy_lines(rows: Sequence[SlotRow]) -> tuple[str, ...]:
-    """Return the PIDs of the processes in these slots; if there are none, the UUID of the GPU."""
-    pids = {str(row.process.process.pid): None for row in rows if row.process is not None}
-    return tuple(pids) or tuple(row.on.gpu.uuid for row in rows if row.on.gpu is not None)[:1]
-
 
 def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
     """Return the node's name, state, users, hardware and the age of its figures."""
     slurm, snapshot = node.node.slurm, node.node.snapshot
-    parts: list[Piece | str] = [(load_text_module.named(node.name), "strong"), node_table.state(node)]
-    users = node_table.users(node)
+    parts: list[Piece | str] = [(text.named(node.name), "strong"), table.state(node)]
+    users = table.users(node)
     if snapshot is None:
         parts.append(f"of {users}" if users != "?" else "")
     else:
         parts.append(f"of {users}" if users not in ("-", "?") else "no user" if knows_jobs(picture) else "")
-        models = {gpu.name: sum(one.name == gpu.name for one in snapshot.whole_gpus) for gpu in snapshot.whole_gpus}
+        models = Counter(gpu.name for gpu in snapshot.whole_gpus)
         parts += [f"{count} x {model}" for model, count in models.items()]
         if snapshot.hidden_gpus:
             parts.append(f"{counted(snapshot.hidden_gpus, 'GPU')} of others not shown")
-    parts += [
-        f"{load_text_module.core_text(node.figures)[0]} CPUs",
-        load_text_module.whole_gigabytes(node.figures.memory_mib),
-    ]
+    parts += [f"{text.core_text(node.figures)[0]} CPUs", text.whole_gigabytes(node.figures.memory_mib)]
     if slurm is not None and slurm.partitions:
         parts.append(f"partition {','.join(slurm.partitions)}")
     if snapshot is not None:

@@ -12,10 +12,8 @@ from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
-from ..history import History
-from ..location import Location
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
@@ -33,9 +31,8 @@ class NodesView(TableView[NodeRow]):
     view = "nodes"
     has_charts = True
 
-    def __init__(self, history: History) -> None:
-        super().__init__(history)
-        self._summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
+    _summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
+    """Time, circumstances and lines of the last totals."""
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
         return tables.nodes(self.history)
@@ -98,36 +95,27 @@ class NodesView(TableView[NodeRow]):
         one = row.figures
         cpus, gpus = text.core_text(one)[0], "?" if one.gpus is None else one.gpus
         memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
+        gpu_memory = text.of_text(text.gpu_memory_text(one))
+        load, gpu_load = text.percent_text(table.cpu_percent(row)), text.percent_text(table.gpu_percent(row))
         return (
-            Chart(
-                "cpu_load_percent",
-                f"{text.percent_text(table.cpu_percent(row))} of {cpus} CPUs, load {text.load_text(one.load)}",
-            ),
-            Chart("gpu_load_percent", f"{text.percent_text(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
+            Chart("cpu_load_percent", f"{load} of {cpus} CPUs, load {text.load_text(one.load)}"),
+            Chart("gpu_load_percent", f"{gpu_load} of {gpus} GPUs, {table.by(row)}"),
             Chart("memory_percent", f"{text.percent_text(table.memory_percent(row))}, {memory}"),
-            Chart(
-                "gpu_memory_percent",
-                f"{text.percent_text(table.gpu_memory_percent(row))}, {text.of_text(text.gpu_memory_text(one))}",
-            ),
+            Chart("gpu_memory_percent", f"{text.percent_text(table.gpu_memory_percent(row))}, {gpu_memory}"),
         )[:: 2 if one.gpus == 0 else 1]
 
-    def enter_location(self) -> Location | None:
-        row = self.grid.row
-        return None if row is None else replace(self.location, view="node", node=row.name)
+    def location_of(self, row: NodeRow) -> Location:
+        return replace(self.location, view="node", node=row.name)
 
-    def subject(self) -> Subject | None:
-        row = self.grid.row
-        return None if row is None else Subject(node=row.name)
+    def subject_of(self, row: NodeRow) -> Subject:
+        return Subject(node=row.name)
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[NodeRow], picture: Picture) -> tuple[Target, ...]:
         """Return the job whose nodes these are; else the user's own job on the node, if it is the only one."""
-        if self.picture is None:
-            return ()
         if self.location.job is None:
-            picture = self.picture
-            return targets.single_job_targets([targets.jobs_on_node(picture, row.name) for row in self.selected_rows()])
-        row = job_row(self.picture, self.location.job)
-        return () if row is None else (targets.job_target(row),)
+            return targets.single_job_targets([targets.jobs_on_node(picture, row.name) for row in rows])
+        job = job_row(picture, self.location.job)
+        return () if job is None else (targets.job_target(job),)
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(row.name for row in self.selected_rows())
@@ -137,12 +125,12 @@ def nodes_at(picture: Picture, location: Location) -> Sequence[NodeRow]:
     """Return the nodes of a location's job or user, or all."""
     if location.job is None and not location.user:
         return picture.nodes
-    records = [
-        job
+    named = {
+        name
         for job in picture.survey.jobs
-        if (location.job is None or job.job_id == location.job) and (not location.user or job.user == location.user)
-    ]
-    named = {name for job in records for name in nodes_of(job)}
+        if location.job in (None, job.job_id) and location.user in ("", job.user)
+        for name in nodes_of(job)
+    }
     return [row for row in picture.nodes if row.name in named or _carries(row, location)]
 
 

@@ -7,29 +7,15 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from slurm_share.core import text as core_text
-from slurm_share.load import (
-    Column,
-    GpuRow,
-    NodeRow,
-    ProcessLoad,
-    ProcessRow,
-    SlotRow,
-    gpu_rows,
-    process_rows,
-    slot_rows,
-    text,
-)
+from slurm_share.load import NodeRow, ProcessLoad, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows, text
 
-from .. import tables, work_history
-from ..location import Location
+from ..history import alone_per_s
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.bars import bar
-from ..wire import Subject
 from . import targets
-from .node import slot_copy_lines, slot_location
-from .summaries import job_on_node_summary
-from .table import TableView
+from .node import SlotsView
+from .summaries import loads_on_node
 from .text import Piece, facts, line, paragraph, time_axis, trend
 
 BAR = 20
@@ -38,16 +24,10 @@ TALL_FROM = 24
 PAUSED = "its launcher has stopped it for its neighbours"
 
 
-class ProcessView(TableView[SlotRow]):
+class ProcessView(SlotsView):
     """The process of the location, and below it all processes on the same GPUs."""
 
     view = "process"
-
-    def make_columns(self) -> tuple[Column[SlotRow], ...]:
-        return tables.processes(self.history)
-
-    def key(self, row: SlotRow) -> str:
-        return row.key
 
     def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
         """Return the slots of the process's GPUs; after its end those of the location's GPU."""
@@ -55,37 +35,29 @@ class ProcessView(TableView[SlotRow]):
         if node is None:
             return []
         uuids = {on.uuid for on in one.gpus} if one is not None else {location.gpu}
-        gpus: list[GpuRow] = [row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid in uuids]
+        gpus = (row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid in uuids)
         return [slot for gpu in gpus for slot in slot_rows(gpu)]
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
-        """Return all facts about the process."""
         node, one = process_at(picture, location)
-        pid = "" if location.process is None else str(location.process.pid)
         if node is None or one is None:
-            where = f"process {pid} on {location.node}"
+            where = f"process {location.process.pid if location.process else ''} on {location.node}"
             return [line((where, "strong"), "  ", ("it has ended, or is not shown any more", "H"))]
+        of_job = {"step": one.step or None, "task": one.task, "slot": one.slot}
+        numbers = [f"{name} {text.NONE if value is None else value}" for name, value in of_job.items()]
         found = [
             facts([(one.name, "strong"), f"process {one.pid} on {node.name}", f"of {one.user} ({one.uid})"], width),
-            facts(_task(one), width),
+            facts(["in no job"] if one.job is None else [f"job {one.job}", *numbers], width),
         ]
         for row in process_rows(node, [one]):
             found += _on_gpu(row, width)
         found += self._work(node.name, one, width, height)
-        found.append(
-            facts(
-                [f"CPU {text.load_text(one.cpu_cores)} cores", f"host memory {text.gigabytes(one.memory_mib)}"], width
-            )
-        )
+        host = [f"CPU {text.load_text(one.cpu_cores)} cores", f"host memory {text.gigabytes(one.memory_mib)}"]
+        found.append(facts(host, width))
         for field, why in list(one.unknown.items())[: max(1, height // 6)]:
             found += paragraph(f"? {field}: {why}", width, "dim", most=1)
-        snapshot = node.node.snapshot
-        load = next((load for load in snapshot.jobs if load.job == one.job), None) if snapshot is not None else None
-        if load is not None:
-            record = next((job for job in picture.survey.jobs if job.job_id == one.job), None)
-            number = load.job if record is None else record.array or record.job_id
-            advice = next((each for each in picture.advice if each.job == number), None)
-            found.append(job_on_node_summary(load, record, advice, width))
+        loads = () if node.node.snapshot is None else node.node.snapshot.jobs
+        found += loads_on_node(picture, [load for load in loads if load.job == one.job], width)
         return [*found, line(("on the same GPU:", "head"))]
 
     def _work(self, node: str, one: ProcessLoad, width: int, height: int) -> list[Content]:
@@ -97,7 +69,7 @@ class ProcessView(TableView[SlotRow]):
         full = self.history.work.most_per_s(node, one)
         now = "paused" if progress.is_paused else core_text.rate_text(progress.rate_per_s, progress.rate_source)
         values = self.history.work.percents(node, one, width)
-        against = "alone" if work_history.alone_per_s(one) else "the most seen"
+        against = "alone" if alone_per_s(one) else "the most seen"
         speed = progress.speed_ratio
         said: list[Piece | str] = [
             f"     task {progress.task}" + (f" of {progress.run}" if progress.run else ""),
@@ -114,34 +86,20 @@ class ProcessView(TableView[SlotRow]):
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "nothing else is known about it"
 
-    def enter_location(self) -> Location | None:
-        """Return the process under the cursor, unless it is the one shown."""
-        location = slot_location(self.grid.row, self.location)
+    def location_of(self, row: SlotRow) -> Location | None:
+        """Return the process in a slot, unless it is the one shown."""
+        location = super().location_of(row)
         return None if location is None or location.process == self.location.process else location
-
-    def subject(self) -> Subject | None:
-        """Return the GPU of the process."""
-        return (
-            Subject(node=self.location.node, gpu=self.location.gpu)
-            if self.location.gpu
-            else Subject(node=self.location.node)
-        )
 
     def targets(self) -> tuple[Target, ...]:
         """Return the process of the view, whatever row the cursor is on."""
-        if self.picture is None:
-            return ()
-        node, one = process_at(self.picture, self.location)
-        if node is None or one is None:
+        node, one = (None, None) if self.picture is None else process_at(self.picture, self.location)
+        if self.picture is None or node is None or one is None:
             return ()
         return (targets.process_target(ProcessRow(node, one), self.picture),)
 
     def copy_lines(self) -> tuple[str, ...]:
-        return (
-            (str(self.location.process.pid),)
-            if self.location.process is not None
-            else slot_copy_lines(self.selected_rows())
-        )
+        return (str(self.location.process.pid),) if self.location.process is not None else super().copy_lines()
 
 
 def process_at(picture: Picture, location: Location) -> tuple[NodeRow | None, ProcessLoad | None]:
@@ -150,35 +108,18 @@ def process_at(picture: Picture, location: Location) -> tuple[NodeRow | None, Pr
     node = picture.by_name.get(location.node)
     if node is None or node.node.snapshot is None or location.process is None:
         return node, None
-    wanted = location.process
-    return node, next(
-        (
-            one
-            for one in node.node.snapshot.processes
-            if one.pid == wanted.pid and wanted.start_ticks in (None, one.start_ticks)
-        ),
-        None,
-    )
-
-
-def _task(one: ProcessLoad) -> list[Piece | str]:
-    if one.job is None:
-        return ["in no job"]
-    return [
-        f"job {one.job}",
-        f"step {one.step or text.NONE}",
-        f"task {text.NONE if one.task is None else one.task}",
-        f"slot {text.NONE if one.slot is None else one.slot}",
-    ]
+    pid, start_ticks = location.process.pid, location.process.start_ticks
+    there = (one for one in node.node.snapshot.processes if one.pid == pid and start_ticks in (None, one.start_ticks))
+    return node, next(there, None)
 
 
 def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
     if row.on is None:
         return [line("on no visible GPU")]
     one, cap = row.on, row.process.cap_mib
-    name = f"GPU {row.gpu.index}" if row.gpu is not None else row.on.uuid
-    model = row.gpu.name if row.gpu is not None else ""
-    whole = cap or (row.gpu.memory_total_mib if row.gpu is not None else None)
+    name, model, whole = (one.uuid, "", None)
+    if row.gpu is not None:
+        name, model, whole = f"GPU {row.gpu.index}", row.gpu.name, row.gpu.memory_total_mib
     against = f"of its cap of {text.gigabytes(cap)}" if cap else f"of {text.gigabytes(whole)}, without a cap"
     part = row.of_cap
 
@@ -188,11 +129,9 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
 
     full = cap is not None and part is not None and part >= 95.0
     memory = (f"{text.gigabytes(one.memory_mib)} ({text.percent_text(part)}) {against}", "!" if full else "")
+    sm = f"{text.percent_text(one.sm_percent)} of the time its kernels ran"
     return [
         facts([(name, "strong"), model], width),
-        facts(
-            [f"  SM     {drawn(one.sm_percent)}", f"{text.percent_text(one.sm_percent)} of the time its kernels ran"],
-            width,
-        ),
+        facts([f"  SM     {drawn(one.sm_percent)}", sm], width),
         facts([f"  memory {drawn(part)}", memory, f"peak {text.gigabytes(one.peak_mib)}"], width),
     ]

@@ -66,8 +66,7 @@ def advice_text(advice: Advice) -> str:
 
 def job_summary(row: JobRow, width: int) -> Content:
     """Return a job in one line: its identity, then its usage."""
-    name = [row.name] if row.name else []
-    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
+    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not row.has_no_gpu and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
@@ -84,16 +83,15 @@ def job_summary(row: JobRow, width: int) -> Content:
     if (nppn := job_table.nppn(row.advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if row.kills.value:
-        parts.append((f"{row.kills.value:.0f} ended for want of memory", "!"))
+        parts.append((f"{row.kills.value:.0f} ended out of memory", "!"))
     return facts(parts, width)
 
 
-def job_on_node_summary(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
+def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
     """Return what a job uses on one node, in one line."""
     tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
     parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
-    parts += [] if record is None else [record.name]
-    parts.append(f"of {text.named(load.user)}")
+    parts += [record.name if record is not None else "", f"of {text.named(load.user)}"]
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by their GPU memory, so the count of a job without a GPU is unknown.
@@ -110,7 +108,7 @@ def job_on_node_summary(load: JobLoad, record: QueuedJob | None, advice: Advice 
     if (nppn := job_table.nppn(advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if load.memory_kills:
-        parts.append((f"{load.memory_kills} ended for want of memory", "!"))
+        parts.append((f"{load.memory_kills} ended out of memory", "!"))
     return facts(parts, width)
 
 
@@ -120,14 +118,19 @@ def jobs_on_node(picture: Picture, row: NodeRow, width: int) -> list[Content]:
     if snapshot is None:
         there = [job for job in picture.survey.jobs if row.name in nodes_of(job)]
         return [facts([(f"job {job.id}", "strong"), job.name, f"of {text.named(job.user)}"], width) for job in there]
-    numbers = {load.job for load in snapshot.jobs}
+    return loads_on_node(picture, snapshot.jobs, width)
+
+
+def loads_on_node(picture: Picture, loads: Sequence[JobLoad], width: int) -> list[Content]:
+    """Return a line for each of these jobs of one node."""
+    numbers = {load.job for load in loads}
     records = {job.job_id: job for job in picture.survey.jobs if job.job_id in numbers}
     advice = {one.job: one for one in picture.advice}
     found = []
-    for load in snapshot.jobs:
+    for load in loads:
         record = records.get(load.job)
         number = load.job if record is None else record.array or record.job_id
-        found.append(job_on_node_summary(load, record, advice.get(number), width))
+        found.append(_job_on_node(load, record, advice.get(number), width))
     return found
 
 
@@ -160,7 +163,6 @@ def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Cha
 
 
 def knows_jobs(picture: Picture) -> bool:
-    """Return whether Slurm's list of jobs is known."""
     return picture.survey.jobs_taken is not None or bool(picture.survey.jobs)
 
 

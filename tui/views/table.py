@@ -1,24 +1,23 @@
-"""The base of views with one table: a summary above it, details of the row under the cursor and charts below or beside
-it."""
+"""The base of the views: a table with a summary above it; below or beside it details and charts of the row under the
+cursor."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Generic
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 
 from slurm_share.core.text import counted
 from slurm_share.load import Column, Row
 
 from ..history import History
-from ..location import Location
+from ..location import Location, Target, ViewName
 from ..picture import Picture
-from ..view import View
 from ..widgets.charts import SPAN_S, Chart, Charts, Shown, least_height
 from ..widgets.grid import Grid
 from ..wire import Point, Subject
@@ -38,8 +37,9 @@ ABOUT_FEW = 4
 """Most lines of details above charts."""
 
 
-class TableView(View, Generic[Row]):
-    """A view with one table in it."""
+class TableView(Vertical, Generic[Row]):
+    """A view with one table. The main screen keeps one of each kind, shows one at a time, and calls `draw` of that one
+    alone: when a picture arrives, when the view is shown, and when the location changes."""
 
     DEFAULT_CSS = """
     TableView { layout: vertical; }
@@ -49,8 +49,16 @@ class TableView(View, Generic[Row]):
     TableView > .middle > .left { width: 1fr; height: 1fr; }
     TableView > .middle > Charts { border-left: solid $primary; }
     """
+    view: ViewName
     has_charts = False
     """Whether the row under the cursor has a history to draw."""
+
+    class Down(Message):
+        """Asks to go to what the cursor is on: Enter or a double click."""
+
+        def __init__(self, location: Location) -> None:
+            self.location = location
+            super().__init__()
 
     def __init__(self, history: History) -> None:
         super().__init__()
@@ -76,22 +84,19 @@ class TableView(View, Generic[Row]):
             yield self.right_pane
         yield self.below_pane
 
-    # --- What a view says for itself ----------------------------------------------------------------------------------
-
-    @abstractmethod
     def make_columns(self) -> tuple[Column[Row], ...]:
         """Return the columns of the view's table."""
+        raise NotImplementedError
 
-    @abstractmethod
     def key(self, row: Row) -> str:
         """Return the key that identifies a row in every picture."""
+        raise NotImplementedError
 
-    @abstractmethod
     def rows(self, picture: Picture, location: Location) -> Sequence[Row]:
         """Return the rows of this picture, narrowed to the place."""
+        raise NotImplementedError
 
     def codes(self, row: Row) -> Sequence[str]:
-        """Return the flag codes of a row."""
         return ()
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
@@ -110,29 +115,58 @@ class TableView(View, Generic[Row]):
         """Return what an empty table says."""
         return "there is nothing to show"
 
-    # --- Drawing ------------------------------------------------------------------------------------------------------
+    def location_of(self, row: Row) -> Location | None:
+        """Return where Enter leads from a row; None: nowhere."""
+        return None
+
+    def subject_of(self, row: Row) -> Subject | None:
+        """Return what the large plot would show of a row."""
+        return None
+
+    def node_name(self) -> str:
+        """Return the name of the node under the cursor; empty: there is none."""
+        subject = self.subject()
+        return "" if subject is None else subject.node
+
+    def targets_of(self, rows: Sequence[Row], picture: Picture) -> tuple[Target, ...]:
+        """Return what an action on these rows would apply to."""
+        return ()
+
+    def copy_lines(self) -> tuple[str, ...]:
+        """Return the lines that `copy` puts into the clipboard: for advice the resubmit lines, else the names of the
+        rows."""
+        return ()
+
+    def enter_location(self) -> Location | None:
+        """Return where Enter leads from the row under the cursor; None: nowhere."""
+        return None if self.grid.row is None else self.location_of(self.grid.row)
+
+    def subject(self) -> Subject | None:
+        """Return what the large plot would show, the thing under the cursor; None: nothing."""
+        return None if self.grid.row is None else self.subject_of(self.grid.row)
+
+    def targets(self) -> tuple[Target, ...]:
+        """Return what an action would apply to: the marked rows, else the row under the cursor."""
+        return () if self.picture is None else self.targets_of(self.selected_rows(), self.picture)
 
     def draw(self, picture: Picture, location: Location) -> None:
         self.picture, self.location = picture, location
         rows = self.rows(picture, location)
+        self.grid.empty = fetching(picture) or self.empty_text(picture, location)
         if self.only_flagged:
             rows = [row for row in rows if self.codes(row)]
-        empty = fetching(picture) or self.empty_text(picture, location)
-        if self.only_flagged and not fetching(picture):
-            empty = "nothing is flagged: every node that answered has a good load (f shows all)"
-        self.grid.empty = empty
+            nothing = "nothing is flagged: every node that answered has a good load (f shows all)"
+            self.grid.empty = fetching(picture) or nothing
         details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)
         self.grid.show(rows)
         self.draw_summary()
         self.draw_details()
 
-    def flag(self) -> bool:
-        """Toggle between flagged rows and all rows; return True if only flagged rows are shown."""
+    def flag(self) -> None:
         self.only_flagged = not self.only_flagged
         if self.picture is not None:
             self.draw(self.picture, self.location)
-        return self.only_flagged
 
     @property
     def room(self) -> tuple[int, int]:
@@ -141,7 +175,6 @@ class TableView(View, Generic[Row]):
         return max(10, size.width - 2), max(4, size.height)
 
     def draw_summary(self) -> None:
-        """Draw the lines above the table."""
         if self.picture is None or not self.is_mounted:
             return
         width, height = self.room
@@ -160,15 +193,12 @@ class TableView(View, Generic[Row]):
         width, height = self.room
         left = height - len(self.head.lines)
         rows = max(self.grid.total, 3) + 1
-        few = self.details_height(left)
+        few = max(0, min(10, (left - 9) // 3))
         row = self.grid.row
         shown, where = self._charts(row, width, left, rows)
-        below = right_width = 0
-        if shown is not None and where == "below":
-            below = least_height(len(shown.charts), width)
-            few = min(few, ABOUT_FEW)
-        elif where == "beside":
-            right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True))
+        below = least_height(len(shown.charts), width) if shown is not None and where == "below" else 0
+        right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True)) if where == "beside" else 0
+        few = min(few, ABOUT_FEW) if below else few
         is_short = row is not None and left - rows - below >= max(1, few)
         most = left - rows - below if is_short else few
         lines = [] if row is None or most < 1 else self.details(row, width - right_width, most)[:most]
@@ -179,8 +209,7 @@ class TableView(View, Generic[Row]):
             lines += [line("")] * ((few if below else most) - len(lines))
         self.grid.styles.height = rows if is_short and lines else "1fr"
         self.pane.show(lines, fills=is_short and not below)
-        self.left.styles.height = rows + len(lines) if is_short and below else "1fr"
-        self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
+        self.left.styles.height = self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
         self.right_pane.styles.width = right_width
         self.below_pane.styles.height = "1fr" if is_short else below
         self.right_pane.show(shown if right_width else None)
@@ -190,18 +219,16 @@ class TableView(View, Generic[Row]):
         """Return what to draw of the row's history, and where: `beside`, `below` or nowhere (empty)."""
         subject = self.subject()
         is_wanted = self.has_charts and getattr(self.app, "shows_charts", True)
-        if not is_wanted or row is None or subject is None or self.picture is None:
-            return None, ""
-        if width < CHARTS_FROM[0] or left < CHARTS_FROM[1]:
+        has_room = width >= CHARTS_FROM[0] and left >= CHARTS_FROM[1]
+        if not is_wanted or not has_room or row is None or subject is None or self.picture is None:
             return None, ""
         shown = self._shown(row, subject, self.picture)
         if shown is None:
             return None, ""
         if width - self.grid.wish(sparks=False) >= CHARTS_RIGHT:
             return shown, "beside"
-        below = least_height(len(shown.charts), width)
-        has_room = left - below - ABOUT_FEW >= min(rows, CHARTS_ROWS)
-        return (shown, "below") if has_room else (None, "")
+        is_room_below = left - least_height(len(shown.charts), width) - ABOUT_FEW >= min(rows, CHARTS_ROWS)
+        return (shown, "below") if is_room_below else (None, "")
 
     def _shown(self, row: Row, subject: Subject, picture: Picture) -> Shown | None:
         of, before = self._charted
@@ -214,33 +241,23 @@ class TableView(View, Generic[Row]):
         self._charted = (now, shown)
         return shown
 
-    def details_height(self, height: int) -> int:
-        """Return the height of the details below a long table; `height`: of both together."""
-        return max(0, min(10, (height - 9) // 3))
-
-    # --- What happens -------------------------------------------------------------------------------------------------
-
     def on_resize(self, event: events.Resize) -> None:
         self.draw_summary()
         self.draw_details()
 
     @on(Grid.Moved)
-    def on_moved(self, event: Grid.GridMessage) -> None:
-        if event.grid is self.grid:
-            self.draw_details()
+    def on_moved(self) -> None:
+        self.draw_details()
 
     @on(Grid.Changed)
-    def on_changed(self, event: Grid.GridMessage) -> None:
+    def on_changed(self) -> None:
         """Say what a new filter or sort waits for."""
-        if event.grid is self.grid:
-            self.draw_summary()
+        self.draw_summary()
 
     @on(Grid.Entered)
     def on_entered(self, event: Grid.Entered) -> None:
-        """Go to the row that was double-clicked."""
         event.stop()
-        below = self.enter_location()
-        if below is not None:
+        if (below := self.enter_location()) is not None:
             self.post_message(self.Down(below))
 
     def count_text(self, what: str) -> str:
@@ -250,9 +267,7 @@ class TableView(View, Generic[Row]):
 
     def selected_rows(self) -> tuple[Row, ...]:
         """Return the marked rows, else the row under the cursor."""
-        marked = self.grid.marked_rows()
-        row: Any = self.grid.row
-        return marked or (() if row is None else (row,))
+        return self.grid.marked_rows() or (() if self.grid.row is None else (self.grid.row,))
 
 
 def fetching(picture: Picture) -> str:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from slurm_share.load import JobRow, ProcessRow, job_rows, text
+from slurm_share.load import JobRow, ProcessRow, job_rows
 
-from ..location import Process
+from ..location import Process, Target
 from ..picture import Picture
-from ..target import Target
 
 
 def job_target(row: JobRow) -> Target:
     """Return the job as a target; for an array in one line the whole array."""
-    return Target(
-        owner=row.user,
-        job=row.id,
-        job_id=row.number if row.job is None else row.job.job_id,
-        job_name=row.name,
-        nodes=text.fold(row.node_names),
-    )
+    return Target(owner=row.user, job=row.id, job_id=row.number if row.job is None else row.job.job_id)
 
 
 def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
@@ -35,23 +28,13 @@ def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]
 
 
 def jobs_on_node(picture: Picture, node: str) -> list[JobRow]:
-    """Return the jobs on a node."""
     return [job for job in job_rows(picture, arrays=False) if node in job.node_names]
 
 
 def process_target(row: ProcessRow, picture: Picture) -> Target:
-    """Return the process as a target."""
     one = row.process
-    record = next((job for job in picture.survey.jobs if job.job_id == one.job), None) if one.job is not None else None
+    record = next((job.id for job in picture.survey.jobs if job.job_id == one.job), str(one.job))
     return Target(
-        owner=one.user,
-        job="" if one.job is None else str(one.job) if record is None else record.id,
-        job_id=one.job,
-        job_name="" if record is None else record.name,
-        nodes=row.node.name,
-        node=row.node.name,
-        process=Process(one.pid, one.start_ticks),
-        process_name=one.name,
-        step=one.step or "",
-        task=one.task,
-    )
+        owner=one.user, job="" if one.job is None else record, job_id=one.job, node=row.node.name,
+        process=Process(one.pid, one.start_ticks), process_name=one.name, step=one.step or "", task=one.task,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ markup."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -12,12 +12,11 @@ from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
 from slurm_share.core.text import span_text
-from slurm_share.load import Column, Letter, Row
+from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
-from ..widgets.bars import bar
+from ..widgets.bars import bar, spark, tall
 from ..widgets.grid_cells import filled
-from ..widgets.spark import spark, tall
 
 LONGEST = 2000
 """Most characters that are read of one piece of text."""
@@ -29,14 +28,9 @@ TREND_HEAD = 25
 BAR = 8
 """Width of a bar in a small table, in columns."""
 STYLES = {
-    "": "",
-    "strong": "bold",
-    "dim": "$text-muted",
-    "L": "bold $text-primary",
-    "H": "bold $text-warning",
-    "!": "bold reverse $text-error",
-    "head": "bold underline",
-}
+    "": "", "strong": "bold", "dim": "$text-muted", "head": "bold underline",
+    "L": "bold $text-primary", "H": "bold $text-warning", "!": "bold reverse $text-error",
+}  # fmt: skip
 """Style of each kind of piece. None depends on hue alone."""
 
 Piece = tuple[str, str]
@@ -45,13 +39,8 @@ Piece = tuple[str, str]
 
 def line(*pieces: Piece | str) -> Content:
     """Return one line made of pieces."""
-    return Content.assemble(
-        *(
-            safe(piece[:LONGEST]) if isinstance(piece, str) else (safe(piece[0][:LONGEST]), STYLES[piece[1]])
-            for piece in pieces
-            if piece
-        )
-    )
+    both = ((piece, "") if isinstance(piece, str) else piece for piece in pieces)
+    return Content.assemble(*((safe(text[:LONGEST]), STYLES[kind]) for text, kind in both if text))
 
 
 def facts(parts: Iterable[Piece | str], width: int) -> Content:
@@ -59,17 +48,14 @@ def facts(parts: Iterable[Piece | str], width: int) -> Content:
     found: list[Piece | str] = []
     room = width
     for part in parts:
-        text = safe((part if isinstance(part, str) else part[0])[:LONGEST])
-        if not text:
-            continue
+        text, kind = (part, "") if isinstance(part, str) else part
+        text = safe(text[:LONGEST])
         if found:
             text = load_text.cut(text, PART_MOST)
-            part = text if isinstance(part, str) else (text, part[1])
         wide = cell_len(text) + (cell_len(GAP) if found else 0)
-        if found and wide > room:
-            continue
-        found += [GAP, part] if found else [part]
-        room -= wide
+        if text and (wide <= room or not found):
+            found += [GAP, (text, kind)] if found else [(text, kind)]
+            room -= wide
     return line(*found)
 
 
@@ -82,47 +68,33 @@ def ruled(content: Content, width: int) -> Content:
 def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Content]:
     """Return a text wrapped to at most `most` lines, with a sign where the rest is cut off."""
     lines = load_text.wrapped([safe(text[:LONGEST])], max(10, width))
-    if len(lines) > most:
-        lines = (
-            [*lines[: most - 1], load_text.cut(f"{lines[most - 1]} {lines[most].strip()}", width)] if most > 0 else []
-        )
-    return [line((one, kind)) for one in lines]
+    if len(lines) > most > 0:
+        lines[most - 1] = load_text.cut(f"{lines[most - 1]} {lines[most].strip()}", width)
+    return [line((one, kind)) for one in lines[:most]]
 
 
 def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequence[Row], width: int) -> list[Content]:
-    """Return some columns of these rows as text, headings first."""
+    """Return some columns of these rows as text, headings first; the last ones are left out where they do not fit."""
     by_id = {column.id: column for column in columns}
-    chosen = [by_id[id] for id in ids]
-    cells = [[_cell(column, row) for row in rows] for column in chosen]
-    widths = [
-        min(column.most, max([cell_len(column.heading), *(cell_len(text) for text, _ in found)]))
-        for column, found in zip(chosen, cells, strict=True)
-    ]
-    shown = list(range(len(chosen)))
-    while sum(widths[at] for at in shown) + len(GAP) * (len(shown) - 1) > width and len(shown) > 1:
+    shown = [_cells(by_id[id], rows) for id in ids]
+    while len(shown) > 1 and sum(cell_len(cells[0][0]) for cells in shown) + len(GAP) * (len(shown) - 1) > width:
         shown.pop()
-    found = [line((GAP.join(filled(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
-    for number in range(len(rows)):
-        pieces: list[Piece | str] = []
-        for at in shown:
-            text, letter = cells[at][number]
-            pieces += [GAP] if pieces else []
-            pieces.append((filled(text, widths[at], _is_right(chosen[at])), letter))
-        found.append(line(*pieces))
-    return found
+    headings, *others = zip(*shown, strict=True)
+    lines = [line((GAP.join(text for text, _ in headings), "head"))]
+    return lines + [line(*[one for cell in cells for one in (GAP, cell)][1:]) for cells in others]
 
 
-def _cell(column: Column[Any], row: Any) -> tuple[str, Letter]:
-    text = safe(column.text(row)[:LONGEST])
-    letter: Letter = "" if column.letter is None else column.letter(row)
-    if column.bar is None:
-        return text, letter
-    share = column.bar(row)
-    return (" " * BAR if share is None else "".join(bar(share, BAR))) + " " + text.rjust(4), letter
-
-
-def _is_right(column: Column[Any]) -> bool:
-    return column.right or column.bar is not None
+def _cells(column: Column[Row], rows: Sequence[Row]) -> list[Piece]:
+    """Return the heading of a column and its cells, all of one width."""
+    found: list[Piece] = [(column.heading, "head")]
+    for row in rows:
+        text = safe(column.text(row)[:LONGEST])
+        if column.bar is not None:
+            share = column.bar(row)
+            text = f"{' ' * BAR if share is None else ''.join(bar(share, BAR))} {text:>4}"
+        found.append((text, "" if column.letter is None else column.letter(row)))
+    width = min(column.most, max(cell_len(text) for text, _ in found))
+    return [(filled(text, width, column.right or column.bar is not None), kind) for text, kind in found]
 
 
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:
@@ -131,14 +103,8 @@ def trend(label: str, now: str, values: Sequence[float | None], width: int, heig
     room = width - cell_len(head)
     if room < 5:
         return [line(load_text.cut(f"{label} {now}", width)), *[line("")] * (height - 1)]
-    if height <= 1:
-        return [line((head[:5], "strong"), head[5:], spark(values, room))]
-    rows = tall(values, room, height)
-    blank = " " * cell_len(head)
-    return [
-        line((head[:5], "strong"), head[5:], rows[0]),
-        *(line(blank, one) for one in rows[1:]),
-    ]
+    first, *others = tall(values, room, height) if height > 1 else [spark(values, room)]
+    return [line((head[:5], "strong"), head[5:], first), *(line(" " * cell_len(head), one) for one in others)]
 
 
 def time_axis(count: int, span_s: float, width: int) -> list[Content]:
@@ -154,25 +120,18 @@ def time_axis(count: int, span_s: float, width: int) -> list[Content]:
 
 def side_by_side(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:
     """Return two blocks of lines side by side, the right one after `left_width` columns and a gap."""
-    count = max(len(left), len(right))
-    padded = [*left, *[Content("")] * (count - len(left))]
-    others = [*right, *[Content("")] * (count - len(right))]
     return [
         Content.assemble(one, " " * max(0, left_width - one.cell_length), GAP, other)
-        for one, other in zip(padded, others, strict=True)
+        for one, other in zip_longest(left, right, fillvalue=Content(""))
     ]
 
 
 class Lines(Widget):
     """Static lines of text, as high as their number. Hidden while empty."""
 
-    DEFAULT_CSS = """
-    Lines { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; display: none; }
-    """
+    DEFAULT_CSS = "Lines { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; display: none; }"
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
-        self.lines: tuple[Content, ...] = ()
+    lines: tuple[Content, ...] = ()
 
     def show(self, lines: Sequence[Content], *, fills: bool = False) -> None:
         """Show these lines. `fills`: take all the height that is left."""
@@ -186,7 +145,6 @@ class Lines(Widget):
 
     @property
     def text(self) -> str:
-        """Return the lines without styles."""
         return "\n".join(one.plain for one in self.lines)
 
     def render(self) -> Content:

@@ -11,15 +11,14 @@ from slurm_share.core.text import counted
 from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_rows
 
 from .. import tables
-from ..location import Location
+from ..location import Location, Target
 from ..picture import Picture
-from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
 from .summaries import no_jobs_text, usage_charts
 from .table import TableView, fetching
-from .text import Piece, facts, line, small_table
+from .text import facts, line, small_table
 
 JOB_COLUMNS = ("job", "name", "state", "tasks", "gpus_idle", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
 
@@ -49,59 +48,40 @@ class UsersView(TableView[UserRow]):
             return [line((self.count_text("user"), "strong"))]
         if not survey.everybody:
             return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
-        users = {job.user for job in survey.jobs} | {
-            load.user for row in picture.nodes if row.node.snapshot is not None for load in row.node.snapshot.users
-        }
+        users = {job.user for job in survey.jobs}
+        users.update(load.user for snapshot in picture.snapshots for load in snapshot.users)
         jobs = sum(bool(job.nodes) for job in survey.jobs)
         waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
-        parts: list[Piece | str] = [
-            (counted(len(users), "user"), "strong"),
-            counted(jobs, "running job"),
-        ]
-        return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
+        head, running = (counted(len(users), "user"), "strong"), counted(jobs, "running job")
+        return [facts([head, running, f"{waiting} waiting" if waiting else ""], width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)
 
     def details(self, row: UserRow, width: int, most: int) -> list[Content]:
-        """Return the user's jobs as a small table."""
         jobs = [] if self.picture is None else job_rows(self.picture, user=row.user)
         if not jobs:
-            return [
-                facts(
-                    [
-                        (text.named(row.user), "strong"),
-                        "no job" if self.picture is None else no_jobs_text(self.picture),
-                    ],
-                    width,
-                )
-            ]
-        columns = tables.JOBS
+            why = "no job" if self.picture is None else no_jobs_text(self.picture)
+            return [facts([(text.named(row.user), "strong"), why], width)]
         shown = jobs if len(jobs) + 2 <= most else jobs[: max(1, most - 3)]
-        lines = [
-            facts([(f"jobs of {text.named(row.user)}", "strong")], width),
-            *small_table(columns, JOB_COLUMNS, shown, width),
-        ]
+        head = facts([(f"jobs of {text.named(row.user)}", "strong")], width)
+        lines = [head, *small_table(tables.JOBS, JOB_COLUMNS, shown, width)]
         left = len(jobs) - len(shown)
         return [*lines, line((f"... and {counted(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
         return usage_charts(newest, "GPUs with a process", has_gpu=not row.has_no_gpu)
 
-    def enter_location(self) -> Location | None:
+    def location_of(self, row: UserRow) -> Location | None:
         """Return the user's jobs; processes without a known user have no list."""
-        row = self.grid.row
-        return None if row is None or not row.user else replace(self.location, view="jobs", user=row.user)
+        return replace(self.location, view="jobs", user=row.user) if row.user else None
 
-    def subject(self) -> Subject | None:
-        row = self.grid.row
-        return None if row is None else Subject(user=row.user)
+    def subject_of(self, row: UserRow) -> Subject:
+        return Subject(user=row.user)
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[UserRow], picture: Picture) -> tuple[Target, ...]:
         """Return the user's own job, if it is the only one."""
-        if self.picture is None:
-            return ()
-        return targets.single_job_targets([job_rows(self.picture, user=row.user) for row in self.selected_rows()])
+        return targets.single_job_targets([job_rows(picture, user=row.user) for row in rows])
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(row.user for row in self.selected_rows())

@@ -1,13 +1,14 @@
 """Small charts of one subject over the last ten minutes, from 0 to 100 percent: CPU and GPU load, memory.
 
 A chart is an area of block characters (`#` in an ASCII terminal) with its scale at the left and a time axis below.
-Letters and colours are those of the large plot.
+The series, their letters and the gaps in them are those of the large plot too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -19,10 +20,11 @@ from slurm_share.load import text
 from ..history import Figure
 from ..wire import Point
 from . import glyphs
+from .bars import tall
 from .replay_bar import clock
-from .series import SERIES, polylines
-from .spark import tall
 
+GAP = 3.0
+"""A pause this many times longer than its neighbours is a gap."""
 CHART_LEAST = 5
 """Least height of a chart: title, three lines of the area, time axis."""
 CHART_WIDE, CHART_NARROW = 44, 30
@@ -31,11 +33,32 @@ SPAN_S = 600.0
 AXIS = 6
 """Columns of the scale, with its line."""
 STYLES = {
-    "cpu_load_percent": "$text-primary",
-    "gpu_load_percent": "$text-success",
-    "memory_percent": "$text-warning",
-    "gpu_memory_percent": "$text-error",
-}
+    "cpu_load_percent": "$text-primary", "gpu_load_percent": "$text-success",
+    "memory_percent": "$text-warning", "gpu_memory_percent": "$text-error",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A figure of the plot, with its letter, label and colour."""
+
+    of: Figure
+    letter: str
+    label: str
+    role: str
+    """The theme's colour."""
+
+
+SERIES: tuple[Series, ...] = (
+    Series("cpu_load_percent", "c", "CPU load", "primary"),
+    Series("gpu_load_percent", "g", "GPU load", "success"),
+    Series("sm_percent", "s", "SM now", "accent"),
+    Series("memory_percent", "m", "memory", "warning"),
+    Series("gpu_memory_percent", "v", "GPU memory", "error"),
+)
+"""All series; their letters are those of llload's flags."""
+
+Polyline = list[tuple[float, float]]
 _LABELS = {series.of: (series.letter, series.label) for series in SERIES}
 _LABELS["memory_percent"] = ("m", "host memory")
 
@@ -61,6 +84,39 @@ class Shown:
     """Name of the subject."""
 
 
+def polylines(points: Sequence[Point], of: Figure) -> list[Polyline]:
+    """Return the known values of one figure, split at gaps: (Unix time, percent)."""
+    found: list[Polyline] = []
+    pauses = [after.taken - before.taken for before, after in pairwise(points)]
+    is_open = False
+    for number, point in enumerate(points):
+        value: float | None = getattr(point, of)
+        if number and pauses[number - 1] > GAP * _near_pause_s(pauses, number - 1):
+            is_open = False
+        if value is None:
+            is_open = False
+            continue
+        if not is_open:
+            found.append([])
+            is_open = True
+        found[-1].append((point.taken, value))
+    return found
+
+
+def observed_s(points: Sequence[Point]) -> float:
+    """Return the seconds in which something is known, without gaps; 0.0 if there is at most one point."""
+    known = [point for point in points if any(getattr(point, series.of) is not None for series in SERIES)]
+    pauses = [after.taken - before.taken for before, after in pairwise(known)]
+    return sum(pause for at, pause in enumerate(pauses) if pause <= GAP * _near_pause_s(pauses, at))
+
+
+def _near_pause_s(pauses: Sequence[float], at: int) -> float:
+    """Return the longer of the pauses before and after. The pauses grow once where the history becomes coarser, which
+    is no gap."""
+    near = [*pauses[max(0, at - 1) : at], *pauses[at + 1 : at + 2]]
+    return max(near, default=pauses[at])
+
+
 def over_time(points: Sequence[Point], of: Figure, end: float, width: int) -> tuple[float | None, ...]:
     """Return a figure over the SPAN_S seconds before `end` in `width` columns, oldest first: the mean of the known
     values in each column, and the last value in columns between two surveys. None: unknown."""
@@ -68,17 +124,15 @@ def over_time(points: Sequence[Point], of: Figure, end: float, width: int) -> tu
     sums, counts = [0.0] * width, [0] * width
     held: list[float | None] = [None] * width
     for polyline in polylines(points, of):
-        before: tuple[int, float] | None = None
+        before, last = width, 0.0
         for taken, value in polyline:
-            at = min(width - 1, int((taken - begin) / column_s)) if begin <= taken <= end else -1
-            if at < 0:
-                continue
-            sums[at] += value
-            counts[at] += 1
-            if before is not None:
-                for between in range(before[0] + 1, at):
-                    held[between] = before[1]
-            before = (at, value)
+            if begin <= taken <= end:
+                at = min(width - 1, int((taken - begin) / column_s))
+                sums[at] += value
+                counts[at] += 1
+                for between in range(before + 1, at):
+                    held[between] = last
+                before, last = at, value
     return tuple(sums[at] / counts[at] if counts[at] else held[at] for at in range(width))
 
 
@@ -88,17 +142,12 @@ def least_height(charts: int, width: int) -> int:
     return 1 + CHART_LEAST * -(-charts // across)
 
 
-def columns_of(charts: int, width: int, height: int) -> int:
-    """Return how many charts are side by side: two if they fit, more if the height requires it."""
-    most = max(1, min(charts, width // CHART_WIDE))
-    return next((each for each in range(min(2, most), most) if -(-charts // each) * CHART_LEAST <= height), most)
-
-
 def drawn(shown: Shown, width: int, height: int) -> list[Content]:
-    """Return the charts as lines, as many charts as fit."""
-    charts = shown.charts
-    across = columns_of(len(charts), width, height)
-    rows = max(1, min(-(-len(charts) // across), height // CHART_LEAST))
+    """Return the charts as lines, as many charts as fit: two side by side, more if the height requires it."""
+    charts, count = shown.charts, len(shown.charts)
+    most = max(1, min(count, width // CHART_WIDE))
+    across = next((one for one in range(min(2, most), most) if -(-count // one) * CHART_LEAST <= height), most)
+    rows = max(1, min(-(-count // across), height // CHART_LEAST))
     charts = charts[: across * rows]
     if height < CHART_LEAST or width < CHART_NARROW or not charts:
         return []
@@ -126,7 +175,6 @@ def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]
 
 
 def _axis(end: float, room: int) -> str:
-    """Return the time axis."""
     left, middle, right = "10 min ago", "5 min ago", clock(end)
     if room < len(left) + len(right) + 1:
         return right.rjust(room)
@@ -143,13 +191,9 @@ class Charts(Widget):
     DEFAULT_CSS = """
     Charts { width: 1fr; height: 1fr; padding: 0 1; background: $panel; display: none; text-wrap: nowrap; }
     """
-
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
-        self.shown: Shown | None = None
+    shown: Shown | None = None
 
     def show(self, shown: Shown | None) -> None:
-        """Show these charts; None: none."""
         self.display = shown is not None
         if shown != self.shown:
             self.shown = shown

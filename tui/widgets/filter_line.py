@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.suggester import Suggester
@@ -16,16 +16,9 @@ from textual.widgets import Input, Static
 
 from slurm_share.load import Column
 
+from ..keymap import FILTER_LINE
 from ..query import LONGEST, completed_name
 from .grid import Grid
-
-KEYS: tuple[Binding, ...] = (
-    Binding("escape", "clear", "no filter", id="filter.clear"),
-    Binding("up", "grid('up')", show=False),
-    Binding("down", "grid('down')", show=False),
-    Binding("pageup", "grid('page_up')", show=False),
-    Binding("pagedown", "grid('page_down')", show=False),
-)
 
 
 class FilterLine(Horizontal):
@@ -46,7 +39,7 @@ class FilterLine(Horizontal):
         & > .-mistake { color: $text-error; text-style: bold; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [*FILTER_LINE]
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +53,6 @@ class FilterLine(Horizontal):
         yield Static("", classes="filter-line--note", markup=False)
 
     def open(self, grid: Grid[Any]) -> None:
-        """Let the user type a filter for this table."""
         self.show_for(grid)
         self.display = True
         self._input.suggester = ColumnNames(grid.columns)
@@ -123,19 +115,15 @@ class FilterLine(Horizontal):
             self._say()
 
     def _say(self) -> None:
-        note = self.query_one(".filter-line--note", Static)
-        mistake = "" if self.grid is None else self.grid.mistake
-        note.set_class(bool(mistake), "-mistake")
-        waits = () if self.grid is None else self.grid.waits_for
-        said = "" if self.grid is None else f"{self.grid.count:,} of {self.grid.total:,}"
-        if waits:
-            said += f", not fetched yet: {', '.join(waits)}"
-        note.update(Content(mistake or said))
+        note, said = self.query_one(".filter-line--note", Static), ""
+        if self.grid is not None:
+            waits = f", not fetched yet: {', '.join(self.grid.waits_for)}" if self.grid.waits_for else ""
+            said = self.grid.mistake or f"{self.grid.count:,} of {self.grid.total:,}{waits}"
+        note.set_class(self.grid is not None and bool(self.grid.mistake), "-mistake")
+        note.update(Content(said))
 
 
 class ColumnNames(Suggester):
-    """Completes the names of columns."""
-
     def __init__(self, columns: Sequence[Column[Any]]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._columns = columns

@@ -58,13 +58,13 @@ def choose(wanted: bool | None, environ: Mapping[str, str], encoding: str | None
     global _is_plain, _table
     charset = charset_of(environ, encoding)
     is_poor = charset != "utf-8" or _POOR.match(environ.get("TERM", "")) is not None
-    can = _can_encode(_codec(encoding), BLOCKS)
+    codec = _codec(encoding)
+    can = BLOCKS.encode(codec, "ignore").decode(codec) == BLOCKS
     _is_plain = not can or (is_poor if wanted is None else wanted)
-    _table = _Table(charset if wanted is None or not can else _codec(encoding))
+    _table = _Table(charset if wanted is None or not can else codec)
 
 
 def is_ascii_only() -> bool:
-    """Return whether only ASCII is drawn."""
     return _is_plain
 
 
@@ -97,11 +97,3 @@ def _codec(encoding: str | None) -> str:
         return codecs.lookup(encoding or "ascii").name
     except LookupError:
         return "ascii"
-
-
-def _can_encode(codec: str, text: str) -> bool:
-    try:
-        text.encode(codec)
-    except UnicodeError:
-        return False
-    return True

@@ -22,6 +22,7 @@ when the order changes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic
 
@@ -29,21 +30,24 @@ from textual import events
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.signal import Signal
 
 from slurm_share.load import Column, Row
 
 from ..keymap import KEYS, bindings, keys_of
-from ..query import parse
+from ..query import Query, parse
 from ..query_terms import QueryError
 from .grid_cells import letters_for
-from .grid_cursor import GridCursor
+from .grid_layout import last_first
+from .grid_lines import GridLines
 from .grid_rows import RowSet
 
 
-class Grid(GridCursor[Row], Generic[Row], can_focus=True):
-    """A table with fixed headings and a fixed first column.
+class Grid(GridLines[Row], Generic[Row], can_focus=True):
+    """A table with fixed headings and a fixed first column; GridLines draws it. Marks are kept by key.
 
-    GridCursor moves the cursor, GridLines draws. Marks are kept by key, as the cursor is.
+    The cursor stays on its row when a new survey, a sort or a filter moves the row; until the user moves the cursor, it
+    stays on the first visible line. It is always visible, so no action applies to an invisible row.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("grid")]
@@ -54,11 +58,6 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
         def __init__(self, grid: Grid[Any]) -> None:
             self.grid = grid
             super().__init__()
-
-        @property
-        def control(self) -> Grid[Any]:
-            """The grid, for `@on` with a selector."""
-            return self.grid
 
     class Entered(GridMessage):
         """A row was double-clicked."""
@@ -77,29 +76,30 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
         """The sort, the columns, the marks or the filter have changed."""
 
     def __init__(
-        self,
-        columns: Sequence[Column[Row]],
-        key: Callable[[Row], str],
-        *,
-        name: str,
-        empty: str = "",
+        self, columns: Sequence[Column[Row]], key: Callable[[Row], str], *, name: str, empty: str = ""
     ) -> None:
         """`key`: returns the key that identifies a row in every survey. `name`: of the table, for its remembered
         choices. `empty`: what an empty table says."""
-        super().__init__(columns, key, name=name, empty=empty)
+        super().__init__(columns, key, name=name)
+        self.empty = empty
+        self.arranged: Signal[Any] = Signal(self, "arranged")
+        """Published when other rows are shown, or in another order."""
         self.mistake = ""
         """Why the text last given as a filter is invalid; empty: it is valid."""
         self.unfetched: frozenset[str] = frozenset()
         """Ids of the columns whose values are not fetched. Set by the owner of the rows."""
+        self._query: Query | None = None
+        self._wanted: str | None = None
+        """Key of the row that the user put the cursor on; None: the user has not moved it."""
+        self._hint = -1
+        """Last known number of that row."""
+        self._placing = False
         self._give_letters({key for one in KEYS for key in one.keys.split(",")})
 
     def on_mount(self) -> None:
         """Assign the sort letters that the configured keys leave free."""
         own = {key for one in KEYS for key in keys_of(one.id, getattr(self.app, "keys", {}))}
         self._give_letters({*self.screen.active_bindings, *own})
-
-    def _moved(self) -> None:
-        self.post_message(self.Moved(self))
 
     def _give_letters(self, taken: set[str]) -> None:
         self.letters = letters_for(self.columns, taken.__contains__)
@@ -117,7 +117,6 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """All rows in their original order."""
         return self._rows.rows
 
     @property
@@ -135,12 +134,26 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
         """Number of rows."""
         return len(self._rows.rows)
 
-    # --- Sort ---------------------------------------------------------------------------------------------------------
+    @property
+    def row(self) -> Row | None:
+        """The row under the cursor; None: there are no rows."""
+        return self._rows.rows[self._order[self.cursor]] if self._order else None
 
     @property
-    def sort(self) -> tuple[str, bool]:
-        """(id of the column, whether the largest is first); an empty id: not sorted."""
-        return self._sort
+    def is_on_another_row(self) -> bool:
+        """Return whether the cursor's row is gone and the cursor is on a row that the user did not choose: no
+        command applies to it."""
+        if self._wanted is None or not self._order:
+            return False
+        return self._rows.key(self._order[self.cursor]) != self._wanted
+
+    def put(self, line: int) -> bool:
+        """Move the cursor to this line, or to the nearest one; return whether the line exists."""
+        if self._order:
+            self._put(line)
+        return 0 <= line < len(self._order)
+
+    # --- Sort ---------------------------------------------------------------------------------------------------------
 
     def sort_by(self, column_id: str, down: bool | None = None) -> None:
         """Sort by a column; an unknown id does nothing, an empty id restores the original order. `down`: the largest
@@ -148,10 +161,10 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
         if column_id and column_id not in self._by_id:
             return
         if down is None:
-            is_again = self._sort[0] == column_id
-            down = not self._sort[1] if is_again else bool(column_id) and self._by_id[column_id].sorts_down
-        if (column_id, down) != self._sort:
-            self._sort = (column_id, down)
+            is_again = self.sort[0] == column_id
+            down = not self.sort[1] if is_again else bool(column_id) and self._by_id[column_id].sorts_down
+        if (column_id, down) != self.sort:
+            self.sort = (column_id, down)
             self._to_top()
             self._arrange(self._rows)
             self.post_message(self.Changed(self))
@@ -196,7 +209,7 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
     @property
     def _read_columns(self) -> list[Column[Row]]:
         """The columns that the filter and the sort read."""
-        ids = {self._sort[0]} if self._query is None else {self._sort[0], *self._query.columns}
+        ids = {self.sort[0]} if self._query is None else {self.sort[0], *self._query.columns}
         return [column for column in self.columns if column.id in ids]
 
     @property
@@ -265,23 +278,57 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
 
     # --- Keys ---------------------------------------------------------------------------------------------------------
 
+    def action_up(self) -> None:
+        self.put(self.cursor - 1)
+
+    def action_down(self) -> None:
+        self.put(self.cursor + 1)
+
+    def action_page_up(self) -> None:
+        self._page(-1)
+
+    def action_page_down(self) -> None:
+        self._page(1)
+
+    def action_first(self) -> None:
+        """Move to the first line and stay there, whichever row comes to it."""
+        self.put(0)
+        self._wanted = None
+        self._scroll(0)
+
+    def action_last(self) -> None:
+        self.put(len(self._order) - 1)
+
+    def action_left(self) -> None:
+        """Scroll to columns further left; at the left end show those that fit."""
+        self._sideways(self._first - 1)
+
+    def action_right(self) -> None:
+        """Scroll to columns further right, including those that did not fit."""
+        self._sideways(self._first + 1)
+
+    def _on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
+        event.stop()
+        self.action_right()
+
+    def _on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
+        event.stop()
+        self.action_left()
+
     def action_sort_left(self) -> None:
-        """Sort by the column left of the sorted one."""
         self._sort_next_column(-1)
 
     def action_sort_right(self) -> None:
-        """Sort by the column right of the sorted one."""
         self._sort_next_column(1)
 
     def action_reverse(self) -> None:
         """Reverse the sort; without one, sort by the first column."""
-        self.sort_by(self._sort[0] or self._chosen[0], not self._sort[1])
+        self.sort_by(self.sort[0] or self._chosen[0], not self.sort[1])
 
     def action_mark(self) -> None:
-        """Mark or unmark the row, and move to the next."""
         if self._order:
-            self._mark(self._cursor)
-            self.put(self._cursor + 1)
+            self._mark(self.cursor)
+            self.put(self.cursor + 1)
 
     def action_unmark_all(self) -> None:
         self.marks = frozenset()
@@ -304,9 +351,110 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
 
     def _sort_next_column(self, direction: int) -> None:
         ids = [self._chosen[place.column] for place in self._layout_now.placed] or list(self._chosen)
-        at = ids.index(self._sort[0]) + direction if self._sort[0] in ids else 0 if direction > 0 else len(ids) - 1
+        at = ids.index(self.sort[0]) + direction if self.sort[0] in ids else 0 if direction > 0 else len(ids) - 1
         if 0 <= at < len(ids):
             self.sort_by(ids[at])
+
+    # --- Position -----------------------------------------------------------------------------------------------------
+
+    def _arrange(self, old: RowSet[Row], *, is_new: bool = False) -> None:
+        """Sort and filter the rows, and find the cursor's row again. `old`: the rows shown before."""
+        was, old_order = self.cursor, self._order
+        before = old.key(old_order[was]) if old_order else None
+        self._order = self._rows.order(self._query, self._by_id.get(self.sort[0]), self.sort[1])
+        self.cursor = self._found(old, old_order, was)
+        self._forget_lines()
+        self._bring_into_view()
+        self._measure(is_new=is_new)
+        self._redraw()
+        if before != (self._rows.key(self._order[self.cursor]) if self._order else None):
+            self.post_message(self.Moved(self))
+        if self.is_attached:
+            self.arranged.publish(self)
+
+    def _found(self, old: RowSet[Row], old_order: Sequence[int], was: int) -> int:
+        """Return the new line of the cursor's row; if it is hidden or gone, of the nearest row below it, else above."""
+        if self._wanted is None or not self._order:
+            return max(0, min(was, len(self._order) - 1))
+        number = self._rows.number(self._wanted, self._hint)
+        if number is not None:
+            with contextlib.suppress(ValueError):  # the filter hides it
+                line = self._order.index(number)
+                self._hint = number
+                return line
+        lines = {number: line for line, number in enumerate(self._order)}
+        for before in [*old_order[was:], *reversed(old_order[:was])]:
+            number = self._rows.number(old.key(before), before)
+            if number in lines:
+                return lines[number]
+        return min(was, len(self._order) - 1)
+
+    def _put(self, line: int) -> None:
+        line = max(0, min(line, len(self._order) - 1))
+        self._hint = self._order[line]
+        self._wanted = self._rows.key(self._hint)
+        self._move(line)
+        self._bring_into_view()
+
+    def _move(self, line: int) -> None:
+        before, self.cursor = self.cursor, line
+        if line != before:
+            self._redraw_line(before)
+            self._redraw_line(line)
+            self.post_message(self.Moved(self))
+
+    def _page(self, direction: int) -> None:
+        step = direction * max(1, self._seen - 1)
+        top = self._top + step
+        self.put(self.cursor + step)
+        self._scroll(max(0, min(top, len(self._order) - self._seen)))
+
+    def _bring_into_view(self) -> None:
+        """Scroll to the cursor; if the user has not moved it, move it into the view."""
+        most = max(0, len(self._order) - self._seen)
+        if self._wanted is None:
+            self.cursor = min(self._top, most)
+            self._scroll(self.cursor)
+        else:
+            self._scroll(min(most, self.cursor, max(self._top, self.cursor - self._seen + 1)))
+
+    def _to_top(self) -> None:
+        """Scroll to the top after a new sort or filter, unless the user has chosen a row."""
+        if self._wanted is None:
+            self._scroll(0)
+
+    def _scroll(self, top: int) -> None:
+        if top == self.scroll_y:
+            return
+        self._placing = True
+        try:
+            self.scroll_to(y=top, animate=False, force=True)
+        finally:
+            self._placing = False
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Move the cursor with the scroll wheel and bar; widen columns if necessary."""
+        super().watch_scroll_y(old_value, new_value)
+        if not self._placing and self._order:
+            top = self._top
+            if self._wanted is None:
+                self._move(min(top, len(self._order) - 1))
+            elif (line := max(top, min(self.cursor, top + self._seen - 1))) != self.cursor:
+                self._put(line)
+        if self._measure():
+            self._redraw()
+
+    def _sideways(self, first: int) -> None:
+        if self._first or self._layout_now.is_right:
+            first = max(0, min(first, last_first(self._needs(), self._room)))
+            if first != self._first:
+                self._first = first
+                self._redraw()
+
+    def on_resize(self) -> None:
+        self._bring_into_view()
+        self._measure()
+        self._redraw()
 
     # --- Mouse --------------------------------------------------------------------------------------------------------
 

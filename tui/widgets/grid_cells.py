@@ -14,9 +14,8 @@ from textual.strip import Strip
 from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Letter, Row
 
-from .bars import bar
+from .bars import bar, spark
 from .grid_layout import NOTHING, Layout, Need
-from .spark import spark
 
 LONGEST = 500
 """Most characters of a text that are read: no column is that wide."""
@@ -145,33 +144,27 @@ def _draw(made: Line, cell: Cell, row: Any, line_style: LineStyle) -> None:
 
 
 def head(
-    layout: Layout,
-    columns: Sequence[Column[Any]],
-    letters: dict[str, str],
-    sort: tuple[str, bool],
-    line_style: HeadStyle,
+    layout: Layout, columns: Sequence[Column[Any]], letters: dict[str, str], sort: tuple[str, bool], style: HeadStyle
 ) -> Strip:
     """Return the headings. `letters`: sort letters by column id; `sort`: (column id, whether the largest is first)."""
     made, at = Line(), 1
-    made.add(MORE_LEFT if layout.is_left else " ", line_style.line)
+    made.add(MORE_LEFT if layout.is_left else " ", style.line)
     for number, place in enumerate(layout.placed):
         column = columns[place.column]
-        style = line_style.sorted if column.id == sort[0] else line_style.line
+        look = style.sorted if column.id == sort[0] else style.line
         arrow = "" if column.id != sort[0] else DOWN if sort[1] else UP
         is_last = number + 1 == len(layout.placed)
         end = layout.width - layout.is_right if is_last else layout.placed[number + 1].x
-        made.add(" " * (place.x - at), line_style.line)
+        made.add(" " * (place.x - at), style.line)
         text, width = _heading(column, place.width, arrow, has_gap=end > place.x + place.width)
         found = text.upper().find(letters.get(column.id) or "\0") if len(text.upper()) == len(text) else -1
-        if found < 0:
-            made.add(text, style)
-        else:
-            made.add(text[:found], style)
-            made.add(text[found], style + line_style.key)
-            made.add(text[found + 1 :], style)
+        key = found if found >= 0 else len(text)
+        made.add(text[:key], look)
+        made.add(text[key : key + 1], look + style.key)
+        made.add(text[key + 1 :], look)
         at = place.x + width
-    made.add(" " * (layout.width - at - layout.is_right), line_style.line)
-    made.add(MORE_RIGHT if layout.is_right else "", line_style.line)
+    made.add(" " * (layout.width - at - layout.is_right), style.line)
+    made.add(MORE_RIGHT if layout.is_right else "", style.line)
     return made.strip(max(layout.width, at))
 
 
@@ -192,8 +185,7 @@ def letters_for(columns: Sequence[Column[Any]], is_taken: Callable[[str], bool])
     """Return the letter that sorts by each column: the first free one of its heading; shown columns choose first."""
     found: dict[str, str] = {}
     for column in sorted(columns, key=lambda column: not column.shown):
-        for letter in column.heading.upper():
-            if letter.isascii() and letter.isalpha() and letter not in found.values() and not is_taken(letter):
-                found[column.id] = letter
-                break
+        letters = (one for one in column.heading.upper() if one.isascii() and one.isalpha() and not is_taken(one))
+        if letter := next((one for one in letters if one not in found.values()), ""):
+            found[column.id] = letter
     return found

@@ -72,27 +72,21 @@ class GridLines(ScrollView, Generic[Row]):
     }  # fmt: skip
     ALLOW_SELECT = False
 
-    def __init__(
-        self,
-        columns: Sequence[Column[Row]],
-        key: Callable[[Row], str],
-        *,
-        name: str,
-        empty: str = "",
-    ) -> None:
+    def __init__(self, columns: Sequence[Column[Row]], key: Callable[[Row], str], *, name: str) -> None:
         super().__init__(name=name)
         self.columns: tuple[Column[Row], ...] = tuple(columns)
-        self.empty = empty
         self.letters: dict[str, str] = {}
         """The letter that sorts by a column, with shift, by column id."""
         self._key = key
         self._by_id = {column.id: column for column in self.columns}
         self._chosen = tuple(column.id for column in self.columns if column.shown) or tuple(self._by_id)[:1]
-        self._sort: tuple[str, bool] = ("", False)
+        self.sort: tuple[str, bool] = ("", False)
+        """(id of the column, whether the largest is first); an empty id: not sorted."""
         self._rows: RowSet[Row] = RowSet((), self.columns, key)
         self._order: Sequence[int] = ()
         """Numbers of the shown rows, sorted."""
-        self._cursor = 0
+        self.cursor = 0
+        """The cursor's line, from 0."""
         self._marks: dict[str, int] = {}
         """Last known number of each marked row, by key."""
         self._first = 0
@@ -107,8 +101,6 @@ class GridLines(ScrollView, Generic[Row]):
         self._on_screen: dict[int, Strip] = {}
         """Lines last given to Textual, by line of the screen."""
         self._grid_styles: GridStyles | None = None
-
-    # --- The visible part ---------------------------------------------------------------------------------------------
 
     @property
     def _top(self) -> int:
@@ -126,9 +118,7 @@ class GridLines(ScrollView, Generic[Row]):
 
     def _why_empty(self) -> str:
         """Return what an empty table says."""
-        return self.empty
-
-    # --- Widths -------------------------------------------------------------------------------------------------------
+        raise NotImplementedError
 
     def _needs(self) -> list[Need]:
         return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
@@ -167,8 +157,6 @@ class GridLines(ScrollView, Generic[Row]):
     def _lay_out(self) -> None:
         needs, width = self._needs(), self._room
         self._layout_now = scrolled(needs, width, self._first) if self._first else fitted(needs, width)
-
-    # --- Drawing ------------------------------------------------------------------------------------------------------
 
     def _forget_lines(self) -> None:
         """Drop cached lines after a change of rows, columns or order."""
@@ -215,7 +203,7 @@ class GridLines(ScrollView, Generic[Row]):
             return Strip.blank(self._room, grid_styles.plain.line)
         if y == 0:
             columns = [self._by_id[id] for id in self._chosen]
-            return head(self._layout_now, columns, self.letters, self._sort, grid_styles.head)
+            return head(self._layout_now, columns, self.letters, self.sort, grid_styles.head)
         line = y - 1 + self._top
         if line >= len(self._order):
             return self._below(line, grid_styles)
@@ -224,7 +212,7 @@ class GridLines(ScrollView, Generic[Row]):
             if len(self._strips) > KEPT:
                 self._strips.clear()
             strip = self._strips[line] = self._row_line(
-                line, grid_styles.cursor if line == self._cursor else grid_styles.plain
+                line, grid_styles.cursor if line == self.cursor else grid_styles.plain
             )
         return strip
 
@@ -233,11 +221,10 @@ class GridLines(ScrollView, Generic[Row]):
         if number not in self._texts:
             self._measure()
         row, texts = self._rows.rows[number], self._texts[number]
-        cells = [
-            Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id])
-            for place in self._layout_now.placed
-            for id in (self._chosen[place.column],)
-        ]
+        cells = []
+        for place in self._layout_now.placed:
+            id = self._chosen[place.column]
+            cells.append(Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id]))
         is_marked = bool(self._marks) and self._rows.key(number) in self._marks
         return line_of(cells, row, self._layout_now.width, line_style, is_marked=is_marked)
 

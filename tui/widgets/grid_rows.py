@@ -41,7 +41,6 @@ class RowSet(Generic[Row]):
         return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
 
     def values(self, column: Column[Row]) -> list[Value]:
-        """Return the column's value of each row."""
         found = self._values.get(column.id)
         if found is None:
             value = column.value
@@ -49,7 +48,6 @@ class RowSet(Generic[Row]):
         return found
 
     def texts(self, column: Column[Row]) -> list[str]:
-        """Return the text of each row, casefolded."""
         found = self._folded.get(column.id)
         if found is None:
             text = column.text
@@ -57,7 +55,6 @@ class RowSet(Generic[Row]):
         return found
 
     def text(self, column: Column[Row], number: int) -> str:
-        """Return the text of one row, casefolded."""
         found = self._folded.get(column.id)
         return column.text(self.rows[number]).casefold() if found is None else found[number]
 

@@ -15,6 +15,8 @@ from textual.strip import Strip
 
 from slurm_share.core import terminal
 
+from ..keymap import SCROLL
+
 LINES_MOST = 20_000
 LETTERS_MOST = 4_000_000
 """Most characters that are kept of a growing file."""
@@ -39,12 +41,7 @@ class LogLines(ScrollView, can_focus=True):
 
     DEFAULT_CSS = "LogLines { background: $background; color: $foreground; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "up", show=False),
-        Binding("down,j", "down", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("home,g", "edge(0)", show=False),
-        Binding("end,G", "edge(1)", show=False),
+        *SCROLL,
         Binding("left,h", "sideways(-8)", show=False),
         Binding("right,l", "sideways(8)", show=False),
     ]
@@ -98,18 +95,12 @@ class LogLines(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         x, top = self.scroll_offset
-        style = self.rich_style
-        at = top + y
-        text = self.lines[at] if at < len(self.lines) else ""
-        strip = Strip([Segment(text, style)])
-        return strip.crop_extend(x, x + self.size.width, style)
+        text = self.lines[top + y] if top + y < len(self.lines) else ""
+        return Strip([Segment(text, self.rich_style)]).crop_extend(x, x + self.size.width, self.rich_style)
 
-    def action_up(self) -> None:
-        """Scroll up and stop following."""
-        self._go(self.scroll_offset.y - 1)
-
-    def action_down(self) -> None:
-        self._go(self.scroll_offset.y + 1)
+    def action_scroll(self, lines: int) -> None:
+        """Scroll, and follow the end only at the end."""
+        self._go(self.scroll_offset.y + lines)
 
     def action_page(self, by: int) -> None:
         self._go(self.scroll_offset.y + by * max(1, self.size.height - 1))
@@ -119,7 +110,6 @@ class LogLines(ScrollView, can_focus=True):
         self._go(self.max_scroll_y if end else 0)
 
     def action_sideways(self, by: int) -> None:
-        """Scroll long lines by columns."""
         self.scroll_to(x=max(0, self.scroll_offset.x + by), animate=False)
 
     def _go(self, y: int) -> None:

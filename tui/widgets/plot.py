@@ -14,7 +14,7 @@ from textual_plotext import PlotextPlot
 from ..history import Figure
 from ..wire import Point
 from . import glyphs
-from .series import SERIES, Polyline, Series, polylines
+from .charts import SERIES, Polyline, Series, polylines
 
 TOP = 100.0
 TOP_MOST = 200.0
@@ -67,12 +67,10 @@ class Plot(PlotextPlot):
 
     DEFAULT_CSS = "Plot { width: 1fr; height: 1fr; }"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.points: tuple[Point, ...] = ()
-        self.shown: tuple[Series, ...] = SERIES
-        self.begin = self.end = 0.0
-        self.here: float | None = None
+    points: tuple[Point, ...] = ()
+    shown: tuple[Series, ...] = SERIES
+    begin = end = 0.0
+    here: float | None = None
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.refresh())

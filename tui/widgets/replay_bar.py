@@ -49,13 +49,11 @@ class ReplayBar(Widget):
             self.taken = taken
             super().__init__()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.position: Position | None = None
-        self.taken = 0.0
-        self.held = False
-        self._bar = (0, 0)
-        """First column and width of the bar."""
+    position: Position | None = None
+    taken = 0.0
+    held = False
+    _bar = (0, 0)
+    """First column and width of the bar."""
 
     def show(self, picture: Picture, *, held: bool) -> None:
         """Show the position of this survey. `held`: whether the replay is paused."""

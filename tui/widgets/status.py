@@ -10,9 +10,8 @@ from slurm_share.core.text import counted, span_text
 
 from ..feed_sources import REST
 from ..picture import Picture
-from .line import Line, Piece, width_of
+from .lines import Line, Piece, joined, width_of
 
-BETWEEN = "  "
 OLD_INTERVALS = 3
 """Number of intervals without a survey after which the age is marked."""
 OLD_S = 60.0
@@ -21,8 +20,6 @@ OLD_S = 60.0
 
 @dataclass(frozen=True)
 class StatusState:
-    """The content of the status line."""
-
     picture: Picture | None = None
     interval_s: float = 5.0
     held: bool = False
@@ -58,15 +55,10 @@ class Status(Line):
     def lay_out(self, width: int) -> Sequence[Piece]:
         """Return the pieces, the most important first. If they do not fit, a problem goes before everything."""
         found = said(self.status, self.clock(), self._oldest_s)
-        pieces: list[Piece] = [Piece(" ")]
-        for number, piece in enumerate(found):
-            pieces += [Piece(BETWEEN), piece] if number else [piece]
-        if width_of(pieces) > width and len(found) > 1 and found[-1].kind == "problem":
-            keep = [found[-1], *found[:-1]]
-            pieces = [Piece(" ")]
-            for number, piece in enumerate(keep):
-                pieces += [Piece(BETWEEN), piece] if number else [piece]
-        return [replace(piece, target="help") for piece in pieces]
+        between = Piece("  ")
+        if found[-1].kind == "problem" and 1 + width_of(joined(found, between)) > width:
+            found = [found[-1], *found[:-1]]
+        return [replace(piece, target="help") for piece in (Piece(" "), *joined(found, between))]
 
     def texts(self) -> list[str]:
         """Return all parts of the status as lines."""
@@ -79,17 +71,13 @@ def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
     found: list[Piece] = []
     if status.held:
         found.append(Piece(" PAUSED ", "on"))
-    if picture is None:
-        found.append(Piece("looking ...", "strong"))
-    else:
-        found += _seen(picture, status, now, oldest)
+    found += [Piece("looking ...", "strong")] if picture is None else _seen(picture, status, now, oldest)
     if status.hint:
         found.append(Piece(status.hint))
-    notes = [] if picture is None else list(picture.survey.notes)
     if status.problem:
         found.append(Piece(f"! {status.problem}", "problem"))
-    elif notes:
-        found.append(Piece("| " + "; ".join(notes), "dim"))
+    elif picture is not None and picture.survey.notes:
+        found.append(Piece("| " + "; ".join(picture.survey.notes), "dim"))
     return found
 
 

@@ -1,16 +1,19 @@
-"""Pictures and apps for the dashboard's tests: a constant cluster, and a runner for Textual's Pilot."""
+"""Pictures and apps for the dashboard's tests: a constant cluster, and apps that run without a terminal."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
-from slurm_share_tui.picture import Picture, of_survey
+from slurm_share_tui.picture import Picture, put_together
+from slurm_share_tui.wire import Begin
 from textual.app import App
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from slurm_share.load.rules.advice import advise
+from slurm_share.load.rules.node_rows import rows_of
 from slurm_share.load.snapshot import Survey
 from slurm_share.load.sources.demo import Demo
 
@@ -24,8 +27,9 @@ def a_survey(*, count: int = 12, everybody: bool = True, user: str = "alice", no
 
 
 def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> Picture:
-    """Return a survey as the feed puts it together."""
-    return of_survey(survey, advise.advise_all(survey), number=number, arrived=arrived, **more)
+    """Return a survey as the feed puts it together. `more`: fields of `Begin`."""
+    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, **more)
+    return put_together(begin, rows_of(survey), advise.advise_all(survey), arrived=arrived, number=number)
 
 
 def a_picture(**words: Any) -> Picture:
@@ -33,12 +37,36 @@ def a_picture(**words: Any) -> Picture:
     return picture_of(a_survey(**words))
 
 
-def drive(app: App[Any], play: Callable[[Pilot[Any]], Awaitable[None]], size: tuple[int, int] = (120, 40)) -> None:
-    """Run the app without a terminal, and `play` with its Pilot."""
+class Asks(App[None]):
+    """Opens one screen and keeps its answer."""
 
-    async def main() -> None:
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            await play(pilot)
+    def __init__(self, screen: Screen[Any]) -> None:
+        super().__init__()
+        self.asked = screen
+        self.answers: list[Any] = []
 
-    asyncio.run(main())
+    def on_mount(self) -> None:
+        self.push_screen(self.asked, self.answers.append)
+
+
+@asynccontextmanager
+async def running(app: App[Any], size: tuple[int, int] = (120, 40), **options: Any) -> AsyncIterator[Pilot[Any]]:
+    """Run the app without a terminal."""
+    async with app.run_test(size=size, **options) as pilot:
+        await pilot.pause()
+        yield pilot
+
+
+def screen_text(app: App[Any]) -> str:
+    """Return the text of the screen, line by line."""
+    lines = app.screen._compositor.render_strips()  # the only way to the characters without a terminal
+    return "\n".join("".join(segment.text for segment in strip) for strip in lines[: app.size.height])
+
+
+async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "what was waited for") -> None:
+    """Wait until the condition holds, at most 4 s of the app's time."""
+    for _ in range(400):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"{what} did not come: {holds()!r}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards import drive
+from dashboards import running
 from rich.cells import cell_len
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
@@ -115,23 +116,11 @@ def names(grid: Grid[Any]) -> list[str]:
     return [line[1:].split()[0] for line in lines(grid)[1 : grid.count + 1] if line.strip()]
 
 
-async def settled(pilot: Pilot[Any], is_so: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    for _ in range(200):
-        if is_so():
-            return
-        await pilot.pause()
-    assert is_so()
-
-
-Play = Callable[[Pilot[Any], Grid[Thing], GridApp], Awaitable[None]]
-
-
-def played(play: Play, rows: tuple[Thing, ...] = things(100), size: tuple[int, int] = (80, 12), **words: Any) -> None:
-    """Run `play` on a table with these rows."""
+@asynccontextmanager
+async def table(
+    rows: tuple[Thing, ...] = things(100), size: tuple[int, int] = (80, 12), **words: Any
+) -> AsyncIterator[tuple[Pilot[Any], Grid[Thing], GridApp]]:
+    """Run a table with these rows."""
     app = GridApp(rows, **words)
-
-    async def on(pilot: Pilot[Any]) -> None:
-        await play(pilot, app.grid, app)
-
-    drive(app, on, size)
+    async with running(app, size) as pilot:
+        yield pilot, app.grid, app

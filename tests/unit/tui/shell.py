@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboards import a_picture
+from dashboards import a_picture, running, until
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.messages import Arrived
@@ -37,7 +38,6 @@ class FakeFeed:
         """Deliver a message of the feed process."""
         if isinstance(message, Arrived):
             self.history.take(message.picture)
-        assert self.post is not None
         self.post(message)
 
     def picture(self, picture: Picture) -> None:
@@ -64,22 +64,26 @@ def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return notes
 
 
+@asynccontextmanager
+async def dashboard(
+    *, size: tuple[int, int] = (120, 40), notifications: bool = False, **words: Any
+) -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
+    """Run a dashboard with a fake feed, which has sent nothing yet."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, **words)
+    async with running(app, size, notifications=notifications) as pilot:
+        yield pilot, app, feed
+
+
+async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
+    """Deliver a picture and wait until it is drawn."""
+    picture = arrived_picture() if picture is None else picture
+    feed.picture(picture)
+    app: Any = pilot.app
+    await until(pilot, lambda: app.picture is picture, "the picture")
+    await pilot.pause()
+
+
 def arrived_picture(**words: Any) -> Picture:
     """Return the simulated cluster, arrived at 98 on the clock."""
     return replace(a_picture(**words), arrived=98.0)
-
-
-async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "what was waited for") -> None:
-    """Wait until the condition holds, at most 4 s of the dashboard's time."""
-    for _ in range(400):
-        if holds():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(f"{what} did not come: {holds()!r}")
-
-
-def screen_text(app: Dashboard) -> str:
-    """Return the text of the screen, line by line."""
-    height = app.size.height
-    lines = app.screen._compositor.render_strips()  # the only way to the characters without a terminal
-    return "\n".join("".join(segment.text for segment in strip) for strip in lines[:height])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace as changed
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, screen_text, until
 from hypothesis import given
 from hypothesis import strategies as any_
 from msgspec.structs import replace
 from rich.cells import cell_len
-from shell import FakeFeed, a_dashboard, screen_text, until
+from shell import FakeFeed, a_dashboard, dashboard
 from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
@@ -23,11 +22,9 @@ from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.user_config import UserConfig, parse_config
 from slurm_share_tui.widgets import glyphs
-from slurm_share_tui.widgets.bars import bar
-from slurm_share_tui.widgets.spark import spark, tall
+from slurm_share_tui.widgets.bars import bar, spark, tall
 from slurm_share_tui.wire import Position
 from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled, way_to
-from textual.pilot import Pilot
 from textual.scrollbar import ScrollBar
 
 from slurm_share.core.errors import StateError
@@ -122,69 +119,53 @@ def is_ascii(app: Dashboard, what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
+async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
     chosen({**UTF8, "LANG": "C"})
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme=themes.MONO))
     app.animation_level = "none"
-
-    async def over(pilot: Pilot[Any], what: str) -> None:
-        await settled(pilot)
-        is_ascii(app, what)
-        app.pop_screen()
-        await settled(pilot)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await in_view(pilot, app, feed, VIEWS[0])
         for view in VIEWS:
-            if view == VIEWS[0]:
-                await in_view(pilot, app, feed, view)
-            else:
-                await app.main_screen.go(way_to(view, seen()[1]))
-                await settled(pilot)
+            await app.main_screen.go(way_to(view, seen()[1]))
+            await settled(pilot)
             assert "#" in screen_text(app), view
             is_ascii(app, view)
         await app.main_screen.go(way_to("node", seen()[1]))
-        for name in OVER:
-            await lay_over(pilot, app, name)
-            await over(pilot, name)
-        app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
-        await over(pilot, "log")
-        app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
-        await over(pilot, "signal")
-        app.action_command_palette()
-        await over(pilot, "palette")
         position = Position(number=3, count=5, first=0.0, last=100.0, speed=1.0)
-        app.push_screen(Jump(position, 50.0))
-        await over(pilot, "jump")
+        for name in (*OVER, "log", "signal", "palette", "jump"):
+            if name in OVER:
+                await lay_over(pilot, app, name)
+            elif name == "log":
+                app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
+            elif name == "signal":
+                app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
+            elif name == "palette":
+                app.action_command_palette()
+            else:
+                app.push_screen(Jump(position, 50.0))
+            await settled(pilot)
+            is_ascii(app, name)
+            app.pop_screen()
+            await settled(pilot)
         app.say("a note … in the corner")
         await until(pilot, lambda: "note ~ in" in screen_text(app), "the note")
         is_ascii(app, "a note")
-        feed.post(Arrived(changed(seen()[1], position=position)))  # type: ignore[misc]
+        feed.post(Arrived(changed(seen()[1], position=position)))
         await until(pilot, lambda: "3 of 5" in screen_text(app), "the bar of a replay")
         is_ascii(app, "a replay")
 
-    async def main() -> None:
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await play(pilot)
 
-    asyncio.run(main())
-
-
-def test_a_strangers_name_moves_no_column() -> None:
+async def test_a_strangers_name_moves_no_column() -> None:
     chosen({**UTF8, "LANG": "C"})
     survey = a_survey()
     jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
         feed.picture(picture_of(replace(survey, jobs=jobs)))
         await pilot.press("3")
         await until(pilot, lambda: "????????#" in screen_text(app), "the name")
         is_ascii(app, "jobs")
-
-    drive(app, play)
 
 
 def test_the_configuration_has_the_word() -> None:

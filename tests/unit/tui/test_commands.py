@@ -9,8 +9,7 @@ from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.location import Process
-from slurm_share_tui.target import Target
+from slurm_share_tui.location import Process, Target
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.core.records import ProcessIdentity
@@ -28,19 +27,8 @@ HOSTILE = 'y"  77  your own\n\x1b[31m[red]' + "長" * 1000
 
 def a_job(number: int, **more) -> QueuedJob:
     """Return a job of alice on n1."""
-    return QueuedJob(
-        **{
-            "job_id": number,
-            "name": "sweep",
-            "user": "alice",
-            "uid": ALICE.uid,
-            "partition": "gpu",
-            "states": ("RUNNING",),
-            "start": 100,
-            "nodes": "n1",
-            **more,
-        }
-    )
+    known = {"job_id": number, "name": "sweep", "user": "alice", "uid": ALICE.uid, "partition": "gpu", "start": 100}
+    return QueuedJob(**{**known, "states": ("RUNNING",), "nodes": "n1", **more})
 
 
 BOBS = {"user": "bob", "uid": BOB.uid}
@@ -59,37 +47,18 @@ def survey_of_n1(**more) -> Survey:
     """Return alice's survey of n1 through srun, with her process 900."""
     process = ProcessLoad(pid=900, start_ticks=5, name="python", uid=ALICE.uid, user="alice", job=4711, slot=3)
     snapshot = Snapshot(node="n1", taken=1.0, cpus=8, cores=8, processes=(process,))
-    return Survey(
-        **{
-            "taken": 1.0,
-            "user": "alice",
-            "source": "srun",
-            "nodes": (NodeLoad(name="n1", snapshot=snapshot), NodeLoad(name="n2")),
-            "jobs": QUEUE,
-            **more,
-        }
-    )
+    nodes = (NodeLoad(name="n1", snapshot=snapshot), NodeLoad(name="n2"))
+    return Survey(**{"taken": 1.0, "user": "alice", "source": "srun", "nodes": nodes, "jobs": QUEUE, **more})
 
 
 def job(word: str = "4711", number: int | None = 4711, owner: str = "alice") -> Target:
-    return Target(owner=owner, job=word, job_id=number, job_name="sweep", nodes="n1")
+    return Target(owner=owner, job=word, job_id=number)
 
 
 def process(**more) -> Target:
     """Return alice's process 900, task 3 of step 0 of job 4711."""
-    return Target(
-        **{
-            "owner": "alice",
-            "job": "4711",
-            "job_id": 4711,
-            "node": "n1",
-            "process": Process(900, 5),
-            "process_name": "python",
-            "step": "0",
-            "task": 3,
-            **more,
-        }
-    )
+    known = {"owner": "alice", "job": "4711", "job_id": 4711, "node": "n1", "process": Process(900, 5)}
+    return Target(**{**known, "process_name": "python", "step": "0", "task": 3, **more})
 
 
 @pytest.fixture

@@ -11,23 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
 from rich.segment import Segment
-from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
+from shell import a_dashboard, arrived_picture, dashboard, shown
 from slurm_share_tui import themes
 from slurm_share_tui.location import Location, Process
 from slurm_share_tui.messages import FeedFailed
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.screens.help import Help
-from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
-from slurm_share_tui.views.table import TableView
-from slurm_share_tui.widgets.crumbs import Crumbs
-from slurm_share_tui.widgets.crumbs import crumb_text as crumb
-from slurm_share_tui.widgets.keys import Keys
-from slurm_share_tui.widgets.tabs import Tabs
+from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig, read_remembered
+from slurm_share_tui.widgets.lines import Crumbs, Keys, Tabs
+from slurm_share_tui.widgets.lines import crumb_text as crumb
 from slurm_share_tui.wire import Pause, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
-from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -49,60 +45,33 @@ def text_of(widget: Widget) -> str:
     return "".join(piece.text for piece in widget.pieces())  # type: ignore[attr-defined]
 
 
-async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
-    """Deliver a picture and wait until it is drawn."""
-    picture = arrived_picture() if picture is None else picture
-    feed.picture(picture)
-    app: Any = pilot.app
-    await until(pilot, lambda: app.picture is picture, "the picture")
-    await pilot.pause()
-
-
 # --- Truth ------------------------------------------------------------------------------------------------------------
 
 
-def test_before_the_first_look_it_says_that_it_looks() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_before_the_first_look_it_says_that_it_looks() -> None:
+    async with dashboard() as (pilot, app, _):
         assert "looking ..." in screen_text(app)
         for key in ("2", "enter", "x", "o", "y", "t", "slash", "escape", "c", "escape", "5", "escape", "f", "1"):
             await pilot.press(key)
         await until(pilot, lambda: app.main_screen.location.view == "nodes")
 
-    drive(app, play)
 
-
-def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         assert "10 of 12 nodes answered  2 s ago  demo  every 5 s" in screen_text(app)
         assert "SIMULATED CLUSTER" in screen_text(app)
         assert "llload-tui  demo  all users" in screen_text(app)
 
-    drive(app, play)
 
-
-def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed, replace(arrived_picture(), took_s=4.0))
         assert "every 12 s" in screen_text(app)
 
-    drive(app, play)
 
-
-def test_figures_of_real_hardware_have_no_banner() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_figures_of_real_hardware_have_no_banner() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(
             pilot, feed, picture_of(changed(a_survey(), nodes=(), source="srun", slurm_version="26.05.5"), arrived=98.0)
         )
@@ -110,14 +79,10 @@ def test_figures_of_real_hardware_have_no_banner() -> None:
         await shown(pilot, feed)
         assert "SIMULATED" in screen_text(app)
 
-    drive(app, play)
 
-
-def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> None:
-    feed, now = FakeFeed(), [100.0]
-    app = a_dashboard(feed, clock=lambda: now[0])
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> None:
+    now = [100.0]
+    async with dashboard(clock=lambda: now[0]) as (pilot, app, feed):
         await shown(pilot, feed)
         now[0] = 110.0
         await until(pilot, lambda: "12 s ago" in screen_text(app), "a second")
@@ -125,14 +90,9 @@ def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> Non
         now[0] = 130.0
         await until(pilot, lambda: "32 s ago (OLD)" in screen_text(app), "a second")
 
-    drive(app, play)
 
-
-def test_trouble_is_said_and_goes_with_the_next_look() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_trouble_is_said_and_goes_with_the_next_look() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         feed.bring(FeedFailed("slurmctld [red]does not\x1b[31m answer"))
         await until(pilot, lambda: "! slurmctld [red]does not" in screen_text(app))
@@ -141,44 +101,29 @@ def test_trouble_is_said_and_goes_with_the_next_look() -> None:
         await shown(pilot, feed, arrived_picture(now=1_795_271_313.0))
         assert "slurmctld" not in screen_text(app)
 
-    drive(app, play)
 
-
-def test_trouble_before_anything_came_is_said_as_well() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_trouble_before_anything_came_is_said_as_well() -> None:
+    async with dashboard() as (pilot, app, feed):
         feed.bring(FeedFailed("squeue does not answer"))
         await until(pilot, lambda: "! squeue does not answer" in screen_text(app))
         assert "looking ..." in screen_text(app)
         assert not app.is_ending
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("has_picture", [False, True])
-def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool) -> None:
+    async with dashboard() as (pilot, app, feed):
         if has_picture:
             await shown(pilot, feed)
         feed.bring(FeedFailed("squeue is not there", is_over=True))
         await until(pilot, lambda: app.is_ending or (has_picture and "! squeue is not there" in screen_text(app)))
         assert app.is_ending is not has_picture
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("count", [0, 1, 3000])
-def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
     survey = a_survey(count=max(1, count)) if count else changed(a_survey(), nodes=(), jobs=())
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed, picture_of(survey, arrived=98.0))
         assert f"of {count} node" in screen_text(app)
         for key in "123456":
@@ -186,8 +131,6 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
         for view in ("gpu", "process", "node"):
             await app.main_screen.go((Location(view=view, node="nowhere", gpu="GPU-none"),))
             await pilot.pause()
-
-    drive(app, play)
 
 
 # --- Where one is -----------------------------------------------------------------------------------------------------
@@ -202,17 +145,13 @@ def test_a_gpu_is_named_with_its_node_where_the_way_does_not_say_it() -> None:
     assert crumb(one) == "n1 process 7"
 
 
-def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         for key, what in (("1", "node"), ("3", "job"), ("4", "GPU")):
             await pilot.press(key)
             await pilot.pause()
             view = app.main_screen.shown
-            assert isinstance(view, TableView)
             before = view.head.text
             view.grid.query_text = view.grid.shown_rows[0].name if what == "node" else "alice"
             await pilot.pause()
@@ -220,14 +159,9 @@ def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> No
             assert re.match(rf"\d+ of \d+ {what}s", view.head.text)
             assert view.head.text != before
 
-    drive(app, play)
 
-
-def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         await pilot.press("2")
         for depth, view in enumerate(WAY_DOWN):
@@ -244,52 +178,30 @@ def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
         await pilot.pause()
         assert app.main_screen.path == (Location(view="users"),)
 
-    drive(app, play)
 
-
-def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         await pilot.press("down", "down", "3", "1")
         await until(pilot, lambda: app.main_screen.location.view == "nodes")
         grid = app.main_screen.grid
-        assert grid is not None
         assert grid.row.name == "h-1"
         assert app.focused is grid
 
-    drive(app, play)
 
-
-def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def click(pilot: Pilot[Any], line: type[Widget], word: str) -> None:
-        assert await pilot.click(line, offset=(text_of(app.main_screen.query_one(line)).index(word), 0))
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
-        await click(pilot, Tabs, "Users")
-        await until(pilot, lambda: app.main_screen.location.view == "users")
-        await click(pilot, Keys, "Enter")
-        await until(pilot, lambda: app.main_screen.location.view == "jobs")
-        await click(pilot, Crumbs, "Users")
-        await until(pilot, lambda: app.main_screen.location.view == "users")
-        await click(pilot, Keys, "?")
+        for line, word, view in ((Tabs, "Users", "users"), (Keys, "Enter", "jobs"), (Crumbs, "Users", "users")):
+            assert await pilot.click(line, offset=(text_of(app.main_screen.query_one(line)).index(word), 0))
+            await until(pilot, lambda view=view: app.main_screen.location.view == view)  # type: ignore[misc]
+        assert await pilot.click(Keys, offset=(text_of(app.main_screen.query_one(Keys)).index("?"), 0))
         await until(pilot, lambda: isinstance(app.screen, Help))
 
-    drive(app, play)
 
-
-def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> None:
     slim = picture_of(a_survey(), arrived=98.0, details=False)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, _, feed):
         await shown(pilot, feed, slim)
         assert feed.told == []
         await pilot.press("3")
@@ -299,24 +211,15 @@ def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> Non
         await pilot.press("1")
         await until(pilot, lambda: feed.told == [ShowDetails(True), ShowDetails(False)])
 
-    drive(app, play)
 
-
-def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed, location=Location(view="jobs"))
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
+    async with dashboard(location=Location(view="jobs")) as (pilot, _, feed):
         await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
         await until(pilot, lambda: feed.told == [ShowDetails(True)])
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("asked", ["user=alice", "alice", "jobs=1", "the sort"])
-def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked: str) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked: str) -> None:
     survey = a_survey()
     nodes = tuple(
         changed(node, snapshot=changed(node.snapshot, users=(), jobs=(), processes=()))
@@ -325,12 +228,10 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
         for node in survey.nodes
     )
     slim = picture_of(changed(survey, nodes=nodes, jobs=()), arrived=98.0, details=False)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed, slim)
         assert feed.told == []
         grid = app.main_screen.grid
-        assert grid is not None
         if asked == "the sort":
             grid.sort_by("user")
         else:
@@ -349,18 +250,13 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
         grid.sort_by("", False)
         await until(pilot, lambda: feed.told == [ShowDetails(True), ShowDetails(False)])
 
-    drive(app, play)
-
 
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
-def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
     first, second, third = (arrived_picture(now=1_795_271_308.0 + 5 * number) for number in range(3))
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed, first)
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in screen_text(app))
@@ -379,37 +275,21 @@ def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
         assert feed.told[-1] == Pause(False)
         assert "PAUSED" not in screen_text(app)
 
-    drive(app, play)
 
-
-def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         await pilot.press("plus", "plus", "minus", "minus", "minus")
-        assert feed.told == [
-            SetInterval(10.0),
-            SetInterval(15.0),
-            SetInterval(10.0),
-            SetInterval(5.0),
-            SetInterval(3.0),
-        ]
+        assert feed.told == [SetInterval(wanted) for wanted in (10.0, 15.0, 10.0, 5.0, 3.0)]
         assert "every 3 s" in screen_text(app)
         await pilot.press(*["minus"] * 10)
         assert feed.told[-1] == SetInterval(0.5)
         await pilot.press(*["plus"] * 20)
         assert feed.told[-1] == SetInterval(600.0)
 
-    drive(app, play)
 
-
-def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed, replayed())
         assert "2 of 4" in screen_text(app)
         await pilot.press("right_square_bracket")
@@ -421,32 +301,12 @@ def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
         await pilot.press("colon", "5", "0", "%", "enter")
         await until(pilot, lambda: feed.told[-1] == Seek(1_795_271_308.0 + 15.0))
 
-    drive(app, play)
-
-
-def test_keys_of_a_replay_say_so_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-    notes = notes_of(app, monkeypatch)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        await shown(pilot, feed)
-        for key in ("left_square_bracket", "right_square_bracket", "left_curly_bracket", "colon"):
-            await pilot.press(key)
-        assert [("for a recording" in note) for note in notes] == [True] * 4
-        assert feed.told == []
-
-    drive(app, play)
-
 
 # --- Over the dashboard -----------------------------------------------------------------------------------------------
 
 
-def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, Help))
@@ -457,7 +317,6 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
         assert before > 2
         drawn = list[object]()
         view = app.main_screen.shown
-        assert view is not None
         original = view.draw
         view.draw = lambda picture, location: (drawn.append(picture), original(picture, location))[1]  # type: ignore[method-assign]
         for number in range(1, 4):
@@ -468,19 +327,13 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: drawn == [app.picture])
 
-    drive(app, play)
 
-
-def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         for view in "123456":
             await pilot.press(view, "down")
             grid = app.main_screen.grid
-            assert grid is not None
             row = grid.marks, grid.cursor, grid.count
             for size in ((20, 5), (1, 1), (300, 100), (120, 40)):
                 await pilot.resize_terminal(*size)
@@ -488,29 +341,19 @@ def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
                 assert (grid.marks, grid.cursor, grid.count) == row
             assert "10 of 12 nodes answered" in screen_text(app)
 
-    drive(app, play)
 
-
-def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
+    async with dashboard(size=(20, 5)) as (pilot, app, feed):
         await shown(pilot, feed)
         lines = screen_text(app).splitlines()
         assert lines[0].startswith("SIMULATED CLUSTER")
         assert lines[-1].startswith(" 10 of 12 nodes")
         assert any(line.startswith(" c-1") for line in lines)
 
-    drive(app, play, (20, 5))
-
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 12), (80, 24)])
-def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
+    async with dashboard(size=size) as (pilot, app, feed):
         await shown(pilot, feed)
         for key in ("question_mark", "c", "ctrl+p", "t"):
             await pilot.press(key)
@@ -520,8 +363,6 @@ def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
             await until(pilot, lambda: len(app.screen_stack) == 1, key)
         await pilot.press("slash", "h", "1", "escape")
         await pilot.pause()
-
-    drive(app, play, size)
 
 
 # --- Strangers --------------------------------------------------------------------------------------------------------
@@ -555,8 +396,10 @@ def strange(name: str) -> Survey:
                 users=tuple(changed(one, user=renamed(one.user)) for one in node.snapshot.users),
                 jobs=tuple(changed(one, user=renamed(one.user)) for one in node.snapshot.jobs),
                 processes=tuple(changed(one, user=renamed(one.user), name=name) for one in node.snapshot.processes),
+                gpus=tuple(changed(one, name=name, problem=name) for one in node.snapshot.gpus),
                 problems=(name,),
             ),
+            slurm=node.slurm and changed(node.slurm, reason=name),
             why=name,
         )
         for node in survey.nodes
@@ -566,17 +409,14 @@ def strange(name: str) -> Survey:
 
 
 @pytest.mark.parametrize("name", STRANGE, ids=range(len(STRANGE)))
-def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-    written = name.isprintable()
+async def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
+    async with dashboard() as (pilot, app, feed):
 
-    def check() -> None:
-        text = screen_text(app)
-        assert not any(one in text for one in "\x1b\x07\r\t\u202e")
-        assert len(text.splitlines()) == app.size.height
+        def check() -> None:
+            text = screen_text(app)
+            assert not any(one in text for one in "\x1b\x07\r\t\u202e")
+            assert len(text.splitlines()) == app.size.height
 
-    async def play(pilot: Pilot[Any]) -> None:
         feed.bring(FeedFailed(name))
         await shown(pilot, feed, picture_of(strange(name), arrived=98.0))
         seen = ""
@@ -585,7 +425,7 @@ def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
             await pilot.pause()
             check()
             seen += screen_text(app)
-        if written:
+        if name.isprintable():
             assert name[:8] in seen
         await pilot.press("y", "t")
         await pilot.pause()
@@ -594,70 +434,47 @@ def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
         await pilot.pause(0.2)
         check()
 
-    drive(app, play)
-
 
 # --- What is chosen ---------------------------------------------------------------------------------------------------
 
 
-def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
-    file, feed = tmp_path / "tui.json", FakeFeed()
-    app = a_dashboard(feed, config=UserConfig(), memory=Memory(file, Remembered(theme="dark")))
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
+    file = tmp_path / "tui.json"
+    memory = Memory(file, Remembered(theme="dark"))
+    async with dashboard(config=UserConfig(), memory=memory) as (pilot, app, feed):
         await shown(pilot, feed)
         await pilot.press("ctrl+t", "greater_than_sign", "greater_than_sign", "r")
         await pilot.press("c", "down", "down", "space", "enter")
         await until(pilot, lambda: len(app.screen_stack) == 1)
         await pilot.press("3")
         await until(pilot, lambda: app.main_screen.location.view == "jobs")
-
-    drive(app, play)
-    kept = Memory(file, Remembered())
-    from slurm_share_tui.user_config import read_remembered
-
-    kept.now, problem = read_remembered(file)
+    kept, problem = read_remembered(file)
     assert problem == ""
-    assert (kept.now.theme, kept.now.view) == ("light", "jobs")
-    choice = kept.now.tables["nodes"]
-    feed = FakeFeed()
-    again = a_dashboard(feed, config=UserConfig(), memory=kept)
-
-    async def look(pilot: Pilot[Any]) -> None:
+    assert (kept.theme, kept.view) == ("light", "jobs")
+    choice = kept.tables["nodes"]
+    async with dashboard(config=UserConfig(), memory=Memory(file, kept)) as (pilot, app, feed):
         await shown(pilot, feed)
-        assert again.theme == "light"
-        assert again.main_screen.location.view == "jobs"
+        assert app.theme == "light"
+        assert app.main_screen.location.view == "jobs"
         await pilot.press("1")
-        await until(pilot, lambda: again.main_screen.location.view == "nodes")
-        grid = again.main_screen.grid
-        assert grid is not None
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
+        grid = app.main_screen.grid
         assert (grid.chosen, grid.sort) == (choice.columns, (choice.sort, choice.down))
         assert choice.sort != ""
 
-    drive(again, look)
 
-
-def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
-    feed = FakeFeed()
+async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
     tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
-    app = a_dashboard(feed, memory=Memory(None, Remembered(view="nowhere", tables=tables)))
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard(memory=Memory(None, Remembered(view="nowhere", tables=tables))) as (pilot, app, feed):
         await shown(pilot, feed)
         grid = app.main_screen.grid
-        assert grid is not None
         assert "gone" not in grid.chosen
         assert "gpu" in grid.chosen
 
-    drive(app, play)
 
-
-def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
-    feed = FakeFeed()
+async def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
     keys = {"view.users": "f2", "go.down": "d", "grid.down": "n", "help": "f3"}
-    app = a_dashboard(feed, config=UserConfig(theme="dark", keys=keys))
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard(config=UserConfig(theme="dark", keys=keys)) as (pilot, app, feed):
         await shown(pilot, feed)
         assert "F2 Users" in screen_text(app)
         assert " d down" in screen_text(app)
@@ -673,8 +490,6 @@ def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
         assert "F2  Users" in str(app.screen.query_one("#help-text", Static).render())
         await pilot.press("f3")
         await until(pilot, lambda: not isinstance(app.screen, Help))
-
-    drive(app, play)
 
 
 def test_what_the_configuration_cannot_mean_is_refused() -> None:
@@ -703,13 +518,12 @@ def segments(app: Any) -> list[Segment]:
 
 
 @pytest.mark.parametrize("how", ["NO_COLOR", "mono"])
-def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if how == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
-    feed = FakeFeed()
-    app = a_dashboard(feed, config=UserConfig(theme="mono" if how == "mono" else ""))
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard(config=UserConfig(theme="mono" if how == "mono" else "")) as (pilot, app, feed):
         await shown(pilot, feed)
         for view in "123456":
             await pilot.press(view)
@@ -735,8 +549,6 @@ def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(how: str, mo
             pilot, lambda: any(one.style and one.style.underline and "Views" in one.text for one in segments(app))
         )
 
-    drive(app, play)
-
 
 def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "")
@@ -745,11 +557,8 @@ def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.Monkey
     assert not app.no_color
 
 
-def test_every_theme_is_drawn_one_after_another() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_every_theme_is_drawn_one_after_another() -> None:
+    async with dashboard() as (pilot, app, feed):
         await shown(pilot, feed)
         seen = []
         for _ in themes.NAMES:
@@ -759,36 +568,23 @@ def test_every_theme_is_drawn_one_after_another() -> None:
             assert "h-1" in screen_text(app)
         assert sorted(seen) == sorted(themes.NAMES)
 
-    drive(app, play)
+
+async def test_a_note_that_looks_like_markup_is_a_note() -> None:
+    async with dashboard(notifications=True) as (pilot, app, feed):
+        await shown(pilot, feed)
+        app.say("[red]job[/red] \x1b[31m")
+        await until(pilot, lambda: "[red]job[/red] \\x1b[31m" in screen_text(app))
 
 
-def test_a_note_that_looks_like_markup_is_a_note() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def main() -> None:
-        async with app.run_test(size=(120, 40), notifications=True) as pilot:
-            await shown(pilot, feed)
-            app.say("[red]job[/red] \x1b[31m")
-            await until(pilot, lambda: "[red]job[/red] \\x1b[31m" in screen_text(app))
-
-    asyncio.run(main())
-
-
-def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
+    async with dashboard() as (pilot, app, feed):
         look = arrived_picture()
         for number in range(100):
             feed.picture(replace(look, number=number))
         await until(pilot, lambda: app.picture is not None and app.picture.number == 99)
 
-    drive(app, play)
 
-
-def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
+async def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
     writing, hangs = threading.Event(), threading.Event()
 
     class Slow(Memory):
@@ -800,34 +596,26 @@ def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
             return "choices cannot be kept"
 
     memory = Slow(tmp_path / "tui.json")
-    app = a_dashboard(memory=memory)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        memory.choose(theme="light")
-        app.keep()
-        await until(pilot, writing.is_set)
-        await pilot.press("2")
-        await until(pilot, lambda: app.main_screen.location.view == "users")
-        hangs.set()
-        await until(pilot, lambda: any("cannot be kept" in one.message for one in app._notifications))
-
     try:
-        drive(app, play)
+        async with dashboard(memory=memory) as (pilot, app, _):
+            memory.choose(theme="light")
+            app.keep()
+            await until(pilot, writing.is_set)
+            await pilot.press("2")
+            await until(pilot, lambda: app.main_screen.location.view == "users")
+            hangs.set()
+            await until(pilot, lambda: any("cannot be kept" in one.message for one in app._notifications))
     finally:
         hangs.set()
 
 
-def test_ctrl_c_while_the_first_view_is_made_ends_without_an_error() -> None:
+async def test_ctrl_c_while_the_first_view_is_made_ends_without_an_error() -> None:
     """Before Textual has the terminal, Ctrl-C cancels the program's task and no key reports the end."""
-
-    async def broken_off(turns: int) -> BaseException | None:
-        app = a_dashboard(FakeFeed())
-        running = asyncio.create_task(app.run_async(headless=True, size=(80, 24)))
+    for turns in range(0, 60, 2):
+        app = a_dashboard()
+        task = asyncio.create_task(app.run_async(headless=True, size=(80, 24)))
         for _ in range(turns):
             await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        return app._exception
-
-    found = {turns: asyncio.run(broken_off(turns)) for turns in range(0, 60, 2)}
-    assert {turns: error for turns, error in found.items() if error is not None} == {}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert app._exception is None, turns

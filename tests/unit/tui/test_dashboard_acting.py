@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, until
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, notes_of, until
+from shell import dashboard, notes_of, shown
 from slurm_share_tui import action_keys, typed_ahead
-from slurm_share_tui.action_rules import Cancel, Me, PlannedAction, Scope
+from slurm_share_tui.action_rules import Cancel, Me, PlannedAction
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.location import Location
+from slurm_share_tui.location import Location, Target
 from slurm_share_tui.picture import nodes_of
 from slurm_share_tui.screens.confirm import Confirm
-from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.signal import SignalChoice
-from slurm_share_tui.target import Target
-from slurm_share_tui.wire import ReadNow
 from textual import events
 from textual.pilot import Pilot
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load.snapshot import Survey
-from slurm_share.triples.job_output import LogFile, Tail
+from slurm_share.triples.job_output import LogFile
 
 PLANNED = PlannedAction(
     title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(())
@@ -50,16 +47,9 @@ class Recorded(Commands):
         self.done.append(("asked", tuple(target.job for target in targets)))
         return PLANNED
 
-    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
-        self.done.append(("asked", scope.of, name))
-        return PLANNED
-
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
         self.done.append(("output", target.job))
         return (LogFile("output", "/nowhere/[red]x.log"),)
-
-    def open_output(self, file: LogFile, target: Target) -> Tail:
-        return Tail(file.path, None)
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         self.done.append("done")
@@ -74,22 +64,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, quick: None) -> Any:
-    """Run a play in alice's dashboard of a cluster that is not simulated, in the view of her jobs."""
+    """Run alice's dashboard of a cluster that is not simulated, in the view of her jobs."""
 
-    def run(play: Any, *, readonly: bool = False, user: str = "alice") -> Recorded:
-        feed, commands = FakeFeed(), Recorded()
-        app = a_dashboard(feed, commands=commands, readonly=readonly, location=Location(view="jobs"))
-        notes = notes_of(app, monkeypatch)
+    @asynccontextmanager
+    async def run(*, readonly: bool = False, user: str = "alice") -> AsyncIterator[tuple[Any, ...]]:
+        commands = Recorded()
         picture = picture_of(changed(a_survey(everybody=user != "alice", user=user), source="srun"), arrived=98.0)
-
-        async def main(pilot: Pilot[Any]) -> None:
-            feed.picture(picture)
-            await until(pilot, lambda: app.picture)
-            await pilot.pause()
-            await play(pilot, app, commands, notes, feed)
-
-        drive(app, main)
-        return commands
+        words: Any = {"commands": commands, "readonly": readonly, "location": Location(view="jobs")}
+        async with dashboard(**words) as (pilot, app, feed):
+            notes = notes_of(app, monkeypatch)
+            await shown(pilot, feed, picture)
+            yield pilot, app, commands, notes, feed
 
     return run
 
@@ -100,23 +85,9 @@ async def opened(pilot: Pilot[Any], app: Dashboard, screen: type[Any]) -> None:
     await until(pilot, lambda: getattr(app.screen, "_since", 0) is not None)
 
 
-def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        job = app.main_screen.shown.targets()[0].job
-        await pilot.press("x")
-        await opened(pilot, app, Confirm)
-        assert commands.done == [("asked", (job,))]
-        await pilot.press("y")
-        await until(pilot, lambda: commands.done[-1] == "done")
-        await until(pilot, lambda: notes == ["cancelled 11239"])
-        assert feed.told == [ReadNow()]
-
-    bench(play)
-
-
 @pytest.mark.parametrize("key", ["1", "2", "4"])
-def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any, key: str) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any, key: str) -> None:
+    async with bench() as (pilot, app, commands, notes, feed):
         survey = app.picture.survey
         job = survey.jobs[0]
         others = {name for one in survey.jobs[1:] for name in nodes_of(one)}
@@ -146,12 +117,10 @@ def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any,
         await until(pilot, lambda: len(notes) == 2)
         assert notes[1].startswith("no single job of yours to cancel here")
 
-    bench(play)
-
 
 @pytest.mark.parametrize("key", ["enter", "escape", "n", "q"])
-def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
+    async with bench() as (pilot, app, commands, notes, feed):
         await pilot.press("x")
         await opened(pilot, app, Confirm)
         await pilot.press(key)
@@ -159,50 +128,17 @@ def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
         assert "done" not in commands.done
         assert feed.told == []
 
-    bench(play)
 
-
-def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
+    async with bench() as (pilot, app, commands, _, _):
         jobs = tuple(row.id for row in app.main_screen.grid.shown_rows[:2])
         await pilot.press("space", "space", "x")
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", jobs)]
 
-    bench(play)
 
-
-def test_a_signal_is_chosen_then_asked_then_sent(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        await pilot.press("s")
-        await opened(pilot, app, SignalChoice)
-        await pilot.press("escape")
-        await until(pilot, lambda: len(app.screen_stack) == 1)
-        assert commands.done == []
-        await pilot.press("s")
-        await opened(pilot, app, SignalChoice)
-        await pilot.press("down", "enter")
-        await opened(pilot, app, Confirm)
-        assert commands.done[0][0] == "asked"
-        await pilot.press("y")
-        await until(pilot, lambda: commands.done[-1] == "done")
-
-    bench(play)
-
-
-def test_the_output_is_opened_and_left(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        await pilot.press("o")
-        await opened(pilot, app, LogScreen)
-        await pilot.press("escape")
-        await until(pilot, lambda: len(app.screen_stack) == 1)
-        assert app.main_screen.location.view == "jobs"
-
-    bench(play)
-
-
-def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
+    async with bench(readonly=True) as (pilot, app, commands, notes, _):
         assert commands.readonly
         await pilot.press("x", "s")
         assert ["read-only" in note for note in notes] == [True, True]
@@ -210,22 +146,19 @@ def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
         keys = "".join(piece.text for piece in app.main_screen.query_one("Keys").pieces())
         assert "cancel" not in keys
         assert "signal" not in keys
+        assert commands.done == []
 
-    assert bench(play, readonly=True).done == []
 
-
-def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
+    async with bench() as (pilot, app, commands, notes, _):
         commands.fails = "slurm_load_jobs error: [red]Unable"
         await pilot.press("x")
         await until(pilot, lambda: notes and "[red]Unable" in notes[0])
         assert len(app.screen_stack) == 1
 
-    bench(play)
 
-
-def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
+    async with bench() as (pilot, app, commands, notes, _):
         commands.waits.clear()
         await pilot.press("x")
         await until(pilot, lambda: notes == ["this takes a moment ..."])
@@ -236,14 +169,11 @@ def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
         commands.waits.set()
         await opened(pilot, app, Confirm)
 
-    bench(play)
 
-
-def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action_keys, "PATIENCE_S", 0.01)
     monkeypatch.setattr(action_keys, "LIMIT_S", 0.05)
-
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+    async with bench() as (pilot, app, commands, notes, _):
         commands.waits.clear()
         await pilot.press("x")
         await until(pilot, lambda: any("the result is unknown" in note for note in notes))
@@ -254,13 +184,10 @@ def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPa
         await pilot.press("x")
         await opened(pilot, app, Confirm)
 
-    bench(play)
 
-
-def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
+async def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
     hangs = threading.Event()
-
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+    async with bench() as (pilot, app, commands, notes, _):
         ask, begun = commands.ask_output, threading.Event()
 
         def slowly(target: Target, survey: Survey) -> tuple[LogFile, ...]:
@@ -275,30 +202,11 @@ def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
         await until(pilot, lambda: any("one action at a time" in note for note in notes))
         await pilot.press("x")
         await opened(pilot, app, Confirm)
-
-    try:
-        bench(play)
-    finally:
         hangs.set()
 
 
-def test_looks_that_arrive_during_a_question_change_nothing_in_it(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        await pilot.press("x")
-        await opened(pilot, app, Confirm)
-        before = app.screen.planned
-        empty = picture_of(changed(a_survey(), source="srun", nodes=(), jobs=()), arrived=99.0)
-        feed.picture(empty)
-        await until(pilot, lambda: app.picture is empty)
-        assert app.screen.planned is before
-        await pilot.press("y")
-        await until(pilot, lambda: commands.done[-1] == "done")
-
-    bench(play)
-
-
-def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
-    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+async def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
+    async with bench(user="bob") as (pilot, app, _, notes, _):
         await pilot.press("6")
         await until(pilot, lambda: app.main_screen.location.view == "advice")
         for _ in app.main_screen.shown.grid.rows:
@@ -314,16 +222,13 @@ def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
         await pilot.press("y")
         assert app.clipboard == "a\\rrm -rf\\x1b[31m"
 
-    bench(play, user="bob")
 
-
-def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
+async def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Confirm.__init__.__kwdefaults__, "guard_s", 0.8)
     monkeypatch.setattr(typed_ahead, "PATIENCE_S", 30.0)
-
-    async def play(pilot: Pilot[Any], app: Dashboard, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+    async with bench() as (pilot, app, commands, notes, _):
         for typed in ("xyy", "xyq", "xq"):
             commands.waits.clear()
             for key in typed:
@@ -342,13 +247,10 @@ def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
         assert not [one for one in notes if "copied" in one]
         assert "done" not in commands.done
 
-    bench(play)
 
-
-def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed_ahead, "PATIENCE_S", 0.05)
-
-    async def play(pilot: Pilot[Any], app: Dashboard, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+    async with bench() as (pilot, app, commands, _, _):
         commands.waits.clear()
         for key in "xp":
             app.post_message(events.Key(key, key))
@@ -356,5 +258,3 @@ def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypa
         assert app.screen is app.main_screen
         commands.waits.set()
         await opened(pilot, app, Confirm)
-
-    bench(play)

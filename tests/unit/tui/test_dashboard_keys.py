@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboards import drive
-from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, until
+from dashboards import until
+from shell import FakeFeed, arrived_picture, dashboard, notes_of, shown
 from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
@@ -18,7 +18,6 @@ from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
 from slurm_share_tui.wire import Pause, ReadNow, SetInterval
@@ -30,15 +29,10 @@ REPLAY = ("replay.back", "replay.on", "replay.slower", "replay.faster", "replay.
 QUITS = ("quit", "quit.now")
 
 
-def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed, config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"}))
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
+    async with dashboard(config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"})) as (pilot, app, feed):
+        await shown(pilot, feed)
         grid = app.main_screen.grid
-        assert grid is not None
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
         await pilot.press("C")
@@ -47,8 +41,6 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
         await pilot.press("H")
         await until(pilot, lambda: grid.sort[0] != "")
         assert grid.sort[0] != "hostname"
-
-    drive(app, play)
 
 
 class Bench:
@@ -106,7 +98,6 @@ def goes_to(view: ViewName) -> Try:
 
 async def goes_down(bench: Bench) -> None:
     """The key goes to what the view names, or nowhere."""
-    assert bench.app.main_screen.shown is not None
     below = bench.app.main_screen.shown.enter_location()
     await bench.press()
     await bench.holds(lambda: bench.app.main_screen.path == (bench.path if below is None else (*bench.path, below)))
@@ -199,7 +190,6 @@ def heading(bench: Bench) -> str:
 async def next_pane(bench: Bench) -> None:
     """The key moves the focus from part to part, and back to the first."""
     view = bench.app.main_screen.shown
-    assert view is not None
     parts = [one for one in view.query("*") if one.focusable]
     assert len(parts) == (2 if view.view == "advice" else 1)
     assert bench.app.focused is parts[0]
@@ -239,7 +229,6 @@ async def stops(bench: Bench) -> None:
 async def flags(bench: Bench) -> None:
     """The key shows the flagged rows only; again: all rows."""
     view, rows = bench.app.main_screen.shown, list(bench.grid.rows)
-    assert isinstance(view, TableView)
     flagged = [row for row in rows if view.codes(row)]
     if view.view == "nodes":
         assert 0 < len(flagged) < len(rows)
@@ -307,7 +296,6 @@ async def hides_charts(bench: Bench) -> None:
 
 async def plots(bench: Bench) -> None:
     """The key opens the plot, or says that there is nothing to plot."""
-    assert bench.app.main_screen.shown is not None
     if bench.app.main_screen.shown.subject() is None:
         await bench.press()
         assert "nothing here to plot" in bench.notes[0]
@@ -357,7 +345,6 @@ async def is_refused_in_a_demonstration(bench: Bench) -> None:
 
 async def copies(bench: Bench) -> None:
     """The key copies the view's lines and says so, or that there is nothing."""
-    assert bench.app.main_screen.shown is not None
     lines = bench.app.main_screen.shown.copy_lines()
     assert lines or bench.app.main_screen.location.view == "advice"
     bench.app.copy_to_clipboard("what was there before")
@@ -416,7 +403,6 @@ TRIES: dict[str, Try] = {
 def way_to(view: ViewName, picture: Picture) -> tuple[Location, ...]:
     """Return the path to a location with content: the node with the most GPUs, a process on it."""
     row = next(row for row in picture.nodes if row.name == "h-1")
-    assert row.node.snapshot is not None
     process = row.node.snapshot.processes[0]
     node = Location(view="node", node="h-1")
     gpu = Location(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
@@ -440,13 +426,10 @@ def test_every_key_is_tried() -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed, commands=Commands())
-    notes = notes_of(app, monkeypatch)
-    picture = arrived_picture()
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dashboard(commands=Commands()) as (pilot, app, feed):
+        notes = notes_of(app, monkeypatch)
+        picture = arrived_picture()
         feed.picture(picture)
         await until(pilot, lambda: app.picture is picture)
         bench = Bench(pilot, app, feed, notes, way_to(view, picture))
@@ -459,29 +442,21 @@ def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyP
                 except AssertionError as error:
                     raise AssertionError(f"{bench.key} ({id}) in {view}: {error}") from error
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
-def test_the_keys_to_leave_leave(key: str) -> None:
-    app = a_dashboard()
+async def test_the_keys_to_leave_leave(key: str) -> None:
     left = []
-    app.exit = lambda *args, **words: left.append(key)  # type: ignore[method-assign]
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, _):
+        app.exit = lambda *args, **words: left.append(key)  # type: ignore[method-assign]
         for view in "123456":
             await pilot.press(view, key)
         assert len(left) == 6
 
-    drive(app, play)
 
-
-def test_ctrl_c_leaves_whatever_is_open() -> None:
-    app = a_dashboard()
+async def test_ctrl_c_leaves_whatever_is_open() -> None:
     left = []
-    app.exit = lambda *args, **words: left.append(1)  # type: ignore[method-assign]
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, _):
+        app.exit = lambda *args, **words: left.append(1)  # type: ignore[method-assign]
         for number, opens in enumerate(("slash", "question_mark", "ctrl+p"), 1):
             await pilot.press(opens)
             await pilot.pause()
@@ -489,21 +464,12 @@ def test_ctrl_c_leaves_whatever_is_open() -> None:
             await until(pilot, lambda number=number: len(left) == number)  # type: ignore[misc]
             await pilot.press("escape")
 
-    drive(app, play)
 
-
-def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
         grid = app.main_screen.grid
-        assert grid is not None
         assert len(grid.letters) > 5
         for column, letter in grid.letters.items():
             await pilot.press(letter)
             assert grid.sort[0] == column
-
-    drive(app, play)

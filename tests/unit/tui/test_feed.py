@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import slurm_share_tui.feed
@@ -87,18 +88,19 @@ def feed(app, request):
         one.close()
 
 
-def gone(pid):
-    """Return whether the process ends."""
+def soon(holds):
+    """Return whether the condition holds within two minutes."""
     until = time.monotonic() + 120
-    while time.monotonic() < until:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X"):
-                    return True
-        except OSError:
-            return True
-        time.sleep(0.02)
-    return False
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    return holds()
+
+
+def has_ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return True
 
 
 def test_pictures_come_and_the_history_has_them_first(app, feed):
@@ -122,9 +124,7 @@ def test_what_came_before_there_was_an_app_is_kept(app, feed):
     one = feed(
         attached=False, script="look(1); look(2, 'newest'); say(wire.FeedFailure('then this', False)); sys.stdin.read()"
     )
-    until = time.monotonic() + 120
-    while len(one._kept) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
+    assert soon(lambda: len(one._kept) == 2)
     one.attach(app.post)
     assert [type(message) for message in app.messages] == [Arrived, FeedFailed]
     assert app.messages[0].picture.survey.notes == ("newest",)
@@ -205,9 +205,7 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
     os.kill(one._child.pid, signal.SIGKILL)
     app.wait(Arrived, lambda message: message.picture.position.number == 4)
     one.tell(ReadRecorded(Subject(node="v-1")))
-    until = time.monotonic() + 120
-    while not one.history.has_recorded(Subject(node="v-1")) and time.monotonic() < until:
-        time.sleep(0.01)
+    assert soon(lambda: one.history.has_recorded(Subject(node="v-1")))
     assert len(one.history.points(Subject(node="v-1"), None)) == 5
 
 
@@ -294,7 +292,7 @@ def test_closing_ends_the_process(app, feed):
     app.wait(Arrived)
     pid = one._child.pid
     one.close()
-    assert gone(pid)
+    assert soon(lambda: has_ended(pid))
     one.close()
     one.tell(Pause(True))
 
@@ -305,14 +303,12 @@ def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
     app.wait(Arrived)
     pid = one._child.pid
     one.close()
-    assert gone(pid)
+    assert soon(lambda: has_ended(pid))
 
 
 def test_an_app_that_is_gone_stops_nothing(app, feed):
     one = feed(attached=False, script="look(1); sys.stdin.readline(); look(2); sys.stdin.read()")
-    until = time.monotonic() + 120
-    while not one.has_seen and time.monotonic() < until:
-        time.sleep(0.01)
+    assert soon(lambda: one.has_seen)
 
     def refuse(_message):
         raise RuntimeError("Event loop is closed")
@@ -320,9 +316,7 @@ def test_an_app_that_is_gone_stops_nothing(app, feed):
     one._kept.clear()
     one.attach(refuse)
     one.tell(wire.ReadNow())
-    while one._number < 2 and time.monotonic() < until:
-        time.sleep(0.01)
-    assert one._number == 2
+    assert soon(lambda: one._number == 2)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -343,12 +337,8 @@ def test_the_collector_does_not_walk_through_pictures(app, feed):
     snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
     records = [picture.survey, picture.nodes[0], picture.nodes[0].node, picture.nodes[0].figures, picture.advice[0]]
     records += [picture.advice[0].bounds[0], picture.survey.jobs[0], snapshot, snapshot.jobs[0], snapshot.users[0]]
-    records += [
-        snapshot.gpus[0],
-        snapshot.gpus[0].utilization_percent_windows,
-        snapshot.processes[0],
-        snapshot.processes[0].gpus[0],
-    ]
+    gpu, process = snapshot.gpus[0], snapshot.processes[0]
+    records += [gpu, gpu.utilization_percent_windows, process, process.gpus[0]]
     assert not [type(one).__name__ for one in records if gc.is_tracked(one)]
 
 
@@ -377,4 +367,4 @@ time.sleep(600)"""
         pid = int(parent.stdout.readline())
         parent.send_signal(number)
         parent.wait(60)
-    assert gone(pid)
+    assert soon(lambda: has_ended(pid))

@@ -14,10 +14,9 @@ import msgspec
 import pytest
 from dashboards import NOW, a_survey
 from msgspec.structs import replace
-from slurm_share_tui import feed_process, recorded_history, wire
-from slurm_share_tui.feed_process import CommandReader, Watch
+from slurm_share_tui import feed_process, wire
+from slurm_share_tui.feed_process import CommandReader, RecordedReader, Watch
 from slurm_share_tui.picture import put_together
-from slurm_share_tui.recorded_history import RecordedReader
 from slurm_share_tui.wire import (
     Begin,
     End,
@@ -162,12 +161,8 @@ def test_what_is_told_before_there_is_a_scene_is_not_lost():
 def test_a_source_that_dies_and_returns():
     gone = SlurmShareError("Slurm does not answer")
     desk = Desk(ReplaySource(a_survey(), gone, gone, a_survey()), until=17.0)
-    assert [type(one) for _, one in desk.run() if isinstance(one, End | FeedFailure)] == [
-        End,
-        FeedFailure,
-        FeedFailure,
-        End,
-    ]
+    kinds = [type(one) for _, one in desk.run() if isinstance(one, End | FeedFailure)]
+    assert kinds == [End, FeedFailure, FeedFailure, End]
     assert (5.0, FeedFailure("Slurm does not answer")) in desk.said
 
 
@@ -301,7 +296,7 @@ def test_the_past_of_a_node_a_gpu_and_a_user(day):
 
 
 def test_of_a_long_recording_some_looks_are_read(day, monkeypatch):
-    monkeypatch.setattr(recorded_history, "POINTS_MOST", 4)
+    monkeypatch.setattr(feed_process, "POINTS_MOST", 4)
     ((_, points),) = [(one.subject, one.points) for one in read(day, Subject(node="v-1"))]
     assert [point.taken - NOW for point in points] == [0, 180, 360, 540]
 
@@ -315,7 +310,6 @@ DEMO = Origin(user="alice", demo=True, interval_s=0.5)
 def start(origin, **words):
     """Start the process with this origin."""
     child = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **words)
-    assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(origin) + b"\n")
     child.stdin.flush()
     return child

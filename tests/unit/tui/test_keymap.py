@@ -10,17 +10,11 @@ from slurm_share_tui import keymap
 from slurm_share.core.errors import UsageError
 
 
-def test_every_id_is_there_once() -> None:
+def test_every_id_is_there_once_and_no_key_does_two_things() -> None:
     assert len(keymap.BY_ID) == len(keymap.KEYS)
-
-
-def test_no_key_does_two_things() -> None:
     taken = [key for id in keymap.BY_ID for key in keymap.keys_of(id, {})]
     assert sorted(taken) == sorted(set(taken))
     assert keymap.checked({}) == {}
-
-
-def test_every_key_has_words_a_sentence_and_a_group() -> None:
     assert all(key.label and key.help and key.group in keymap.GROUPS for key in keymap.KEYS)
 
 

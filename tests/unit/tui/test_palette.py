@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
+from shell import dashboard, notes_of, shown
 from slurm_share_tui import keymap, palette, themes
 from slurm_share_tui.app import Dashboard
 from textual.command import CommandPalette
@@ -29,14 +29,10 @@ async def choose(pilot: Pilot[Any], app: Dashboard, words: str) -> None:
     await pilot.pause()
 
 
-def test_whatever_a_key_does_is_offered_with_its_key() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-    app.keys = {"pause": "f9"}
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_whatever_a_key_does_is_offered_with_its_key() -> None:
+    async with dashboard() as (pilot, app, feed):
+        app.keys = {"pause": "f9"}
+        await shown(pilot, feed)
         offers = {offer.name: offer for offer in palette.offers(app)}
         for key in keymap.KEYS:
             if key.handler != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
@@ -44,24 +40,15 @@ def test_whatever_a_key_does_is_offered_with_its_key() -> None:
         assert offers["Time: pause"].key == "F9"
         assert all(f"Theme {name}" in offers for name in themes.NAMES)
         grid = app.main_screen.grid
-        assert grid is not None
         assert all(f"Sort by {column.heading}" in offers for column in grid.columns)
 
-    drive(app, play)
 
-
-def test_what_is_forbidden_is_not_offered() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed, readonly=True)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_what_is_forbidden_is_not_offered() -> None:
+    async with dashboard(readonly=True) as (pilot, app, feed):
+        await shown(pilot, feed)
         names = {offer.name for offer in palette.offers(app)}
         assert not names & {"Acting: cancel", "Acting: signal"}
         assert {"Acting: output", "Acting: copy", "Tables: filter"} <= names
-
-    drive(app, play)
 
 
 @pytest.mark.parametrize(
@@ -76,80 +63,54 @@ def test_what_is_forbidden_is_not_offered() -> None:
         ("95598", lambda app: (app.main_screen.location.view, app.main_screen.location.job_name) == ("nodes", "95598")),
     ],
 )
-def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
         await choose(pilot, app, words)
         await until(pilot, lambda: holds(app), words)
 
-    drive(app, play)
 
-
-def test_esc_comes_back_from_where_the_palette_led() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_esc_comes_back_from_where_the_palette_led() -> None:
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
         await choose(pilot, app, "carol")
         await pilot.press("escape")
         await until(pilot, lambda: app.main_screen.location.view == "users")
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[$primary]x", "a\\[b]", "[@click=app.quit]x[/]", "\x1b[31mx\n"])
-def test_names_in_the_palette_are_text(name: str) -> None:
+async def test_names_in_the_palette_are_text(name: str) -> None:
     survey = a_survey()
     jobs = tuple(changed(job, user=name, name=name) for job in survey.jobs)
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         feed.picture(picture_of(changed(survey, jobs=jobs)))
         await until(pilot, lambda: app.picture)
         await pilot.press("ctrl+p", "x" if "x" in name else "b")
         listed = app.screen.query_one("CommandList")
         await until(pilot, lambda: "user: jobs" in screen_text(app) or listed.option_count > 5)  # type: ignore[attr-defined]
         assert "\x1b" not in screen_text(app)
-
-    drive(app, play)
     written = name if name.isprintable() else "\\x1b[31mx\\n"
     assert Content.from_markup(palette._plain(name)).plain == written
 
 
-def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
-    picture = picture_of(a_survey(count=10_000))
-    found = list(palette.things(picture))
+async def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
+    found = list(palette.things(picture_of(a_survey(count=10_000))))
     assert len(found) > 10_000
 
     async def search() -> int:
         return len([one async for one in palette._slowly(iter(found))])
 
-    async def step_argv() -> int:
-        """Count how often another task runs meanwhile."""
-        task, other = asyncio.create_task(search()), 0
-        while not task.done():
-            other += 1
-            await asyncio.sleep(0)
-        assert await task == len(found)
-        return other
-
-    assert asyncio.run(step_argv()) >= len(found) // palette.AT_ONCE
+    task, others = asyncio.create_task(search()), 0
+    while not task.done():
+        others += 1
+        await asyncio.sleep(0)
+    assert await task == len(found)
+    assert others >= len(found) // palette.AT_ONCE
 
 
-def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = a_dashboard()
-    notes_of(app, monkeypatch)
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dashboard() as (pilot, app, _):
+        notes_of(app, monkeypatch)
         await pilot.press("ctrl+p", "v", "-", "1")
         await pilot.pause()
         await pilot.press("escape")
-
-    drive(app, play)

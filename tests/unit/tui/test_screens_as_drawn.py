@@ -26,20 +26,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards import NOW, a_picture
-from shell import FakeFeed, a_dashboard, until
+from dashboards import NOW, a_picture, until
+from shell import FakeFeed, a_dashboard
 from slurm_share_tui import themes
 from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
-from slurm_share_tui.location import Location, Process
+from slurm_share_tui.location import Location, Process, Target
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
-from slurm_share_tui.target import Target
 from slurm_share_tui.user_config import UserConfig
 from textual import constants
 from textual.pilot import Pilot
@@ -80,7 +79,6 @@ def seen() -> tuple[History, Picture]:
 def way_to(view: str, picture: Picture) -> tuple[Location, ...]:
     """Return the path: for tables from the top, for one thing from its user."""
     snapshot = picture.by_name["h-2"].node.snapshot
-    assert snapshot is not None
     job = next(job for job in picture.survey.jobs if job.job_id == snapshot.jobs[0].job)
     one = snapshot.processes[0]
     of_user = Location(view="jobs", user=job.user)
@@ -111,7 +109,6 @@ async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str) 
     history, picture = seen()
     feed.history = history
     await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
-    assert feed.post is not None
     feed.post(Arrived(picture))
     await until(pilot, lambda: app.picture is picture, "the picture")
     await app.main_screen.go(way_to(view, picture))
@@ -123,7 +120,7 @@ def jobs_to_cancel(picture: Picture) -> Confirm:
     jobs = picture.survey.jobs
     own = next(job for job in jobs if job.user == ME.name)
     other = next(job for job in jobs if job.user != ME.name)
-    targets = [Target(owner=job.user, job=job.id, job_id=job.job_id, nodes=job.nodes) for job in (own, other)]
+    targets = [Target(owner=job.user, job=job.id, job_id=job.job_id) for job in (own, other)]
     return Confirm(cancelling(targets, jobs, ME))
 
 

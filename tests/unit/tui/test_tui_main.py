@@ -71,6 +71,11 @@ class Terminal:
         self.read(lambda _: False)
         return self.child.wait(60)
 
+    def quit(self):
+        """Press q, and expect success."""
+        self.press(b"q")
+        assert self.end() == 0
+
     def close(self):
         """Kill the command and close the terminal."""
         self.child.kill()
@@ -101,8 +106,7 @@ def test_it_draws_a_cluster_and_q_ends_it(terminal):
     one = terminal("--demo", "--all", "--view", "nodes")
     one.wait("nodes answered")
     assert ALTERNATE in one.drawn
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     assert one.drawn.rindex(BACK) > one.drawn.rindex(ALTERNATE)
     assert one.text.count("Traceback") == 0
 
@@ -166,8 +170,7 @@ def test_ctrl_z_without_a_shell_is_answered(terminal):
     one.wait("nodes answered")
     one.press(b"\x1a")
     one.wait("no shell here")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
 
 
 @pytest.mark.parametrize(
@@ -208,8 +211,7 @@ def test_standard_error_need_not_be_a_terminal(terminal, tmp_path):
     script = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo 2> {tmp_path}/errors"
     one = terminal(command=["/bin/sh", "-c", script])
     one.wait("nodes answered")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     assert (tmp_path / "errors").read_bytes() == b""
 
 
@@ -218,8 +220,7 @@ def test_without_colours_there_are_none(terminal, how):
     words = how.pop("words")
     one = terminal("--demo", "--all", *words, **how)
     one.wait("nodes answered")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     codes = {code for found in re.findall(rb"\x1b\[([0-9;]*)m", one.drawn) for code in found.split(b";")}
     assert not {code for code in codes if code.isdigit() and 30 <= int(code) < 108} - {b"39", b"49"}
 
@@ -228,12 +229,10 @@ def test_words_go_before_the_configuration(terminal, tmp_path):
     (tmp_path / "mine.toml").write_text("interval = 30.0\n")
     one = terminal("--demo", "--all", "--config", str(tmp_path / "mine.toml"))
     one.wait("every 30 s")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     one = terminal("--demo", "--all", "--config", str(tmp_path / "mine.toml"), "--interval", "2")
     one.wait("every 2 s")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     (tmp_path / "mine.toml").write_text("interval = fast\n")
     one = terminal("--demo", "--all", "--config", str(tmp_path / "mine.toml"))
     assert one.end() == 2
@@ -246,8 +245,7 @@ def test_remembered_choices_that_are_broken_are_left_aside(terminal, tmp_path):
     (folder / "tui.json").write_text("{")
     one = terminal("--demo", "--all")
     one.wait("nodes answered")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     assert "what was remembered cannot be read" in one.text
 
 
@@ -256,8 +254,7 @@ def test_a_locale_without_utf8_gets_ascii(terminal, switches):
     command = [sys.executable, "-m", "slurm_share.cli.llload_tui", "--demo", "--all"]
     one = terminal(command=command, LANG="C", LC_ALL="", LC_CTYPE="", **switches)
     one.wait("nodes answered")
-    one.press(b"q")
-    assert one.end() == 0
+    one.quit()
     assert one.drawn.isascii()
     assert re.search(r"##[#.-]", one.text)  # a bar; how full, the time of day decides
     assert "\\u2" not in one.text

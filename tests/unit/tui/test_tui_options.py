@@ -143,46 +143,35 @@ def test_words_that_cannot_be_are_said_in_a_pipe_too():
     assert run("--config", "/nowhere/tui.toml").returncode == 2
 
 
+@pytest.fixture
+def terminal(monkeypatch):
+    """Let the standard streams be a terminal."""
+    ours, theirs = pty.openpty()
+    with open(theirs, "rb+", buffering=0) as file:
+        monkeypatch.setattr(sys, "__stdin__", file)
+        monkeypatch.setattr(sys, "__stdout__", file)
+        yield
+    os.close(ours)
+
+
 @pytest.mark.parametrize(
     ("environ", "why"),
     [({"TERM": "dumb"}, "TERM is dumb"), ({"TERM": ""}, "TERM is not set"), ({}, "TERM is not set")],
 )
-def test_a_terminal_that_cannot_be_drawn_on_is_none(monkeypatch, environ, why):
-    ours, theirs = pty.openpty()
-    try:
-        with open(theirs, "rb+", buffering=0, closefd=False) as terminal:
-            monkeypatch.setattr(sys, "__stdin__", terminal)
-            monkeypatch.setattr(sys, "__stdout__", terminal)
-            assert main.no_screen(environ) == why
-            assert main.no_screen({"TERM": "xterm"}) == ""
-    finally:
-        os.close(ours)
-        os.close(theirs)
+def test_a_terminal_that_cannot_be_drawn_on_is_none(terminal, environ, why):
+    assert main.no_screen(environ) == why
+    assert main.no_screen({"TERM": "xterm"}) == ""
 
 
-def test_where_nobody_can_press_a_key_there_is_no_dashboard(monkeypatch):
-    ours, theirs = pty.openpty()
-    try:
-        with open(theirs, "rb+", buffering=0, closefd=False) as terminal, open(os.devnull) as nothing:
-            monkeypatch.setattr(sys, "__stdout__", terminal)
-            for none in (nothing, None):
-                monkeypatch.setattr(sys, "__stdin__", none)
-                assert main.no_screen({"TERM": "xterm"}) == "standard input is not a terminal"
-    finally:
-        os.close(ours)
-        os.close(theirs)
+def test_where_nobody_can_press_a_key_there_is_no_dashboard(terminal, monkeypatch):
+    with open(os.devnull) as nothing:
+        for none in (nothing, None):
+            monkeypatch.setattr(sys, "__stdin__", none)
+            assert main.no_screen({"TERM": "xterm"}) == "standard input is not a terminal"
 
 
-def test_without_the_extra_there_is_no_dashboard_and_the_way_to_it_is_said(monkeypatch):
-    ours, theirs = pty.openpty()
-    try:
-        with open(theirs, "rb+", buffering=0, closefd=False) as terminal:
-            monkeypatch.setattr(sys, "__stdin__", terminal)
-            monkeypatch.setattr(sys, "__stdout__", terminal)
-            monkeypatch.setattr(main, "NEEDED", ("textual", "textual_plotext", "surely_not_there"))
-            assert main.no_screen({"TERM": "xterm"}) == (
-                "surely_not_there is not installed here (pip install 'slurm-share[hosts,tui]')"
-            )
-    finally:
-        os.close(ours)
-        os.close(theirs)
+def test_without_the_extra_there_is_no_dashboard_and_the_way_to_it_is_said(terminal, monkeypatch):
+    monkeypatch.setattr(main, "NEEDED", ("textual", "textual_plotext", "surely_not_there"))
+    assert main.no_screen({"TERM": "xterm"}) == (
+        "surely_not_there is not installed here (pip install 'slurm-share[hosts,tui]')"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from dashboards import NOW, a_picture, a_survey, drive, picture_of
+from dashboards import NOW, Asks, a_picture, a_survey, picture_of, running
 from rich.cells import cell_len
 from slurm_share_tui.screens.jump import Jump, target_of
 from slurm_share_tui.widgets.replay_bar import HERE, ReplayBar, clock, part_of
@@ -37,8 +37,8 @@ def drawn(app: App[None]) -> str:
 
 
 @pytest.mark.parametrize("width", [5, 12, 20, 40, 60, 80, 200])
-def test_the_line_fits_its_width_and_says_the_time(width) -> None:
-    async def play(pilot) -> None:
+async def test_the_line_fits_its_width_and_says_the_time(width) -> None:
+    async with running(Replays(), size=(width, 5)) as pilot:
         bar = pilot.app.query_one(ReplayBar)
         bar.show(picture_of(a_survey(), position=HOUR), held=True)
         await pilot.pause()
@@ -53,11 +53,9 @@ def test_the_line_fits_its_width_and_says_the_time(width) -> None:
             assert "7 of 13  1x" in text
             assert clock(NOW + 1800, seconds=False) in text
 
-    drive(Replays(), play, size=(width, 5))
 
-
-def test_a_live_source_has_no_such_line() -> None:
-    async def play(pilot) -> None:
+async def test_a_live_source_has_no_such_line() -> None:
+    async with running(Replays()) as pilot:
         bar = pilot.app.query_one(ReplayBar)
         bar.show(picture_of(a_survey(), position=HOUR), held=False)
         await pilot.pause()
@@ -67,11 +65,9 @@ def test_a_live_source_has_no_such_line() -> None:
         assert not bar.display
         assert drawn(pilot.app) == ""
 
-    drive(Replays(), play)
 
-
-def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
-    async def play(pilot) -> None:
+async def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
+    async with running(Replays(), size=(100, 5)) as pilot:
         bar = pilot.app.query_one(ReplayBar)
         bar.show(picture_of(a_survey(), position=HOUR), held=False)
         await pilot.pause()
@@ -84,11 +80,9 @@ def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
         assert (first, last) == (HOUR.first, HOUR.last)
         assert middle == pytest.approx(NOW, abs=60)
 
-    drive(Replays(), play, size=(100, 5))
 
-
-def test_what_is_over_says_so_and_days_are_written_where_there_are_several() -> None:
-    async def play(pilot) -> None:
+async def test_what_is_over_says_so_and_days_are_written_where_there_are_several() -> None:
+    async with running(Replays()) as pilot:
         bar = pilot.app.query_one(ReplayBar)
         long = Position(number=13, count=13, first=NOW - 5 * 86400, last=NOW, speed=4.0, is_over=True)
         bar.show(picture_of(a_survey(), position=long), held=False)
@@ -96,8 +90,6 @@ def test_what_is_over_says_so_and_days_are_written_where_there_are_several() -> 
         text = drawn(pilot.app)
         assert text.startswith(f" over {clock(NOW, day=True)}")
         assert text.rstrip().endswith("13 of 13  4x")
-
-    drive(Replays(), play)
 
 
 def test_how_much_is_behind() -> None:
@@ -162,19 +154,9 @@ def test_what_is_no_time_is_answered_with_those_that_are(written) -> None:
     assert str(refused.value).isprintable()
 
 
-class Jumps(App[None]):
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: list[float | None] = []
-
-    def on_mount(self) -> None:
-        self.push_screen(Jump(HOUR, NOW), self.answers.append)
-
-
-def test_it_is_written_and_gone_to() -> None:
-    app = Jumps()
-
-    async def play(pilot) -> None:
+async def test_it_is_written_and_gone_to() -> None:
+    app = Asks(Jump(HOUR, NOW))
+    async with running(app, size=(20, 5)) as pilot:
         await pilot.press(*"[b]", "enter")
         await pilot.pause()
         assert app.answers == []
@@ -182,17 +164,12 @@ def test_it_is_written_and_gone_to() -> None:
         assert "[b] is not a time" in str(said.render())
         await pilot.press("backspace", "backspace", "backspace", *"+5m", "enter")
         await pilot.pause()
-
-    drive(app, play, size=(20, 5))
     assert app.answers == [NOW + 300]
 
 
-def test_esc_stays_where_one_is() -> None:
-    app = Jumps()
-
-    async def play(pilot) -> None:
+async def test_esc_stays_where_one_is() -> None:
+    app = Asks(Jump(HOUR, NOW))
+    async with running(app) as pilot:
         await pilot.press("5", "escape")
         await pilot.pause()
-
-    drive(app, play)
     assert app.answers == [None]

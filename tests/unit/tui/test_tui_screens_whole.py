@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
-from dashboards import a_survey, drive, picture_of
+from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace
-from shell import FakeFeed, a_dashboard, notes_of, screen_text, until
+from shell import dashboard, notes_of, shown
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.location import Location
@@ -56,20 +58,14 @@ def done(monkeypatch):
     return told
 
 
-def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
-    """Run alice's dashboard in a view of the survey, and return its notes."""
-    feed = FakeFeed()
-    app = a_dashboard(feed, commands=Commands(me=ALICE), location=Location(view=view), **words)
-    notes = notes_of(app, monkeypatch)
-
-    async def main(pilot) -> None:
-        feed.picture(picture_of(survey))
+@asynccontextmanager
+async def acting(monkeypatch, view="jobs", survey=SURVEY):
+    """Run alice's dashboard in a view of the survey; yield it with its notes."""
+    async with dashboard(commands=Commands(me=ALICE), location=Location(view=view)) as (pilot, app, feed):
+        notes = notes_of(app, monkeypatch)
+        await shown(pilot, feed, picture_of(survey))
         await until(pilot, lambda: app.main_screen.grid is not None and app.main_screen.grid.count)
-        await pilot.pause()
-        await play(app, pilot, feed)
-
-    drive(app, main)
-    return notes
+        yield app, pilot, feed, notes
 
 
 def the_job(app):
@@ -83,8 +79,8 @@ async def read_it(pilot, app) -> None:
     app.screen._since -= 10
 
 
-def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
+    async with acting(monkeypatch) as (app, pilot, feed, notes):
         job = the_job(app)
         await pilot.press("x")
         await read_it(pilot, app)
@@ -94,28 +90,24 @@ def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
         await pilot.press("y")
         await until(pilot, lambda: done == [("cancel", job.job)])
         await until(pilot, lambda: ReadNow() in feed.told)
-
-    notes = play_on(play, monkeypatch=monkeypatch)
     assert any(note.startswith("cancelled ") for note in notes)
 
 
 @pytest.mark.parametrize("keys", [("enter",), ("n",), ("escape",), ("y",), ("y", "enter"), ("tab", "enter")])
-def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys) -> None:
+    monkeypatch.setattr(Confirm.__init__, "__kwdefaults__", {"guard_s": 3600.0})
+    async with acting(monkeypatch) as (app, pilot, _, _):
         await pilot.press("x", *keys)
         if keys == ("y",):
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.main_screen)
         await pilot.pause()
-
-    monkeypatch.setattr(Confirm.__init__, "__kwdefaults__", {"guard_s": 3600.0})
-    play_on(play, monkeypatch=monkeypatch)
     assert done == []
 
 
-def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monkeypatch) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monkeypatch) -> None:
+    async with acting(monkeypatch) as (app, pilot, feed, notes):
         await pilot.press("down")
         job = the_job(app)
         feed.picture(picture_of(without(job.job_id)))
@@ -127,14 +119,12 @@ def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monk
         assert app.screen is app.main_screen
         await pilot.press("down", "x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
-
-    notes = play_on(play, monkeypatch=monkeypatch)
     assert sum("the row that you chose is gone" in note for note in notes) == 2
     assert done == []
 
 
-def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) -> None:
+    async with acting(monkeypatch) as (app, pilot, feed, _):
         await pilot.press("down")
         job = the_job(app)
         await pilot.press("x")
@@ -144,11 +134,9 @@ def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) ->
         await pilot.press("y")
         await until(pilot, lambda: done == [("cancel", job.job)])
 
-    play_on(play, monkeypatch=monkeypatch)
 
-
-def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None:
+    async with acting(monkeypatch) as (app, pilot, _, _):
         await pilot.press("enter", "enter", "down")
         for _ in range(30):
             if the_targets := app.main_screen.shown.targets():
@@ -168,25 +156,18 @@ def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None
         assert "Send SIGINT?" in screen_text(app)
         await pilot.press("y")
         await until(pilot, lambda: len(done) == 1)
-        assert done[0][-4:] == (
-            f"--pid={target.process.pid}",
-            f"--start={target.process.start_ticks}",
-            f"--job={target.job_id}",
-            "INT",
-        )
+        one = target.process
+        assert done[0][-4:] == (f"--pid={one.pid}", f"--start={one.start_ticks}", f"--job={target.job_id}", "INT")
         assert f"--nodelist={target.node}" in done[0]
 
-    play_on(play, monkeypatch=monkeypatch)
 
-
-def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
+async def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
     file = tmp_path / "out"
     file.write_text("so far so good\n")
     said = JobFiles(user="alice", uid=ALICE.uid, stdout=str(file), stderr="", script="", folder="/")
     monkeypatch.setattr(job_output, "read_files", lambda number: said)
     monkeypatch.setattr("slurm_share_tui.actions.os.geteuid", lambda: ALICE.uid)
-
-    async def play(app, pilot, feed) -> None:
+    async with acting(monkeypatch) as (app, pilot, _, _):
         assert the_job(app).owner == "alice"
         await pilot.press("o")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
@@ -194,24 +175,19 @@ def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.main_screen)
 
-    play_on(play, monkeypatch=monkeypatch)
 
-
-def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
-    async def play(app, pilot, feed) -> None:
+async def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
+    async with acting(monkeypatch, survey=a_survey()) as (app, pilot, _, notes):
         await pilot.press("x", "s", "o")
         await pilot.pause()
         assert app.screen is app.main_screen
-
-    notes = play_on(play, survey=a_survey(), monkeypatch=monkeypatch)
     assert sum("demonstration" in note for note in notes) == 3
     assert done == []
 
 
-def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
+async def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
     position = Position(number=1, count=2, first=SURVEY.taken, last=SURVEY.taken + 60, speed=1.0)
-
-    async def play(app, pilot, feed) -> None:
+    async with acting(monkeypatch, view="nodes") as (app, pilot, feed, _):
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, Trend))
         assert not any(isinstance(told, ReadRecorded) for told in feed.told)
@@ -221,21 +197,15 @@ def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
         await pilot.press("t")
         await until(pilot, lambda: any(isinstance(told, ReadRecorded) for told in feed.told))
 
-    play_on(play, view="nodes", monkeypatch=monkeypatch)
 
-
-def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkeypatch) -> None:
+async def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkeypatch) -> None:
     def broken(**_):
         raise ZeroDivisionError("oh [red]")
 
-    async def play(app, pilot, feed) -> None:
+    monkeypatch.setattr(slurm_jobs, "read_queue", broken)
+    async with acting(monkeypatch) as (_, pilot, _, notes):
         for count in (1, 2):
             await pilot.press("x")
             await until(pilot, lambda count=count: len(notes) == count)
             await pilot.pause()
-
-    monkeypatch.setattr(slurm_jobs, "read_queue", broken)
-    notes: list[str] = []
-    monkeypatch.setattr("slurm_share_tui.app.Dashboard.say", lambda self, words, **_: notes.append(words))
-    play_on(play, monkeypatch=monkeypatch)
     assert notes == ["internal error of slurm-share: ZeroDivisionError('oh [red]')"] * 2

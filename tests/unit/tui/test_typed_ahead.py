@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboards import drive
+from dashboards import running, until
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, arrived_picture, until
+from shell import FakeFeed, a_dashboard, arrived_picture, dashboard, shown
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.program import NOTES_MOST
 from slurm_share_tui.screens.columns import ColumnsScreen
@@ -32,21 +33,16 @@ def type_at_once(app: Dashboard, text: str) -> None:
         app.post_message(events.Key(key, letter if letter.isprintable() else None))
 
 
-def begin(play: Any) -> None:
-    """Return a dashboard with a picture."""
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def main(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
-        await play(pilot, app, feed)
-
-    drive(app, main)
+@asynccontextmanager
+async def shown_dashboard() -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
+    """Run a dashboard with a picture."""
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
+        yield pilot, app, feed
 
 
-def test_what_follows_a_slash_is_the_filter() -> None:
-    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+async def test_what_follows_a_slash_is_the_filter() -> None:
+    async with shown_dashboard() as (pilot, app, feed):
         type_at_once(app, "/squeuxpotfcy")
         box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeuxpotfcy")
@@ -54,25 +50,21 @@ def test_what_follows_a_slash_is_the_filter() -> None:
         assert not app.is_ending
         assert feed.told == []
 
-    begin(play)
 
-
-def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
-    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+async def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
+    async with shown_dashboard() as (pilot, app, _):
         type_at_once(app, "/v-7\r5")
         await until(pilot, lambda: app.main_screen.location.node == "v-7", "into the node that the filter left")
         type_at_once(app, "2/alice\r\r")
         await until(pilot, lambda: app.main_screen.location.user == "alice", "into the user that the filter left")
         assert app.main_screen.location.view == "jobs"
 
-    begin(play)
-
 
 @pytest.mark.parametrize(
     ("typed", "over"), [("?q", None), ("c\x1b?", Help), ("?\x1bc", ColumnsScreen), ("?jj\x1b/x\x1b?", Help)]
 )
-def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: type[Any] | None) -> None:
-    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+async def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: type[Any] | None) -> None:
+    async with shown_dashboard() as (pilot, app, _):
         type_at_once(app, typed + ("p" if over is None else ""))
         if over is None:
             await until(pilot, lambda: app.status.held, "the pause after the help")
@@ -80,63 +72,47 @@ def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: t
             await until(pilot, lambda: isinstance(app.screen, over), over.__name__)
         assert not app.is_ending
 
-    begin(play)
 
-
-def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
     look = arrived_picture()
     taken = look.survey.taken
     position = Position(first=taken, last=taken + 60, number=1, count=13, speed=1.0)
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard() as (pilot, app, feed):
         feed.picture(replace(look, survey=changed(look.survey, source="replay"), position=position))
         await until(pilot, lambda: app.picture)
         type_at_once(app, ":100%\r")
         await until(pilot, lambda: Seek(taken + 60) in feed.told)
 
-    drive(app, play)
 
-
-def test_a_paste_after_a_slash_is_the_filter() -> None:
-    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+async def test_a_paste_after_a_slash_is_the_filter() -> None:
+    async with shown_dashboard() as (pilot, app, _):
         type_at_once(app, "/")
         app.post_message(events.Paste("squeue"))
         box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeue")
 
-    begin(play)
 
-
-def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
+async def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
     app = a_dashboard()
-    type_now = app.get_default_screen
+    first_screen = app.get_default_screen
 
     def early() -> Any:
         type_at_once(app, "4/util")
-        return type_now()
+        return first_screen()
+
+    def typed() -> str:
+        return app.main_screen.path and app.main_screen.query_one(FilterLine).query_one(Input).value
 
     app.get_default_screen = early  # type: ignore[method-assign]
-
-    async def play(pilot: Pilot[Any]) -> None:
-        await until(
-            pilot,
-            lambda: app.main_screen.path and app.main_screen.query_one(FilterLine).query_one(Input).value == "util",
-        )
+    async with running(app) as pilot:
+        await until(pilot, lambda: typed() == "util")
         assert app.main_screen.location.view == "gpus"
-
-    drive(app, play)
 
 
 @pytest.mark.parametrize("typed", ["q4", "q5", "q\r", "/squeue\r\x034", "q?", "qx/a"])
-def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
         type_at_once(app, typed)
         for _ in range(400):
             if app.is_ending:
@@ -146,13 +122,11 @@ def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
         assert app.is_ending
         await app.main_screen.action_view("advice")
         app.main_screen.draw()
-
-    drive(app, play)
     assert app.return_code == 0
 
 
-def test_a_sentence_stands_there_once() -> None:
-    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+async def test_a_sentence_stands_there_once() -> None:
+    async with shown_dashboard() as (pilot, app, _):
         for _ in range(20):
             app.say("no")
         app.say("other")
@@ -160,32 +134,17 @@ def test_a_sentence_stands_there_once() -> None:
         app.say("third")
         await until(pilot, lambda: [one.message for one in app._notifications] == ["other", "third"])
 
-    begin(play)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (40, 12)])
-def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[int, int]) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play() -> None:
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await shown(pilot)
-
-    async def shown(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[int, int]) -> None:
+    async with dashboard(size=size, notifications=True) as (pilot, app, feed):
+        await shown(pilot, feed)
         type_at_once(app, "/nobody")
         await until(pilot, lambda: app.main_screen.query_one(FilterLine).region.height)
         for word in ("one ", "two ", "three "):
             app.say(word * 60)
-        await until(
-            pilot,
-            lambda: len(app.screen.query("Toast")) == NOTES_MOST,
-        )
+        await until(pilot, lambda: len(app.screen.query("Toast")) == NOTES_MOST)
         await until(pilot, lambda: all(one.region.height for one in app.screen.query("Toast")))
         rack = app.screen.query_one("ToastRack").region
         keep = [app.main_screen.query_one(FilterLine).region, app.main_screen.query_one(Status).region]
         assert all(not one.overlaps(rack) for one in keep if one.height), (rack, keep)
-
-    asyncio.run(play())

@@ -24,13 +24,20 @@ from slurm_share_tui.user_config import (
 from slurm_share.core.errors import ConfigError
 
 
-def test_files_are_where_xdg_says() -> None:
-    environ = {"XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "/s", "HOME": "/h"}
-    assert config_file(environ) == Path("/c/slurm-share/tui.toml")
-    assert memory_file(environ) == Path("/s/slurm-share/tui.json")
-    environ = {"XDG_CONFIG_HOME": "c", "HOME": "/h"}
-    assert config_file(environ) == Path("/h/.config/slurm-share/tui.toml")
-    assert memory_file(environ) == Path("/h/.local/state/slurm-share/tui.json")
+@pytest.fixture(autouse=True)
+def homes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Set the folders of configuration and state."""
+    for name, value in (("HOME", "/h"), ("XDG_CONFIG_HOME", str(tmp_path)), ("XDG_STATE_HOME", "s")):
+        monkeypatch.setenv(name, value)
+
+
+def test_files_are_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config_file() == tmp_path / "slurm-share/tui.toml"
+    assert memory_file() == Path("/h/.local/state/slurm-share/tui.json")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "/s")
+    assert config_file() == Path("/h/.config/slurm-share/tui.toml")
+    assert memory_file() == Path("/s/slurm-share/tui.json")
 
 
 def test_a_configuration_is_read_whole(tmp_path: Path) -> None:
@@ -45,7 +52,7 @@ def test_a_configuration_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_no_configuration_is_all_defaults_and_a_named_one_has_to_be_there(tmp_path: Path) -> None:
-    assert read_config(environ={"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/h"}) == UserConfig()
+    assert read_config() == UserConfig()
     with pytest.raises(ConfigError, match="no such file"):
         read_config(tmp_path / "other.toml")
 
@@ -99,12 +106,9 @@ def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: byte
     assert str(file) in problem
 
 
-def test_no_memory_yet_is_no_trouble(tmp_path: Path) -> None:
-    assert read_remembered(tmp_path / "tui.json") == (Remembered(), "")
-
-
-def test_what_a_newer_version_remembers_is_not_in_the_way(tmp_path: Path) -> None:
+def test_no_memory_yet_and_what_a_newer_version_remembers_are_no_trouble(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
+    assert read_remembered(file) == (Remembered(), "")
     file.write_text('{"theme": "light", "sounds": true}', encoding="utf-8")
     assert read_remembered(file) == (Remembered(theme="light"), "")
 

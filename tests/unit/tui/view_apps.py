@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from dashboards import drive
-from slurm_share_tui import view_list
+from dashboards import running, screen_text
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location
+from slurm_share_tui.main_screen import make_view
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.view import View
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.grid import Grid
 from textual.app import App, ComposeResult
@@ -19,7 +21,7 @@ from textual.pilot import Pilot
 class OneView(App[None]):
     """A view, with the locations that it asked for."""
 
-    CSS = "View { height: 1fr; }"
+    CSS = "TableView { height: 1fr; }"
 
     def __init__(self, location: Location, *pictures: Picture) -> None:
         super().__init__()
@@ -27,9 +29,7 @@ class OneView(App[None]):
         for picture in pictures:
             self.history.take(picture)
         self.location, self.picture = location, pictures[-1]
-        made = view_list.make(location.view, self.history)
-        assert isinstance(made, TableView)
-        self.shown: TableView[Any] = made
+        self.shown = make_view(location.view, self.history)
         self.went: list[Location] = []
 
     def compose(self) -> ComposeResult:
@@ -39,13 +39,13 @@ class OneView(App[None]):
         self.shown.draw(self.picture, self.location)
         self.shown.grid.focus()
 
-    def on_view_down(self, event: View.Down) -> None:
+    def on_table_view_down(self, event: TableView.Down) -> None:
         self.went.append(event.location)
 
     @property
     def text(self) -> str:
         """The text of the screen."""
-        return "\n".join("".join(segment.text for segment in line) for line in self.screen._compositor.render_strips())
+        return screen_text(self)
 
 
 def put_on(grid: Grid[Any], key: str) -> None:
@@ -53,17 +53,24 @@ def put_on(grid: Grid[Any], key: str) -> None:
     assert grid.put([grid._key(row) for row in grid.shown_rows].index(key))
 
 
+@asynccontextmanager
+async def looking(
+    location: Location, *pictures: Picture, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[OneView, Pilot[Any]]]:
+    """Run an app with that view."""
+    app = OneView(location, *pictures)
+    async with running(app, size) as pilot:
+        yield app, pilot
+
+
 def look_at(location: Location, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
     """Return the screen of that view after `play(app, pilot)`."""
-    app = OneView(location, *pictures)
-    seen: list[str] = []
 
-    async def main(pilot: Pilot[Any]) -> None:
-        await pilot.pause()
-        if play is not None:
-            await play(app, pilot)
-            await pilot.pause()
-        seen.append(app.text)
+    async def main() -> str:
+        async with looking(location, *pictures, size=size) as (app, pilot):
+            if play is not None:
+                await play(app, pilot)
+                await pilot.pause()
+            return app.text
 
-    drive(app, main, size)
-    return seen[0]
+    return asyncio.run(main())

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dashboards import drive
+from dashboards import Asks, running, until
 from grids import columns, lines
 from slurm_share_tui.screens.columns import Choices, ColumnsScreen
 from textual.app import App
 from textual.pilot import Pilot
 
 SHOWN = ("name", "load", "user", "trend", "size")
-
-
-class ChooserApp(App[None]):
-    """Opens the screen and keeps its answer."""
-
-    def __init__(self, chosen: tuple[str, ...]) -> None:
-        super().__init__()
-        self.chosen = chosen
-        self.answers: list[tuple[str, ...] | None] = []
-
-    def on_mount(self) -> None:
-        self.push_screen(ColumnsScreen(columns(), self.chosen), self.answers.append)
 
 
 def answered(
@@ -33,20 +22,18 @@ def answered(
     look: Callable[[Pilot[Any], Choices], Awaitable[None]] | None = None,
 ) -> tuple[str, ...] | None:
     """Return the answer to these keys."""
-    app = ChooserApp(chosen)
+    app = Asks(ColumnsScreen(columns(), chosen))
 
-    async def play(pilot: Pilot[Any]) -> None:
-        await pilot.press(*keys)
-        await pilot.pause()
-        if look is not None:
-            await look(pilot, app.screen.query_one(Choices))
-            await pilot.press("enter")
-        for _ in range(200):
-            if app.answers:
-                break
+    async def main() -> None:
+        async with running(app, size) as pilot:
+            await pilot.press(*keys)
             await pilot.pause()
+            if look is not None:
+                await look(pilot, app.screen.query_one(Choices))
+                await pilot.press("enter")
+            await until(pilot, lambda: app.answers)
 
-    drive(app, play, size)
+    asyncio.run(main())
     assert len(app.answers) == 1
     return app.answers[0]
 
@@ -66,14 +53,7 @@ def test_shift_and_an_arrow_move_a_column_and_the_cursor_with_it() -> None:
     assert answered("down", "shift+up", "enter") == ("load", "name", "user", "trend", "size")
     assert answered("shift+down", "shift+down", "enter") == ("load", "user", "name", "trend", "size")
     assert answered("shift+up", "enter") == SHOWN
-    assert answered("end", "shift+down", "space", "shift+up", "enter") == (
-        "name",
-        "load",
-        "user",
-        "trend",
-        "extra",
-        "size",
-    )
+    assert answered("end", "shift+down", "space", "shift+up", "enter") == (*SHOWN[:4], "extra", "size")
 
 
 def test_the_last_column_cannot_be_hidden() -> None:
@@ -115,15 +95,12 @@ def test_it_can_be_used_in_the_smallest_terminal() -> None:
     assert answered("down", "space", "enter", size=(20, 5)) == ("name", "user", "trend", "size")
 
 
-def test_in_the_smallest_terminal_there_are_several_columns_to_be_seen() -> None:
+async def test_in_the_smallest_terminal_there_are_several_columns_to_be_seen() -> None:
     app: App[None] = App()
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with running(app, size=(20, 5)) as pilot:
         await app.push_screen(ColumnsScreen(columns(), SHOWN))
         for _ in range(200):
             await pilot.pause()
             if app.screen.query_one(Choices).size.height == 4:
                 return
         raise AssertionError(app.screen.query_one(Choices).size)
-
-    drive(app, play, size=(20, 5))

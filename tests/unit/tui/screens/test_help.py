@@ -6,25 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboards import drive
+from dashboards import running, screen_text, until
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
-from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
+from shell import arrived_picture, dashboard, shown
 from slurm_share_tui import keymap
 from slurm_share_tui.history import History
+from slurm_share_tui.keymap import TREND
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help, page
 from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.screen_keys import TREND
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.widgets.charts import SERIES
 from slurm_share_tui.widgets.filter_line import FilterLine
-from slurm_share_tui.widgets.series import SERIES
 from slurm_share_tui.widgets.status import Status
 from slurm_share_tui.wire import Subject
 from textual.app import App
 from textual.containers import VerticalScroll
-from textual.pilot import Pilot
 from textual.widgets import Static
 
 from slurm_share.core.errors import SlurmShareError
@@ -82,10 +81,9 @@ def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
         (lambda closes: LogScreen([LogFile("output", "/nowhere")], refused, closes=closes), ("f9", "f")),
     ],
 )
-def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None:
+async def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None:
     app: App[None] = App()
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with running(app) as pilot:
         await app.push_screen(make(keys))
         await pilot.press(keys[1])
         await pilot.pause()
@@ -93,21 +91,15 @@ def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None
         await pilot.press(keys[0])
         await until(pilot, lambda: len(app.screen_stack) == 1)
 
-    drive(app, play)
-
 
 def refused(file: LogFile) -> Tail:
     """Raise the error of an unreadable file."""
     raise SlurmShareError("not yours")
 
 
-def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
+    async with dashboard(size=(80, 24)) as (pilot, app, feed):
+        await shown(pilot, feed)
         for closes in ("escape", "q", "question_mark", "f1", "backspace"):
             await pilot.press("question_mark")
             await until(pilot, lambda: isinstance(app.screen, Help))
@@ -122,28 +114,18 @@ def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
             await pilot.press(closes)
             await until(pilot, lambda: len(app.screen_stack) == 1, closes)
 
-    drive(app, play, (80, 24))
 
-
-def test_a_small_terminal_is_all_page() -> None:
-    app = a_dashboard(FakeFeed())
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_a_small_terminal_is_all_page() -> None:
+    async with dashboard(size=(20, 5)) as (pilot, app, _):
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, Help))
         page = app.screen.query_one("#help-page", VerticalScroll)
         await until(pilot, lambda: page.size.height == 4)
 
-    drive(app, play, (20, 5))
 
-
-def test_it_is_of_the_table_that_has_the_focus() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
-
-    async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(arrived_picture())
-        await until(pilot, lambda: app.picture)
+async def test_it_is_of_the_table_that_has_the_focus() -> None:
+    async with dashboard() as (pilot, app, feed):
+        await shown(pilot, feed)
         for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
             await pilot.press(view)
             grid = app.main_screen.grid
@@ -156,16 +138,11 @@ def test_it_is_of_the_table_that_has_the_focus() -> None:
             assert all(column.id in flat for column in grid.columns)
             await pilot.press("escape")
 
-    drive(app, play)
-
 
 @pytest.mark.parametrize("by", ["key", "click"])
-def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed)
+async def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
     note = "a note that nobody could read " * 5
-
-    async def play(pilot: Pilot[Any]) -> None:
+    async with dashboard(size=(80, 24)) as (pilot, app, feed):
         picture = arrived_picture()
         feed.picture(replace(picture, survey=changed(picture.survey, notes=(note.strip(),))))
         await until(pilot, lambda: app.picture)
@@ -178,5 +155,3 @@ def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
         await until(pilot, lambda: isinstance(app.screen, Help) and app.screen.is_mounted)
         text = str(app.screen.query_one("#help-text", Static).content)
         assert note.replace(" ", "") in "".join(text.split())
-
-    drive(app, play, (80, 24))

@@ -6,14 +6,13 @@ import re
 from dataclasses import replace as changed
 
 import pytest
-from dashboards import NOW, a_picture, drive
+from dashboards import NOW, Asks, a_picture, running, screen_text, until
 from msgspec.structs import replace
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.widgets.charts import SERIES, observed_s
 from slurm_share_tui.widgets.plot import Plot
-from slurm_share_tui.widgets.series import SERIES, observed_s
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
-from textual.app import App
 
 NODE = Subject(node="h-1")
 
@@ -25,48 +24,20 @@ def looked(history: History, *times: float) -> None:
         history.take(changed(picture, survey=replace(picture.survey, taken=NOW + at)))
 
 
-class Trends(App[None]):
-    """Opens one plot."""
-
-    def __init__(self, trend: Trend) -> None:
-        super().__init__()
-        self.trend = trend
-
-    def on_mount(self) -> None:
-        self.push_screen(self.trend)
-
-
-def text(app: App[None]) -> str:
-    """Return the text of the screen."""
-    return "\n".join("".join(one.text for one in strip) for strip in app.screen._compositor.render_strips())
-
-
-async def until(pilot, what) -> None:
-    """Let the event loop run until the condition holds."""
-    for _ in range(200):
-        if what():
-            return
-        await pilot.pause(0.05)
-    assert what()
-
-
 def a_node() -> str:
     return next(row.name for row in a_picture().nodes if row.figures.gpus and row.node.snapshot)
 
 
-def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
+async def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
     history = History()
     looked(history, 0, 5, 10)
     trend = Trend(history, Subject(node=a_node()), "node [red]n1[/red]\x1b[2J")
-
-    async def play(pilot) -> None:
+    async with running(Asks(trend)) as pilot:
         await pilot.pause()
-        shown = text(pilot.app)
+        shown = screen_text(pilot.app)
         assert "node [red]n1[/red]\\x1b[2J: 10 min, 10 s seen" in shown
         for series in SERIES:
             assert f"{series.letter} {series.label}" in shown
-
-    drive(Trends(trend), play)
 
 
 def test_only_what_was_seen_is_called_seen() -> None:
@@ -78,26 +49,22 @@ def test_only_what_was_seen_is_called_seen() -> None:
 
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])
-def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> None:
+async def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> None:
     history = History()
     looked(history, 0, 5, 10)
     trend = Trend(history, Subject(node=a_node()), "n")
-
-    async def play(pilot) -> None:
+    async with running(Asks(trend), size=size) as pilot:
         await pilot.pause()
-        shown = " ".join(text(pilot.app).split())
+        shown = " ".join(screen_text(pilot.app).split())
         assert all(re.search(rf"\b{series.letter} ({series.label} )?[0-9?]+", shown) for series in SERIES), shown
         assert "no room" not in shown
 
-    drive(Trends(trend), play, size=size)
 
-
-def test_three_spans_by_number_and_by_arrow() -> None:
+async def test_three_spans_by_number_and_by_arrow() -> None:
     history = History()
     looked(history, *range(0, 7200, 30))
     trend = Trend(history, Subject(node=a_node()), "n")
-
-    async def play(pilot) -> None:
+    async with running(Asks(trend)) as pilot:
         await pilot.pause()
         plot = pilot.app.screen.query_one(Plot)
         spans = {}
@@ -111,48 +78,39 @@ def test_three_spans_by_number_and_by_arrow() -> None:
             await pilot.press(key)
             assert trend.at == at
 
-    drive(Trends(trend), play)
 
-
-def test_a_line_is_hidden_by_its_letter() -> None:
+async def test_a_line_is_hidden_by_its_letter() -> None:
     history = History()
     looked(history, 0, 5)
     trend = Trend(history, Subject(node=a_node()), "n")
-
-    async def play(pilot) -> None:
+    async with running(Asks(trend)) as pilot:
         await pilot.press("c")
         await pilot.pause()
         assert [series.letter for series in pilot.app.screen.query_one(Plot).shown] == ["g", "s", "m", "v"]
-        assert "CPU load (hidden)" in text(pilot.app)
+        assert "CPU load (hidden)" in screen_text(pilot.app)
         await pilot.press("c")
         assert len(pilot.app.screen.query_one(Plot).shown) == 5
 
-    drive(Trends(trend), play)
 
-
-def test_it_goes_on_while_looks_arrive() -> None:
+async def test_it_goes_on_while_looks_arrive() -> None:
     history = History()
     trend = Trend(history, Subject(node=a_node()), "n")
-
-    async def play(pilot) -> None:
-        assert "nothing has been seen of it yet" in text(pilot.app)
+    async with running(Asks(trend)) as pilot:
+        assert "nothing has been seen of it yet" in screen_text(pilot.app)
         looked(history, 0, 5)
         await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 2)
         await pilot.pause()
-        assert "nothing has been seen" not in text(pilot.app)
+        assert "nothing has been seen" not in screen_text(pilot.app)
         looked(history, 10)
         await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 3)
 
-    drive(Trends(trend), play)
 
-
-def test_of_a_recording_its_past_is_asked_for_once() -> None:
+async def test_of_a_recording_its_past_is_asked_for_once() -> None:
     history = History()
     looked(history, 100)
     asked: list[Subject] = []
     trend = Trend(history, NODE, "h-1", ask_recorded=asked.append)
-
-    async def play(pilot) -> None:
+    async with running(Asks(trend)) as pilot:
         await pilot.pause()
         assert asked == [NODE]
         history.add_recorded(
@@ -166,17 +124,12 @@ def test_of_a_recording_its_past_is_asked_for_once() -> None:
         await pilot.pause()
         assert pilot.app.screen is not trend
 
-    drive(Trends(trend), play)
 
-
-def test_it_lives_in_any_terminal() -> None:
+async def test_it_lives_in_any_terminal() -> None:
     history = History()
     looked(history, 0, 5)
-
-    async def play(pilot) -> None:
+    async with running(Asks(Trend(history, Subject(node=a_node()), "名" * 500)), size=(80, 24)) as pilot:
         for size in ((20, 5), (5, 2), (300, 100), (80, 24)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
-        assert "CPU load" in text(pilot.app)
-
-    drive(Trends(Trend(history, Subject(node=a_node()), "名" * 500)), play, size=(80, 24))
+        assert "CPU load" in screen_text(pilot.app)

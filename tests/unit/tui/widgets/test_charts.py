@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from dashboards import NOW, a_picture, drive
+from dashboards import NOW, a_picture, until
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
-from shell import FakeFeed, a_dashboard, until
+from shell import dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location, ViewName
 from slurm_share_tui.picture import Picture
@@ -18,7 +18,7 @@ from slurm_share_tui.widgets import charts, glyphs
 from slurm_share_tui.widgets.charts import Chart, Shown, drawn, least_height, over_time
 from slurm_share_tui.wire import Point, Subject
 from textual.pilot import Pilot
-from view_apps import OneView, look_at, put_on
+from view_apps import OneView, look_at, looking, put_on
 
 ALL = tuple(
     Chart(of, "50% of all") for of in ("cpu_load_percent", "gpu_load_percent", "memory_percent", "gpu_memory_percent")
@@ -111,15 +111,11 @@ def test_a_large_table_keeps_its_rows() -> None:
     assert any("│ ── last 10 minutes" in line for line in text.splitlines())
 
 
-def test_the_key_hides_them_and_that_is_remembered() -> None:
-    feed = FakeFeed()
-    app = a_dashboard(feed, location=Location(view="nodes"))
-
-    async def play(pilot: Pilot[Any]) -> None:
+async def test_the_key_hides_them_and_that_is_remembered() -> None:
+    async with dashboard(location=Location(view="nodes")) as (pilot, app, feed):
         feed.picture(pictures()[-1])
         await until(pilot, lambda: app.picture)
         view = app.main_screen.shown
-        assert view is not None
 
         def drawn_now() -> bool:
             return any(one.display for one in view.query(charts.Charts))
@@ -128,8 +124,6 @@ def test_the_key_hides_them_and_that_is_remembered() -> None:
             await until(pilot, lambda expected=expected: drawn_now() is expected)  # type: ignore[misc]
             assert app.memory.now.charts is expected
             await pilot.press("v")
-
-    drive(app, play)
 
 
 def test_a_job_has_a_history_of_its_own() -> None:
@@ -144,19 +138,16 @@ def test_a_job_has_a_history_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("view", ["nodes", "users", "jobs"])
-def test_one_key_puts_the_most_idle_gpus_first(view: ViewName) -> None:
+async def test_one_key_puts_the_most_idle_gpus_first(view: ViewName) -> None:
     firsts: list[str] = []
-
-    async def play(app: OneView, pilot: Pilot[Any]) -> None:
+    # Of a user some GPUs are held by a job that is too young to be judged.
+    async with looking(Location(view=view), *pictures()) as (app, pilot):
         await pilot.press("I")
         await pilot.pause()
         firsts.append(app.shown.grid._key(app.shown.grid.shown_rows[0]))
         row: Any = app.shown.grid.shown_rows[0]
         column = next(one for one in app.shown.columns if one.id == "gpus_idle")
         firsts.append(column.text(row))
-
-    # Of a user some GPUs are held by a job that is too young to be judged.
-    look_at(Location(view=view), *pictures(), play=play)
     assert firsts == {"nodes": ["v-2", "2"], "users": ["alice", "2?"], "jobs": ["20778", "2"]}[view]
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from dashboards import drive
-from grids import GridApp, Thing, things
+from dashboards import until
+from grids import GridApp, Thing, table, things
 from slurm_share_tui.widgets.filter_line import FilterLine
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-Play = Callable[[Pilot[Any], GridApp, FilterLine], Awaitable[None]]
 
-
-def played(play: Play) -> None:
-    """Run `play` on a table with a hundred rows."""
-    app = GridApp(things(100))
-
-    async def on(pilot: Pilot[Any]) -> None:
-        await play(pilot, app, app.query_one(FilterLine))
-
-    drive(app, on, (80, 12))
+@asynccontextmanager
+async def filter_table() -> AsyncIterator[tuple[Pilot[Any], GridApp, FilterLine]]:
+    """Run a table with a hundred rows."""
+    async with table() as (pilot, _, app):
+        yield pilot, app, app.query_one(FilterLine)
 
 
 def note(line: FilterLine) -> str:
@@ -29,8 +25,8 @@ def note(line: FilterLine) -> str:
     return str(line.query_one(".filter-line--note", Static).render())
 
 
-def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
+    async with filter_table() as (pilot, app, line):
         assert not line.display
         await pilot.press("slash", *"n9")
         await pilot.pause()
@@ -46,11 +42,9 @@ def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
         await pilot.pause()
         assert note(line) == "11 of 200"
 
-    played(play)
 
-
-def test_escape_clears_it() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_escape_clears_it() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", *"n9", "enter", "slash")
         await pilot.pause()
         assert line.query_one(Input).value == "n9"
@@ -60,21 +54,17 @@ def test_escape_clears_it() -> None:
         assert not line.display
         assert app.grid.has_focus
 
-    played(play)
 
-
-def test_an_empty_filter_is_none() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_an_empty_filter_is_none() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", "enter")
         await pilot.pause()
         assert not line.display
         assert app.grid.has_focus
 
-    played(play)
 
-
-def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", *"load>98")
         await pilot.pause()
         assert app.grid.count == 2
@@ -85,11 +75,9 @@ def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
         assert line.query_one(Input).has_focus
         assert line.query_one(Input).value == "load>98 & [x]=3"
 
-    played(play)
 
-
-def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", *"load")
         await pilot.pause()
         assert app.grid.count == 100
@@ -101,35 +89,26 @@ def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
         await pilot.pause()
         assert app.grid.count == 0
 
-    played(play)
 
-
-def test_the_name_of_a_column_is_completed() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_the_name_of_a_column_is_completed() -> None:
+    async with filter_table() as (pilot, _, line):
         await pilot.press("slash", *"n9 & lo")
         entry = line.query_one(Input)
-        for _ in range(200):
-            if entry._suggestion:
-                break
-            await pilot.pause()
+        await until(pilot, lambda: entry._suggestion)
         await pilot.press("right")
         assert entry.value == "n9 & load"
 
-    played(play)
 
-
-def test_the_cursor_moves_while_one_writes() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_the_cursor_moves_while_one_writes() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", "n", "down", "down", "up", "pagedown")
         await pilot.pause()
         assert app.grid.cursor > 1
         assert line.query_one(Input).has_focus
 
-    played(play)
 
-
-def test_another_table_has_its_own_filter() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_another_table_has_its_own_filter() -> None:
+    async with filter_table() as (pilot, app, line):
         await pilot.press("slash", *"n9", "enter")
         line.show_for(None)
         assert not line.display
@@ -138,14 +117,10 @@ def test_another_table_has_its_own_filter() -> None:
         assert line.query_one(Input).value == "n9"
         assert app.grid.query_text == "n9"
 
-    played(play)
 
-
-def test_a_strangers_name_in_a_filter_is_text() -> None:
-    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+async def test_a_strangers_name_in_a_filter_is_text() -> None:
+    async with filter_table() as (pilot, app, _):
         app.grid.show([Thing("[red]x")])
         await pilot.press("slash", *"[red]")
         await pilot.pause()
         assert app.grid.count == 1
-
-    played(play)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from grids import GridApp, Thing, lines, names, played, things
+from grids import Thing, lines, names, table, things
 from slurm_share_tui.widgets.grid import Grid
-from textual.pilot import Pilot
 
 # --- Cursor -----------------------------------------------------------------------------------------------------------
 
@@ -31,19 +28,16 @@ from textual.pilot import Pilot
         (["down"] * 11 + ["up"] * 10, 1, 1),
     ],
 )
-def test_keys_move_the_cursor_and_the_view_no_further_than_it_must(keys: list[str], line: int, top: int) -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_keys_move_the_cursor_and_the_view_no_further_than_it_must(keys: list[str], line: int, top: int) -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press(*keys)
         await pilot.pause()
         assert (grid.cursor, grid.scroll_offset.y) == (line, top)
-        assert grid.row is not None
         assert names(grid)[line - top] == grid.row.name == f"n{line + 1}"
 
-    played(play)
 
-
-def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("down", "down")
         grid.show(things(100)[::-1])
         await pilot.pause()
@@ -51,26 +45,21 @@ def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
         assert grid.cursor == 97
         assert "n3" in names(grid)
 
-    played(play)
 
-
-def test_a_cursor_that_nobody_has_moved_stays_on_the_first_line() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_cursor_that_nobody_has_moved_stays_on_the_first_line() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("L")
         assert grid.row == things(100)[99]
         grid.show((Thing("n500", 5.0), *things(100)))
         await pilot.pause()
-        assert grid.row is not None
         assert grid.row.name == "n500"
         await pilot.press("down", "home")
         grid.show(things(100))
         assert grid.cursor == 0
 
-    played(play)
 
-
-def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_it() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_it() -> None:
+    async with table() as (pilot, grid, _):
         grid.put(50)
         grid.show([thing for thing in things(100) if thing.name not in ("n51", "n52")])
         assert grid.row == things(100)[52]
@@ -85,11 +74,9 @@ def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_i
         grid.show(things(100))
         assert grid.row == things(100)[50]
 
-    played(play)
 
-
-def test_the_wheel_takes_the_cursor_along() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_the_wheel_takes_the_cursor_along() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("down")
         grid.scroll_to(y=30, animate=False)
         await pilot.pause()
@@ -99,11 +86,9 @@ def test_the_wheel_takes_the_cursor_along() -> None:
         assert grid.cursor == 15
         assert names(grid)[10] == "n16"
 
-    played(play)
 
-
-def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> None:
+    async with table() as (pilot, grid, _):
         grid.scroll_to(y=30, animate=False)
         await pilot.pause()
         assert grid.cursor == 30
@@ -119,11 +104,9 @@ def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> N
         assert (grid.cursor, grid.scroll_offset.y) == (0, 0)
         assert names(grid)[0] == "n20"
 
-    played(play)
 
-
-def test_fewer_rows_leave_no_empty_lines() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_fewer_rows_leave_no_empty_lines() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("end", "up", "up", "up", "up", "up", "up")
         grid.show(things(97))
         await pilot.pause()
@@ -131,11 +114,9 @@ def test_fewer_rows_leave_no_empty_lines() -> None:
         assert names(grid)[-1] == "n97"
         assert len(names(grid)) == 11
 
-    played(play)
 
-
-def test_a_smaller_terminal_still_shows_the_cursor() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_smaller_terminal_still_shows_the_cursor() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press(*["down"] * 10)
         for size in ((80, 5), (20, 5), (20, 2), (300, 100), (80, 24)):
             await pilot.resize_terminal(*size)
@@ -143,11 +124,9 @@ def test_a_smaller_terminal_still_shows_the_cursor() -> None:
             assert "n11" in names(grid)
         assert len(names(grid)) == 23
 
-    played(play)
 
-
-def test_moving_is_told_once_for_each_row() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_moving_is_told_once_for_each_row() -> None:
+    async with table() as (pilot, grid, app):
         await pilot.pause()
         app.said.clear()
         await pilot.press("up")
@@ -156,7 +135,7 @@ def test_moving_is_told_once_for_each_row() -> None:
         await pilot.press("down")
         await pilot.pause()
         assert len(app.heard(Grid.Moved)) == 1
-        assert app.said[0].control is grid
+        assert app.said[0].grid is grid
         app.said.clear()
         grid.show(things(100))
         await pilot.pause()
@@ -166,14 +145,12 @@ def test_moving_is_told_once_for_each_row() -> None:
         await pilot.pause()
         assert app.heard(Grid.Moved)
 
-    played(play)
-
 
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
-def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
+    async with table() as (pilot, grid, app):
         assert grid.letters == {"name": "N", "load": "L", "user": "U", "trend": "T", "size": "I", "extra": "E"}
         await pilot.press("L")
         assert grid.sort == ("load", True)
@@ -187,40 +164,32 @@ def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
         assert "NAME▲" in lines(grid)[0]
         assert len(app.heard(Grid.Changed)) == 3
 
-    played(play)
 
-
-def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
+    async with table() as (pilot, grid, _):
         assert "G" not in grid.letters.values()
         assert "S" not in grid.letters.values()
         await pilot.press("S")
         assert grid.sort == ("", False)
 
-    played(play)
 
-
-def test_less_and_greater_move_the_sort_to_the_column_beside() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_less_and_greater_move_the_sort_to_the_column_beside() -> None:
+    async with table() as (pilot, grid, _):
         for key, column in ((">", "name"), (">", "load"), ("<", "name"), ("<", "name")):
             await pilot.press("greater_than_sign" if key == ">" else "less_than_sign")
             assert grid.sort[0] == column
 
-    played(play)
 
-
-def test_r_sorts_the_other_way_round() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_r_sorts_the_other_way_round() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("r")
         assert names(grid)[0] == "n100"
         await pilot.press("r")
         assert names(grid)[0] == "n1"
 
-    played(play)
 
-
-def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
+    async with table() as (_, grid, _):
         grid.sort_by("load", True)
         grid.show([Thing("a", None), Thing("b", 0.1), Thing("c", 0.9)])
         assert names(grid) == ["c", "b", "a"]
@@ -231,14 +200,12 @@ def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
         grid.sort_by("there is none such")
         assert grid.sort == ("", False)
 
-    played(play)
-
 
 # --- Marks ------------------------------------------------------------------------------------------------------------
 
 
-def test_space_marks_and_goes_on_and_u_unmarks() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_space_marks_and_goes_on_and_u_unmarks() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.press("space", "space", "down", "space")
         await pilot.pause()
         assert grid.marks == {"n1", "n2", "n4"}
@@ -250,11 +217,9 @@ def test_space_marks_and_goes_on_and_u_unmarks() -> None:
         assert not grid.marks
         assert lines(grid)[1][0] == " "
 
-    played(play)
 
-
-def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None:
+    async with table() as (_, grid, _):
         grid.marks = frozenset(("n3", "n70", "n5", "gone"))
         grid.sort_by("load", True)
         assert [thing.name for thing in grid.marked_rows()] == ["n70", "n5", "n3"]
@@ -265,25 +230,21 @@ def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None
         grid.show(things(100))
         assert grid.marks == {"n3", "n5", "n70"}
 
-    played(play)
-
 
 # --- Filter -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_filter_stays_for_the_next_picture() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_filter_stays_for_the_next_picture() -> None:
+    async with table() as (_, grid, _):
         grid.query_text = " load>98 "
         assert (grid.count, grid.total, grid.query_text) == (2, 100, "load>98")
         grid.show(things(200))
         assert (grid.count, grid.total) == (3, 200)  # 98.5 is shown as 98%
         assert [thing.name for thing in grid.shown_rows] == ["n198", "n199", "n200"]
 
-    played(play)
 
-
-def test_a_mistake_leaves_the_filter_that_there_was() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_mistake_leaves_the_filter_that_there_was() -> None:
+    async with table() as (pilot, grid, app):
         grid.query_text = "load>98"
         await pilot.pause()
         app.said.clear()
@@ -295,22 +256,18 @@ def test_a_mistake_leaves_the_filter_that_there_was() -> None:
         grid.query_text = ""
         assert (grid.count, grid.mistake) == (100, "")
 
-    played(play)
 
-
-def test_the_cursor_comes_back_to_its_row_when_the_filter_goes() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_the_cursor_comes_back_to_its_row_when_the_filter_goes() -> None:
+    async with table() as (_, grid, _):
         grid.put(41)
         grid.query_text = "name~n*5"
         assert grid.row == things(100)[44]
         grid.query_text = ""
         assert grid.row == things(100)[41]
 
-    played(play)
 
-
-def test_a_table_without_rows_says_why() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_table_without_rows_says_why() -> None:
+    async with table() as (pilot, grid, _):
         grid.query_text = "nobody"
         await pilot.pause()
         assert "none of 100 rows fits the filter nobody; Esc clears it" in lines(grid)[2]
@@ -318,5 +275,3 @@ def test_a_table_without_rows_says_why() -> None:
         await pilot.pause()
         assert "there is no thing" in lines(grid)[2]
         assert lines(grid)[0].split()[0] == "NAME"
-
-    played(play)

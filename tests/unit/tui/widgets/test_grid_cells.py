@@ -31,27 +31,12 @@ any_text = any_.text(max_size=12) | any_.sampled_from(["张伟" * 9, "x" * 900, 
 
 def column(heading: str, text: str, kind: str, *, right: bool = False, goes: int = 0) -> Column[None]:
     """Return a column with one text."""
-    return Column(
-        heading,
-        heading,
-        "",
-        lambda row: text,
-        lambda row: text,
-        right=right,
-        goes=goes,
-        bar=(lambda row: 0.4) if kind == "bar" else None,
-        spark=(lambda row: (1.0, None, 99.0)) if kind == "spark" else None,
-    )
+    draws = {"bar": {"bar": lambda row: 0.4}, "spark": {"spark": lambda row: (1.0, None, 99.0)}}.get(kind, {})
+    return Column(heading, heading, "", lambda row: text, lambda row: text, right=right, goes=goes, **draws)
 
 
-any_column = any_.builds(
-    column,
-    any_text,
-    any_text,
-    any_.sampled_from(["text", "bar", "spark"]),
-    right=any_.booleans(),
-    goes=any_.integers(0, 3),
-)
+kinds = any_.sampled_from(["text", "bar", "spark"])
+any_column = any_.builds(column, any_text, any_text, kinds, right=any_.booleans(), goes=any_.integers(0, 3))
 
 
 @given(any_.lists(any_column, min_size=1, max_size=6), any_.integers(2, 90), any_.integers(0, 4), any_.booleans())

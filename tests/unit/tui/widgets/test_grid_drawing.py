@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from grids import GridApp, Thing, columns, lines, names, played, strips, things
+from grids import Thing, columns, lines, names, strips, table, things
 from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.grid import Grid
-from textual.pilot import Pilot
 
 from slurm_share.load.columns.base import Column
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_those_that_were_chosen_in_their_order() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_columns_are_those_that_were_chosen_in_their_order() -> None:
+    async with table() as (pilot, grid, _):
         assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "TREND", "SIZE"]
         grid.chosen = ("extra", "name", "extra", "nonsense")
         await pilot.pause()
@@ -26,11 +25,9 @@ def test_columns_are_those_that_were_chosen_in_their_order() -> None:
         grid.chosen = ()
         assert grid.chosen == ("extra", "name")
 
-    played(play)
 
-
-def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it() -> None:
+    async with table(size=(33, 12)) as (pilot, grid, _):
         assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "SIZE›"]
         await pilot.press("right")
         assert lines(grid)[0].split()[:2] == ["NAME", "LOAD"]
@@ -46,20 +43,16 @@ def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it()
             await pilot.press("left")
         assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "SIZE›"]
 
-    played(play, size=(33, 12))
 
-
-def test_where_all_columns_are_seen_there_is_no_sideways() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_where_all_columns_are_seen_there_is_no_sideways() -> None:
+    async with table() as (pilot, grid, _):
         before = lines(grid)
         await pilot.press("right", "right", "left")
         assert lines(grid) == before
 
-    played(play)
 
-
-def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
+    async with table() as (pilot, grid, _):
         before = lines(grid)[0]
         grid.show([replace(thing, user="bo") for thing in things(100)])
         await pilot.pause()
@@ -69,14 +62,12 @@ def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
         assert lines(grid)[0] != before
         assert "somebody-else" in lines(grid)[1]
 
-    played(play)
-
 
 # --- Mouse ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
+    async with table() as (pilot, grid, app):
         await pilot.click(grid, offset=(lines(grid)[0].index("LOAD"), 0))
         assert grid.sort == ("load", True)
         await pilot.click(grid, offset=(5, 3))
@@ -87,25 +78,21 @@ def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
         await pilot.pause()
         assert [event.row.name for event in app.heard(Grid.Entered)] == ["n95"]
 
-    played(play)
 
-
-def test_a_click_below_the_last_row_does_nothing() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_click_below_the_last_row_does_nothing() -> None:
+    async with table(rows=things(3)) as (pilot, grid, app):
         await pilot.double_click(grid, offset=(5, 6))
         grid.show(())
         await pilot.double_click(grid, offset=(5, 1))
         await pilot.pause()
         assert not app.heard(Grid.Entered)
 
-    played(play, rows=things(3))
-
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------
 
 
-def test_only_lines_that_are_different_are_drawn_again() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_only_lines_that_are_different_are_drawn_again() -> None:
+    async with table() as (pilot, grid, _):
         await pilot.pause()
         drawn: list[int] = []
         before = grid.render_line
@@ -129,10 +116,8 @@ def test_only_lines_that_are_different_are_drawn_again() -> None:
         await pilot.pause()
         assert sorted(set(drawn)) == [1, 2]
 
-    played(play)
 
-
-def test_only_rows_that_are_seen_are_thought_out() -> None:
+async def test_only_rows_that_are_seen_are_thought_out() -> None:
     asked: list[str] = []
 
     def counted() -> tuple[Column[Thing], ...]:
@@ -144,7 +129,7 @@ def test_only_rows_that_are_seen_are_thought_out() -> None:
 
         return (replace(first, text=text), *others)
 
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+    async with table(rows=things(10_000), made=counted) as (pilot, grid, _):
         assert 11 <= len(asked) < 200
         asked.clear()
         grid.show(things(10_000))
@@ -155,16 +140,13 @@ def test_only_rows_that_are_seen_are_thought_out() -> None:
         await pilot.pause()
         assert len(asked) <= 11
 
-    played(play, rows=things(10_000), made=counted)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (300, 100), (1, 1), (7, 3)])
-def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int, int]) -> None:
+async def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int, int]) -> None:
     """Markup, escapes of terminals, newlines, wide characters, a thousand letters: no line is wider than the table."""
     strange = ("[red]red[/]", "\x1b[31mred\r\n\t", "张伟" * 30, "x" * 1000, "é́́" * 300, "👩‍👩‍👧", "", "\u202eevil", "]")
     rows = tuple(Thing(name, 2.0, user=name) for name in strange)
-
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+    async with table(rows=rows, size=size) as (pilot, grid, _):
         await pilot.press("end", "right", "home", "space")
         await pilot.pause()
         for line in lines(grid):
@@ -174,11 +156,14 @@ def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int,
             assert "\\x1b[31mred" in lines(grid)[2]
             assert "…" in lines(grid)[3]
 
-    played(play, rows=rows, size=size)
 
+async def test_a_mark_is_more_than_a_hue() -> None:
+    async with table(rows=(Thing("a"), Thing("b", 1.5, letter="!"), Thing("c", 0.9, letter="H"), Thing("d"))) as (
+        _,
+        grid,
+        _,
+    ):
 
-def test_a_mark_is_more_than_a_hue() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         def style(line: int) -> Any:
             return next(segment.style for segment in strips(grid)[line] if "%" in segment.text)
 
@@ -189,19 +174,15 @@ def test_a_mark_is_more_than_a_hue() -> None:
         plain, cursor = strips(grid)[4], strips(grid)[1]
         assert {segment.style.bgcolor for segment in cursor} != {segment.style.bgcolor for segment in plain}
 
-    played(play, rows=(Thing("a"), Thing("b", 1.5, letter="!"), Thing("c", 0.9, letter="H"), Thing("d")))
-
 
 @pytest.mark.usefixtures("colourless")
-def test_the_cursor_is_seen_without_colours() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_the_cursor_is_seen_without_colours() -> None:
+    async with table() as (pilot, grid, app):
         assert all(segment.style.reverse for segment in row(grid, 1))
         assert not any(segment.style.reverse for segment in row(grid, 2))
         app.set_focus(None)
         await pilot.pause()
         assert all(segment.style.underline and not segment.style.reverse for segment in row(grid, 1))
-
-    played(play)
 
 
 def row(grid: Grid[Thing], y: int) -> Any:
@@ -215,31 +196,26 @@ def colourless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glyphs, "_is_plain", True)
-
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+    async with table(rows=(Thing("a", 0.5),)) as (pilot, grid, _):
         await pilot.pause()
         assert "####" in lines(grid)[1]
         assert "_ #" in lines(grid)[1]
         assert lines(grid)[1].isascii()
 
-    played(play, rows=(Thing("a", 0.5),))
 
-
-def test_another_theme_is_drawn_at_once() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_another_theme_is_drawn_at_once() -> None:
+    async with table() as (pilot, grid, app):
         before = strips(grid)
         app.theme = "textual-light"
         await pilot.pause()
         after = strips(grid)
         assert all(new != old for new, old in zip(after, before, strict=True))
 
-    played(play)
 
-
-def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
+    async with table() as (pilot, grid, _):
         grid.display = False
         await pilot.pause()
         grid.show([replace(thing, user="bob") for thing in things(100)])
@@ -250,11 +226,9 @@ def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
         assert names(grid)[0] == "n100"
         assert "bob" in lines(grid)[1]
 
-    played(play)
 
-
-def test_a_table_may_have_its_rows_before_it_is_on_a_screen() -> None:
-    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+async def test_a_table_may_have_its_rows_before_it_is_on_a_screen() -> None:
+    async with table() as (pilot, _, app):
         other = Grid(columns(), lambda thing: thing.name, name="other")
         other.sort_by("load", True)
         other.show(things(100))
@@ -264,5 +238,3 @@ def test_a_table_may_have_its_rows_before_it_is_on_a_screen() -> None:
         await pilot.pause()
         assert other.row == things(100)[59]
         assert "n60" in names(other)
-
-    played(play)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from dashboards import NOW, drive
+from dashboards import NOW, running
 from slurm_share_tui import themes
+from slurm_share_tui.widgets.charts import SERIES, polylines
 from slurm_share_tui.widgets.plot import Plot, downsampled, ticks, top_of
-from slurm_share_tui.widgets.series import SERIES, polylines
 from slurm_share_tui.wire import Point
 from textual.app import App
 
@@ -78,22 +78,12 @@ class Plots(App[None]):
 
 def every_line() -> tuple[Point, ...]:
     """Return points with five different known figures."""
-    return tuple(
-        Point(
-            NOW + 5 * n,
-            cpu_load_percent=90.0,
-            gpu_load_percent=70.0,
-            sm_percent=50.0,
-            memory_percent=30.0,
-            gpu_memory_percent=10.0,
-        )
-        for n in range(100)
-    )
+    return tuple(Point(NOW + 5 * n, 90.0, 70.0, 50.0, 30.0, 10.0) for n in range(100))
 
 
 @pytest.mark.parametrize("theme", [theme.name for theme in themes.THEMES])
-def test_every_line_has_its_letter_in_every_theme(theme) -> None:
-    async def play(pilot) -> None:
+async def test_every_line_has_its_letter_in_every_theme(theme) -> None:
+    async with running(Plots(theme), size=(100, 30)) as pilot:
         plot = pilot.app.query_one(Plot)
         plot.draw(every_line(), NOW, NOW + 500)
         await pilot.pause()
@@ -102,11 +92,9 @@ def test_every_line_has_its_letter_in_every_theme(theme) -> None:
             assert text.count(series.letter) >= 3, series
         assert "100%" in text
 
-    drive(Plots(theme), play, size=(100, 30))
 
-
-def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
-    async def play(pilot) -> None:
+async def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
+    async with running(Plots(themes.MONO)) as pilot:
         plot = pilot.app.query_one(Plot)
         assert plot.colour_of("nothing") == "default"
         assert isinstance(plot.colour_of("primary"), str)
@@ -114,12 +102,10 @@ def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
         await pilot.pause()
         assert isinstance(plot.colour_of("primary"), tuple)
 
-    drive(Plots(themes.MONO), play)
-
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 4), (5, 3), (300, 100), (80, 24)])
-def test_it_is_drawn_at_any_size(size) -> None:
-    async def play(pilot) -> None:
+async def test_it_is_drawn_at_any_size(size) -> None:
+    async with running(Plots(themes.DARK), size=size) as pilot:
         plot = pilot.app.query_one(Plot)
         plot.draw(every_line(), NOW, NOW + 500, here=NOW + 250)
         await pilot.pause()
@@ -127,14 +113,10 @@ def test_it_is_drawn_at_any_size(size) -> None:
         assert len(lines) <= size[1]
         assert max(map(len, lines)) <= size[0]
 
-    drive(Plots(themes.DARK), play, size=size)
 
-
-def test_one_point_and_no_time_are_drawn_too() -> None:
-    async def play(pilot) -> None:
+async def test_one_point_and_no_time_are_drawn_too() -> None:
+    async with running(Plots(themes.DARK)) as pilot:
         plot = pilot.app.query_one(Plot)
         for some in ((), points(1.0), points(None), points(1e300, -1e300)):
             plot.draw(some, NOW, NOW)
             assert "100%" in plot.render().plain
-
-    drive(Plots(themes.DARK), play)
