@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..rules import pack_sentences
+from ...core.text import fold_some
 
 SAY_S = 0.95
 """Seconds between two writes; slightly less than the second between two ticks."""
+STARTS_MOST = 3
+EVENTS_MOST = 4
 
 
 class PackLog:
     """Collects sentences for the next line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` writes one line."""
         self._say = say
         self._say_at = 0.0
         self._events: list[str] = []
@@ -23,11 +24,9 @@ class PackLog:
         """Tasks started since the last line, and the reasons for their places."""
 
     def tell(self, sentence: str) -> None:
-        """Add a sentence to the next line."""
         self._events.append(sentence)
 
     def started(self, task: int, why: str) -> None:
-        """Add the start of a task to the next line."""
         self._started.append((task, why))
 
     def flush(self, *, is_last: bool = False) -> None:
@@ -38,7 +37,10 @@ class PackLog:
         started, self._started = self._started, []
         events, self._events = self._events, []
         at = time.strftime("%H:%M:%S")
-        if started:
-            self._say(f"{at} {pack_sentences.started(started)}")
+        if len(started) > STARTS_MOST:
+            self._say(f"{at} {len(started)} tasks started: {fold_some(sorted({task for task, _ in started}), 20)}")
+        elif started:
+            self._say(f"{at} {'; '.join(f'task {task} -> {why}' for task, why in started)}")
         if events:
-            self._say(f"{at} {pack_sentences.several(events)}")
+            more = len(events) - EVENTS_MOST
+            self._say(f"{at} {'; '.join(events[:EVENTS_MOST])}{f'; and {more} more like these' if more > 0 else ''}")

@@ -14,14 +14,7 @@ from slurm_share.core.errors import UsageError
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal, mapreduce, submission
-from slurm_share.triples.rules.mapreduce import (
-    Folder,
-    Naming,
-    Split,
-    Wish,
-    deal_groups,
-    split,
-)
+from slurm_share.triples.rules.mapreduce import Folder, Naming, Split, Wish, split
 
 
 def sizes(made: Split, inputs: int) -> list[int]:
@@ -133,12 +126,6 @@ def test_every_input_is_somebodys_exactly_once_and_nobody_is_idle(
         assert min(sizes(made, inputs)) >= 1
     if made.groups is not None:
         assert sorted(index for group in made.groups for index in group) == list(range(inputs))
-
-
-def test_groups_in_turn_and_in_blocks() -> None:
-    assert deal_groups(5, 2, "cyclic") == ((0, 2, 4), (1, 3))
-    assert deal_groups(5, 2, "block") == ((0, 1, 2), (3, 4))
-    assert deal_groups(5, 2, "block", 4) == ((0, 1, 2, 3), (4,))
 
 
 # ---- Names and words ----

@@ -207,9 +207,6 @@ def test_where_the_output_of_a_job_is(output: list[str], file: str | None) -> No
 
 
 def test_numbers_and_nouns_agree() -> None:
-    assert submission.counted(1, "process") == "1 process"
-    assert submission.counted(2, "process") == "2 processes"
-    assert submission.counted(10, "task") == "10 tasks"
     alone = run(triple=Triple(1, 1), processes=1, tasks=2)
     assert "# triple [1,1]: 1 process, 2 tasks.\n" in submission.launch_script(alone, "/x", "/p", ["sbatch"])
 
