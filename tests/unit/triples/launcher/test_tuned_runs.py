@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+import packed_machine
 import pytest
 from msgspec.structs import replace
 from packed_machine import QUICK, TASK, Machine, Packed
@@ -33,6 +34,13 @@ def go_until(run: Packed, pattern: str) -> str:
         if re.search(pattern, line):
             return said + run.stop(process)
     raise AssertionError(said)
+
+
+@pytest.fixture
+def _few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 6 windows instead of 30 measure a level whose tasks do not end."""
+    few = "from slurm_share.packing.rules import tune\ntune.WINDOWS_MAX = 6\n"
+    monkeypatch.setattr(packed_machine, "LAUNCH", few + packed_machine.LAUNCH)
 
 
 def most_at_once(entries: list[Any]) -> int:
@@ -109,6 +117,7 @@ def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(
     assert run.log(0) == f"threads {cores}\n"
 
 
+@pytest.mark.usefixtures("_few_windows")
 def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine) -> None:
     line = f"{work(3000.0)} --progress 0.2"
     run = machine.run([line] * 12, pack=replace(TUNED, spec=TaskSpec(gpu_mem_mib=3000)), rate_window_s=0.5)
@@ -117,6 +126,7 @@ def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine)
     assert "RATE units/s" in said
 
 
+@pytest.mark.usefixtures("_few_windows")
 def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Machine) -> None:
     run = machine.run([work(3000.0)] * 12, pack=TUNED, rate_window_s=0.3)
     said = go_until(run, "tasks? at once from now on")
