@@ -134,11 +134,11 @@ def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Mac
 
 
 def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) -> None:
-    line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(3.0, load=50)} --progress 0.2"
+    line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(5.0, load=50)} --progress 0.2"
     alone = machine.run([line] * 2, at_once=1, pack=PackRequest(settings=QUICK, spec=SIZED), rate_window_s=0.5)
     alone.go_well()
     pack = PackRequest(settings=QUICK, spec=SIZED, is_sm_tried=True)
-    run = machine.run([line] * 30, at_once=2, pack=pack, rate_window_s=0.5)
+    run = machine.run([line] * 20, at_once=2, pack=pack, rate_window_s=0.5)
     go_until(run, "parts of the multiprocessors: ")
     percents = {run.log(one.task).splitlines()[0] for one in run.ended()}
     assert {"percent .", "percent 50."} <= percents, percents
