@@ -26,7 +26,7 @@ from .table import Table
 
 
 class Shared(Struct, frozen=True):
-    """What the loop and its strategy share."""
+    """The state that the loop and its strategy share."""
 
     run: Run
     folder: Path
