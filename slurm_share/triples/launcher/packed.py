@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from ... import packing
-from ...core.text import fold
+from ...core.text import fold, fold_some
 from ..records import Ended, Outcome
 from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
@@ -26,7 +26,6 @@ from .feeder import Turn
 from .hangs import Hangs
 from .pack_environments import PackEnvironments
 from .pack_learning import PackLearning
-from .pack_log import PackLog
 from .pack_sampler import PackSampler
 from .pack_undo import PackUndo
 from .pauses import Pauses
@@ -57,6 +56,43 @@ SAMPLE_PAUSE_S = 0.25
 """Seconds between two extra samples because of failed tasks."""
 SAMPLE_PATIENCE_S = 0.2
 """Most seconds to wait for an extra sample, because the ends of other tasks wait too."""
+SAY_S = 0.95
+"""Seconds between two writes to the job's log; slightly less than the second between two ticks."""
+STARTS_MOST = 3
+EVENTS_MOST = 4
+
+
+class PackLog:
+    """The job's log of a packed run: at most once a second, one line for starts and one for other events."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._say_at = 0.0
+        self._events: list[str] = []
+        self._started: list[tuple[int, str]] = []
+        """Tasks started since the last line, and the reasons for their places."""
+
+    def tell(self, sentence: str) -> None:
+        self._events.append(sentence)
+
+    def started(self, task: int, why: str) -> None:
+        self._started.append((task, why))
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Write the collected sentences, unless the last write was less than SAY_S ago. `is_last`: in any case."""
+        if not is_last and time.monotonic() < self._say_at:
+            return
+        self._say_at = time.monotonic() + SAY_S
+        started, self._started = self._started, []
+        events, self._events = self._events, []
+        at = time.strftime("%H:%M:%S")
+        if len(started) > STARTS_MOST:
+            self._say(f"{at} {len(started)} tasks started: {fold_some(sorted({task for task, _ in started}), 20)}")
+        elif started:
+            self._say(f"{at} {'; '.join(f'task {task} -> {why}' for task, why in started)}")
+        if events:
+            more = len(events) - EVENTS_MOST
+            self._say(f"{at} {'; '.join(events[:EVENTS_MOST])}{f'; and {more} more like these' if more > 0 else ''}")
 
 
 class Packed(strategy.Strategy):
