@@ -37,7 +37,6 @@ exit codes
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="End jobs.",
@@ -53,7 +52,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
     arguments = parser().parse_args(argv)
     return enter(PROGRAM, lambda: end_jobs(arguments))
 

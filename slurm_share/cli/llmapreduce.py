@@ -115,13 +115,7 @@ def _show_command(argv: Sequence[str]) -> None:
     print(shlex.join(argv))
 
 
-def _pass_on(text: str) -> None:
-    """Print messages of sbatch and its plugins unchanged."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-OUTPUT = submitting.Output(command=_show_command, note=_say, sbatch=_pass_on)
+OUTPUT = submitting.Output(command=_show_command, note=_say)
 
 
 if __name__ == "__main__":

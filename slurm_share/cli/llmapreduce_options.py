@@ -24,7 +24,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
     top = _Parser(
         prog="llmapreduce",
         description="Run a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
@@ -129,19 +128,15 @@ def read(argv: Sequence[str]) -> Request:
             slots_type=mapreduce.slots_type(found.slotsPerTaskType),
             exclusive=mapreduce.boolean("--exclusive", found.exclusive),
             share=found.share_gpu,
-            options=_split_option("--options", found.options),
+            options=mapreduce.words("--options", found.options),
         ),
         retries=0 if found.retries == "0" else mapreduce.count("--retries", found.retries),
-        progress=_progress(found.progress),
+        progress=log_counts.parse_pattern(found.progress, "--progress").pattern if found.progress is not None else "",
         window_s=log_counts.parse_window(found.window, "--window"),
         local=found.local,
         dry_run=found.dry_run,
         wait=found.wait,
     )
-
-
-def _progress(text: str | None) -> str:
-    return "" if text is None else log_counts.parse_pattern(text, "--progress").pattern
 
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
@@ -182,10 +177,3 @@ def _naming(found: argparse.Namespace) -> mapreduce.Naming:
         if "/" in text or "\0" in text:
             raise UsageError(f"--{option}={shown(text)}: this becomes part of file names; remove the slash")
     return mapreduce.Naming(found.prefix, found.ext, found.delimiter)
-
-
-def _split_option(option: str, text: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"{option}={shown(text)} cannot be split as by a shell ({error})") from error

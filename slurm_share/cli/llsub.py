@@ -13,6 +13,7 @@ from typing import NoReturn
 from ..core import names, version
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
+from ..core.text import counted
 from ..node.records import Core
 from ..packing import POLICIES
 from ..slurm import script as script_reader
@@ -91,7 +92,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
     top = _Parser(
         prog=PROGRAM,
         usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
@@ -103,23 +103,19 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add_to(top)
     top.add_argument("positional", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
-    job = top.add_argument_group("the job")
-    job.add_argument(
-        "-s", "--slots", type=llsub_options.positive, metavar="K", help="number of cores (only without a triple)"
-    )
-    job.add_argument("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs on each node, such as volta:2 or 2")
-    job.add_argument("-q", "-p", "--partition", metavar="NAME", help="partition, or several separated by commas")
-    job.add_argument("-T", "--time", metavar="TIME", help="time limit in a form of sbatch: 30, 2:00:00, 1-12")
-    job.add_argument("-J", "--job-name", metavar="NAME", help="name of the job (default: name of the script)")
-    job.add_argument("-o", "--output", metavar="FILE", help="file for the job's output (with a triple: the launchers')")
-    job.add_argument("--constraint", metavar="FEATURES", help="features that nodes must have")
-    job.add_argument("--qos", metavar="NAME", help="quality of service")
-    job.add_argument("--reservation", metavar="NAME", help="reservation to use")
-    job.add_argument("--account", metavar="NAME", help="account to charge")
-    job.add_argument(
-        "--options", metavar="OPTIONS", default="", help="further options of sbatch, quoted as one argument"
-    )
-    job.add_argument(
+    add = top.add_argument_group("the job").add_argument
+    add("-s", "--slots", type=llsub_options.positive, metavar="K", help="number of cores (only without a triple)")
+    add("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs on each node, such as volta:2 or 2")
+    add("-q", "-p", "--partition", metavar="NAME", help="partition, or several separated by commas")
+    add("-T", "--time", metavar="TIME", help="time limit in a form of sbatch: 30, 2:00:00, 1-12")
+    add("-J", "--job-name", metavar="NAME", help="name of the job (default: name of the script)")
+    add("-o", "--output", metavar="FILE", help="file for the job's output (with a triple: the launchers')")
+    add("--constraint", metavar="FEATURES", help="features that nodes must have")
+    add("--qos", metavar="NAME", help="quality of service")
+    add("--reservation", metavar="NAME", help="reservation to use")
+    add("--account", metavar="NAME", help="account to charge")
+    add("--options", metavar="OPTIONS", default="", help="further options of sbatch, quoted as one argument")
+    add(
         "--share-gpu",
         metavar="SETTINGS",
         help=f"{names.OPTION_FORM}; with a triple, settings alone are enough (mem=8G): N is then the number of "
@@ -128,8 +124,8 @@ def parser() -> argparse.ArgumentParser:
     llsub_options.add_work(top)
     llsub_options.add_packing(top)
     llsub_spmd.add_option(top)
-    how = top.add_argument_group("how to run")
-    how.add_argument(
+    add = top.add_argument_group("how to run").add_argument
+    add(
         "-i",
         "--interactive",
         nargs="?",
@@ -137,25 +133,20 @@ def parser() -> argparse.ArgumentParser:
         choices=("core", "full"),
         help="start a shell on one core; full: on a whole node",
     )
-    how.add_argument("--dry-run", action="store_true", help="show the submission, but create and submit nothing")
-    how.add_argument("--local", action="store_true", help="run now on this machine, without Slurm")
-    how.add_argument(
-        "--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done"
-    )
-    how.add_argument("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
-    how.add_argument(
+    add("--dry-run", action="store_true", help="show the submission, but create and submit nothing")
+    add("--local", action="store_true", help="run now on this machine, without Slurm")
+    add("--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done")
+    add("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
+    add(
         "--env",
         choices=("recorded", "current"),
         help="with --resume: use the environment of the submission (default) or of this shell",
     )
-    how.add_argument(
-        "--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest in this folder)"
-    )
+    add("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest in this folder)")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     return enter(PROGRAM, lambda: _begin(given))
 
@@ -234,11 +225,7 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
 
 
 def _watch(folder: Path, job: int | None = None) -> int:
-    """Show the progress of a run's job (None: its last one) until it ends; return 0 if every task is done, else 1, or
-    the code that a rank gave to abort().
-
-    Raises UsageError for a run without a job.
-    """
+    """Show the progress of a run's job (None: its last one) until its end; return the exit code. Raises UsageError."""
     run = run_folder.read_run(folder)
     job = follow.find_job(folder) if job is None else job
     line = Line()
@@ -272,12 +259,12 @@ def _ordinary(
     script = script_reader.read_script(argument, to_execute=False)
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
-    _say_notes(notes)
+    _note(*notes)
     if script.own_lines:
         _note(f"{script.name} has {OWN_MAGIC} lines, which need a triple: ignored")
     _show_command(argv)
     if not arguments.dry_run:
-        print(f"job {submit.submit(argv, launchers=False, say=_pass_on)}")
+        print(f"job {submit.submit(argv, launchers=False, say=OUTPUT.sbatch)}")
     return names.EXIT_OK
 
 
@@ -316,7 +303,7 @@ def _triple(
     if arguments.spmd:
         asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
-    _say_notes(own_notes)
+    _note(*own_notes)
     if arguments.local:
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
     plan = planning.plan_run(run, triple, tasks, script, wishes)
@@ -335,16 +322,16 @@ def _how_many(run: Run) -> str:
         if run.pack.is_tuned:
             where = "the node" if run.triple.nodes == 1 else "each node"
             return (
-                f"{submission.counted(run.tasks, 'task')}, as many at once as are fastest on {where}, at most "
+                f"{counted(run.tasks, 'task')}, as many at once as are fastest on {where}, at most "
                 f"{run.triple.per_node}"
             )
         return (
-            f"{submission.counted(run.tasks, 'task')}, packed, at most {run.triple.per_node} at once on "
+            f"{counted(run.tasks, 'task')}, packed, at most {run.triple.per_node} at once on "
             f"{'the node' if run.triple.nodes == 1 else 'a node'}"
         )
     if run.together:
-        return f"{submission.counted(run.processes, 'rank')} that start together"
-    return f"{submission.counted(run.processes, 'process')}, {submission.counted(run.tasks, 'task')}"
+        return f"{counted(run.processes, 'rank')} that start together"
+    return f"{counted(run.processes, 'process')}, {counted(run.tasks, 'task')}"
 
 
 def _show_command(argv: Sequence[str]) -> None:
@@ -356,22 +343,12 @@ def _show_command(argv: Sequence[str]) -> None:
         raise UsageError(f"cannot write to standard output ({error.strerror}); nothing was submitted") from error
 
 
-def _note(sentence: str) -> None:
-    print(f"{PROGRAM}: {sentence}", file=sys.stderr)
+def _note(*sentences: str) -> None:
+    for sentence in sentences:
+        print(f"{PROGRAM}: {sentence}", file=sys.stderr)
 
 
-def _say_notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        _note(note)
-
-
-def _pass_on(text: str) -> None:
-    """Print messages of sbatch and its plugins unchanged."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-OUTPUT = submitting.Output(command=_show_command, note=_note, sbatch=_pass_on)
+OUTPUT = submitting.Output(command=_show_command, note=_note)
 
 
 # ---- --dry-run ----
@@ -381,7 +358,7 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     _show_command(argv)
-    _say_notes(plan.notes)
+    _note(*plan.notes)
     print(f"\n{planning.launch_script(plan, folder, argv)}")
     if plan.run.pack is not None:
         _show_packing(plan.run, packed_dry_run.preview_plan(plan))
@@ -392,14 +369,13 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
 
 
 def _show_ranks(run: Run) -> None:
-    """Print the number and the command of the ranks of a run with --spmd."""
     if run.together:
         print(f"{_how_many(run)}, each: {shlex.join(run.command)}")
 
 
 def _show_packing(run: Run, preview: DryRun, notes: Sequence[str] = ()) -> None:
     """Print the expected sizes of a packed run's tasks, and its first placements."""
-    _say_notes((*notes, *preview.notes))
+    _note(*notes, *preview.notes)
     for line in llsub_dry_run.lines_of(run, preview):
         print(line)
 
@@ -415,9 +391,9 @@ def _layout(plan: planning.Plan) -> list[str]:
     gpus = planning.gpus_of_a_node(plan)
     cores = kind.cores if plan.grant.tasks is None else max(1, plan.grant.tasks // kind.threads_per_core)
     machine = [Core((number,)) for number in range(cores)]
-    layout = rule_triple.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
+    places = rule_triple.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
     lines = [f"on a node such as {kind.nodes[0]} ({cores} cores, {gpus} GPUs); {first}:"]
-    for place in layout.places[:ROWS]:
+    for place in places[:ROWS]:
         gpu = "no GPU" if place.gpu is None else f"GPU {place.gpu}"
         span = f"{place.cpus[0]}-{place.cpus[-1]}" if len(place.cpus) > 1 else f"{place.cpus[0]}"
         lines.append(f"  {place.local:4}  {gpu}, cores {span}, {place.threads} threads")
@@ -437,7 +413,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
         return names.EXIT_OK
     folder = submitting.make_here(here.run, tasks)
     print(f"{_how_many(here.run)}; logs are in {folder}")
-    _say_notes(here.notes)
+    _note(*here.notes)
     return submitting.become_launcher(folder, here.gpu_limit, os.environ)
 
 

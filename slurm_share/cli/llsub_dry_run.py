@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.text import gib_range_text, gib_text
-from ..triples import DryRun, Run, submission
+from ..core.text import counted, gib_range_text, gib_text
+from ..triples import DryRun, Run
 
 TASKS_SHOWN = 12
 """Most task numbers in a line; the rest is counted."""
@@ -14,9 +14,9 @@ TASKS_SHOWN = 12
 def lines_of(run: Run, found: DryRun) -> Iterator[str]:
     """Yield the lines of the preview of a run."""
     assert run.triple is not None
-    nodes = submission.counted(run.triple.nodes, "node")
+    nodes = counted(run.triple.nodes, "node")
     gpus = _gpus(found, ", on each " if run.triple.nodes > 1 else ", ")
-    yield f"{submission.counted(run.tasks, 'task')} on {nodes}{gpus}"
+    yield f"{counted(run.tasks, 'task')} on {nodes}{gpus}"
     if found.tasks < run.tasks:
         yield f"of these, the first {found.tasks}:"
     sizes = [_size(group.least_mib, group.most_mib) for group in found.preview.groups]
@@ -55,7 +55,7 @@ def _gpus(found: DryRun, before: str) -> str:
     if is_alike and first.total_mib is not None:
         usable = f" ({gib_text(first.total_mib - first.reserve_mib)} usable each)"
     assumed = f", assumed {found.assumed}" if found.assumed else ""
-    return f"{before}{submission.counted(len(found.gpus), 'GPU')}{kind}{usable}{assumed}"
+    return f"{before}{counted(len(found.gpus), 'GPU')}{kind}{usable}{assumed}"
 
 
 def _size(least_mib: int | None, most_mib: int | None) -> str:

@@ -17,51 +17,52 @@ from ..triples import DISTRIBUTIONS, PackOptions, log_counts, pack_options, subm
 
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of triples mode."""
-    work = parser.add_argument_group("triples mode")
-    work.add_argument(
+    add = parser.add_argument_group("triples mode").add_argument
+    add(
         "--tasks",
         metavar="FILE",
         help="run one task per line of FILE: an argument of SCRIPT or, without SCRIPT, a command; in FILE.jsonl each "
         "line is a JSON object; - is standard input",
     )
-    work.add_argument("--ntasks", type=positive, metavar="M", help="run the script M times")
-    work.add_argument(
+    add("--ntasks", type=positive, metavar="M", help="run the script M times")
+    add(
         "--distribution",
         choices=DISTRIBUTIONS,
         help="how tasks are assigned to processes; dynamic: a free process gets the next task (default: dynamic)",
     )
-    work.add_argument("--retries", type=_count, metavar="K", help="run a failed task again, up to K times (default: 0)")
-    work.add_argument(
+    add("--retries", type=_count, metavar="K", help="run a failed task again, up to K times (default: 0)")
+    add(
         "--max-failures",
         metavar="K|P%",
         help="start no further tasks once K tasks, or P%% of all tasks, have failed; running tasks go on",
     )
-    work.add_argument(
+    add(
         "--logs",
         choices=("task", "rank"),
         help="write a log for each task or for each process (default: task; rank above "
         f"{submission.LOGS_PER_TASK_MAX} tasks)",
     )
-    work.add_argument(
+    add(
         "--progress",
         type=_pattern,
         metavar="REGEX",
         help=r"regular expression for progress in a task's log, with one group for the number, such as 'step (\d+)'; a "
         "task may also write the number into the file $LLSUB_PROGRESS",
     )
-    work.add_argument(
+    add(
         "--window",
         type=_window,
         metavar="SECONDS",
         help="length of the windows in which rates are measured (default: 30)",
     )
-    work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
+    add("--no-bind", action="store_true", help="do not bind processes to cores")
 
 
 def add_packing(parser: argparse.ArgumentParser) -> None:
     """Add the options of packing, `PackOptions`."""
-    pack = parser.add_argument_group("packing (each task gets a GPU with room for it when it starts)")
-    pack.add_argument(
+    group = parser.add_argument_group("packing (each task gets a GPU with room for it when it starts)")
+    add = group.add_argument
+    add(
         "--pack",
         nargs="?",
         const=pack_options.DEFAULT_POLICY,
@@ -69,52 +70,44 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {POLICIES[0]}); conditions follow "
         "after commas: book, smact_max=RATIO, free_min=SIZE; P of the triple may then be auto",
     )
-    pack.add_argument("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
-    pack.add_argument(
-        "--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)"
-    )
-    pack.add_argument(
-        "--name", metavar="NAME", help="tasks with the same name are of one kind, also with other scripts"
-    )
-    pack.add_argument(
-        "--oom-retries", type=_count, metavar="K", help="further attempts after out of GPU memory (default: 2)"
-    )
-    pack.add_argument("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")
-    pack.add_argument("--order", choices=pack_options.ORDERS, help="order in which tasks start (default: fifo)")
-    pack.add_argument(
+    add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
+    add("--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)")
+    add("--name", metavar="NAME", help="tasks with the same name are of one kind, also with other scripts")
+    add("--oom-retries", type=_count, metavar="K", help="further attempts after out of GPU memory (default: 2)")
+    add("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")
+    add("--order", choices=pack_options.ORDERS, help="order in which tasks start (default: fifo)")
+    add(
         "--memory-guard",
         choices=pack_options.GUARDS,
         help="whether a task may use more memory than is booked for it: soft: yes, hard: no (default: soft)",
     )
-    pack.add_argument(
-        "--estimate", choices=pack_options.ESTIMATES, help="source of sizes without --gpu-mem (default: history)"
-    )
-    pack.add_argument(
+    add("--estimate", choices=pack_options.ESTIMATES, help="source of sizes without --gpu-mem (default: history)")
+    add(
         "--compare-sharing",
         action="store_true",
         help="for equal tasks, without --pack: try one task per GPU, time-slicing and MPS, and go on with the fastest",
     )
-    pack.add_argument(
+    add(
         "--hang",
         choices=pack_options.HANGS,
         help="what to do with a task that hangs: log it (say) or end it (kill) (default: say)",
     )
-    pack.add_argument(
+    add(
         "--undo",
         choices=pack_options.UNDOS,
         help="what to do with two tasks that are slower together than one after the other: do not place such a pair "
         "again (ban), or also pause one of the two (pause) (default: ban)",
     )
-    pack.add_argument(
+    add(
         "--checkpoint-signal",
         metavar="SIGNAL",
         help="signal, such as USR1, on which tasks save their state and end; --undo=pause may then move them to "
         "another GPU",
     )
-    pack.add_argument(
+    add(
         "--min-speed", metavar="RATIO", help="least speed of a task relative to its speed alone, or none (default: 0.4)"
     )
-    pack.add_argument(
+    add(
         "--keep-going",
         action="store_true",
         help="run all tasks of a kind, even after several of them needed more memory than a GPU has",

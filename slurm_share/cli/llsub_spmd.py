@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -72,5 +71,4 @@ def with_ranks(
         doubt = rank_python.check(python, environ)
         if doubt:
             note(doubt)
-    ranks: dict[str, Any] = {"python": python, "together": True, "keep_going": arguments.keep_going}
-    return replace(asked, pack=PackOptions(), **ranks)
+    return replace(asked, pack=PackOptions(), python=python, together=True, keep_going=arguments.keep_going)

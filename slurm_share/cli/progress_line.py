@@ -54,8 +54,8 @@ class LauncherLine:
         if not self._is_terminal:
             return
         ended = progress.done + progress.failed
-        task_counts = TaskCounts(self._total, progress.done, progress.failed, progress.running, work=progress.work)
-        text = as_text(task_counts, ended / max(time.monotonic() - self._since, 0.001) if ended else None)
+        per_s = ended / max(time.monotonic() - self._since, 0.001) if ended else None
+        text = as_text(TaskCounts(self._total, progress.done, progress.failed, progress.running, per_s, progress.work))
         line_end = "\n" if progress.ended else ""
         try:
             width = os.get_terminal_size(self._stream).columns

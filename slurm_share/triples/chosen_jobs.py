@@ -72,7 +72,6 @@ def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[st
 
 
 def _check_is_run(folder: Path) -> None:
-    """Raise UsageError if the folder is not the folder of a run."""
     try:
         run_folder.read_run(folder)
     except StateError as error:
@@ -95,10 +94,7 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
 
 
 def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
-    """Return the jobs to cancel, and a sentence for each argument without a job.
-
-    Raises UsageError, SlurmShareError, CommandError.
-    """
+    """Return jobs to cancel, and a sentence for each argument without one. Raises SlurmShareError, CommandError."""
     asked = [(argument, _targets(argument)) for argument in arguments]
     _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
     chosen: dict[str, Chosen] = {}

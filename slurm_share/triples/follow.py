@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
-from ..core.text import span_text
+from ..core.text import counted, span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder
@@ -44,7 +44,7 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
     if done >= run.tasks:
         return True, f"{folder.name}: {all_done(run.tasks)}"
     return False, (
-        f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
+        f"{folder.name}: {done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
         f"{_log_text(folder, run, job)}; {together.again_text(run, folder.name)}"
     )
 
@@ -88,9 +88,8 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
                     raise
                 silent_since = silent_since or asked
             asking = None
-        rate = None if task_counts is None else task_counts.per_s
         state = None if known is None else state_of(known, time.time())
-        line = progress_line(task_counts, state, rate, reader.silent(now))
+        line = progress_line(task_counts, state, reader.silent(now))
         if line and run.together and state is not None and state.is_running:
             waits = together.waits_text(run_folder.read_waits(folder, run), time.time())
             line += f"; {waits}" if waits else ""
@@ -118,8 +117,7 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
                 return
             first = min(queued, key=lambda job: job.job_id)
             task_counts, now = reader.read() if first.job_id == jobs[0] else None, time.monotonic()
-            rate = None if task_counts is None else task_counts.per_s
-            show(progress_line(task_counts, state_of(first, time.time()), rate, reader.silent(now)))
+            show(progress_line(task_counts, state_of(first, time.time()), reader.silent(now)))
         time.sleep(pause)
         pause = min(POLL_MOST_S, pause * 1.25)
 
@@ -153,10 +151,12 @@ class TaskCountsReader:
 
     def read(self) -> TaskCounts | None:
         """Return the counts since the job's last start plus tasks done before; None: no launcher has started."""
-        parts = [one for one in run_folder.read_progress(self._folder, self._run) if self._is_ours(one)]
+        parts = [
+            one for one in run_folder.read_progress(self._folder, self._run) if one.job.partition(".")[0] == self._job
+        ]
         if not parts:
             return None
-        start = max((one.job for one in parts), key=_requeues)
+        start = max((one.job for one in parts), key=lambda job: int(job.partition(".")[2] or 0))
         if start != self._start:
             self._start = start
             done = result_files.read_done(self._folder, self._run, before_start=start)
@@ -176,23 +176,13 @@ class TaskCountsReader:
             work=work_rates.add_up(one.work for one in ours if one.work is not None and not one.ended),
         )
 
-    def _is_ours(self, one: Progress) -> bool:
-        return one.job.partition(".")[0] == self._job
-
     def silent(self, now: float) -> list[str]:
         """Return the nodes without new progress for SILENT_S. Launchers write it once a second."""
         return sorted(node for node, (_, seen) in self._news.items() if now - seen > SILENT_S)
 
 
 def _per_s(parts: Sequence[Progress]) -> float | None:
-    """Return the tasks ended per second since the launchers began, by the launchers' clocks; None: not known.
-
-    The watcher's own clock would not do: it has often just begun, and sees the ends of a whole second at once.
-    """
+    """Return the tasks ended per second since the launchers began, by their clocks: the watcher's has just begun."""
     ended = sum(one.done + one.failed for one in parts)
     seconds = max(one.at for one in parts) - min(one.began for one in parts)
     return ended / seconds if ended and seconds > 0 and all(one.began for one in parts) else None
-
-
-def _requeues(job: str) -> int:
-    return int(job.partition(".")[2] or 0)

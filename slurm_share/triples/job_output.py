@@ -65,11 +65,6 @@ class _Answer(msgspec.Struct):
     jobs: list[_Job]
 
 
-def show_job_argv(job_id: int) -> list[str]:
-    """Return the command that prints a job as JSON. (In scontrol's text, a job's name can imitate other fields.)"""
-    return ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
-
-
 def parse_files(text: str, job_id: int) -> JobFiles | None:
     """Return the files of a job from scontrol's JSON; None: Slurm does not know the job. Raises CommandError."""
     try:
@@ -94,7 +89,8 @@ def read_files(job_id: int) -> JobFiles:
 
     Raises SlurmShareError if Slurm no longer knows the job, CommandError if Slurm does not answer.
     """
-    argv = show_job_argv(job_id)
+    # JSON, because in scontrol's text a job's name can imitate other fields.
+    argv = ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
     text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
     found = parse_files(text, job_id)
     if found is None:

@@ -22,16 +22,12 @@ MOST = 10
 """Most inputs that are listed; summary.json has all."""
 LINE_MAX = 200
 TAIL_BYTES = 16 * 1024 * 1024
-"""Most bytes read from the end of a log."""
 _BEGINNING = rb"--- task (?:[0-9]+)(?:, attempt [0-9]+)?\n"
 """The launcher's line before each task's output, in the log of a process."""
 
 
 def failures(folder: Path) -> list[str]:
-    """Return a line for each of the first failed tasks: input, log, reason, and the last line of its output.
-
-    Empty: no task failed. Raises StateError if the folder is not the folder of a run.
-    """
+    """Return a line for each of the first failed tasks: input, log, reason, last line of output. Raises StateError."""
     run = run_folder.read_run(folder)
     results = ResultFiles(folder, run)
     found = report.count(results, run)
@@ -75,9 +71,7 @@ def _log(folder: Path, run: Run, ended: Ended) -> Path | None:
 def _last_line(log: Path, task: int) -> str:
     """Return the last non-blank line of a task's last attempt; empty: there is none."""
     try:
-        with open(log, "rb") as file:
-            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-            data = file.read(TAIL_BYTES)
+        data = run_folder.read_end(log, TAIL_BYTES)
     except OSError:
         return ""
     begun = list(re.finditer(rb"--- task %d(?:, attempt [0-9]+)?\n" % task, data))

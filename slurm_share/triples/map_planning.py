@@ -16,14 +16,13 @@ from ..share import option
 from ..slurm import cpu_limits
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import NodeKind
-from . import inputs
+from . import map_files
 from .records import Run, Triple
 from .rules import fitting, mapreduce, submission
 from .rules.fitting import Sharing
 from .rules.mapreduce import Item, Naming, Split, Wish
 
 PREFIX = "MAPRED"
-"""Prefix of the run folder's name."""
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
 """Variables of a task: with one of them, llmapreduce was called by a task."""
 
@@ -75,7 +74,6 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> int:
-        """Return the number of starts of the mapper."""
         return self.split.tasks(len(self.items))
 
 
@@ -119,7 +117,7 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
     """Return the mapper's arguments for each input, and the folders to be made below the output folder."""
     source = request.input
     if Path(source).is_dir():
-        found = inputs.files_below(source, request.subdir, request.extension, request.output)
+        found = map_files.files_below(source, request.subdir, request.extension, request.output)
         files, outside = found.files, found.outside
         if outside:
             more = ", ..." if len(outside) > 1 else ""
@@ -130,7 +128,7 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
             raise UsageError(f"the input folder {source} contains no files{which}{deeper}")
         items = mapreduce.items_of_files(files, source, request.output, request.naming)
         _refuse_overwriting(request, items)
-        if inputs.is_same(source, request.output):
+        if map_files.overwritten([request.output], [source]) is not None:
             raise UsageError(
                 "--output: this is the input folder, and its outputs would be inputs of the next run; write another "
                 "folder"
@@ -139,7 +137,7 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
         return items, tuple(f"{request.output}/{folder}" for folder in sorted(below))
     if not Path(source).exists():
         raise UsageError(f"--input: there is no folder or list {source}; check its name")
-    items = mapreduce.items_of_list(inputs.lines_of(source), source, request.output, request.naming)
+    items = mapreduce.items_of_list(map_files.lines_of(source), source, request.output, request.naming)
     if not items:
         raise UsageError(f"the list {source} is empty; write an input on each line")
     _refuse_overwriting(request, items)
@@ -147,16 +145,13 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
 
 
 def _refuse_overwriting(request: Request, items: Sequence[Item]) -> None:
-    """Raise UsageError if an output would overwrite an input, except for list lines with several arguments.
-
-    The outputs of such lines are not known.
-    """
+    """Raise UsageError if an output would overwrite an input. A line with several arguments has no known output."""
     sources = [request.input, *(item[0] for item in items)]
     below = f"{request.output}/"
-    file = inputs.overwritten((item[1] for item in items if len(item) == 2 and item[1].startswith(below)), sources)
+    file = map_files.overwritten((item[1] for item in items if len(item) == 2 and item[1].startswith(below)), sources)
     if file is not None:
         raise UsageError(f"--output: this would overwrite the inputs ({shown(file, 200)}); write another folder")
-    if request.reducer is not None and inputs.overwritten([request.redout], sources) is not None:
+    if request.reducer is not None and map_files.overwritten([request.redout], sources) is not None:
         raise UsageError(f"--redout: this would overwrite the input {shown(request.redout, 200)}; write another file")
 
 

@@ -14,7 +14,7 @@ from ..core.command import EXIT_FAILED
 from ..core.errors import SlurmShareError, UsageError, shown
 from ..core.process import attend
 from ..slurm.submit import submit
-from . import mapreduce_folder, run_files, run_folder
+from . import map_files, run_files, run_folder
 from .map_failures import failures
 from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
@@ -31,7 +31,6 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Folder
     outputs: tuple[Path, ...]
-    """New folders for outputs."""
     run: Run
     command: list[str] | None = None
     """The command that submits the map; None: it runs here."""
@@ -39,13 +38,13 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 def make(request: Request, plan: MapPlan) -> Made:
     """Make and fill the folders of a map. Raises UsageError, after removing them again, if that fails."""
-    outputs = mapreduce_folder.make_output_folders(request.output, plan.folders)
+    outputs = map_files.make_output_folders(request.output, plan.folders)
     try:
         if plan.reduce is not None and not os.access(Path(request.redout).parent, os.W_OK):
             raise UsageError(f"--redout: {request.redout} cannot be written; write a file in a folder of yours")
         made = Made(folder=_folder(request, len(plan.pairs)), outputs=outputs, run=as_run(request, plan))
     except UsageError:
-        mapreduce_folder.unmake(outputs)
+        map_files.unmake(outputs)
         raise
     try:
         return _filled(request, plan, made)
@@ -56,8 +55,8 @@ def make(request: Request, plan: MapPlan) -> Made:
 
 def unmake(made: Made) -> None:
     """Remove everything that `make` made. Other files stay."""
-    mapreduce_folder.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
-    mapreduce_folder.unmake(made.outputs)
+    map_files.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
+    map_files.unmake(made.outputs)
 
 
 def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
@@ -75,7 +74,7 @@ def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
         files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(plan.reduce, folder)
     environ = submission.recorded_environment(os.environ)
     run_files.write(path, made.run, lines, script, command or (), environ=environ)
-    mapreduce_folder.fill(path, files, mapreduce.LOGS)
+    map_files.fill(path, files, mapreduce.LOGS)
     return msgspec.structs.replace(made, command=command)
 
 
@@ -83,7 +82,7 @@ def _folder(request: Request, pairs: int) -> Folder:
     if request.tempdir is None:
         path = run_files.make_folder(Path.cwd(), PREFIX)
         return Folder(str(path), True, request.keep, pairs)
-    is_new, there = mapreduce_folder.take(request.tempdir)
+    is_new, there = map_files.take(request.tempdir)
     taken = mapreduce.taken(there, pairs > 0)
     if taken:
         raise UsageError(
@@ -94,7 +93,6 @@ def _folder(request: Request, pairs: int) -> Folder:
 
 
 def as_run(request: Request, plan: MapPlan) -> Run:
-    """Return the planned run."""
     return msgspec.structs.replace(
         bare_run(request),
         triple=plan.split.triple,
@@ -158,10 +156,7 @@ def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
 
 
 def submit_map(made: Made, output: Output) -> int:
-    """Submit the map; return its job id.
-
-    Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
-    """
+    """Submit the map; return its job id. Raises UsageError if sbatch refuses, SlurmShareError if that is not known."""
     assert made.command is not None
     path = Path(made.folder.path)
     output.command(made.command)
@@ -209,15 +204,12 @@ def read_unfinished(folder: Path) -> tuple[str, list[str]]:
 
 
 def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run a map and its reducer in the foreground; return the first exit code that is not 0.
-
-    `note` gets a sentence about a reducer that failed.
-    """
+    """Run a map and its reducer in the foreground; return the first exit code that is not 0. `note` gets a sentence."""
     path = Path(folder.path)
     launcher = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", folder.path]
     code = attend(launcher, env=_environment(os.environ))
     if code == 0:
-        mapreduce_folder.mark(path, mapreduce.MAPPED)
+        (path / mapreduce.MAPPED).touch()
     if reduce is not None and (code == 0 or (code == EXIT_FAILED and request.whatever)):
         done = attend(reduce)
         if done != 0:
@@ -226,17 +218,14 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
     if code != 0:
         return code
     if folder.keep:
-        mapreduce_folder.mark(path, mapreduce.FINISHED)
+        (path / mapreduce.FINISHED).touch()
     else:
-        mapreduce_folder.clear(path, folder.ours(), folder.is_ours)
+        map_files.clear(path, folder.ours(), folder.is_ours)
     return code
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a launcher inside a job or task, without those of the job.
-
-    CUDA_VISIBLE_DEVICES names the GPU that it may use.
-    """
+    """Return the variables for a launcher in a job or task, without those of the job but CUDA_VISIBLE_DEVICES."""
     found = {name: value for name, value in environ.items() if not name.startswith(OUTER)}
     if any(name in environ for name in INSIDE):
         found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU must not use the node's GPUs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import packing
-from ..core.errors import StateError, UsageError
+from ..core.errors import UsageError
 from ..packing import DECISIONS, GROUPS, group_text, read_groups, read_journal
 from . import run_folder
 from .records import Run
@@ -16,17 +16,12 @@ from .rules.account import OUTCOME_TEXTS
 
 
 def explain_groups(folder: Path) -> Iterator[str]:
-    """Yield a line for each group of tasks with measured speeds, node by node in the order of time.
-
-    Raises UsageError for a run that is not packed, StateError for a folder that cannot be read.
-    """
+    """Yield a line for each group with measured speeds, in order of nodes and time. Raises UsageError, StateError."""
     run = _read_packed(folder, "groups")
     is_empty = True
     for file, where in _files(folder, run, GROUPS):
-        try:
+        with run_folder.reading(file):
             groups = sorted(read_groups(file), key=lambda one: (one.from_s, one.gpu))
-        except OSError as error:
-            raise StateError(str(file), str(error.strerror)) from error
         for group in groups:
             is_empty = False
             yield f"{where}{group_text(group)}"
@@ -38,27 +33,20 @@ def explain_groups(folder: Path) -> Iterator[str]:
 
 
 def explain_task(folder: Path, task: int) -> Iterator[str]:
-    """Yield lines about a task, in the order of time: why it waited, where it started, how it ended.
-
-    Raises UsageError for a run without that task or that is not packed, StateError for a folder that cannot be read.
-    """
+    """Yield lines about a task: why it waited, where it started, how it ended. Raises UsageError, StateError."""
     run = _read_packed(folder, "decisions")
     if not 0 <= task < run.tasks:
         raise UsageError(f"{folder}: there is no task {task}; its tasks are 0 to {run.tasks - 1}")
     lines: list[tuple[float, str]] = []
     for file, where in _files(folder, run, DECISIONS):
-        try:
+        with run_folder.reading(file):
             data = file.read_bytes()
-        except OSError as error:
-            raise StateError(str(file), str(error.strerror)) from error
         for unix_s, said in packing.explain_task(read_journal(data), task):
             lines += [(unix_s, f"{where}{sentence}") for sentence in said]
-    results = ResultFiles(folder, run)
-    for number in range(len(results)):
-        for _, ended in results.of_file(number):
-            if ended.task == task:
-                why = f": {ended.why}" if ended.why else ""
-                lines.append((ended.started + ended.seconds, f"{OUTCOME_TEXTS[ended.outcome]}{why}"))
+    for ended in ResultFiles(folder, run):
+        if ended.task == task:
+            why = f": {ended.why}" if ended.why else ""
+            lines.append((ended.started + ended.seconds, f"{OUTCOME_TEXTS[ended.outcome]}{why}"))
     lines.sort(key=lambda line: line[0])
     if not lines:
         yield f"task {task}: it was part of no decision yet"

@@ -9,28 +9,16 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .. import packing
 from ..core.records import MPS_CLIENTS_MIN
 from ..core.settings import Settings
 from ..node.records import Gpu
-from ..packing import (
-    Estimator,
-    GpuFacts,
-    Preview,
-    Speeds,
-    TaskAsk,
-    TaskRun,
-    TaskSpec,
-    key_of,
-    preview_run,
-    read_history,
-    read_speed_history,
-)
 from ..share import limits
 from ..slurm.records import NodeKind
 from . import planning
 from .planning import LocalPlan, Plan
 from .records import Run
-from .rules import task_command
+from .rules import deal
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
@@ -42,15 +30,13 @@ UNREAD = "because the GPUs cannot be read here; the launcher will print why"
 class DryRun(Struct, frozen=True, kw_only=True):
     """A preview with its assumptions."""
 
-    preview: Preview
+    preview: packing.Preview
     tasks: int
-    """Number of tasks that were previewed."""
-    gpus: tuple[GpuFacts, ...]
+    gpus: tuple[packing.GpuFacts, ...]
     """The GPUs of a node; empty: not known."""
     assumed: str = ""
     """How the GPUs were assumed; empty: they are the real ones."""
     why_no_gpus: str = ""
-    """Why `gpus` is empty."""
     notes: tuple[str, ...] = ()
     """Problems of the history."""
 
@@ -66,7 +52,6 @@ def preview_plan(plan: Plan) -> DryRun:
 
 
 def preview_here(here: LocalPlan, tasks: Tasks) -> DryRun:
-    """Return the preview of a run on this machine."""
     return _preview(here.run, tasks, here.gpus, None, 0, planning.read_settings(None))
 
 
@@ -76,18 +61,18 @@ def _preview(
     """Return the preview. `gpus`: of this machine; empty: the node has `count` GPUs of the types in `kind`."""
     assert run.pack is not None
     wants_history = run.pack.estimate != "none"
-    history = read_history() if wants_history else None
+    history = packing.read_history() if wants_history else None
     runs = () if history is None else history.runs
     facts, assumed = _facts(gpus, settings), ""
     if not facts and count:
         facts, assumed = _assumed(runs, kind, count, settings)
-    estimator = Estimator(runs, now=time.time())
+    estimator = packing.Estimator(runs, now=time.time())
     asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
     workers = run.processes if run.triple is None else run.triple.per_node
     now = time.time()
-    pairs = read_speed_history(now=now).pairs if wants_history else ()
-    speeds = Speeds(runs, pairs, now=now)
-    preview = preview_run(asks, facts, workers, run.pack.settings, estimator, speeds)
+    pairs = packing.read_speed_history(now=now).pairs if wants_history else ()
+    speeds = packing.Speeds(runs, pairs, now=now)
+    preview = packing.preview_run(asks, facts, workers, run.pack.settings, estimator, speeds)
     return DryRun(
         preview=preview,
         tasks=len(asks),
@@ -98,21 +83,21 @@ def _preview(
     )
 
 
-def _ask(run: Run, tasks: Tasks, task: int) -> TaskAsk:
+def _ask(run: Run, tasks: Tasks, task: int) -> packing.TaskAsk:
     assert run.pack is not None
-    spec: TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
-    argv = task_command.task_argv(run, tasks.lines[task] if tasks.lines else "")
-    key = key_of(argv, Path(run.cwd), spec.name)
-    return TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
+    spec: packing.TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
+    argv = deal.task_argv(run, tasks.lines[task] if tasks.lines else "")
+    key = packing.key_of(argv, Path(run.cwd), spec.name)
+    return packing.TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
 
 
-def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
+def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[packing.GpuFacts, ...]:
     found = []
     for index, gpu in enumerate(gpus):
         usable, total = limits.usable_mib(gpu, settings), gpu.memory_total_mib
         reserve = 0 if usable is None or total is None else total - usable
         found.append(
-            GpuFacts(
+            packing.GpuFacts(
                 uuid=gpu.uuid,
                 index=index,
                 model=gpu.name,
@@ -126,8 +111,8 @@ def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
 
 
 def _assumed(
-    runs: Sequence[TaskRun], kind: NodeKind | None, count: int, settings: Settings
-) -> tuple[tuple[GpuFacts, ...], str]:
+    runs: Sequence[packing.TaskRun], kind: NodeKind | None, count: int, settings: Settings
+) -> tuple[tuple[packing.GpuFacts, ...], str]:
     """Return GPUs like those of the newest run on a GPU type of `kind`, or on any GPU, and how they were assumed."""
     seen = [run for run in reversed(runs) if run.gpu_total_mib and run.gpu_model]
     types = [_letters(name) for name, _ in (() if kind is None else kind.gpus) if name]

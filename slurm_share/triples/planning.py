@@ -37,14 +37,12 @@ class Work(Struct, frozen=True, kw_only=True):
     """The file of --tasks; `-`: standard input."""
     ntasks: int | None
     arguments: tuple[str, ...]
-    """Arguments of the script."""
     distribution: Distribution | None
     retries: int
     max_failures: str | None
     bind: bool
     logs: Literal["task", "rank"] | None
     called: tuple[str, ...]
-    """All arguments of the command line."""
     progress: str | None = None
     """As in records.Run."""
     window_s: float | None = None
@@ -153,18 +151,12 @@ def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
 
 
 def _is_tried(pack: PackRequest | None) -> bool:
-    """Return whether trials find the number of tasks or the sharing method.
-
-    Processes are then not bound to cores, so that few processes use all cores too.
-    """
+    """Return whether trials find the number of tasks or the sharing method; processes are then not bound to cores."""
     return pack is not None and (pack.is_tuned or pack.is_compared)
 
 
 def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wishes: Wishes) -> Plan:
-    """Plan a run on the cluster. If sinfo does not answer, sbatch decides whether it fits.
-
-    Raises UsageError for a run that cannot start.
-    """
+    """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
     said = {directive.name: directive.value for directive in directives}
@@ -189,11 +181,11 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     kinds = fitting.candidates(kinds, triple, gpus or ())
     kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
     plugin = slurm_jobs.read_has_share_option()
-    of_a_node = _gpus_of_a_node(gpus, kinds)
+    wanted = None if gpus is None else sum(count for _, count in gpus)
+    of_a_node = min((kind.gpu_count for kind in kinds), default=None) if wanted is None else wanted
     if run.pack is None:
         sharing = fitting.sharing(triple, written, of_a_node, plugin=plugin)
     else:
-        wanted = None if gpus is None else sum(count for _, count in gpus)
         rooms = packed.rooms(kinds, wanted, is_shared=plugin and written != names.OPTION_OFF)
         pack = packed.with_limit(run.pack, written)
         settings = read_settings(partition)
@@ -228,7 +220,6 @@ def _take_sm_tried(written: str | None, run: Run) -> tuple[str | None, Run]:
 
 
 def _with_triple(run: Run, triple: Triple) -> Run:
-    """Return the run with a triple and its number of processes."""
     _check_processes(triple)
     return replace(run, triple=triple, processes=triple.nodes * triple.per_node)
 
@@ -264,7 +255,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     settings = read_settings(None)
     per_gpu = packed.most_per_gpu(pack, settings.max_share)
-    triple = packed.sized(triple, [packed.Room(cores, count)], run.tasks, per_gpu, "")
+    triple = packed.sized(triple, [packed.PackRoom(cores, count)], run.tasks, per_gpu, "")
     run = replace(_with_triple(run, triple), pack=pack)
     packed.check_gpus(pack.spec, tasks, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
@@ -293,12 +284,6 @@ def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str,
         except UsageError:
             return None  # such as `gpu:2,shard:1` or `lustre`, valid for sbatch
     return None if wishes.gpus is None else gpu_option.parse_gpus(wishes.gpus)
-
-
-def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[NodeKind]) -> int | None:
-    if gpus is not None:
-        return sum(count for _, count in gpus)
-    return min((kind.gpu_count for kind in kinds), default=None)
 
 
 def gpus_of_a_node(plan: Plan) -> int:

@@ -37,16 +37,14 @@ def find(environ: Mapping[str, str]) -> str:
                 f"{ENV_PYTHON}={shown(asked, 200)} is not an executable program; write the path of a Python"
             )
         return os.path.abspath(found)  # noqa: PTH100  # does not resolve links
-    folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if not _is_ours(folder)]
+    folders = environ.get("PATH", os.defpath).split(os.pathsep)
+    if sys.prefix == OUR_PREFIX:
+        folders = [folder for folder in folders if not Path(folder).is_relative_to(OUR_PREFIX)]
     for name in ("python3", "python"):
         found = shutil.which(name, path=os.pathsep.join(folders))
         if found is not None:
             return os.path.abspath(found)  # noqa: PTH100
     raise UsageError(f"there is no python3 on your PATH; write its path: export {ENV_PYTHON}=/path/to/python3")
-
-
-def _is_ours(folder: str) -> bool:
-    return sys.prefix == OUR_PREFIX and Path(folder).is_relative_to(OUR_PREFIX)
 
 
 def check(python: str, environ: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ write, and files larger than launchers make. A reader changes and removes nothin
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -77,11 +78,9 @@ class RatesFile:
 
     def remove(self) -> None:
         """Remove the file, and its folders if they are empty."""
-        try:
+        with contextlib.suppress(OSError):  # without a lock it is ignored, and the next launcher removes it
             if self._file >= 0:
                 own_folders.remove_file(self._folder, self._name)
-        except OSError:
-            pass  # without a lock it is ignored, and the next launcher removes it
         if self._folder >= 0:
             own_folders.remove_empty(self._tmp, self._names)
         self._close()

@@ -6,7 +6,6 @@ A *run* is one use of llsub or llmapreduce. It has `processes` workers on all it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -21,7 +20,6 @@ ENV_RANK = "LLSUB_RANK"
 """With at most one task per process: the number of the task. With more tasks: the number of the process over all nodes,
 from 0 (triples/rules/deal.py, rank_of)."""
 ENV_SIZE = "LLSUB_SIZE"
-"""Number of processes of the run."""
 ENV_TASK = "LLSUB_TASK"
 """Number of the task, from 0; equal to its rank unless there are more tasks than processes."""
 ENV_TASKS = "LLSUB_TASKS"
@@ -30,7 +28,6 @@ ENV_ATTEMPT = "LLSUB_ATTEMPT"
 ENV_PROGRESS = "LLSUB_PROGRESS"
 """File into which the task may write a number, the amount of work done (slurm_share/progress.py)."""
 ENV_FOLDER = "LLSUB_DIR"
-"""The run's folder."""
 ENV_JOB_TASKS = "LLSUB_JOB_TASKS_PER_NODE"
 """The job's SLURM_TASKS_PER_NODE, from launch.sh to the launchers of a job without a triple. srun sets that variable to
 one task per node in the launchers' step."""
@@ -71,14 +68,6 @@ class Place(Struct, frozen=True):
     """Position in the node's list of GPUs; None: no GPU."""
     cpus: tuple[int, ...]
     threads: int
-
-
-class Layout(Struct, frozen=True):
-    """The processes of one node."""
-
-    places: tuple[Place, ...]
-    notes: tuple[str, ...] = ()
-    """Warnings about idle or shared cores, with a triple that would fit."""
 
 
 class Worker(Struct, frozen=True):
@@ -200,11 +189,6 @@ class Ended(Struct, frozen=True, kw_only=True):
     """Reason of an outcome other than done."""
 
 
-def best(attempts: Sequence[Ended]) -> Ended:
-    """Return the attempt that decides a task's outcome: the first that is done, else the last."""
-    return next((ended for ended in attempts if ended.outcome == "done"), attempts[-1])
-
-
 class WorkRate(Struct, frozen=True, kw_only=True):
     """The sum of the rates of running tasks that count the same units."""
 
@@ -227,7 +211,6 @@ class Progress(Struct, frozen=True, kw_only=True):
     done: int
     failed: int
     """Failed tasks without attempts left."""
-    waiting_for_memory: int = 0
     left: int | None
     """Tasks that this node has still to start; None: nodes share a queue."""
     at: float

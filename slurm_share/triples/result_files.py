@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.errors import StateError
 from . import run_folder
 from .records import Ended, Run
 
@@ -66,10 +65,9 @@ class Results:
         """
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            return
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
 
     def write(self, *ended: Ended) -> None:
         """Append results in one write."""
@@ -127,12 +125,17 @@ class ResultFiles:
         self._only: str | None = None
         """The only start (records.Ended.job) that counts; None: all starts count."""
         if run.together:
-            self._only = self._last_start()
+            last = max(self, key=lambda ended: ended.started, default=None)
+            self._only = None if last is None else last.job
         self._windows: dict[int, tuple[int, bytes]] = {}
         """Number of a file -> (offset, bytes), the most recent last."""
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def __iter__(self) -> Iterator[Ended]:
+        """Yield every attempt, file by file. Raises StateError."""
+        return (ended for number in range(len(self)) for _, ended in self.of_file(number))
 
     def of_file(self, number: int) -> Iterator[tuple[int, Ended]]:
         """Yield (place, attempt) for every attempt in file `number`, in the order of the file.
@@ -142,32 +145,20 @@ class ResultFiles:
         """
         file = self._files[number]
         place, rest, tasks, only = number << _OFFSET_BITS, b"", self._tasks, self._only
-        try:
-            with open(file, "rb", buffering=0) as opened:
-                while data := opened.read(BLOCK_BYTES):
-                    *lines, rest = (rest + data).split(b"\n")
-                    for line in lines:
-                        try:
-                            ended = _decode(line)
-                            if 0 <= ended.task < tasks and only in (None, ended.job):
-                                yield place, ended
-                        except run_folder.NOT_JSON:
-                            pass
-                        place += len(line) + 1
-        except OSError as error:
-            raise StateError(str(file), str(error.strerror)) from error
-        try:
-            ended = _decode(rest)
-        except run_folder.NOT_JSON:
-            return
-        if 0 <= ended.task < tasks and only in (None, ended.job):
-            yield place, ended
-
-    def _last_start(self) -> str | None:
-        """Return the start (records.Ended.job) of the latest attempt; None: there is no attempt. Raises StateError."""
-        ends = (ended for number in range(len(self)) for _, ended in self.of_file(number))
-        last = max(ends, key=lambda ended: ended.started, default=None)
-        return None if last is None else last.job
+        with run_folder.reading(file), open(file, "rb", buffering=0) as opened:
+            is_open = True
+            while is_open:
+                data = opened.read(BLOCK_BYTES)
+                is_open = bool(data)
+                *lines, rest = (rest + (data or b"\n")).split(b"\n")
+                for line in lines:
+                    try:
+                        ended = _decode(line)
+                        if 0 <= ended.task < tasks and only in (None, ended.job):
+                            yield place, ended
+                    except run_folder.NOT_JSON:
+                        pass
+                    place += len(line) + 1
 
     def lines(self, places: Iterable[int]) -> Iterator[bytes]:
         """Yield the lines at places from `of_file`, without line ends. Raises StateError."""
@@ -190,21 +181,12 @@ class ResultFiles:
         self._windows.pop(number, None)
         if len(self._windows) >= WINDOWS_MOST:
             del self._windows[next(iter(self._windows))]
-        size = WINDOW_BYTES
-        while len(data := self._read(self._files[number], offset, size)) == size and b"\n" not in data:
-            size *= 2
+        file, size = self._files[number], WINDOW_BYTES
+        with run_folder.reading(file):
+            while len(data := run_folder.read_part(file, size, offset)) == size and b"\n" not in data:
+                size *= 2
         self._windows[number] = (offset, data)
         return data
-
-    def _read(self, file: Path, offset: int, size: int) -> bytes:
-        try:
-            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return os.pread(fd, size, offset)
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise StateError(str(file), str(error.strerror)) from error
 
     def ended(self, place: int) -> Ended:
         """Return the attempt at a place. Raises StateError."""
@@ -232,11 +214,9 @@ def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> Don
     found = bytearray(run.tasks)
     if run.together and before_start is not None:
         return DoneTasks(found)
-    results = ResultFiles(folder, run)
-    for number in range(len(results)):
-        for _, ended in results.of_file(number):
-            if ended.outcome == "done" and ended.job != before_start:
-                found[ended.task] = 1
+    for ended in ResultFiles(folder, run):
+        if ended.outcome == "done" and ended.job != before_start:
+            found[ended.task] = 1
     return DoneTasks(found)
 
 
@@ -249,16 +229,14 @@ def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
     if run.together:
         return DoneTasks(done), {}
     out_of_memory: dict[int, Ended] = {}
-    results = ResultFiles(folder, run)
-    for number in range(len(results)):
-        for _, ended in results.of_file(number):
-            known = out_of_memory.get(ended.task)
-            if ended.outcome == "done":
-                done[ended.task] = 1
-                out_of_memory.pop(ended.task, None)
-            elif ended.outcome == "gpu memory":
-                if not done[ended.task] and (known is None or ended.started >= known.started):
-                    out_of_memory[ended.task] = ended
-            elif known is not None and ended.started >= known.started:
-                del out_of_memory[ended.task]
+    for ended in ResultFiles(folder, run):
+        known = out_of_memory.get(ended.task)
+        if ended.outcome == "done":
+            done[ended.task] = 1
+            out_of_memory.pop(ended.task, None)
+        elif ended.outcome == "gpu memory":
+            if not done[ended.task] and (known is None or ended.started >= known.started):
+                out_of_memory[ended.task] = ended
+        elif known is not None and ended.started >= known.started:
+            del out_of_memory[ended.task]
     return DoneTasks(done), out_of_memory

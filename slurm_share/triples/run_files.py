@@ -166,10 +166,7 @@ def _myself() -> str:
 
 
 def _pid_namespace() -> str:
-    """Return the PID namespace, because containers may share the host's name and have the same pids.
-
-    Read by hand: psutil does not report namespaces.
-    """
+    """Return the PID namespace, because containers may share the host's name and have the same pids."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:

@@ -64,10 +64,25 @@ _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of msgspec for text that is not a record."""
 
+_NO_RUN = "this is not the folder of a run ({})"
 T = TypeVar("T")
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(TaskSpec)
+
+
+def read_part(path: str | Path, size: int, start: int = 0) -> bytes:
+    """Return at most `size` bytes of a file from an offset on, without waiting for a pipe. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, start)
+    finally:
+        os.close(fd)
+
+
+def read_end(path: str | Path, most: int, start: int = 0) -> bytes:
+    """Return at most `most` bytes from the end of a file, and none before `start`. Raises OSError."""
+    return read_part(path, most, max(start, os.stat(path).st_size - most))  # noqa: PTH116
 
 
 def node_folder(folder: Path, run: Run, first: int, last: int, node: str) -> Path:
@@ -76,7 +91,6 @@ def node_folder(folder: Path, run: Run, first: int, last: int, node: str) -> Pat
 
 
 def log_name(run: Run, rank: int, task: int) -> str:
-    """Return the name of a task's log in its node's folder."""
     return f"{run.name}.log.{task if run.logs == 'task' else rank}"
 
 
@@ -85,21 +99,27 @@ def render_run(run: Run) -> bytes:
     return msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
 
 
+@contextlib.contextmanager
+def reading(file: Path | str, said: str = "{}") -> Iterator[None]:
+    """Translate errors of reading and decoding a file into StateError. `said`: the text around the reason."""
+    try:
+        yield
+    except (OSError, *NOT_JSON) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StateError(str(file), said.format(why)) from error
+
+
 def read_run(folder: Path) -> Run:
     """Return the run of a folder. Raises StateError if the folder is not the folder of a run."""
     file = folder / RUN
-    try:
+    with reading(file, _NO_RUN):
         return parse_run(file.read_bytes(), str(file))
-    except OSError as error:
-        raise StateError(str(file), f"this is not the folder of a run ({error.strerror})") from error
 
 
 def parse_run(data: bytes, file: str) -> Run:
     """Return the run from the contents of run.json. Raises StateError, which names `file`."""
-    try:
+    with reading(file, _NO_RUN):
         run = msgspec.json.decode(data, type=Run)
-    except NOT_JSON as error:
-        raise StateError(file, f"this is not the folder of a run ({error})") from error
     if run.version != 1:
         raise StateError(file, f"it was made by another release of slurm-share (version {run.version}, not 1)")
     return run
@@ -108,10 +128,8 @@ def parse_run(data: bytes, file: str) -> Run:
 def read_tasks(folder: Path) -> list[str]:
     """Return the lines of the tasks file. Raises StateError."""
     file = folder / TASKS
-    try:
+    with reading(file):
         return file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
-    except OSError as error:
-        raise StateError(str(file), str(error.strerror)) from error
 
 
 def render_specs(specs: Sequence[TaskSpec]) -> bytes:
@@ -125,16 +143,11 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
     Raises StateError for a file that does not have one request for each task.
     """
     file = folder / SPECS
-    try:
-        data = file.read_bytes()
-        specs = tuple(_spec.decode(line) for line in data.split(b"\n")[:-1])
-    except FileNotFoundError:
-        return ()
-    except (OSError, *NOT_JSON) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise StateError(
-            str(file), f"the requests of the tasks cannot be read ({why}); submit the run again"
-        ) from error
+    with reading(file, "the requests of the tasks cannot be read ({}); submit the run again"):
+        try:
+            specs = tuple(_spec.decode(line) for line in file.read_bytes().split(b"\n")[:-1])
+        except FileNotFoundError:
+            return ()
     if len(specs) != run.tasks:
         raise StateError(
             str(file), f"it has {counted(len(specs), 'line')}, but the run has {run.tasks} tasks; submit it again"
@@ -144,13 +157,9 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
 
 def read_jobs(folder: Path) -> list[int]:
     """Return the job ids of a run's submissions, oldest first. Raises StateError."""
-    file = folder / JOBS
-    try:
+    file, lines = folder / JOBS, []
+    with reading(file), contextlib.suppress(FileNotFoundError):
         lines = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StateError(str(file), str(error.strerror)) from error
     return [int(line[0]) for line in lines if line and line[0].isdecimal()]
 
 
@@ -160,11 +169,8 @@ def read_scheduler_command(folder: Path) -> tuple[str, ...]:
     The check matters because the command is executed.
     """
     file = folder / SUBMIT
-    try:
+    with reading(file, "there is no scheduler command ({})"):
         argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
-    except (OSError, *NOT_JSON) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise StateError(str(file), f"there is no scheduler command ({why})") from error
     if argv[:1] != ("sbatch",):
         raise StateError(str(file), "this is not an sbatch command; submit the script again")
     return argv
@@ -176,12 +182,6 @@ def render_environment(environ: Mapping[str, str]) -> bytes:
     The contents always end with a NUL, so that an incomplete or empty file can be detected.
     """
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()) or b"\0"
-
-
-def parse_environment(data: bytes) -> dict[str, str]:
-    """Return the variables from the contents of the file `environment`."""
-    pairs = (os.fsdecode(one).partition("=") for one in data.split(b"\0"))
-    return {name: value for name, equals, value in pairs if name and equals}
 
 
 def read_environment(folder: Path) -> dict[str, str] | None:
@@ -210,7 +210,8 @@ def read_environment(folder: Path) -> dict[str, str] | None:
             f"others may read or change it (mode {stat.S_IMODE(mode):04o}), but it may contain secrets and affects "
             f"the tasks; if nobody has changed it, run chmod 600 {shlex.quote(str(file))}, else use --env=current",
         )
-    return parse_environment(data)
+    pairs = (os.fsdecode(one).partition("=") for one in data.split(b"\0"))
+    return {name: value for name, equals, value in pairs if name and equals}
 
 
 def read_foreign_owner(folder: Path, uid: int) -> int | None:
@@ -233,10 +234,7 @@ def render_ended(ended: Ended) -> bytes:
 
 
 def parse_results(data: bytes) -> Iterator[Ended]:
-    """Yield the attempts in a results.jsonl.
-
-    Skips lines that a crash or a full disk has left incomplete; their attempts count as never ended.
-    """
+    """Yield the attempts in a results.jsonl without incomplete lines, whose attempts count as never ended."""
     for line in data.split(b"\n"):
         if line:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,17 +40,13 @@ def _failures(folder: Path, job: int, uid: int) -> int:
     ended = (
         one
         for file in sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
-        for one in run_folder.parse_results(_tail(file))
+        for one in run_folder.parse_results(_read_last(file))
     )
     # The job id may be followed by .N after a requeue. The folder may also contain earlier jobs of the run.
     return sum(one.outcome == "gpu memory" and one.job.partition(".")[0] == str(job) for one in ended)
 
 
-def _tail(file: Path) -> bytes:
-    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        start = max(0, os.fstat(fd).st_size - TAIL_BYTES)
-        data = os.pread(fd, TAIL_BYTES, start)
-    finally:
-        os.close(fd)
-    return data.partition(b"\n")[2] if start else data
+def _read_last(file: Path) -> bytes:
+    """Return the last whole lines of a file."""
+    data = run_folder.read_end(file, TAIL_BYTES + 1)
+    return data.partition(b"\n")[2] if len(data) > TAIL_BYTES else data

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..core import names
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..core.text import counted
 from ..node import processes
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
@@ -36,9 +37,11 @@ class Output:
     """Prints a command before it is run. Raises UsageError if it cannot be printed: without its output, the user would
     not learn the job id."""
     note: Callable[[str], None]
-    """Prints a note."""
-    sbatch: Callable[[str], None]
-    """Prints messages of sbatch and its plugins."""
+
+    def sbatch(self, text: str) -> None:
+        """Print messages of sbatch and its plugins unchanged."""
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class Resume(Struct, frozen=True, kw_only=True):
@@ -114,7 +117,6 @@ def _note(folder: Path, job: int, output: Output) -> None:
 
 
 def make_here(run: Run, tasks: Tasks) -> Path:
-    """Make the folder of a run without Slurm, and return it."""
     folder = run_files.make_folder(Path.cwd())
     script = submission.local_script(str(folder), sys.executable, is_together=run.together)
     environ = submission.recorded_environment(os.environ)
@@ -197,9 +199,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             return Resumed(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
         environ, recorded_owner = _environment(folder, asked.env)
         count = run.tasks - done
-        left = (
-            f"{count} of {submission.counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
-        )
+        left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
         new = _with_retries(run, asked, folder)
         if asked.max_failures is not None:
             new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
@@ -258,10 +258,7 @@ def _submit_again(
 
 
 def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Return the jobs of a run in the queue: those in `jobs`, and those that run its script.
-
-    The controller may have accepted a job without answering, so that its id was never recorded.
-    """
+    """Return the queued jobs of a run: those in `jobs`, and those that run its script without a recorded id."""
     if not (folder / run_folder.SUBMIT).exists():
         return ()
     script = str(folder / run_folder.LAUNCH_SCRIPT)

@@ -30,7 +30,7 @@ A_USERS_OWN = {
     "slurm_share/cli/llmapreduce_options.py",
     "slurm_share/triples/rules/mapreduce.py",
     "slurm_share/triples/rules/submission.py",
-    "slurm_share/triples/rules/task_command.py",
+    "slurm_share/triples/rules/deal.py",
     "slurm_share/triples/submitting.py",
     "slurm_share/triples/map_submitting.py",
 }

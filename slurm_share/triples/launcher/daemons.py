@@ -34,11 +34,7 @@ class Daemons:
         checked, why = self._checked.get(slot.mps_directory, (-AGAIN_S, None))
         now = time.monotonic()
         if now - checked >= AGAIN_S:
-            why = _why_not(slot, slot.mps_directory)
+            daemons = registry.get(slot.backend).health(Host(), folders=(slot.mps_directory,)).daemons
+            why = next((one.why for one in daemons if not one.lives), None)
             self._checked[slot.mps_directory] = (now, why)
         return why
-
-
-def _why_not(slot: Slot, folder: str) -> str | None:
-    daemons = registry.get(slot.backend).health(Host(), folders=(folder,)).daemons
-    return next((one.why for one in daemons if not one.lives), None)

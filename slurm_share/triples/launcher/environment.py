@@ -9,15 +9,7 @@ from pathlib import Path
 from ...core import names
 from ...core.text import fold
 from ...spmd import names as spmd
-from ..records import (
-    ENV_FOLDER,
-    ENV_PROGRESS,
-    ENV_RANK,
-    ENV_SIZE,
-    ENV_TASKS,
-    Run,
-    Worker,
-)
+from ..records import ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASKS, Run, Worker
 from .node import Node
 
 ONE_TASK = {

@@ -6,57 +6,34 @@ A task that ran out of GPU memory runs again with a larger cap (without caps: on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from ...node.memory import HostMemory
 from ...node.records import MemoryUse
 from ...packing import asked_mib
 from ...share import allocation, registry
-from ..records import Outcome, Run
+from ..records import Outcome
 from ..rules import memory_caps, outcomes
 from ..rules.memory_caps import Allowance, Budget, Memory
 from ..rules.outcomes import Ending
-from . import environment, task_process
+from . import environment, strategy, task_process
 from .daemons import Daemons
-from .feeder import Feeder, Turn
-from .node import Node
+from .feeder import Turn
 from .running import Running
 from .sampler import Sampler
-from .strategy import Strategy
 
 
-class EvenCaps(Strategy):
+class EvenCaps(strategy.Strategy):
     """Choose the next start of a node whose workers have fixed GPUs and even caps."""
 
-    def __init__(
-        self,
-        run: Run,
-        node: Node,
-        feeder: Feeder,
-        common: Mapping[bytes, bytes],
-        host: HostMemory,
-        running: Mapping[int, Running],
-        starting: Mapping[int, Running],
-        say: Callable[[str], None],
-    ) -> None:
-        """Prepare the workers of a node.
-
-        `common`: the variables of all tasks. `running`, `starting`: the loop's tasks, by pid and by worker.
-        """
-        self.run = run
-        self.node = node
-        self.feeder = feeder
-        self.common = common
-        self.running = running
-        self.starting = starting
-        self.say = say
-        self.sampler = Sampler(running, any(worker.place.gpu is not None for worker in node.workers), host)
-        self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in node.workers]
+    def __init__(self, shared: strategy.Shared) -> None:
+        super().__init__(shared)
+        workers = self.node.workers
+        self.sampler = Sampler(self.running, any(worker.place.gpu is not None for worker in workers), shared.host)
+        self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in workers]
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory below its cap. Tasks start there only if enough memory is free."""
-        self.has_larger_caps = bool(feeder.known)
+        self.has_larger_caps = bool(self.feeder.known)
         """True: attempts may have a larger cap than their worker's."""
         self.caps_too_small = 0
         """Attempts that ran out of memory under the cap of their worker."""
@@ -68,7 +45,7 @@ class EvenCaps(Strategy):
         self.given_up: list[Memory] = []
         """Memory of each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
         self.host_crowded = False
-        self.daemons = Daemons([worker.gpu_slot for worker in node.workers])
+        self.daemons = Daemons([worker.gpu_slot for worker in workers])
         self.without_daemon: set[int | None] = set()
         self.gpu_peak_mib = self.host_peak_mib = 0
         """Largest peaks of this node's tasks that have ended; 0: not known."""
@@ -132,7 +109,6 @@ class EvenCaps(Strategy):
         return None if gpu is None else self.node.budgets.get(gpu)
 
     def _running_tasks(self) -> list[Running]:
-        """Return the tasks that run or are being started."""
         return [*self.running.values(), *self.starting.values()]
 
     def _on_same_gpu(self, worker: int) -> list[Running]:
@@ -163,8 +139,8 @@ class EvenCaps(Strategy):
         return turn.memory
 
     def _largest_budget_mib(self) -> int:
-        sizes = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
-        return max(sizes, default=0)
+        budgets = self.node.budgets.items()
+        return max((one.total_mib for gpu, one in budgets if gpu not in self.without_daemon), default=0)
 
     def _room(self, worker: int, others: list[Running]) -> MemoryUse | None:
         gpu = self.node.workers[worker].gpu
@@ -259,10 +235,6 @@ class EvenCaps(Strategy):
     @property
     def waiting(self) -> int:
         return self.feeder.waiting
-
-    @property
-    def waiting_for_memory(self) -> int:
-        return self.feeder.waiting_for_memory
 
     def left(self) -> int | None:
         return self.feeder.left()

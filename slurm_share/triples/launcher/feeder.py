@@ -12,8 +12,6 @@ from ..rules import deal
 from ..rules.memory_caps import ALONE_AFTER, Memory
 from .claims import Claims
 
-MEMORY: tuple[Outcome, ...] = ("gpu memory", "host memory")
-
 
 class Turn(Struct, frozen=True):
     """An attempt that is due to start."""
@@ -97,10 +95,7 @@ class Feeder:
         return None
 
     def take(self) -> int | None:
-        """Return a task of any process of this node that has not begun; None: there is none now.
-
-        Raises StateError when the queue cannot be used.
-        """
+        """Return a task of any process of this node that has not begun; None: there is none now. Raises StateError."""
         if self.closed:
             return None
         ranks = (0,) if self._claims is not None else self._own
@@ -141,11 +136,6 @@ class Feeder:
     def waiting(self) -> int:
         """Return how many attempts wait to run again, for room or for a free worker."""
         return 0 if self.closed else len(self._again) + len(self._back)
-
-    @property
-    def waiting_for_memory(self) -> int:
-        """Return how many of these tasks ran out of GPU or host memory."""
-        return sum(turn.after in MEMORY for turn in self._again)
 
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None: nodes share a queue."""

@@ -29,7 +29,7 @@ from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
 from .. import result_files, run_folder
-from ..records import ENV_ATTEMPT, ENV_TASK, Progress, Run
+from ..records import Progress, Run
 from ..result_files import Results
 from ..rules import deal, memory_caps, outcomes, together
 from . import leftovers, pauses, task_process, watchdog
@@ -38,8 +38,8 @@ from .claims import Claims
 from .feeder import Feeder
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
-from .start_errors import NO_PROCESSES
 from .table import Row, Table
+from .task_process import NO_PROCESSES
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -262,8 +262,7 @@ def _begin_rendezvous(
         return None, node
     from . import rendezvous  # imported here: other runs start faster without it
 
-    made = rendezvous.start(run, node, environ, settings.messages, say)
-    return made, rendezvous.named(node, made, rendezvous.ports_of(settings.messages, environ))
+    return rendezvous.start(run, node, environ, settings.messages, say)
 
 
 def _say_lost(results: Results, say: Callable[[str], None]) -> None:
@@ -288,13 +287,10 @@ def _watch(loop: int) -> tuple[int, set[int]]:
 
 
 def _take_over(run: Run, node: Node, table: Table, results: Results, status: int, say: Callable[[str], None]) -> int:
-    """End the tasks of a loop that was killed, and record how each ended; return the exit code.
-
-    Processes come before files, because a file system may be the reason why the loop died.
-    """
+    """End the tasks of a loop that was killed, record how each ended, and return the exit code."""
     rows = table.rows()
     # Tasks whose end the loop saw and may not have recorded.
-    endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if _is_seen(row)}
+    endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if row.has_ended}
     unseen = _find_unnamed(run, node, rows)
     open_rows = {row.pid: row for row in unseen if row.pid}
     told: set[int] = set()
@@ -305,11 +301,10 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
             code = os.waitstatus_to_exitcode(status)
             endings[pid] = (row, code, None, pid in told) if code >= 0 else (row, None, -code, pid in told)
 
-    _reap(ended)
+    leftovers.reap(ended)  # tasks that ended before they are signalled
     for pid in open_rows:
         if pid not in endings:
-            task_process.signal_group(pid, signal.SIGTERM)
-            task_process.signal_group(pid, signal.SIGCONT)
+            task_process.tell_to_end(pid)
             told.add(pid)
     for row in rows:
         if row.paused_ticks and row.pid > 1:
@@ -351,19 +346,6 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
 _Endings = dict[int, tuple[Row, int | None, int | None, bool]]
 
 
-def _is_seen(row: Row) -> bool:
-    return (row.code, row.signal) != (None, None)
-
-
-def _reap(ended: Callable[[int, int], None]) -> None:
-    """Collect tasks that ended before they were signalled."""
-    try:
-        while (waited := os.waitpid(-1, os.WNOHANG))[0]:
-            ended(*waited)
-    except ChildProcessError:
-        pass
-
-
 def _written(node: Node, results: Results) -> set[tuple[int, int]]:
     """Return the attempts of this job that the loop has recorded."""
     try:
@@ -383,7 +365,7 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
     Tasks on the same cores start one after the other, so only the oldest such row without a pid can have begun.
     Processes that other tasks have left behind do not match.
     """
-    found, patience = {row.worker: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
+    found, patience = {row.worker: row for row in rows if not row.has_ended}, Deadline.after(UNNAMED_S)
     known = {row.pid for row in rows}
     cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
     alone = {one for one, workers in Counter(cpus).items() if one is not None and workers == 1}
@@ -410,7 +392,7 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
 def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] | None) -> bool:
     """Return whether a process is a row's task: by its variables, or by name and cores if it has ended."""
     if one.environ:
-        return {f"{ENV_TASK}={row.task}".encode(), f"{ENV_ATTEMPT}={row.attempt}".encode()} <= one.environ
+        return row.variables <= one.environ
     program = Path(run.command[0] if run.command else "/bin/sh").name
     return one.name == program[:15] and cpus in (None, one.cpus)
 

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from ...node import descendants
 from . import task_process
 from .running import Running
@@ -17,15 +19,14 @@ GRACE_S = 25.0
 """Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
-class _Seen:
+class _Seen(Struct, eq=False):
     """The state of a task at the last check."""
 
-    def __init__(self, size: int, cpu_s: float, now: float) -> None:
-        self.size = size
-        self.cpu_s = cpu_s
-        self.since = now
-        self.is_logged = False
-        self.told_to_end: float | None = None
+    size: int
+    cpu_s: float
+    since: float
+    is_logged: bool = False
+    told_to_end: float | None = None
 
 
 class Hangs:
@@ -34,6 +35,7 @@ class Hangs:
     def __init__(self, patience_s: float, *, is_killing: bool, say: Callable[[str], None]) -> None:
         """`patience_s`: how long a task may show no work. `is_killing`: end such tasks, do not only log them."""
         self._patience_s = patience_s
+        self._signs = f"no output, no CPU time and no work on its GPU for {patience_s:g} s"
         self._is_killing = is_killing
         self._say = say
         self._seen: dict[int, _Seen] = {}
@@ -61,21 +63,17 @@ class Hangs:
                 self._act(task, seen, now)
 
     def _act(self, task: Running, seen: _Seen, now: float) -> None:
-        what = f"no output, no CPU time and no work on its GPU for {self._patience_s:g} s"
         if not self._is_killing:
-            self._say(f"task {task.turn.task} may hang: {what}; --hang=kill would end it")
+            self._say(f"task {task.turn.task} may hang: {self._signs}; --hang=kill would end it")
             return
         seen.told_to_end = now
-        self._say(f"task {task.turn.task} hangs: {what}; it is told to end (--hang=kill)")
-        task_process.signal_group(task.pid, signal.SIGTERM)
-        task_process.signal_group(task.pid, signal.SIGCONT)
+        self._say(f"task {task.turn.task} hangs: {self._signs}; it is told to end (--hang=kill)")
+        task_process.tell_to_end(task.pid)
 
     def why_ended(self, task: int) -> str:
         """Return why a task was told to end; empty: it was not."""
         seen = self._seen.get(task)
-        if seen is None or seen.told_to_end is None:
-            return ""
-        return f"no output, no CPU time and no work on its GPU for {self._patience_s:g} s; ended by --hang=kill"
+        return "" if seen is None or seen.told_to_end is None else f"{self._signs}; ended by --hang=kill"
 
     def drop(self, task: int) -> None:
         """Drop the state of a task that has ended or was paused."""

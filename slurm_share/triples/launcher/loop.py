@@ -21,32 +21,23 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...core.errors import StateError
-from ...core.process import Deadline, end
+from ...core.process import Deadline
 from ...core.text import fold
-from ...node import descendants
 from ...node.memory import HostMemory
 from .. import run_folder
-from ..records import (
-    ENV_ATTEMPT,
-    ENV_TASK,
-    Ended,
-    Outcome,
-    Progress,
-    Run,
-)
+from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress, Run
 from ..result_files import Results
-from ..rules import deal, failing, outcomes, task_command, together
-from . import environment, leftovers, start_errors, task_logs, task_process
+from ..rules import deal, failing, outcomes, together
+from . import environment, leftovers, task_logs, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result, on_gpu
-from .pauses import Pauses
 from .rates import Rates
 from .running import Running
-from .start_errors import NO_PROCESSES
-from .strategy import Strategy
+from .strategy import Shared, Strategy
 from .table import Table
 from .task_logs import TaskLogs
+from .task_process import NO_PROCESSES
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
@@ -102,13 +93,13 @@ class Loop:
         *,
         environ: Mapping[str, str],
         lines: Sequence[str],
-        specs: Sequence[TaskSpec] = (),
-        out_of_memory: Mapping[int, Ended] | None = None,
+        specs: Sequence[TaskSpec],
+        out_of_memory: Mapping[int, Ended],
         was_here: bool,
         say: Callable[[str], None],
         show: Callable[[Progress], None],
-        watchdog: Watchdog | None = None,
-        rendezvous: Rendezvous | None = None,
+        watchdog: Watchdog | None,
+        rendezvous: Rendezvous | None,
     ) -> None:
         """Prepare the run.
 
@@ -129,31 +120,25 @@ class Loop:
         self.say = say
         self.show = show
         self.running: dict[int, Running] = {}
-        """Pid -> its task."""
         self.starting: dict[int, Running] = {}
-        """Worker -> the task that is being started in it."""
         self.free: deque[int] = deque(range(len(node.workers)))
         self.logs = TaskLogs(run, was_here=was_here)
         self.host = HostMemory()
-        self._init_counts()
         self.folder = str(node.folder)
         self.run_folder = folder
         common = environment.of_run(run, folder, environ)
+        shared = Shared(run, folder, node, feeder, lines, common, table, self.host, say, self.running, self.starting)
         self.strategy: Strategy
         if rendezvous is not None:
-            from .together import Together
+            from .together import Together  # imported here: other runs start faster without it
 
-            of_even_caps = (run, node, feeder, common, self.host, self.running, self.starting, say)
-            self.strategy = Together(*of_even_caps, rendezvous=rendezvous, folder=folder)
+            self.strategy = Together(shared, rendezvous)
         elif run.pack is None:
-            self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
+            self.strategy = EvenCaps(shared)
         else:
-            from .packed import Packed  # imported here: other runs start faster without it
+            from .packed import Packed
 
-            self.strategy = Packed(
-                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say,
-                Pauses(table, watchdog, say),
-            )  # fmt: skip
+            self.strategy = Packed(shared, specs, out_of_memory, watchdog)
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
@@ -164,8 +149,7 @@ class Loop:
         self.is_on_its_cores = [True] * len(node.workers)
         self.blanks = [blank_result(run, node, worker) for worker in node.workers]
 
-    def _init_counts(self) -> None:
-        """Set the counters and deadlines that change during the run."""
+        # Counters and deadlines
         self.unwritten: dict[int, Ended] = {}
         """Worker -> the result that is not written yet."""
         self.own_peak_kib = 0
@@ -189,11 +173,9 @@ class Loop:
         self.job_failed = 0
         """Tasks that have failed on other nodes."""
         self.never_started = 0
-        """Tasks in a row that could not be started."""
         self.stopping: Deadline | None = None
         """When running tasks get SIGKILL; None: the run is not ending."""
         self.stop_with = signal.SIGTERM
-        """The signal that tells tasks to end."""
         self.lingering: dict[int, Deadline] = {}
         """Process groups without their leader, and until when their processes may run."""
         self.disk_full = False
@@ -259,10 +241,13 @@ class Loop:
     def _note_given_up(self) -> None:
         """Record the waiting tasks that get no further attempt."""
         for one in self.strategy.take_given_up():
-            nowhere = replace(self.blanks[0], slot=None, gpu=None, gpu_uuid=None, cpus="")
             self.results.write(
                 replace(
-                    nowhere,
+                    self.blanks[0],
+                    slot=None,
+                    gpu=None,
+                    gpu_uuid=None,
+                    cpus="",
                     task=one.task,
                     rank=deal.rank_of(self.run, one.task, self.node.workers[0].rank),
                     attempt=one.attempt,
@@ -322,7 +307,7 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            self.starter.start(worker, task_command.argv_of(self.run, self.lines, turn.task), env, task.out)
+            self.starter.start(worker, deal.argv_of(self.run, self.lines, turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
@@ -347,7 +332,7 @@ class Loop:
             if begun.is_on_its_cores != self.is_on_its_cores[task.worker]:
                 self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
-                self._tell_to_stop(task.pid)
+                task_process.tell_to_end(task.pid, self.stop_with)
 
     def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
         """Leave the cores out of results while a worker's tasks cannot have them; log the first time."""
@@ -370,11 +355,11 @@ class Loop:
 
     def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
         self.logs.close(task)
-        if isinstance(error, OSError) and start_errors.is_passing(error):
+        if isinstance(error, OSError) and error.errno in task_process.PASSING:
             self._hold_up(task.turn, task.worker, error)
             return
         program = self.run.command[0] if self.run.command else "/bin/sh"
-        why = start_errors.why_not_started(program, task.log, error)
+        why = task_process.why_not_started(program, task.log, error)
         self._ended(task, "not started", why)
         self._write_down()
         self.never_started += 1
@@ -402,10 +387,7 @@ class Loop:
     def _reap(self) -> bool:
         """Collect every task that has ended; return False if none has."""
         found = False
-        while True:
-            seen = self._next_ended()
-            if seen is None:
-                break
+        while (seen := self._next_ended()) is not None:
             found = True
             if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
                 self._write_down()
@@ -422,7 +404,7 @@ class Loop:
                 continue  # a failed start: its thread has already waited for the process
             if task is None:
                 continue  # an adopted descendant of a task
-            if task_process.group_is_there(task.pid):
+            if task_process.signal_group(task.pid, 0):
                 self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
             if usage.ru_maxrss > self.own_peak_kib:
                 self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read seldom: it only grows
@@ -471,12 +453,7 @@ class Loop:
         return False
 
     def _ended(
-        self,
-        task: Running,
-        outcome: Outcome,
-        why: str,
-        code: int | None = None,
-        number: int | None = None,
+        self, task: Running, outcome: Outcome, why: str, code: int | None = None, number: int | None = None
     ) -> None:
         turn = task.turn
         seconds = time.monotonic() - task.clock
@@ -516,10 +493,7 @@ class Loop:
             self._stop_if_too_many_failed()
 
     def _write_down(self) -> None:
-        """Write the results of all ended tasks, before their workers start other tasks.
-
-        Until then the guard finds these tasks in the table.
-        """
+        """Write the results of all ended tasks. Until then the guard finds these tasks in the table."""
         if not self.unwritten:
             return
         self.results.write(*self.unwritten.values())
@@ -566,16 +540,12 @@ class Loop:
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         self.strategy.resume_all()
         for pid in self.running:
-            self._tell_to_stop(pid)
+            task_process.tell_to_end(pid, self.stop_with)
         running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; "
             f"{together.unfinished_text(self.run)}"
         )
-
-    def _tell_to_stop(self, pid: int) -> None:
-        task_process.signal_group(pid, self.stop_with)
-        task_process.signal_group(pid, signal.SIGCONT)  # a stopped process handles the signal only when it continues
 
     def _tick(self, *, ended: bool = False) -> None:
         """Do what is due about once a second: sample, check disk and limits, write the progress."""
@@ -584,9 +554,7 @@ class Loop:
         self._end_what_lingers()
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:
-                task_process.signal_group(pid, signal.SIGKILL)
-                for known in descendants.read_session(pid):
-                    end(known, signal.SIGKILL)
+                task_process.kill(pid)
         self.rates.update(self.running, self.strategy, self.done)
         self.strategy.tick()
         self._name_leases()
@@ -601,7 +569,6 @@ class Loop:
             running=len(self.running) + len(self.starting),
             done=self.done,
             failed=self.failed,
-            waiting_for_memory=self.strategy.waiting_for_memory,
             left=self.strategy.left(),
             at=round(time.time(), 3),
             began=self.began,
@@ -620,23 +587,17 @@ class Loop:
             room = os.statvfs(self.folder)
         except OSError:
             return
-        if ((room.f_blocks and room.f_bavail == 0) or self.results.write_error is not None) and not self.disk_full:
+        error = self.results.write_error
+        if ((room.f_blocks and room.f_bavail == 0) or error is not None) and not self.disk_full:
             self.disk_full = True
-            why = (
-                "is full"
-                if self.results.write_error is None
-                else f"cannot be written ({self.results.write_error.strerror})"
-            )
+            why = "is full" if error is None else f"cannot be written ({error.strerror})"
             self.say(
                 f"the disk of {self.folder} {why}: logs of tasks that run from {time.strftime('%H:%M:%S')} on at "
                 f"{self.node.name} may be incomplete or missing"
             )
 
     def _name_leases(self) -> None:
-        """Write the task of each slot into its lease, for `slurm-share status`.
-
-        Done once a second and not at every start, which would slow down short tasks.
-        """
+        """Write the task of each slot into its lease, for `slurm-share status`. At every start it would be slow."""
         if self.node.leases is None:
             return
         for task in self.running.values():
@@ -650,7 +611,7 @@ class Loop:
         The kernel does not reuse a pid while a group has it. So if a process of that number exists, the group is gone.
         """
         for leader, deadline in list(self.lingering.items()):
-            if not task_process.group_is_there(leader) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
+            if not task_process.signal_group(leader, 0) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
                 del self.lingering[leader]
             elif deadline.left() == 0:
                 task_process.signal_group(leader, signal.SIGKILL)

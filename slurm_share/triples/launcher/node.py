@@ -51,7 +51,6 @@ class Node(Struct, frozen=True, kw_only=True):
     workers: tuple[Worker, ...]
     """In the order of their ranks."""
     notes: tuple[str, ...] = ()
-    """Sentences for the job's log."""
     own: Own | None = None
     """Resources prepared for this launcher only; None: there is a plan of the Prolog, or nothing was prepared."""
     leases: Leases | None = None
@@ -69,7 +68,6 @@ class Node(Struct, frozen=True, kw_only=True):
     bookings: Bookings | None = None
     """In a packed run: memory booked by all launchers of the user; None: other launchers are not considered."""
     tmp: Path = Path("/tmp")
-    """Folder for temporary files on the node's own disk."""
     progress_folder: str = ""
     """Folder with one progress file per worker, named by the worker's number on the node; empty: none."""
     estimate_history: str = ""
@@ -96,19 +94,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     cores = topology.read_machine(os.sched_getaffinity(0))
     found = _read_slot_assignment(run, here, processes, environ, paths, settings)
     workers = tuple(_worker(first, place, found) for place in _places(run, processes, cores, found))
-    budgets = _budgets(workers, found, settings)
-    packed = None
-    if run.pack is not None:
-        from . import pack_gpus  # imported here: other runs start faster without it
-
-        try:
-            packed = pack_gpus.prepare(here, found, budgets, paths, settings)
-        except BaseException:
-            if found.leases is not None:
-                found.leases.close()
-            slot_assignment.release(found.own)
-            raise
-    return Node(
+    node = Node(
         name=here.node,
         index=here.index,
         count=here.count,
@@ -117,26 +103,30 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         last_rank=last,
         folder=run_folder.node_folder(folder, run, first, last, here.node),
         workers=workers,
-        notes=(*_sizing_notes(run, here, len(cores)), *found.notes, *(() if packed is None else packed.notes)),
+        notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
         own=found.own,
         leases=found.leases,
         plan=found.plan,
-        budgets=budgets,
+        budgets=_budgets(workers, found, settings),
         cores=len(cores),
-        gpu_slots=() if packed is None else packed.slots,
-        gpu_facts=() if packed is None else packed.facts,
-        bookings=None if packed is None else packed.bookings,
         tmp=paths.tmp,
         estimate_history=settings.estimate_history,
         rendezvous_folder=rendezvous_files.folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )
+    if run.pack is None:
+        return node
+    from . import pack_gpus  # imported here: other runs start faster without it
+
+    try:
+        slots, facts, bookings, notes = pack_gpus.prepare(here, found, node.budgets, paths, settings)
+    except BaseException:
+        release(node)
+        raise
+    return replace(node, gpu_slots=slots, gpu_facts=facts, bookings=bookings, notes=(*node.notes, *notes))
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons and release slots and bookings; return the problems as sentences. May be called twice.
-
-    Node 0, which ends last, removes the key of ranks.
-    """
+    """End the daemons, release slots and bookings, remove the key of ranks; return problems. May be called twice."""
     if node.rendezvous_folder is not None and node.index == 0:
         rendezvous_files.remove(node.rendezvous_folder)
     if node.bookings is not None:
@@ -212,9 +202,7 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
     first, wanted = 0, run.processes
     if run.triple is not None:
         if run.triple.nodes != here.count:
-            has = (
-                f"the job has {here.count}" if here.job_id is not None else "outside Slurm there is this machine alone"
-            )
+            has = "outside Slurm there is this machine alone" if here.job_id is None else f"the job has {here.count}"
             raise slot_assignment.cannot_run(
                 here,
                 f"the triple {run.triple} is for {run.triple.nodes} node{'' if run.triple.nodes == 1 else 's'}, and "
@@ -250,34 +238,15 @@ def _read_slot_assignment(
         why_no_driver = str(error)
     plan = slot_assignment.read_plan(paths, here)
     if plan is not None:
-        return slot_assignment.lease(
-            plan,
-            processes,
-            driver,
-            here,
-            paths,
-            settings,
-            is_share_computed=run.is_share_computed,
-            is_packed=run.pack is not None,
-        )
+        return slot_assignment.lease(run, plan, processes, driver, here, paths, settings)
     visible = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
-    return slot_assignment.deal(
-        visible,
-        driver,
-        processes,
-        run.share,
-        why_no_driver,
-        here,
-        paths,
-        settings,
-        is_packed=run.pack is not None,
-    )
+    return slot_assignment.deal(run, visible, driver, processes, why_no_driver, here, paths, settings)
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:
     """Return the places of the processes, near the GPUs that the slots give them."""
     threads = None if run.triple is None else run.triple.threads
-    layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
+    places = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
     everywhere = tuple(sorted(cpu for core in cores for cpu in core.cpus))
     return [
         replace(
@@ -285,7 +254,7 @@ def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssign
             gpu=workers.positions[place.local] if workers.positions else None,
             cpus=place.cpus if run.bind else everywhere,
         )
-        for place in layout.places
+        for place in places
     ]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from ...core.errors import DriverError, StateError
 from ...core.paths import Paths
 from ...core.records import MPS_CLIENTS_MIN
@@ -21,21 +19,13 @@ from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run
 
 
-class PackGpus(Struct, frozen=True, kw_only=True):
-    """The GPUs on which a launcher places tasks."""
-
-    slots: tuple[Slot, ...]
-    """One slot of each GPU, by position."""
-    facts: tuple[GpuFacts, ...]
-    bookings: Bookings | None
-    notes: tuple[str, ...] = ()
-    """Sentences for the job's log."""
-
-
 def prepare(
     here: Here, found: SlotAssignment, budgets: Mapping[int, Budget], paths: Paths, settings: Settings
-) -> PackGpus:
-    """Return the GPUs on which this launcher has a slot. Raises LaunchError if it has none."""
+) -> tuple[tuple[Slot, ...], tuple[GpuFacts, ...], Bookings | None, list[str]]:
+    """Return a slot of each GPU on which this launcher has one, what packing needs of these GPUs, bookings, and notes.
+
+    Raises LaunchError if there is no such GPU.
+    """
     by_place = _whole_gpus(found) | dict(zip(found.positions, found.gpu_slots, strict=True))
     if found.plan is not None and found.leases is None:
         # In the launcher's own plan, the processes may use all GPUs, even if there are more GPUs than processes.
@@ -48,10 +38,9 @@ def prepare(
         version = binding.read_driver().version
     except DriverError:
         version = None
-    most = (
-        registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or MPS_CLIENTS_MIN
-    )
-    most = min(most, settings.max_share)  # the slots of a GPU do not limit the tasks that are packed onto it
+    limit = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit
+    # The slots of a GPU do not limit the tasks that are packed onto it.
+    most = min(limit or MPS_CLIENTS_MIN, settings.max_share)
     facts = tuple(
         _facts(index, slot, budgets.get(place), most, settings)
         for index, (place, slot) in enumerate(zip(places, slots, strict=True))
@@ -68,7 +57,7 @@ def prepare(
         bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts])
     except StateError as error:
         notes.append(f"{error}; the memory that your other launchers book on {here.node} is not known")
-    return PackGpus(slots=slots, facts=facts, bookings=bookings, notes=tuple(notes))
+    return slots, facts, bookings, notes
 
 
 def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:

@@ -9,28 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ...packing import (
-    Estimator,
-    History,
-    NodeSizes,
-    OutsideSizes,
-    Packer,
-    PackRequest,
-    PairRun,
-    ShareRun,
-    SpeedHistory,
-    Speeds,
-    SpeedWriter,
-    TaskKey,
-    TaskRun,
-    TunedRun,
-    Writer,
-    append_groups,
-    name_software,
-    read_history,
-    read_site,
-    read_speed_history,
-)
+from ... import packing
 from .node import Node
 
 
@@ -39,7 +18,7 @@ class PackLearning:
 
     def __init__(
         self,
-        request: PackRequest,
+        request: packing.PackRequest,
         node: Node,
         common: Mapping[bytes, bytes],
         unix_s: float,
@@ -51,50 +30,43 @@ class PackLearning:
         self._unix_s = unix_s
         self._tell = tell
         is_asked = request.estimate != "none"
-        self._history = read_history(now=unix_s) if is_asked else History()
-        self.speeds = read_speed_history(now=unix_s) if is_asked else SpeedHistory()
-        self._site, site_notes = read_site(node.estimate_history) if is_asked else ((), ())
+        self._history = packing.read_history(now=unix_s) if is_asked else packing.History()
+        self.speeds = packing.read_speed_history(now=unix_s) if is_asked else packing.SpeedHistory()
+        self._site, site_notes = packing.read_site(node.estimate_history) if is_asked else ((), ())
         for note in (*self._history.notes, *self.speeds.notes, *site_notes):
             tell(note)
         variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
-        self.software = name_software(variables)
-        self._writer = Writer()
-        self._speed_writer = SpeedWriter()
-        self.runs: list[TaskRun] = []
+        self.software = packing.name_software(variables)
+        self._writer = packing.Writer()
+        self._speed_writer = packing.SpeedWriter()
+        self.runs: list[packing.TaskRun] = []
         """Finished attempts to be written to the history."""
-        self.pairs: list[PairRun] = []
+        self.pairs: list[packing.PairRun] = []
         """Measured pairs to be written to the history."""
         self._is_group_loss_told = False
-        self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
+        self._sizes = packing.NodeSizes(node.folder, is_alone=node.count == 1)
         self._outside = None
         if request.estimate in ("static", "learned", "probe"):
-            self._outside = OutsideSizes(request.estimate, variables)
+            self._outside = packing.OutsideSizes(request.estimate, variables)
 
-    def make_estimator(self) -> Estimator:
-        """Return an estimator of sizes based on the histories."""
-        return Estimator(self._history.runs, now=self._unix_s, software=self.software, site=self._site)
+    def make_estimator(self) -> packing.Estimator:
+        return packing.Estimator(self._history.runs, now=self._unix_s, software=self.software, site=self._site)
 
-    def make_speeds(self) -> Speeds:
-        """Return the speeds of commands from the histories."""
-        return Speeds(self._history.runs, self.speeds.pairs, now=self._unix_s)
+    def make_speeds(self) -> packing.Speeds:
+        return packing.Speeds(self._history.runs, self.speeds.pairs, now=self._unix_s)
 
-    def tell_size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+    def tell_size(self, key: packing.TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
         """Publish the measured memory of a task to the other nodes of the run."""
         if self._node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
             self._tell(problem)
 
-    @property
-    def asks_outside(self) -> bool:
-        """Return whether sizes also come from descriptions of models or from dry runs (--estimate)."""
-        return self._outside is not None
-
-    def ask_outside(self, argv: Sequence[str], cwd: Path, key: TaskKey, packer: Packer) -> None:
+    def ask_outside(self, ask: packing.TaskAsk, argv: Sequence[str], cwd: Path, packer: packing.Packer) -> None:
         """Request the size of an unknown command from a description or a dry run, if --estimate asks for it."""
-        if self._outside is not None:
-            self._outside.ask(argv, cwd, key)
+        if self._outside is not None and ask.key is not None and packer.is_unknown(ask):
+            self._outside.ask(argv, cwd, ask.key)
             self.take_outside(packer)  # a description is read at once: the first decision is to know it
 
-    def take_outside(self, packer: Packer) -> None:
+    def take_outside(self, packer: packing.Packer) -> None:
         """Pass the new sizes from descriptions and dry runs to the packer."""
         if self._outside is not None:
             for figure in self._outside.take():
@@ -102,12 +74,12 @@ class PackLearning:
             for note in self._outside.take_notes():
                 self._tell(note)
 
-    def keep_trials(self, *records: TunedRun | ShareRun) -> None:
+    def keep_trials(self, *records: packing.TunedRun | packing.ShareRun) -> None:
         """Write results of trials to the user's history, unless the request disables learning."""
         if records and self._request.learns:
             self._write_speed(*records)
 
-    def update(self, packer: Packer, now: float) -> None:
+    def update(self, packer: packing.Packer, now: float) -> None:
         """Write finished attempts to the user's history, and read the sizes from other nodes."""
         if self.runs:
             problem = self._writer.append(*self.runs)
@@ -125,14 +97,14 @@ class PackLearning:
         for note in packer.estimator.take_notes():
             self._tell(note)
 
-    def write_groups(self, packer: Packer) -> None:
+    def write_groups(self, packer: packing.Packer) -> None:
         """Write the groups of tasks that have run together since the last call to the node's folder."""
-        why = append_groups(self._node.folder, packer.groups.take_new())
+        why = packing.append_groups(self._node.folder, packer.groups.take_new())
         if why and not self._is_group_loss_told:
             self._is_group_loss_told = True
             self._tell(f"groups of tasks are not recorded for slurm-share pack explain: {why}")
 
-    def _write_speed(self, *records: PairRun | TunedRun | ShareRun) -> None:
+    def _write_speed(self, *records: packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:
         problem = self._speed_writer.append(*records)
         if problem is not None:
             self._tell(problem)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Mapping
 
 from ...packing import Ban, Move, Packer, Pause, Resume
+from . import task_process
 from .hangs import Hangs
-from .moves import Moves
 from .pauses import Pauses
 from .running import Running
+
+SAVE_S = 60.0
+"""Seconds that a task has to save its state and end, before SIGTERM."""
+GRACE_S = 25.0
+"""Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
 class PackUndo:
@@ -23,17 +30,21 @@ class PackUndo:
         node_name: str,
         tell: Callable[[str], None],
     ) -> None:
-        """`checkpoint_signal` None: no task can be moved. `tell` gets sentences for the job's log."""
+        """`checkpoint_signal`: the signal on which tasks save their state and end; None: moved tasks get SIGTERM.
+
+        `tell` gets sentences for the job's log.
+        """
         self._packer = packer
         self._pauses = pauses
         self._hangs = hangs
-        self._moves = Moves(checkpoint_signal)
+        self._signal = checkpoint_signal
         self._node_name = node_name
         self._tell = tell
+        self._moving: dict[int, tuple[Running, float, signal.Signals]] = {}
+        """Task number -> the task, when it gets its next signal (monotonic clock, seconds), and that signal."""
 
     @property
     def paused(self) -> frozenset[int]:
-        """Return the task numbers of the paused tasks."""
         return frozenset(self._pauses.tasks)
 
     def carry_out(self, action: Ban | Pause | Resume | Move, running: Mapping[int, Running], now: float) -> None:
@@ -48,9 +59,31 @@ class PackUndo:
         elif task is None:
             self._packer.resumed(action.task, now)  # the task has just ended, or is being started
         elif isinstance(action, Move):
-            self._moves.begin(task)
+            self._begin_move(task)
         elif not self._pauses.pause(task):
             self._packer.resumed(action.task, now)
+
+    def _begin_move(self, task: Running) -> None:
+        """Signal a task to save its state and end, so that it starts again on another GPU."""
+        task.is_moving = True
+        due = time.monotonic()
+        if self._signal is not None:
+            task_process.signal_group(task.pid, self._signal)
+            due += SAVE_S
+        self._moving[task.turn.task] = (task, due, signal.SIGTERM)
+        self._signal_moving()
+
+    def _signal_moving(self) -> None:
+        """Send the signals that are due to moving tasks."""
+        now = time.monotonic()
+        for number, (task, due, signo) in list(self._moving.items()):
+            if now < due:
+                continue
+            if signo is signal.SIGTERM:
+                task_process.tell_to_end(task.pid)
+                self._moving[number] = (task, now + GRACE_S, signal.SIGKILL)
+            else:
+                task_process.kill(task.pid)
 
     def resume_all(self, now: float) -> None:
         """Continue all paused tasks, and pause none from now on."""
@@ -68,9 +101,9 @@ class PackUndo:
                 "launcher were killed, has ended"
             )
         self._pauses.check()
-        self._moves.check()
+        self._signal_moving()
 
     def ended(self, task: int) -> None:
         """Drop a task that has ended, and continue processes that it left behind."""
-        self._moves.drop(task)
+        self._moving.pop(task, None)
         self._pauses.resume(task)

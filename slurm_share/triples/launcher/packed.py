@@ -12,48 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from ...core.text import fold
-from ...node.memory import HostMemory
-from ...packing import (
-    After,
-    EndFacts,
-    EndKind,
-    GiveUp,
-    GpuSample,
-    Hold,
-    Journal,
-    LevelRun,
-    Packer,
-    PackRequest,
-    Rate,
-    Reserve,
-    Start,
-    TaskAsk,
-    TaskKey,
-    TaskSpec,
-    key_of,
-)
-from ..records import Ended, Outcome, Run
-from ..rules import outcomes, pack_sentences, task_command
+from ... import packing
+from ...core.text import fold, fold_some
+from ..records import Ended, Outcome
+from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
 from ..rules.outcomes import Ending
-from . import task_process
+from . import strategy, task_process
 from .daemons import Daemons
-from .feeder import Feeder, Turn
+from .feeder import Turn
 from .hangs import Hangs
-from .node import Node
 from .pack_environments import PackEnvironments
 from .pack_learning import PackLearning
-from .pack_log import PackLog
 from .pack_sampler import PackSampler
-from .pack_trials import PackTrials
 from .pack_undo import PackUndo
 from .pauses import Pauses
 from .running import Running
-from .strategy import GivenUp, Strategy
+from .share_trials import ShareTrials
+from .tuning import Tuning
+from .watchdog import Watchdog
 
-OUTCOMES: Mapping[EndKind, Outcome] = {
+OUTCOMES: Mapping[packing.EndKind, Outcome] = {
     "done": "done",
     "gpu memory": "gpu memory",
     "gpu memory likely": "gpu memory",
@@ -75,45 +56,66 @@ SAMPLE_PAUSE_S = 0.25
 """Seconds between two extra samples because of failed tasks."""
 SAMPLE_PATIENCE_S = 0.2
 """Most seconds to wait for an extra sample, because the ends of other tasks wait too."""
+SAY_S = 0.95
+"""Seconds between two writes to the job's log; slightly less than the second between two ticks."""
+STARTS_MOST = 3
+EVENTS_MOST = 4
 
 
-class Packed(Strategy):
+class PackLog:
+    """The job's log of a packed run: at most once a second, one line for starts and one for other events."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._say_at = 0.0
+        self._events: list[str] = []
+        self._started: list[tuple[int, str]] = []
+        """Tasks started since the last line, and the reasons for their places."""
+
+    def tell(self, sentence: str) -> None:
+        self._events.append(sentence)
+
+    def started(self, task: int, why: str) -> None:
+        self._started.append((task, why))
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Write the collected sentences, unless the last write was less than SAY_S ago. `is_last`: in any case."""
+        if not is_last and time.monotonic() < self._say_at:
+            return
+        self._say_at = time.monotonic() + SAY_S
+        started, self._started = self._started, []
+        events, self._events = self._events, []
+        at = time.strftime("%H:%M:%S")
+        if len(started) > STARTS_MOST:
+            self._say(f"{at} {len(started)} tasks started: {fold_some(sorted({task for task, _ in started}), 20)}")
+        elif started:
+            self._say(f"{at} {'; '.join(f'task {task} -> {why}' for task, why in started)}")
+        if events:
+            more = len(events) - EVENTS_MOST
+            self._say(f"{at} {'; '.join(events[:EVENTS_MOST])}{f'; and {more} more like these' if more > 0 else ''}")
+
+
+class Packed(strategy.Strategy):
     """Choose the next start of a node by packing."""
 
     sampler: PackSampler
 
     def __init__(
         self,
-        run: Run,
-        folder: Path,
-        node: Node,
-        feeder: Feeder,
-        common: Mapping[bytes, bytes],
-        host: HostMemory,
-        running: Mapping[int, Running],
-        lines: Sequence[str],
-        specs: Sequence[TaskSpec],
+        shared: strategy.Shared,
+        specs: Sequence[packing.TaskSpec],
         known: Mapping[int, Ended],
-        say: Callable[[str], None],
-        pauses: Pauses,
+        watchdog: Watchdog | None,
     ) -> None:
-        """Prepare the packer, its histories and its trials.
-
-        `folder`: the run's folder. `specs`: the request of each task; empty: all tasks request the same. `known`: the
-        last attempt of tasks that ran out of GPU memory in earlier jobs of the run.
-        """
-        if run.pack is None:
-            raise ValueError("the run is not packed")
-        self.run = run
-        self.folder = folder
-        self.node = node
-        self.feeder = feeder
-        self.lines = lines
+        """Prepare the packer, its histories and its trials. `specs`, `known`, `watchdog`: as for Loop."""
+        super().__init__(shared)
+        run, node, say = self.run, self.node, self.say
+        assert run.pack is not None
+        self.pack = run.pack
+        self.lines = shared.lines
         self.specs = specs
         self.known = known
-        self.say = say
-        self.running = running
-        self.sampler = PackSampler(running, host)
+        self.sampler = PackSampler(self.running, shared.host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self.log = PackLog(say)
@@ -121,50 +123,46 @@ class Packed(Strategy):
         self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
         self._zero = time.monotonic()
         unix_s = time.time()
-        self.learning = PackLearning(run.pack, node, common, unix_s, self.log.tell)
-        self.packer = self._make_packer(run.pack, unix_s)
-        self.trials = PackTrials(run.pack, run, node, self.packer, self.learning, self.log.tell)
-        if self.trials.needs_host:
-            self.sampler.watch_host = True
+        self.learning = PackLearning(run.pack, node, self.common, unix_s, self.log.tell)
+        self.packer = packing.Packer(
+            node.gpu_facts,
+            len(node.workers),
+            run.pack,
+            estimator=self.learning.make_estimator(),
+            journal=packing.Journal(node.folder, node.job, unix_s),
+            bookings=node.bookings,
+            unix_s=unix_s,
+            sharing=node.gpu_slots[0].backend,
+            software=self.learning.software,
+            say=self.log.tell,
+            keep=self.learning.runs.append,
+            tell=self.learning.tell_size,
+            speeds=self.learning.make_speeds(),
+            keep_pair=self.learning.pairs.append,
+        )
+        tell, keep = self.log.tell, self.learning.keep_trials
+        self.shares = ShareTrials(self.packer, self.learning.speeds, tell, keep) if run.pack.is_sm_tried else None
+        self.tuning = Tuning(run, node, self.packer, tell, keep) if run.pack.is_tuned or run.pack.is_compared else None
+        self.sampler.watch_host = self.tuning is not None
+        pauses = Pauses(shared.table, watchdog, say)
         self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
-        self.environments = PackEnvironments(run, node, common)
-        self._ready: deque[Start] = deque()
+        self.environments = PackEnvironments(run, node, self.common)
+        self._ready: deque[packing.Start] = deque()
         """Starts that were decided and wait for a free worker."""
-        self._key: TaskKey | None = None
+        self._key: packing.TaskKey | None = None
         """The key of every task, if all tasks are the same command."""
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[int, packing.Start] = {}
         """Task -> its start, for tasks that run or are being started."""
-        self._given_up: list[GivenUp] = []
+        self._given_up: list[strategy.GivenUp] = []
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, from the second on."""
         self._is_host_crowded = False
         self._host_peak_mib = 0
         """Largest peak of a task that ran out of host memory; 0: not known."""
-        self._out_of_memory: set[int] = set()
-        """Tasks that wait to run again because they ran out of GPU memory."""
-        self._afters: dict[int, After] = {}
+        self._afters: dict[int, packing.After] = {}
         """Task that has just ended -> the packer's verdict."""
         self._sample_at = 0.0
         self._sample_asked_s = -SAMPLE_PAUSE_S
-
-    def _make_packer(self, request: PackRequest, unix_s: float) -> Packer:
-        node, learning = self.node, self.learning
-        return Packer(
-            node.gpu_facts,
-            len(node.workers),
-            request,
-            estimator=learning.make_estimator(),
-            journal=Journal(node.folder, node.job, unix_s),
-            bookings=node.bookings,
-            unix_s=unix_s,
-            sharing=node.gpu_slots[0].backend,
-            software=learning.software,
-            say=self.log.tell,
-            keep=learning.runs.append,
-            tell=learning.tell_size,
-            speeds=learning.make_speeds(),
-            keep_pair=learning.pairs.append,
-        )
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
@@ -184,7 +182,6 @@ class Packed(Strategy):
             start = self._ready.popleft()
             if self._has_daemon(start, now):
                 self._starts[start.task] = start
-                self._out_of_memory.discard(start.task)
                 self.log.started(start.task, start.why)
                 return self._worker_for(start, free), Turn(start.task, self.packer.running[start.task].attempt)
         return None
@@ -207,9 +204,10 @@ class Packed(Strategy):
             ended = self.known.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             ask = self._ask(task, now)
-            if self.trials.is_to_begin:
+            if self.tuning is not None and not self.tuning.has_begun:
                 left = self.left()
-                self.trials.begin(ask.key, 1 + (self.run.tasks // self.node.count if left is None else left))
+                tasks = 1 + (self.run.tasks // self.node.count if left is None else left)
+                self.tuning.begin(ask.key, tasks, self.learning.speeds)
             self.packer.add(ask, now, floor_mib=floor)
 
     def _is_impossible(self, task: int) -> bool:
@@ -225,44 +223,50 @@ class Packed(Strategy):
         return True
 
     def _give_up(self, task: int, outcome: Outcome, why: str) -> None:
-        self._out_of_memory.discard(task)
-        self._given_up.append(GivenUp(task, self._attempts.pop(task, 1), outcome, why))
+        self._given_up.append(strategy.GivenUp(task, self._attempts.pop(task, 1), outcome, why))
         self.log.tell(f"task {task} gets no further attempt: {why}")
 
-    def _spec(self, task: int) -> TaskSpec:
-        if self.specs:
-            return self.specs[task]
-        return TaskSpec() if self.run.pack is None else self.run.pack.spec
+    def _spec(self, task: int) -> packing.TaskSpec:
+        return self.specs[task] if self.specs else self.pack.spec
 
-    def _ask(self, task: int, now: float) -> TaskAsk:
+    def _ask(self, task: int, now: float) -> packing.TaskAsk:
         spec = self._spec(task)
         key = self._key
         if key is None:
-            key = key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
+            key = packing.key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
             if self.run.task_kind == "rank" and not self.specs:
                 self._key = key
-        ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
-        if self.learning.asks_outside and self.packer.is_unknown(ask):
-            self.learning.ask_outside(self._argv(task), self._cwd, key, self.packer)
+        ask = packing.TaskAsk(
+            task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
+        )
+        self.learning.ask_outside(ask, self._argv(task), self._cwd, self.packer)
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        return task_command.argv_of(self.run, self.lines, task)
+        return deal.argv_of(self.run, self.lines, task)
 
     def _decide(self, now: float) -> None:
         self._take_sample(now)
         if not self._sample_at and now < FIRST_SAMPLE_S:
             return
         for action in self.packer.decide(now):
-            if isinstance(action, Start):
-                self._ready.append(self.trials.start(action))
-            elif isinstance(action, GiveUp):
+            if isinstance(action, packing.Start):
+                self._ready.append(self._with_trials(action))
+            elif isinstance(action, packing.GiveUp):
                 self._give_up(action.task, action.outcome, action.why)
-            elif isinstance(action, Hold):
+            elif isinstance(action, packing.Hold):
                 if action.task is not None:
                     self.log.tell(action.why)
-            elif not isinstance(action, Reserve):
+            elif not isinstance(action, packing.Reserve):
                 self.undo.carry_out(action, self.running, now)
+
+    def _with_trials(self, start: packing.Start) -> packing.Start:
+        """Return a start with the method and part under trial, which the recorded decisions leave out."""
+        if self.tuning is not None and len(start.gpus) == 1:
+            start = replace(start, sharing=self.tuning.method)
+        if self.shares is not None and start.sharing in (None, "mps"):
+            start = replace(start, sm_percent=self.shares.start(start))
+        return start
 
     @property
     def paused(self) -> frozenset[int]:
@@ -271,11 +275,8 @@ class Packed(Strategy):
     def resume_all(self) -> None:
         self.undo.resume_all(self._now())
 
-    def _has_daemon(self, start: Start, now: float) -> bool:
-        """Return whether the daemons of a start's GPUs are alive.
-
-        If not, takes the GPU out of service and puts the task back: it would run without a cap.
-        """
+    def _has_daemon(self, start: packing.Start, now: float) -> bool:
+        """Return whether the daemons of a start's GPUs are alive; else take the GPU out and put the task back."""
         for uuid in start.gpus:
             why = self.daemons.why_gone(self._place[uuid])
             if why is not None:
@@ -288,7 +289,7 @@ class Packed(Strategy):
         self.packer.out_of_service(uuid, why, now)
         self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
 
-    def _worker_for(self, start: Start, free: deque[int]) -> int:
+    def _worker_for(self, start: packing.Start, free: deque[int]) -> int:
         """Take a free worker, preferably one with a slot on the start's GPU, so that `slurm-share status` is right."""
         place = self._place[start.gpus[0]]
         uuid = self.node.gpu_slots[place].gpu.uuid
@@ -307,7 +308,8 @@ class Packed(Strategy):
         task.cap_mib = start.cap_mib
         task.booked_mib = start.reserve_mib
         neighbours = self.packer.running[start.task].neighbours
-        return self.environments.find(task, start, neighbours=neighbours, threads=self.trials.threads)
+        threads = None if self.tuning is None else self.tuning.threads
+        return self.environments.find(task, start, neighbours=neighbours, threads=threads)
 
     # ---- An end ----
 
@@ -319,7 +321,7 @@ class Packed(Strategy):
         outcome = OUTCOMES[after.kind]
         return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
 
-    def _end(self, task: Running, ending: Ending, *, was_started: bool = True) -> After:
+    def _end(self, task: Running, ending: Ending, *, was_started: bool = True) -> packing.After:
         number, now = task.turn.task, self._now()
         start = self._starts[number]
         latest = self.sampler.latest
@@ -334,7 +336,7 @@ class Packed(Strategy):
             self.daemons.clear()
         gone = [uuid for uuid in start.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
         seconds = max(time.monotonic() - task.clock, 1e-3)
-        facts = EndFacts(
+        facts = packing.EndFacts(
             task=number,
             now_s=now,
             code=ending.code,
@@ -355,7 +357,7 @@ class Packed(Strategy):
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
         return after
 
-    def _is_lost(self, start: Start, samples: Sequence[GpuSample]) -> bool:
+    def _is_lost(self, start: packing.Start, samples: Sequence[packing.GpuSample]) -> bool:
         """Return whether a GPU of a failed task is lost, by the last sample or by a new one.
 
         All tasks on a lost GPU fail at once, and waiting tasks would be started there until the next regular sample.
@@ -378,9 +380,13 @@ class Packed(Strategy):
         del self._starts[number]
         self.hangs.drop(number)
         self.undo.ended(number)
-        self.trials.ended(task, self._now(), is_done=after.kind == "done")
+        if self.tuning is not None:
+            self.tuning.ended(task, self._now(), is_done=after.kind == "done")
+        if self.shares is not None:
+            self.shares.ended(number, time.time())
         if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
-            self.log.tell(f"task {number} {pack_sentences.ended(after)}")
+            again = "; it runs again" if after.is_retried and "again" not in after.why else ""
+            self.log.tell(f"task {number} {after.why}{again}")
         if outcome == "host memory":
             self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
             self._is_host_crowded = self.sampler.watch_host = True
@@ -390,8 +396,6 @@ class Packed(Strategy):
         if self.feeder.closed:
             return False
         self._attempts[number] = task.turn.attempt + 1
-        if outcome == "gpu memory":
-            self._out_of_memory.add(number)
         return True
 
     def gpus(self, task: Running) -> tuple[str, ...]:
@@ -402,13 +406,13 @@ class Packed(Strategy):
         packed = self.packer.running.get(task.turn.task)
         return None if packed is None or packed.ask.key is None else packed.ask.key.family or None
 
-    def rated(self, task: Running, rate: Rate | None) -> None:
+    def rated(self, task: Running, rate: packing.Rate | None) -> None:
         self.packer.rated(task.turn.task, rate, self._now())
 
     def speed_ratio(self, task: Running) -> float | None:
         return self.packer.speed_ratio(task.turn.task)
 
-    def rate_alone(self, task: Running) -> Rate | None:
+    def rate_alone(self, task: Running) -> packing.Rate | None:
         return self.packer.rate_alone(task.turn.task)
 
     def put_back(self, turn: Turn) -> None:
@@ -417,9 +421,10 @@ class Packed(Strategy):
 
     def _drop_start(self, task: int, now: float) -> None:
         self.packer.put_back(task, now)
-        self.trials.dropped(task)
+        if self.shares is not None:
+            self.shares.dropped(task)
 
-    def take_given_up(self) -> list[GivenUp]:
+    def take_given_up(self) -> list[strategy.GivenUp]:
         found, self._given_up = self._given_up, []
         return found
 
@@ -428,10 +433,6 @@ class Packed(Strategy):
     @property
     def waiting(self) -> int:
         return 0 if self.feeder.closed else len(self.packer.waiting) + len(self._ready)
-
-    @property
-    def waiting_for_memory(self) -> int:
-        return len(self._out_of_memory)
 
     def left(self) -> int | None:
         left = self.feeder.left()  # without the tasks that the packer has taken and not started
@@ -442,7 +443,10 @@ class Packed(Strategy):
         self._take_sample(now)
         self.packer.check_driver(now)
         self.packer.journal.flush()
-        self.trials.tick(self.running, lambda: self.sampler.host(list(self.running.values())), now)
+        if self.tuning is not None:
+            self.tuning.tick(self.running, self.sampler.host(list(self.running.values())), now)
+        if self.shares is not None:
+            self.shares.tick()
         self._decide(now)
         self.learning.update(self.packer, now)
         self.undo.check(now)
@@ -452,8 +456,8 @@ class Packed(Strategy):
         self.log.flush()
 
     @property
-    def levels(self) -> tuple[LevelRun, ...]:
-        return self.trials.levels
+    def levels(self) -> tuple[packing.LevelRun, ...]:
+        return () if self.tuning is None else self.tuning.levels
 
     def _take_sample(self, now: float) -> None:
         """Pass the newest sample to the packer, each sample once."""
@@ -478,12 +482,13 @@ class Packed(Strategy):
 
     def sentences(self) -> list[str]:
         self.learning.update(self.packer, self._now())
-        self.trials.take_shares()
+        if self.shares is not None:
+            self.shares.flush()
         self.packer.journal.flush()
         if self.packer.journal.problem:
             self.log.tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
         self.packer.journal.close()
-        tables = self.trials.sentences()
+        tables = [] if self.tuning is None else self.tuning.sentences()
         said = self.packer.sentences(self.folder.name, self._now())
         self.learning.write_groups(self.packer)
         self.log.flush(is_last=True)

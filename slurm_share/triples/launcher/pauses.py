@@ -23,10 +23,7 @@ a row without a running process end the rounds. A process inside a system call s
 
 
 def stop(leader: int) -> bool:
-    """Stop a task: its session, and descendants that have left the session. Return whether all processes are stopped.
-
-    False: a process is inside a system call, or the task forks faster than it can be stopped.
-    """
+    """Stop a task's session and descendants; return False if a process runs on: in a system call, or forked late."""
     quiet = 0
     for _ in range(ROUNDS_MOST):
         awake = [one for one in descendants.read_family(leader) if not one.is_stopped]
@@ -59,7 +56,6 @@ class Pauses:
 
     @property
     def tasks(self) -> Collection[int]:
-        """Return the task numbers of the paused tasks."""
         return self._stopped.keys()
 
     @property
@@ -88,7 +84,6 @@ class Pauses:
             self._table.pause(task.worker, 0)
 
     def resume_all(self) -> None:
-        """Continue all paused tasks."""
         for number in list(self._stopped):
             self.resume(number)
 

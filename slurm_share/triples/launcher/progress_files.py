@@ -12,6 +12,7 @@ free is what a dead launcher has left; the next launcher removes it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import os
@@ -85,11 +86,9 @@ class ProgressFiles:
 
     def remove(self, worker: int) -> None:
         """Remove what an earlier attempt in that worker has written, or what it had left behind has."""
-        try:
+        with contextlib.suppress(OSError):  # a folder, for example, which is never read
             if self._has(worker):
                 os.unlink(str(worker), dir_fd=self._fd)
-        except OSError:
-            pass  # a folder, for example, which is never read
 
     def read(self, worker: int) -> tuple[float, float] | None:
         """Return how much the task in that worker has done, and when it wrote that (Unix time); None: nothing."""
@@ -152,10 +151,7 @@ def _remove_left(base: int) -> None:
 
 
 def _remove(base: int, name: str, fd: int) -> None:
-    """Remove a folder and the files in it."""
-    try:
+    with contextlib.suppress(OSError):  # somebody has put a folder into it; the next launcher tries again
         for file in os.listdir(fd):
             os.unlink(file, dir_fd=fd)
         os.rmdir(name, dir_fd=base)
-    except OSError:
-        pass  # somebody has put a folder into it; the next launcher tries again

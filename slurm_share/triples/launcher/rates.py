@@ -15,10 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ...core.errors import StateError, UsageError, shown
 from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate
+from .. import run_folder
 from ..rates_file import RatesFile
 from ..records import Run, WorkRate
 from ..rules import work_rates
@@ -45,25 +46,22 @@ SOURCES: tuple[RateSource, ...] = ("progress", "log", "output")
 """Sources of a task's rate, the best first."""
 
 
-class _Watched:
+class _Watched(Struct, eq=False):
     """The meters of one running task, and how far its files were read."""
 
-    __slots__ = ("counts", "file_s", "gpus", "meters", "offset", "output_per_s", "rate", "read_s", "task")
-
-    def __init__(self, task: Running, gpus: tuple[str, ...], pattern: re.Pattern[str] | None) -> None:
-        self.task = task
-        self.gpus = gpus
-        self.meters: dict[RateSource, RateMeter] = {}
-        self.counts = LogCounts(pattern)
-        self.offset = task.log_start
-        self.read_s = task.clock
-        """When its files were last read, monotonic clock, seconds."""
-        self.file_s = 0.0
-        """Modification time of its progress file, Unix time, seconds."""
-        self.rate: Rate | None = None
-        """The rate last passed to the strategy."""
-        self.output_per_s: float | None = None
-        """The last rate of its output, if lines came evenly."""
+    task: Running
+    gpus: tuple[str, ...]
+    counts: LogCounts
+    offset: int
+    read_s: float
+    """When its files were last read, monotonic clock, seconds."""
+    meters: dict[RateSource, RateMeter] = {}
+    file_s: float = 0.0
+    """Modification time of its progress file, Unix time, seconds."""
+    rate: Rate | None = None
+    """The rate last passed to the strategy."""
+    output_per_s: float | None = None
+    """The last rate of its output, if lines came evenly."""
 
     @property
     def best(self) -> RateMeter | None:
@@ -92,7 +90,6 @@ class Rates:
         self._window_s = run.rate_window_s
         self._pattern = self._parse(run.progress) if run.progress else None
         self._watched: dict[int, _Watched] = {}
-        """Pid -> its task."""
         self._changed: set[str] = set()
         """GPUs (UUIDs) on which a task has started or ended since the last update."""
         self._paused: frozenset[int] = frozenset()
@@ -124,6 +121,9 @@ class Rates:
 
     # ---- Starts and ends ----
 
+    def _watch(self, task: Running, gpus: tuple[str, ...]) -> _Watched:
+        return _Watched(task, gpus, LogCounts(self._pattern), task.log_start, task.clock)
+
     def before(self, task: Running) -> None:
         """Remove the worker's progress file before an attempt starts."""
         if self._files is not None:
@@ -143,7 +143,7 @@ class Rates:
         if watched is None:
             if read is None and self._pattern is None:
                 return  # nothing was measured, as with most tasks shorter than a second
-            watched = _Watched(task, gpus, self._pattern)
+            watched = self._watch(task, gpus)
         if read is not None:
             self._add_progress(watched, read, now)
         elif "progress" not in watched.meters and self._pattern is not None:
@@ -173,10 +173,12 @@ class Rates:
         if now < self._next_s:
             return
         self._next_s = now + EVERY_S
-        self._note_finished(now, done)
+        self._finished.append((now, done))
+        while len(self._finished) > 2 and self._finished[1][0] < now - FINISHED_S:
+            self._finished.popleft()
         for pid, task in running.items():
             if pid not in self._watched:
-                self._watched[pid] = _Watched(task, strategy.gpus(task), self._pattern)
+                self._watched[pid] = self._watch(task, strategy.gpus(task))
         paused = strategy.paused
         for one in self._watched.values():
             if (one.task.turn.task in paused) != (one.task.turn.task in self._paused):
@@ -223,20 +225,18 @@ class Rates:
         watched.add("progress", self._window_s, self._when(watched, unix_s, now) if is_new else now, number)
 
     def _when(self, watched: _Watched, unix_s: float, now: float) -> float:
-        """Return when a file was written, on the monotonic clock.
-
-        The result lies between the last reading and now, even if the system clock or the file's time was set.
-        """
+        """Return when a file was written, on the monotonic clock: since the last reading, even if a clock was set."""
         return min(max(now - (time.time() - unix_s), watched.read_s), now)
 
     # ---- Logs ----
 
     def _read_log(self, watched: _Watched, now: float, *, is_last: bool = False) -> None:
-        """Read the output of a task since the last update."""
         try:
             seen = os.stat(watched.task.log)  # noqa: PTH116
             if seen.st_size > watched.offset:
-                data, is_whole = self._read_new(watched, seen.st_size)
+                start = max(watched.offset, seen.st_size - LOG_BYTES)
+                data = run_folder.read_part(watched.task.log, seen.st_size - start, start)
+                is_whole, watched.offset = start == watched.offset, start + len(data)
             else:
                 watched.offset = seen.st_size  # smaller, if the log was truncated
                 data, is_whole = b"", True
@@ -256,17 +256,6 @@ class Rates:
                 log.add(now, log.shown)
         elif watched.counts.lines:
             watched.add("output", self._window_s, at, watched.counts.lines)
-
-    def _read_new(self, watched: _Watched, size: int) -> tuple[bytes, bool]:
-        """Return the new output, and whether it is complete."""
-        start = max(watched.offset, size - LOG_BYTES)
-        fd = os.open(watched.task.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            data = os.pread(fd, size - start, start)
-        finally:
-            os.close(fd)
-        is_whole, watched.offset = start == watched.offset, start + len(data)
-        return data, is_whole
 
     def _search(self, watched: _Watched, data: bytes, *, is_last: bool) -> list[float]:
         """Return the numbers in new output. Drop --progress and log that if the search takes longer than SEARCH_S.
@@ -309,11 +298,6 @@ class Rates:
         )
 
     # ---- The node ----
-
-    def _note_finished(self, now: float, done: int) -> None:
-        self._finished.append((now, done))
-        while len(self._finished) > 2 and self._finished[1][0] < now - FINISHED_S:
-            self._finished.popleft()
 
     @property
     def finished_per_h(self) -> float | None:
@@ -365,7 +349,6 @@ class Rates:
         )
 
     def close(self) -> None:
-        """Remove the file of rates and the progress files."""
         self._file.remove()
         if self._files is not None:
             self._files.close()

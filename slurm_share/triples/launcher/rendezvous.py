@@ -57,7 +57,6 @@ class Rendezvous:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the rendezvous process."""
         return self._process.pid
 
     @property
@@ -70,7 +69,7 @@ class Rendezvous:
         """Return the last line that the process wrote to standard error."""
         return shown(self._process.said.strip().rpartition("\n")[2], 300)
 
-    def setup(self, setup: wire.Setup) -> None:
+    def setup(self, setup: wire.Setup) -> wire.Ready:
         """Send the setup, and wait until the process accepts connections. Raises LaunchError."""
         self._process.say(wire.encode(setup))
         deadline = Deadline.after(READY_S)
@@ -85,6 +84,7 @@ class Rendezvous:
             self._process.kill()
             self._process.stop(Deadline.after(1.0))
             raise LaunchError(f"{self._node.name} cannot start the rendezvous process of its ranks: {why}")
+        return self.ready
 
     def read(self) -> None:
         """Process all messages that have arrived, without waiting."""
@@ -101,15 +101,12 @@ class Rendezvous:
             elif isinstance(message, wire.Ending):
                 self.ending = self.ending or message
             elif isinstance(message, wire.RankWaits):
-                self._note_wait(message)
+                self.waits.pop(message.rank, None)
+                if message.what:
+                    since = round(time.time() - message.since_s, 3)
+                    self.waits[message.rank] = Wait(message.rank, message.what, since)
             elif isinstance(message, wire.Note):
                 self._say(f"{self._node.name}: {shown(message.text, 300)}")
-
-    def _note_wait(self, message: wire.RankWaits) -> None:
-        if message.what:
-            self.waits[message.rank] = Wait(message.rank, message.what, round(time.time() - message.since_s, 3))
-        else:
-            self.waits.pop(message.rank, None)
 
     def tell_ended(self, rank: int, code: int | None, number: int | None, why: str) -> None:
         """Report the end of a rank of this node, once. `why`: a clause that follows "rank 5 on n2 "."""
@@ -119,7 +116,6 @@ class Rendezvous:
             self._process.say(wire.encode(wire.Ended(rank, self._node.name, code, number, why)))
 
     def was_told(self, rank: int) -> bool:
-        """Return whether the end of a rank was reported."""
         return rank in self._told
 
     def close(self, patience_s: float) -> None:
@@ -129,8 +125,8 @@ class Rendezvous:
 
 def start(
     run: Run, node: Node, environ: Mapping[str, str], settings: Messages, say: Callable[[str], None]
-) -> Rendezvous:
-    """Start the process for the ranks of this node. Raises LaunchError.
+) -> tuple[Rendezvous, Node]:
+    """Start the process for the ranks of this node; return it, and the node with its addresses. Raises LaunchError.
 
     Call it while the loop's signals are blocked, so that the process survives a signal to the whole step.
     """
@@ -143,8 +139,9 @@ def start(
     except CommandError as error:
         raise LaunchError(f"{node.name} cannot start a process: {error}") from error
     made = Rendezvous(node, process, say)
-    made.setup(setup)
-    return made
+    ready = made.setup(setup)
+    ports = f"{setup.ports[0]}-{setup.ports[1]}" if setup.ports and ready.address else ""
+    return made, replace(node, rendezvous=ready.name, address=ready.address, ports=ports)
 
 
 def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Messages) -> wire.Setup:
@@ -182,17 +179,6 @@ def _nodes(run: Run, node: Node, environ: Mapping[str, str]) -> tuple[tuple[str,
             f"{shown(text)}"
         )
     return tuple((name, run.triple.per_node) for name in found)
-
-
-def named(node: Node, rendezvous: Rendezvous, ports: tuple[int, int] | None) -> Node:
-    """Return the node with the addresses of its rendezvous process and the ports for its ranks."""
-    assert rendezvous.ready is not None
-    return replace(
-        node,
-        rendezvous=rendezvous.ready.name,
-        address=rendezvous.ready.address,
-        ports="" if ports is None or not rendezvous.ready.address else f"{ports[0]}-{ports[1]}",
-    )
 
 
 def _wait_for_key(node: Node) -> None:

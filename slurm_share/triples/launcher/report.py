@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -12,14 +13,13 @@ from msgspec import UNSET, Struct
 from rich.table import Table
 from rich.text import Text
 
-from ...core.text import amount, fold_some
+from ...core.text import amount, counted, fold_some
 from .. import run_folder
 from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules import together
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
-from ..rules.submission import counted
 from ..rules.work_rates import WorkTally
 
 ROWS = 200
@@ -75,10 +75,8 @@ def _write(folder: Path, found: Account, results: ResultFiles) -> str:
             os.fsync(opened.fileno())  # a file system may report only here that it is full
         new.replace(file)
     except OSError as error:
-        try:
+        with contextlib.suppress(OSError):  # the folder itself is gone
             new.unlink(missing_ok=True)
-        except OSError:
-            pass  # the folder itself is gone
         return str(error.strerror)
     return ""
 
@@ -122,30 +120,20 @@ def table(run: Run, found: Summary) -> Table:
     made.add_column("TRIES", justify="right")
     made.add_column("OUTCOME", overflow="fold")
     for ended in found.rows:
+        outcome = OUTCOME_TEXTS[ended.outcome] + ("" if ended.outcome == "done" else f": {ended.why}")
+        is_unknown = ended.peak_gpu_mib is None and ended.gpu is not None
         made.add_row(
             str(ended.task),
             Text(ended.node),
             "-" if ended.gpu is None else str(ended.gpu),
             ended.cpus or "-",
             duration(ended.seconds),
-            "?" if ended.peak_gpu_mib is None and ended.gpu is not None else _mib(ended.peak_gpu_mib),
-            *([_rate(ended)] if has_rates else []),
+            "?" if is_unknown else "-" if ended.peak_gpu_mib is None else f"{ended.peak_gpu_mib} MiB",
+            *(["-" if ended.rate_per_s is UNSET else f"{amount(ended.rate_per_s)}/s"] if has_rates else []),
             str(found.account.tries[ended.task]),
-            Text(_outcome(ended) + (", on another GPU than its first attempt" if ended.task in moved else "")),
+            Text(outcome + (", on another GPU than its first attempt" if ended.task in moved else "")),
         )
     return made
-
-
-def _outcome(ended: Ended) -> str:
-    return OUTCOME_TEXTS[ended.outcome] if ended.outcome == "done" else f"{OUTCOME_TEXTS[ended.outcome]}: {ended.why}"
-
-
-def _rate(ended: Ended) -> str:
-    return "-" if ended.rate_per_s is UNSET else f"{amount(ended.rate_per_s)}/s"
-
-
-def _mib(value: int | None) -> str:
-    return "-" if value is None else f"{value} MiB"
 
 
 def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:

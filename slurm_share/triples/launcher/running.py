@@ -28,7 +28,6 @@ class Running(Struct, eq=False):
     out: int = -1
     """Descriptor of the open log while the task is being started."""
     cap_mib: int | None = None
-    """The cap of GPU memory; None: no cap."""
     allowed: Allowance | None = None
     """Its allowance of GPU memory; None: the cap of its worker."""
     asked_mib: int | None = None

@@ -6,24 +6,16 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from ...core.errors import DriverError
 from ...node import descendants
 from ...node.gpus import binding
 from ...node.memory import HostMemory
 from ...node.records import GpuReading, MemoryUse
+from .running import Running
 
 EVERY_S = 1.0
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
-
-
-class Watched(Protocol):
-    """The fields of a running task that the sampler writes."""
-
-    gpu_now_mib: int | None
-    gpu_peak_mib: int | None
-    host_now_mib: int | None
 
 
 class Sampler(threading.Thread):
@@ -32,7 +24,7 @@ class Sampler(threading.Thread):
     `running` maps the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
 
-    def __init__(self, running: Mapping[int, Watched], has_gpus: bool, host: HostMemory) -> None:
+    def __init__(self, running: Mapping[int, Running], has_gpus: bool, host: HostMemory) -> None:
         super().__init__(name="sampler", daemon=True)
         self._running = running
         self._has_gpus = has_gpus
@@ -54,7 +46,6 @@ class Sampler(threading.Thread):
             self._now.clear()
 
     def sample(self) -> None:
-        """Take one sample of all running tasks."""
         running = dict(self._running)
         if not running:
             return
@@ -68,7 +59,7 @@ class Sampler(threading.Thread):
         if self.watch_host:
             self._count_host(running)
 
-    def _count_gpus(self, running: Mapping[int, Watched], readings: tuple[GpuReading, ...]) -> None:
+    def _count_gpus(self, running: Mapping[int, Running], readings: tuple[GpuReading, ...]) -> None:
         sums: dict[int, int] = {}
         for reading in readings:
             for process in reading.processes:
@@ -80,7 +71,7 @@ class Sampler(threading.Thread):
             task.gpu_now_mib = used
             task.gpu_peak_mib = max(used, task.gpu_peak_mib or 0)
 
-    def _count_host(self, running: Mapping[int, Watched]) -> None:
+    def _count_host(self, running: Mapping[int, Running]) -> None:
         """Add up the resident memory of each task's session.
 
         Reads statm only for processes of tasks. psutil takes 1.8 times as long for it (30 us: python -m timeit -p -s
@@ -96,7 +87,7 @@ class Sampler(threading.Thread):
         for leader, used in sums.items():
             running[leader].host_now_mib = int(used)
 
-    def gpu(self, uuid: str, tasks: Sequence[Watched]) -> MemoryUse | None:
+    def gpu(self, uuid: str, tasks: Sequence[Running]) -> MemoryUse | None:
         """Return the memory of one GPU at the last sample; None: not known."""
         reading = self._gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
@@ -104,14 +95,11 @@ class Sampler(threading.Thread):
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
         return MemoryUse(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
 
-    def host(self, tasks: Sequence[Watched]) -> MemoryUse | None:
+    def host(self, tasks: Sequence[Running]) -> MemoryUse | None:
         """Return the host's memory now; None: not known."""
         room = self._host.room()
-        return (
-            None
-            if room is None
-            else MemoryUse(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
-        )
+        now = tuple(task.host_now_mib or 0 for task in tasks)
+        return None if room is None else MemoryUse(room.total_mib, room.used_mib, now)
 
     def stop(self) -> None:
         """Ask the thread to end, without waiting: it may hang in the driver."""

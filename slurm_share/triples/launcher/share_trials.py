@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -31,19 +31,21 @@ class _Trial(Struct, eq=False):
 class ShareTrials:
     """The trials of one launcher. Only the thread of the loop calls it."""
 
-    def __init__(self, packer: Packer, history: SpeedHistory) -> None:
+    def __init__(
+        self, packer: Packer, history: SpeedHistory, tell: Callable[[str], None], keep: Callable[..., None]
+    ) -> None:
+        """`tell` gets sentences for the job's log, `keep` results for the user's history."""
         self.packer = packer
         self.shares = Shares(history.shares)
-        self.to_say: list[str] = []
-        """Sentences for the job's log."""
-        self.to_keep: list[ShareRun] = []
-        """Records for the user's history."""
+        self._tell, self._keep = tell, keep
+        self._results: list[ShareRun] = []
+        """Results for the history since the last `flush`."""
         self._trials: dict[int, _Trial] = {}
         self._logged: set[tuple[str, tuple[str, ...]]] = set()
         """(family, its neighbours' families) of choices that were logged."""
         without = [str(one.index) for one in packer.facts.values() if not one.is_mps]
         if without:
-            self.to_say.append(f"no parts are tried on GPU {','.join(without)}: only MPS enforces them, and it is off")
+            self._tell(f"no parts are tried on GPU {','.join(without)}: only MPS enforces them, and it is off")
 
     def start(self, start: Start) -> float | None:
         """Return the percentage of the multiprocessors for a task that starts now; None: no limit."""
@@ -81,6 +83,7 @@ class ShareTrials:
 
     def tick(self) -> None:
         """Measure the GPUs with tasks under trial."""
+        self.flush()
         for task, trial in self._trials.items():
             found = self._read_speeds(trial.gpu, task)
             if found is None:
@@ -91,16 +94,18 @@ class ShareTrials:
             trial.windows = max(trial.windows, windows)
             ratio = measured[place] / predicted[place]
             if self.shares.slowed(trial.family, trial.model, trial.neighbours, trial.share, ratio, windows):
-                self.to_say.append(
+                self._tell(
                     f"task {task} is {ratio:.2f} x as slow as expected with {trial.share.percent:g} % of the "
                     "multiprocessors; no further task of its kind gets that part there"
                 )
 
-    def _read_speeds(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
-        """Return the slowdowns of all tasks on a GPU, measured and predicted, their windows, and the place of `task`.
+    def flush(self) -> None:
+        """Write new results to the user's history."""
+        results, self._results = self._results, []
+        self._keep(*results)
 
-        None: the rate of some task, alone or now, is not known.
-        """
+    def _read_speeds(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
+        """Return a GPU's slowdowns, measured and predicted, windows, and place of `task`; None: a rate is missing."""
         board = self.packer.board
         views = [one for one in board.running() if gpu in one.gpus]
         model = self.packer.facts[gpu].model
@@ -129,7 +134,7 @@ class ShareTrials:
                 median(seen / wanted for seen, wanted in trial.speeds),
                 median(seen / wanted for seen, wanted in trial.antt),
             )
-            self.to_keep.append(
+            self._results.append(
                 ShareRun(
                     when=round(unix_s, 3),
                     family=trial.family,
@@ -146,4 +151,4 @@ class ShareTrials:
         if chosen is not None and trial.share.is_trial and kind not in self._logged:
             self._logged.add(kind)
             part = {FREE: "no limit", "even": "an even part"}.get(chosen, f"{chosen} %")
-            self.to_say.append(f"parts of the multiprocessors: {part} is best for tasks such as {task}")
+            self._tell(f"parts of the multiprocessors: {part} is best for tasks such as {task}")

@@ -37,6 +37,7 @@ from ...share import (
     visible_gpus,
 )
 from ...slurm.records import JobContext
+from ..records import Run
 
 START_S = 20.0
 """Most seconds to start daemons. A server wakes its GPU, which takes seconds on a node with eight GPUs and without
@@ -56,7 +57,7 @@ class Here(Struct, frozen=True, kw_only=True):
     job: str
     """Job as in `records.Ended`."""
     job_id: int | None = None
-    """Slurm's job id; None: outside Slurm."""
+    """None: outside Slurm."""
     step: int = 0
 
 
@@ -83,7 +84,6 @@ class SlotAssignment(Struct, frozen=True, kw_only=True):
     """For each process, its slot in `plan`."""
     notes: tuple[str, ...] = ()
     own: Own | None = None
-    """GPUs prepared for this launcher only."""
     leases: Leases | None = None
 
 
@@ -106,21 +106,13 @@ def read_plan(paths: Paths, here: Here) -> Plan | None:
 
 
 def lease(
-    plan: Plan,
-    processes: int,
-    driver: Driver | None,
-    here: Here,
-    paths: Paths,
-    settings: Settings,
-    *,
-    is_share_computed: bool = False,
-    is_packed: bool = False,
+    run: Run, plan: Plan, processes: int, driver: Driver | None, here: Here, paths: Paths, settings: Settings
 ) -> SlotAssignment:
     """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
-    is_share_computed: the number of tasks per GPU was computed for a node that may have fewer GPUs than this one; the
-    caps then follow the number that a GPU really has. is_packed: also lease all other free slots, because a packed run
-    books the memory of whole GPUs and its processes may go to any of them.
+    If the number of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the
+    number that a GPU really has. A packed run also leases all other free slots, because it books the memory of whole
+    GPUs and its processes may go to any of them.
 
     Raises LaunchError if there are too few slots, StateError if the slots' folder is damaged. No slot is held then.
     """
@@ -139,7 +131,7 @@ def lease(
                 f"{len(plan.slots)} slots; wait until these steps have ended"
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
             )
-        if is_packed:
+        if run.pack is not None:
             leases.take(len(plan.slots))
     except BaseException:
         leases.close()
@@ -147,7 +139,7 @@ def lease(
     positions = list(dict.fromkeys(gpu_of_slot))
     notes = [] if here.index == 0 else [*plan.notes]  # the batch shell has printed them on the first node
     gpus = tuple(plan.slots[slot].gpu for slot in chosen)
-    share = _real_share(plan, chosen, gpus) if is_share_computed else None
+    share = _real_share(plan, chosen, gpus) if run.is_share_computed else None
     carried_out = plan
     if share is not None:
         carried_out = allocation.with_fewer_tasks(plan, share, processes, settings)
@@ -155,7 +147,7 @@ def lease(
             f"{here.node} has {len(plan.gpus)} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
             f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
         )
-    elif not is_packed and len(plan.slots) > processes and here.index == 0:
+    elif run.pack is None and len(plan.slots) > processes and here.index == 0:
         left = len(plan.slots) - processes
         notes.append(
             f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} not used: a triple "
@@ -207,20 +199,18 @@ def _why_too_many(plan: Plan, processes: int) -> str:
 
 
 def deal(
+    run: Run,
     visible: str | None,
     driver: Driver | None,
     processes: int,
-    share: ShareRequest | None,
     why_no_driver: str,
     here: Here,
     paths: Paths,
     settings: Settings,
-    *,
-    is_packed: bool = False,
 ) -> SlotAssignment:
     """Assign the GPUs of CUDA_VISIBLE_DEVICES (`visible`) to the processes in turn, prepared by a backend if possible.
 
-    is_packed: a process gets its GPU only when a task starts, and all processes may share one. Each GPU is then
+    A process of a packed run gets its GPU only when a task starts, and all processes may share one. Each GPU is then
     prepared for at least two tasks, within the backend's limit.
 
     Raises LaunchError if the processes cannot have GPUs, or if mps=on was requested without MPS. Nothing runs then.
@@ -229,9 +219,9 @@ def deal(
         gpus = visible_gpus(visible, None if driver is None else driver.gpus)
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
-    host = own_host(paths, settings, here)
+    host, share, is_packed = own_host(paths, settings, here), run.share, run.pack is not None
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
-    offers = read_offers(driver, why_no_driver, share, host)
+    offers = _offers(driver, why_no_driver, share, host)
     slots = _packed_slots(processes, len(gpus), offers, share) if is_packed and gpus else processes
     grant = allocation.grant(job, gpus, offers, settings, processes=slots)
     if isinstance(grant, Refusal):
@@ -270,13 +260,10 @@ def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: Sh
 
 
 def cannot_run(here: Here, why: str) -> LaunchError:
-    """Return the error of a node that cannot run its processes."""
     return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 
-def read_offers(
-    driver: Driver | None, why_no_driver: str, share: ShareRequest | None, host: Host
-) -> tuple[Limits, ...]:
+def _offers(driver: Driver | None, why_no_driver: str, share: ShareRequest | None, host: Host) -> tuple[Limits, ...]:
     """Return the limits of the backends that may serve the processes, in order of preference."""
     if driver is not None:
         return tuple(one.limits(driver.version, host) for one in registry.wanted(share))

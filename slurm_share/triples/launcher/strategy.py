@@ -8,17 +8,42 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
+from ...node.memory import HostMemory
 from ...packing import LevelRun, Rate
-from ..records import Outcome
+from ..records import Outcome, Run
 from ..rules.outcomes import Ending
 from . import task_process
-from .feeder import Turn
+from .feeder import Feeder, Turn
+from .node import Node
 from .running import Running
 from .sampler import Sampler
+from .table import Table
+
+
+class Shared(Struct, frozen=True):
+    """The state that the loop and its strategy share."""
+
+    run: Run
+    folder: Path
+    """The run's folder."""
+    node: Node
+    feeder: Feeder
+    lines: Sequence[str]
+    """The tasks file."""
+    common: Mapping[bytes, bytes]
+    """The variables of all tasks."""
+    table: Table
+    host: HostMemory
+    say: Callable[[str], None]
+    running: dict[int, Running]
+    """Pid -> its task."""
+    starting: dict[int, Running]
+    """Worker -> the task that is being started in it."""
 
 
 class GivenUp(Struct, frozen=True):
@@ -42,6 +67,16 @@ class Strategy(ABC):
     lost_workers: int = 0
     """Workers that are out of service. A resumed run does their tasks."""
 
+    def __init__(self, shared: Shared) -> None:
+        self.run = shared.run
+        self.folder = shared.folder
+        self.node = shared.node
+        self.feeder = shared.feeder
+        self.common = shared.common
+        self.running = shared.running
+        self.starting = shared.starting
+        self.say = shared.say
+
     @property
     def levels(self) -> tuple[LevelRun, ...]:
         """Return what trials have measured so far: numbers of tasks at once, and ways of sharing."""
@@ -57,10 +92,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def environment(self, task: Running) -> task_process.Environment | None:
-        """Return the variables of a start without task number and attempt, and set the start's cap in `task`.
-
-        None: the variables of its worker.
-        """
+        """Return a start's variables without task number and attempt; None: its worker's. Set the cap of `task`."""
 
     @abstractmethod
     def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
@@ -105,11 +137,6 @@ class Strategy(ABC):
     @abstractmethod
     def waiting(self) -> int:
         """Return how many attempts wait at this node; 0 if nothing starts any more."""
-
-    @property
-    @abstractmethod
-    def waiting_for_memory(self) -> int:
-        """Return how many of the waiting attempts ran out of memory before."""
 
     @abstractmethod
     def left(self) -> int | None:

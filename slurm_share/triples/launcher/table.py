@@ -8,6 +8,8 @@ import struct
 
 from msgspec import Struct
 
+from ..records import ENV_ATTEMPT, ENV_TASK
+
 _ROW = struct.Struct("=qqiiddqqq")
 _PID = 16
 _END = 40
@@ -31,11 +33,20 @@ class Row(Struct, frozen=True):
     code: int | None = None
     """Exit code of a task that has ended and is not recorded yet."""
     signal: int | None = None
-    """Signal that ended such a task."""
     gpu: int | None = None
     """Position of its GPU among the node's GPUs; None: the GPU of its worker."""
     paused_ticks: int = 0
     """Start time of its leader in clock ticks (field 22 of /proc/PID/stat) while the task is paused; 0: it runs."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the loop has seen the end of the task."""
+        return (self.code, self.signal) != (None, None)
+
+    @property
+    def variables(self) -> set[bytes]:
+        """Return the variables that identify the processes of the attempt."""
+        return {f"{ENV_TASK}={self.task}".encode(), f"{ENV_ATTEMPT}={self.attempt}".encode()}
 
 
 class Table:
@@ -75,7 +86,6 @@ class Table:
         _ROW.pack_into(self._map, worker * _ROW.size, _NONE, 0, 0, 0, 0.0, 0.0, _NONE, _NONE, 0)
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows of workers with a task."""
         found = []
         for worker in range(self._workers):
             row = _ROW.unpack_from(self._map, worker * _ROW.size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 
+from .. import run_folder
 from ..records import Run
 from . import task_process
 from .feeder import Turn
@@ -34,10 +36,8 @@ class TaskLogs:
             out, size = self._log_of_rank(log)
         if self._kind == "rank" or size:
             again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
-            try:
+            with contextlib.suppress(OSError):  # a full disk, which the loop reports
                 size += os.write(out, f"--- task {turn.task}{again}\n".encode())
-            except OSError:
-                pass  # a full disk, which the loop reports
         return size, out
 
     def _log_of_rank(self, log: str) -> tuple[int, int]:
@@ -66,10 +66,6 @@ class TaskLogs:
 
 def read_tail(log: str, start: int) -> bytes:
     """Return the end of an attempt's output, which begins at `start`; empty if the log cannot be read."""
-    try:
-        with open(log, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(start, size - TAIL_BYTES))
-            return file.read(TAIL_BYTES)
-    except OSError:
-        return b""
+    with contextlib.suppress(OSError):
+        return run_folder.read_end(log, TAIL_BYTES, start)
+    return b""

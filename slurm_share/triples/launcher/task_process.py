@@ -23,6 +23,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from ...core.process import end
+from ...node import descendants
+from .. import run_folder
+from ..rules import outcomes
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,6 +41,11 @@ THREADS = 4
 """Most threads that start tasks: while one waits for a core, the others go on. Other numbers were not measured
 (tests/bench/launch.py)."""
 STACK_BYTES = 512 * 1024
+PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""Errors of a start that its task does not cause and that may pass."""
+NO_PROCESSES = "you have reached the limit of processes there (ulimit -u, or pids.max of the job's cgroup)"
+HEAD_BYTES = 256
+"""Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 _OPAQUE_BYTES = 1024
 """Size of a buffer for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, no
 more in musl."""
@@ -64,23 +76,19 @@ class Environment:
             self.array[place] = name + b"=" + value
 
     def update(self, variables: Mapping[bytes, bytes]) -> None:
-        """Set several variables."""
         for name, value in variables.items():
             self[name] = value
 
 
-class Begun:
+class Begun(Struct, eq=False):
     """The result of one start."""
 
-    __slots__ = ("error", "is_on_its_cores", "pid", "worker")
-
-    def __init__(self, worker: int) -> None:
-        self.worker = worker
-        self.pid = 0
-        """0: the task did not start."""
-        self.error: OSError | None = None
-        self.is_on_its_cores = True
-        """False: the job has lost all cores of the worker, and the task runs on other cores of the job."""
+    worker: int
+    pid: int = 0
+    """0: the task did not start."""
+    error: OSError | None = None
+    is_on_its_cores: bool = True
+    """False: the job has lost all cores of the worker, and the task runs on other cores of the job."""
 
 
 class _Start(NamedTuple):
@@ -93,7 +101,6 @@ class _Start(NamedTuple):
     cpus: frozenset[int] | None
     """The cores of the task; None: all."""
     actions: ctypes.Array[ctypes.c_char]
-    """The file actions of posix_spawn(3)."""
 
 
 class Starter:
@@ -245,6 +252,18 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
 
 
+def why_not_started(program: str, log: str, error: OSError | ValueError) -> str:
+    """Return the reason, for a person, why a program did not start. `log`: the file for its output."""
+    if not isinstance(error, OSError):
+        return f"its line in the tasks file cannot be used: {error}"
+    if error.filename == log:
+        return f"{log}: {error.strerror}"
+    head = b""
+    with contextlib.suppress(OSError):  # a folder, for example
+        head = run_folder.read_part(program, HEAD_BYTES)
+    return outcomes.why_not_started(program, error, head)
+
+
 def become_subreaper() -> None:
     """Become the parent of descendants when their parents end (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -255,10 +274,11 @@ def end_with_parent(number: signal.Signals) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
-def signal_group(leader: int, number: signal.Signals) -> bool:
-    """Signal the process group of a task; return False if no process is left.
+def signal_group(leader: int, number: int) -> bool:
+    """Signal the process group of a task; return False if no process is left. 0: no signal, only the answer.
 
-    Use only for a leader that was not waited for, or for a group that still exists: until then its pid is not reused.
+    Use signals only for a leader that was not waited for, or for a group that still exists: until then its pid is not
+    reused.
     """
     if leader <= 1:
         return False  # no task: killpg(2) signals our own group for 0, and every process for 1
@@ -271,12 +291,14 @@ def signal_group(leader: int, number: signal.Signals) -> bool:
         return True  # the group contains a set-user-id program
 
 
-def group_is_there(leader: int) -> bool:
-    """Return whether a process group still has a process."""
-    try:
-        os.killpg(leader, 0)
-        return True
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+def tell_to_end(leader: int, number: int = signal.SIGTERM) -> None:
+    """Signal the process group of a task to end."""
+    signal_group(leader, number)
+    signal_group(leader, signal.SIGCONT)  # a stopped process handles the signal only when it continues
+
+
+def kill(leader: int) -> None:
+    """Send SIGKILL to all processes of a task's session."""
+    signal_group(leader, signal.SIGKILL)
+    for known in descendants.read_session(leader):
+        end(known, signal.SIGKILL)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 from ...core.process import Deadline
 from ...spmd.names import END_GRACE_S, LOST_S
@@ -18,7 +16,7 @@ from .. import rank_python, run_folder
 from ..records import Outcome, Wait
 from ..rules import together
 from ..rules.outcomes import Ending
-from . import task_process
+from . import strategy, task_process
 from .even_caps import EvenCaps
 from .rendezvous import Rendezvous, clause
 from .running import Running
@@ -35,11 +33,9 @@ lost node, and longer than ranks get until SIGKILL."""
 class Together(EvenCaps):
     """Start the ranks of a node, and end them together."""
 
-    def __init__(self, *arguments: Any, rendezvous: Rendezvous, folder: Path) -> None:
-        """arguments: those of EvenCaps. folder: that of the run."""
-        super().__init__(*arguments)
+    def __init__(self, shared: strategy.Shared, rendezvous: Rendezvous) -> None:
+        super().__init__(shared)
         self.rendezvous = rendezvous
-        self._folder = folder
         self._write_exit_code(0)
         self._begun: set[int] = set()
         """Ranks of which a start was requested."""
@@ -139,7 +135,7 @@ class Together(EvenCaps):
     def _write_exit_code(self, code: int) -> None:
         if self.node.index == 0:
             with contextlib.suppress(OSError):  # a disk that takes nothing: the run's exit code is 1
-                run_folder.write_exit_code(self._folder, code)
+                run_folder.write_exit_code(self.folder, code)
 
     def _are_all_told(self) -> bool:
         return all(self.rendezvous.was_told(worker.rank) for worker in self.node.workers)
@@ -158,10 +154,6 @@ class Together(EvenCaps):
             elif self._first is not None:
                 self._last = Deadline.after(LAST_S)
         return int(self._last is None or self._last.left() > 0)
-
-    @property
-    def waiting_for_memory(self) -> int:
-        return 0
 
     def sentences(self) -> list[str]:
         """End the rendezvous process, clear waits.json, and return the sentences of EvenCaps."""

@@ -6,24 +6,16 @@ these. It sets the limit of tasks per GPU and never ends a task: to lower the le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
 from ...core.text import counted
 from ...node.records import MemoryUse
-from ...packing import (
-    Comparison,
-    LevelRun,
-    Packer,
-    PackRequest,
-    SharingMethod,
-    SpeedHistory,
-    TaskKey,
-    TunedRun,
-    Tuner,
-    tuned_text,
-)
+from ...packing import Comparison, LevelRun, Packer, SharingMethod, SpeedHistory, TaskKey, TunedRun, Tuner, tuned_text
+from ..records import Run
+from .node import Node
 from .running import Running
 
 FULL_RATIO = 0.8
@@ -42,27 +34,17 @@ class Tuning:
     """The trials of one launcher. Only the thread of the loop calls it. Times are seconds of the strategy."""
 
     def __init__(
-        self,
-        request: PackRequest,
-        packer: Packer,
-        *,
-        workers: int,
-        cores: int,
-        nodes: int,
-        per_node: int,
-        node_name: str,
-        window_s: float,
+        self, run: Run, node: Node, packer: Packer, tell: Callable[[str], None], keep: Callable[[TunedRun], None]
     ) -> None:
-        """`per_node`: processes per node of the triple, the level if none is searched. `nodes`: nodes of the run."""
+        """`tell` gets sentences for the job's log, `keep` the result for the user's history."""
+        assert run.pack is not None
         self.packer = packer
         self.facts = tuple(packer.facts.values())
         self.gpus = len(self.facts)
-        self.workers = workers
-        self.cores = cores
-        self.nodes = nodes
-        self.node_name = node_name
-        self.window_s = window_s
-        self.is_tuned, self.is_compared = request.is_tuned, request.is_compared
+        self.node = node
+        self.workers = len(node.workers)
+        self.window_s = run.rate_window_s
+        self.is_tuned, self.is_compared = run.pack.is_tuned, run.pack.is_compared
         self.base: SharingMethod = "mps" if all(one.is_mps for one in self.facts) else "time-slicing"
         self.sharing: SharingMethod = self.base
         """Sharing method of the tasks that start now."""
@@ -71,11 +53,10 @@ class Tuning:
         self.tuner: Tuner | None = None
         """The search for the best level; None: not begun, or the user chose the level."""
         self.comparison: Comparison | None = None
-        self.to_say: list[str] = []
-        """Sentences for the job's log."""
-        self.record: TunedRun | None = None
-        """The result, until it is written to the history."""
+        self._tell = tell
+        self._keep_result = keep
         self.has_begun = False
+        per_node = self.workers if run.triple is None else run.triple.per_node
         self._level = self._shared_level = per_node
         """The present level, and the level of methods that share GPUs."""
         self._key: TaskKey | None = None
@@ -114,17 +95,17 @@ class Tuning:
 
     # ---- Events ----
 
-    def begin(self, key: TaskKey | None, tasks: int, history: SpeedHistory, unix_s: float) -> None:
+    def begin(self, key: TaskKey | None, tasks: int, history: SpeedHistory) -> None:
         """Begin the trials. `key`: of the first task. `tasks`: number of tasks of this node."""
         self.has_begun = True
         self._key = key
         self._tasks = tasks
         if self.is_tuned:
             known = self._known(history)
-            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=unix_s)
+            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=time.time())
             self._level = self.tuner.level
             if known is not None:
-                self.to_say.append(
+                self._tell(
                     f"an earlier run of this script found {known.best} tasks at once; this run begins with "
                     f"{self._level}"
                 )
@@ -147,13 +128,14 @@ class Tuning:
         ]
         return found[-1] if found else None
 
-    def ended(self, task: Running, seconds: float, now: float, *, is_done: bool) -> None:
-        """Record the end of a task that ran for `seconds`."""
+    def ended(self, task: Running, now: float, *, is_done: bool) -> None:
+        """Record the end of a task."""
         self._count(task)
         self._units.pop(task.turn.task, None)
         if not is_done:
             return
         self._finished += 1
+        seconds = time.monotonic() - task.clock
         if self._full_s is not None and now - seconds >= self._full_s:
             self._seconds.append(max(seconds, 1e-3))
 
@@ -200,10 +182,7 @@ class Tuning:
             self._run_dry(now)
 
     def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
-        """Return whether enough tasks made progress in the open window, or it is very late.
-
-        With steps longer than a window, windows would otherwise contain no step or two steps.
-        """
+        """Return whether enough tasks made progress in the open window, which steps may exceed, or it is very late."""
         if seconds >= LATE_FACTOR * self.window_s:
             return True
         shown = [task.turn.task for task in running.values() if task.units is not UNSET]
@@ -236,16 +215,13 @@ class Tuning:
         The source is kept, because rates of two sources cannot be compared. Tasks shorter than a window are counted
         when they are done, because a part of their progress is missed.
         """
-        if self.source and (self.source != "finished" or self._has_rates):
+        has_rates = bool(self.levels) or (self.tuner is not None and self.tuner.has_rates)
+        if self.source and (self.source != "finished" or has_rates):
             return
         sources = [task.rate_source for task in running.values() if task.units is not UNSET]
         is_counted = bool(sources) and len(sources) >= COUNTED_RATIO * len(running) and finished < len(running)
         found = sources[0] if is_counted else UNSET
         self.source = "finished" if found is UNSET else found
-
-    @property
-    def _has_rates(self) -> bool:
-        return bool(self.levels) or (self.tuner is not None and self.tuner.has_rates)
 
     def _run_dry(self, now: float) -> None:
         """End the trials if too few tasks are left to fill the level."""
@@ -284,7 +260,7 @@ class Tuning:
             self._level_s = now
         is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and self.packer.waiting and count < target
         if is_stuck and self.tuner is not None and not self.tuner.is_done and count >= self.gpus:
-            self.to_say.append(f"{self._level} tasks at once have no room on {self.node_name}: {count} run")
+            self._tell(f"{self._level} tasks at once have no room on {self.node.name}: {count} run")
             self.tuner.bound(count)
             self._go(self.tuner.level, now)
 
@@ -300,7 +276,7 @@ class Tuning:
                 self._go(tuner.level, now)
             return
         self._go(tuner.level, now)
-        self.to_say.append(f"{counted(tuner.level, 'task')} at once from now on: {tuner.why}")
+        self._tell(f"{counted(tuner.level, 'task')} at once from now on: {tuner.why}")
         if self.is_compared and tuner.levels:
             self._begin_comparison(tuner.levels)
             self._follow_comparison(now)
@@ -312,15 +288,15 @@ class Tuning:
         self._shared_level = self._level
         trials: list[tuple[SharingMethod, int]] = [("exclusive", min(self.gpus, self._level))]
         if any(one.takes_only_mps for one in self.facts):
-            self.to_say.append("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
+            self._tell("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
         elif any(one.is_single for one in self.facts):
-            self.to_say.append("time-slicing is not tried: the GPUs take one process at a time (EXCLUSIVE_PROCESS)")
+            self._tell("time-slicing is not tried: the GPUs take one process at a time (EXCLUSIVE_PROCESS)")
         else:
             trials.append(("time-slicing", self._level))
         if self.base == "mps":
             trials.append(("mps", self._level))
         else:
-            self.to_say.append(f"MPS is not tried: there is none on the GPUs of {self.node_name}")
+            self._tell(f"MPS is not tried: there is none on the GPUs of {self.node.name}")
         same = [one for one in measured if one.level == self._level and one.sharing == self.base]
         self.comparison = Comparison(trials, self._tasks, same)
         if self.comparison.now is not None and not measured:
@@ -346,15 +322,15 @@ class Tuning:
         if compared.now is None:
             if compared.untried:
                 untried = ", ".join(compared.untried)
-                self.to_say.append(f"not compared for lack of tasks: {untried}; that takes a run with more tasks")
+                self._tell(f"not compared for lack of tasks: {untried}; that takes a run with more tasks")
             levels = () if self.tuner is None else self.tuner.levels
             if best is None:
-                self.to_say.append(
+                self._tell(
                     f"{self.base} from now on, {counted(self._shared_level, 'task')} at once, as without a comparison"
                 )
                 self._keep(levels, self._shared_level)
             else:
-                self.to_say.append(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it is fastest")
+                self._tell(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it is fastest")
                 self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
 
     def _end_drain(self, count: int, now: float) -> None:
@@ -390,22 +366,23 @@ class Tuning:
         models = {one.model for one in self.facts}
         if not levels or self._key is None or len(models) != 1:
             return
-        self.record = TunedRun(
-            when=0.0,
-            exact=self._key.exact,
-            family=self._key.family,
-            gpu_model=models.pop(),
-            gpus=self.gpus,
-            rate_source=self.source,
-            levels=tuple(levels),
-            best=best,
+        self._keep_result(
+            TunedRun(
+                when=round(time.time(), 3),
+                exact=self._key.exact,
+                family=self._key.family,
+                gpu_model=models.pop(),
+                gpus=self.gpus,
+                rate_source=self.source,
+                levels=tuple(levels),
+                best=best,
+            )
         )
 
     # ---- State and results ----
 
     @property
     def is_over(self) -> bool:
-        """Return whether all trials have ended."""
         is_tuning = self.tuner is not None and not self.tuner.is_done
         is_comparing = self.comparison is not None and self.comparison.now is not None
         return self.has_begun and not is_tuning and not is_comparing
@@ -420,7 +397,7 @@ class Tuning:
     @property
     def threads(self) -> int:
         """Return the mean number of cores per task at this level, at least 1."""
-        return max(1, self.cores // max(self._level, 1))
+        return max(1, self.node.cores // max(self._level, 1))
 
     @property
     def method(self) -> SharingMethod | None:
@@ -434,17 +411,17 @@ class Tuning:
         tuner = self.tuner
         if tuner is not None:
             if tuner.levels:
-                found.append(f"tasks at once on {self.node_name}{simulated}:")
+                found.append(f"tasks at once on {self.node.name}{simulated}:")
                 found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source)
                 if tuner.is_done:
-                    found.append(tuned_text.best_sentence(tuner.levels, tuner.level, self.nodes))
+                    found.append(tuned_text.best_sentence(tuner.levels, tuner.level, self.node.count))
                 else:
                     found.append("the search for the best number had not ended")
             else:
                 found.append(f"no number of tasks at once was measured: {tuner.why or 'the run was too short'}")
         compared = self.comparison
         if compared is not None and compared.runs:
-            found.append(f"ways of sharing on {self.node_name}{simulated}:")
+            found.append(f"ways of sharing on {self.node.name}{simulated}:")
             found += tuned_text.methods_table(compared.runs, self.gpus, self.source)
         elif self.is_compared:
             found.append("no way of sharing was measured: the run was too short")

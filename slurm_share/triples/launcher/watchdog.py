@@ -15,9 +15,9 @@ import os
 import select
 import signal
 
-from ...core.process import Deadline, end, identify
+from ...core.process import Deadline, identify
 from ...node import descendants
-from ..records import ENV_ATTEMPT, ENV_TASK
+from . import leftovers
 from .table import Row, Table
 
 TYPE_CHECKING = False  # as mypy knows it
@@ -108,21 +108,12 @@ def end_tasks(table: Table, *, ends_all: bool) -> None:
         left = [one.known for row in rows for one in descendants.read_family(row.pid)]
         if not left:
             return
-        for known in left:
-            if deadline.left() == 0:
-                end(known, signal.SIGKILL)
-            elif known.pid not in told:
-                told.add(known.pid)
-                end(known, signal.SIGTERM)
-                end(known, signal.SIGCONT)
+        leftovers.end_round(left, told, is_time=deadline.left() == 0)
         select.select([], [], [], ROUND_S)
 
 
 def _is_paused(row: Row) -> bool:
-    """Return whether a row's task is paused, and its pid was not reused.
-
-    If the leader has ended, its session still belongs to the task: the kernel does not reuse the number before.
-    """
+    """Return whether a row's task is paused, and its pid not reused. A session without leader keeps its number."""
     if row.pid <= 1 or not row.paused_ticks:
         return False
     leader = identify(row.pid)
@@ -131,8 +122,7 @@ def _is_paused(row: Row) -> bool:
 
 def _is_running(row: Row) -> bool:
     """Return whether a row's task runs, and its pid was not reused, by start time and variables."""
-    if row.pid <= 1 or (row.code, row.signal) != (None, None):
+    if row.pid <= 1 or row.has_ended:
         return False
     one = descendants.read_leader(row.pid)
-    wanted = {f"{ENV_TASK}={row.task}".encode(), f"{ENV_ATTEMPT}={row.attempt}".encode()}
-    return one is not None and one.since_boot >= row.since_boot - CLOCK_TICK_S and wanted <= one.environ
+    return one is not None and one.since_boot >= row.since_boot - CLOCK_TICK_S and row.variables <= one.environ

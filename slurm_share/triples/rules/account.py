@@ -38,11 +38,9 @@ class Account(Struct, frozen=True, kw_only=True):
     began: int
     """Number of tasks with an attempt."""
     failed: Sequence[int]
-    """Tasks whose last attempt failed."""
     unfinished: Sequence[int]
     """Tasks that were ended before they were done, and tasks that never began."""
     tried_again: Sequence[int]
-    """Tasks with more than one attempt."""
     moved: Sequence[int]
     """Tasks that were done on another GPU than the GPU of their first attempt."""
     by_outcome: Mapping[Outcome, Sequence[int]]
@@ -52,7 +50,6 @@ class Account(Struct, frozen=True, kw_only=True):
     places: Sequence[int]
     """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
-    """For each task the number of its attempts."""
 
     def shown(self, most: int) -> list[int]:
         """Return the places of at most `most` tasks for a table: all that began, or else the first not done."""
@@ -142,7 +139,6 @@ class Tally:
         return file == self._files[task] or started >= self._started[task]
 
     def account(self) -> Account:
-        """Return the counts of all attempts added so far."""
         outcomes, tries = self._outcomes, self._tries
         failed = array("I", (task for task, one in enumerate(outcomes) if one not in (0, _DONE, _UNFINISHED)))
         again = array("I", (task for task, count in enumerate(tries) if count > 1))

@@ -1,8 +1,12 @@
-"""Assign tasks to processes: before the run (block, cyclic), or in chunks during the run (dynamic)."""
+"""Assign tasks to processes: before the run (block, cyclic), or in chunks during the run (dynamic); build each task."""
 
 from __future__ import annotations
 
-from ..records import Run
+from collections.abc import Sequence
+
+import msgspec
+
+from ..records import Distribution, Run
 
 CHUNKS_LEFT = 4
 """A chunk is 1/4 of each process's even part of the remaining tasks. So the last chunks are single tasks, and processes
@@ -15,21 +19,26 @@ node has room."""
 
 
 def tasks_of(run: Run, rank: int) -> range:
-    """Return the tasks of one process, for the distributions `block` and `cyclic`.
-
-    block: consecutive tasks; the first processes have one more if the division leaves a rest (16 over 3: 6, 5, 5). With
-    `per_process`, exactly that many each, and the last process has the rest. Raises ValueError for `dynamic`.
-    """
+    """Return the tasks of one process. Raises ValueError for the distribution `dynamic`."""
     if run.distribution == "dynamic":
         raise ValueError("the tasks of a queue belong to no process")
-    if run.distribution == "cyclic":
-        return range(rank, run.tasks, run.processes)
-    if run.per_process is not None:
-        first, last = rank * run.per_process, (rank + 1) * run.per_process
-        return range(min(first, run.tasks), run.tasks if rank == run.processes - 1 else min(last, run.tasks))
-    each, extra = divmod(run.tasks, run.processes)
-    first = rank * each + min(rank, extra)
-    return range(first, first + each + (rank < extra))
+    return part(run.tasks, run.processes, rank, run.distribution, run.per_process)
+
+
+def part(items: int, parts: int, number: int, distribution: Distribution, each: int | None = None) -> range:
+    """Return the items of one part: in turn for `cyclic`, else consecutive ones.
+
+    With `each`, exactly that many, and the last part has the rest; else the first parts have one more if the division
+    leaves a rest (16 over 3: 6, 5, 5).
+    """
+    if distribution == "cyclic":
+        return range(number, items, parts)
+    if each is not None:
+        first, last = number * each, (number + 1) * each
+        return range(min(first, items), items if number == parts - 1 else min(last, items))
+    least, extra = divmod(items, parts)
+    first = number * least + min(number, extra)
+    return range(first, first + least + (number < extra))
 
 
 def rank_of(run: Run, task: int, worker: int) -> int:
@@ -58,3 +67,19 @@ def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ..
         found.append(range(first, first + size))
         first += size
     return tuple(found)
+
+
+def task_argv(run: Run, line: str) -> tuple[str, ...]:
+    """Return program and arguments of a task. `line`: its line of the tasks file; empty: there is no file."""
+    if run.task_kind == "command":
+        return ("/bin/sh", "-c", line)
+    if run.task_kind == "input":
+        return (*run.command, line)
+    if run.task_kind == "arguments":
+        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+    return run.command
+
+
+def argv_of(run: Run, lines: Sequence[str], task: int) -> tuple[str, ...]:
+    """Return program and arguments of task number `task`. `lines`: the tasks file."""
+    return task_argv(run, "" if run.task_kind == "rank" else lines[task])

@@ -15,10 +15,7 @@ PAUSE_S, PAUSE_MOST_S = 0.5, 5.0
 
 
 def streak(before: int, outcome: Outcome, seconds: float) -> int:
-    """Return the number of instant failures in a row after one more task has ended.
-
-    Tasks that could not be started do not count: the launcher counts them separately.
-    """
+    """Return the number of instant failures in a row after one more end. Failed starts are counted elsewhere."""
     if outcome in ("unfinished", "not started"):
         return before
     return before + 1 if outcome != "done" and seconds < INSTANT_S else 0
@@ -47,11 +44,9 @@ def parse_max_failures(text: str, tasks: int) -> int:
 
 
 def is_too_much(failed: int, max_failures: int | None) -> bool:
-    """Return whether the number of failed tasks stops the run."""
     return max_failures is not None and failed >= max_failures
 
 
 def too_much_text(failed: int, max_failures: int | None) -> str:
-    """Return the reason why failed tasks stop the run."""
     tasks = "1 task has" if failed == 1 else f"{failed} tasks have"
     return f"{tasks} failed, and --max-failures {max_failures} stops the run"

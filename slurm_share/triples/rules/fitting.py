@@ -59,7 +59,9 @@ def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[s
     where = "partition " + ",".join(sorted({kind.partition for kind in kinds}))
     fit = tuple(kind for kind in kinds if fits(kind, gpus))
     if not fit:
-        have = "; ".join(sorted({f"{_gpu_text(kind)} ({_fold(kind.nodes)})" for kind in kinds}))
+        have = "; ".join(
+            sorted({f"{gres(kind.gpus) if kind.gpus else 'no GPU'} ({_fold(kind.nodes)})" for kind in kinds})
+        )
         raise UsageError(
             f"no node of {where} has {gres(gpus)}: there are nodes with {have}; write -g with such a number"
         )
@@ -120,10 +122,6 @@ def waiting_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
 
 def _count(kinds: Iterable[NodeKind]) -> int:
     return len({node for kind in kinds for node in kind.nodes})
-
-
-def _gpu_text(kind: NodeKind) -> str:
-    return gres(kind.gpus) if kind.gpus else "no GPU"
 
 
 def _fold(nodes: Sequence[str]) -> str:

@@ -86,14 +86,10 @@ class LogCounts:
     def _numbers(self, lines: list[bytes]) -> list[float]:
         found = []
         for line in lines:
-            match = None if self._pattern is None else self._pattern.search(_text(line))
+            match = None if self._pattern is None else self._pattern.search(line[:LINE_MAX].decode(errors="replace"))
             if match is not None and (number := _number(match[1])) is not None:
                 found.append(number)
         return found
-
-
-def _text(line: bytes) -> str:
-    return line[:LINE_MAX].decode(errors="replace")
 
 
 def _number(text: str | None) -> float | None:

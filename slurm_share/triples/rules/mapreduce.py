@@ -24,6 +24,7 @@ from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
+from . import deal
 
 Item = tuple[str, ...]
 """The arguments of the mapper for one input."""
@@ -101,7 +102,6 @@ class Split(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def tasks(self, inputs: int) -> int:
-        """Return the number of starts of the mapper."""
         return inputs if self.groups is None else len(self.groups)
 
 
@@ -151,7 +151,7 @@ def split(
     if apptype == "siso":
         return Split(processes, None, distribution, per_process, triple, tuple(notes))
     starts = min(inputs, wanted if ndata is not None else processes)
-    groups = deal_groups(inputs, starts, distribution, ndata)
+    groups = tuple(tuple(deal.part(inputs, starts, number, distribution, ndata)) for number in range(starts))
     return Split(processes, groups, distribution, 1 if per_process else None, triple, tuple(notes))
 
 
@@ -163,28 +163,8 @@ def _fitting(triple: Triple, inputs: int) -> Triple:
     return Triple(-(-inputs // per_node), per_node, triple.threads)
 
 
-def deal_groups(
-    inputs: int, groups: int, distribution: Distribution, per_group: int | None = None
-) -> tuple[tuple[int, ...], ...]:
-    """Return the inputs of each group.
-
-    cyclic: in turn. block: consecutive inputs, `per_group` each and the rest in the last group; without `per_group`,
-    the first groups have one more if the division leaves a rest.
-    """
-    if distribution == "cyclic":
-        return tuple(tuple(range(group, inputs, groups)) for group in range(groups))
-    if per_group is not None:
-        return tuple(tuple(range(first, min(first + per_group, inputs))) for first in range(0, inputs, per_group))
-    least, extra = divmod(inputs, groups)
-    edges = [group * least + min(group, extra) for group in range(groups + 1)]
-    return tuple(tuple(range(edges[group], edges[group + 1])) for group in range(groups))
-
-
 def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
-    """Return an `input_<#>` file: a line per input, arguments separated by a blank.
-
-    Raises UsageError for an argument that is empty or contains a blank.
-    """
+    """Return an `input_<#>` file: a line per input. Raises UsageError for an empty argument and for a blank in one."""
     for item in (items[index] for index in group):
         for part in item:
             if not part or any(character.isspace() for character in part):
@@ -217,12 +197,10 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def map_slots(self) -> int:
-        """Return the number of cores of a map process."""
         return self.slots if self.slots_type in (1, 2) else 1
 
     @property
     def reduce_slots(self) -> int:
-        """Return the number of cores of the reducer."""
         return self.slots if self.slots_type in (2, 3) else 1
 
 
@@ -245,6 +223,14 @@ def count(option: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < 1:
         raise UsageError(f"{option}={shown(text)}: write a whole number of at least 1")
     return int(text)
+
+
+def words(option: str, text: str) -> tuple[str, ...]:
+    """Split a value as a shell does. Raises UsageError."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"{option}={shown(text)} cannot be split as by a shell ({error})") from error
 
 
 def gpus(text: str) -> str:
@@ -294,10 +280,7 @@ def reduce_options(wish: Wish, map_job: str, whatever: bool) -> tuple[str, ...]:
 
 def reducer_command(reducer: str, output_folder: str, redout: str, redargs: str) -> tuple[str, ...]:
     """Return `reducer OUTPUT_FOLDER REDOUT [redargs...]`, as in LLSC's examples. Raises UsageError."""
-    try:
-        return (reducer, output_folder, redout, *shlex.split(redargs))
-    except ValueError as error:
-        raise UsageError(f"--redargs={shown(redargs)} cannot be split as by a shell ({error})") from error
+    return (reducer, output_folder, redout, *words("--redargs", redargs))
 
 
 # --- room ------------------------------------------------------------------------------------------------------------

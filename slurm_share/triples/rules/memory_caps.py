@@ -47,7 +47,6 @@ class Memory(Struct, frozen=True):
     """The need of GPU memory that the attempts of a task have shown."""
 
     failures: int = 0
-    """Number of attempts that ran out of GPU memory."""
     cap_mib: int | None = None
     """Largest cap under which an attempt ran out of memory; None: there was no cap."""
     need_mib: int | None = None
@@ -160,19 +159,11 @@ def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries
         larger = f", --share-gpu=mem=SIZE with more than {cap_mib}M," if cap_mib < most else ""
         return f"{said}; write {fewer}{larger} or {again}"
     said += f" and {'needs' if len(lost) == 1 else 'need'} at least {need_mib} MiB"
-    size = _round_up(need_mib)
+    size = math.ceil(need_mib / _GIB_MIB) * _GIB_MIB if need_mib > _GIB_MIB else need_mib
     at_most = sum(budget.total_mib // size for budget in budgets)
     if at_most < 1:
         return f"{said}, more than the {most} MiB that a GPU of this node has for tasks"
-    node_limit = (
-        f" and at most {at_most} processes on a node" if at_most < sum(budget.slots for budget in budgets) else ""
-    )
-    return f"{said}; write --share-gpu=mem={_size(size)}{node_limit}, or {again}"
-
-
-def _round_up(mib: int) -> int:
-    return math.ceil(mib / _GIB_MIB) * _GIB_MIB if mib > _GIB_MIB else mib
-
-
-def _size(mib: int) -> str:
-    return f"{mib // _GIB_MIB}G" if mib % _GIB_MIB == 0 else f"{mib}M"
+    is_less = at_most < sum(budget.slots for budget in budgets)
+    node_limit = f" and at most {at_most} processes on a node" if is_less else ""
+    text = f"{size}M" if size % _GIB_MIB else f"{size // _GIB_MIB}G"
+    return f"{said}; write --share-gpu=mem={text}{node_limit}, or {again}"

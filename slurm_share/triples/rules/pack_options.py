@@ -261,7 +261,8 @@ def parse_policy(text: str) -> PackSettings:
     seen: set[str] = set()
     for condition in conditions:
         key, equals, value = condition.partition("=")
-        if key in seen or not _is_condition(key, equals):
+        is_known = not equals if key == "book" else bool(equals) and key in ("smact_max", "free_min")
+        if key in seen or not is_known:
             raise UsageError(f"--pack={shown(text)}: {shown(condition) or repr('')} is not one of {_CONDITIONS}, once")
         seen.add(key)
         if policy not in _HAVE_CONDITIONS:
@@ -278,10 +279,6 @@ def parse_policy(text: str) -> PackSettings:
                 settings, free_min_mib=None if value == "none" else _size_mib(value, f"--pack={word},{key}=")
             )
     return settings
-
-
-def _is_condition(key: str, equals: str) -> bool:
-    return (key == "book" and not equals) or (key in ("smact_max", "free_min") and bool(equals))
 
 
 def _why_no_policy(word: str) -> str:

@@ -25,7 +25,7 @@ from .fitting import Sharing
 from .task_files import Tasks
 
 
-class Room(Struct, frozen=True):
+class PackRoom(Struct, frozen=True):
     """The cores and GPUs that one kind of node gives to a packed run."""
 
     cores: int
@@ -45,7 +45,7 @@ def with_gpus(kinds: Sequence[NodeKind]) -> tuple[NodeKind, ...]:
     return found
 
 
-def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> tuple[Room, ...]:
+def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> tuple[PackRoom, ...]:
     """Return the cores and GPUs of each kind of node. wanted: GPUs requested of each node; None: all.
 
     is_shared: a share on some GPUs of a node gets cores in proportion (`fitting.grant`).
@@ -54,15 +54,12 @@ def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> 
     for kind in kinds:
         gpus = kind.gpu_count if wanted is None else wanted
         is_part = is_shared and wanted is not None and wanted < kind.gpu_count
-        found.append(Room(max(1, kind.cores * gpus // kind.gpu_count) if is_part else kind.cores, gpus))
+        found.append(PackRoom(max(1, kind.cores * gpus // kind.gpu_count) if is_part else kind.cores, gpus))
     return tuple(found)
 
 
 def with_limit(pack: PackRequest, written: str | None) -> PackRequest:
-    """Return the request with the number in --share-gpu= (`written`) as limit of tasks per GPU.
-
-    A smaller --max-per-gpu is kept.
-    """
+    """Return the request with the number in --share-gpu= (`written`) as limit of tasks per GPU, if that is smaller."""
     given = (written or "").partition(",")[0]
     if not (given.isascii() and given.isdecimal() and 0 < len(given) < 4 and int(given)):
         return pack
@@ -77,11 +74,8 @@ def most_per_gpu(pack: PackRequest, site: int) -> int:
     return max(1, min(MPS_CLIENTS_MIN, pack.settings.max_per_gpu or MPS_CLIENTS_MIN, site))
 
 
-def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:
-    """Return a triple in which `auto` is replaced by the number of processes per node.
-
-    Raises UsageError, with `why_unknown`, if no node is known.
-    """
+def sized(triple: Triple, rooms: Sequence[PackRoom], tasks: int, per_gpu: int, why_unknown: str) -> Triple:
+    """Return a triple with a number for `auto`. Raises UsageError, with `why_unknown`, if no node is known."""
     if not triple.is_auto:
         return triple
     if not rooms:
@@ -93,10 +87,7 @@ def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_u
 
 
 def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
-    """Return the share of a packed run's job. Raises UsageError for settings that conflict with --pack.
-
-    gpus, written, plugin: as in `fitting.sharing`.
-    """
+    """Return a packed run's share, as `fitting.sharing`. Raises UsageError for settings that --pack excludes."""
     if written is not None and written != names.OPTION_OFF and written[:1].isalpha():
         alone = option.parse(f"1,{written}")
         if alone is not None:

@@ -45,7 +45,7 @@ class JobState(Struct, frozen=True, kw_only=True):
         return self.states == ("RUNNING",)
 
 
-def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
+def as_text(task_counts: TaskCounts) -> str:
     """Return the progress as text.
 
     Example: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:00:30 to go, 412 units/s, 8 tasks 51.5 each
@@ -57,6 +57,7 @@ def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
         f"{task_counts.running} running",
         f"{task_counts.left} left",
     ]
+    per_second = task_counts.per_s
     if per_second:
         parts.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{per_second * 60:.1f}/min")
         to_go = task_counts.left + task_counts.running
@@ -69,10 +70,7 @@ def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
 
 
 def job_text(state: JobState, *, had_begun: bool = False) -> str:
-    """Return the state of a job, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
-
-    `had_begun`: its tasks have run before.
-    """
+    """Return a job's state: "job 12: pending (BeginTime), expected 15:02:11". `had_begun`: its tasks have run."""
     shown = [name for name in state.states if name != "RUNNING"] or state.states
     said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
     if state.reason and not state.is_running:
@@ -81,18 +79,12 @@ def job_text(state: JobState, *, had_begun: bool = False) -> str:
         return said
     if had_begun:
         said += ", requeued"
-    if _is_held(state):
+    if "REQUEUE_HOLD" in state.states or "held" in state.reason.lower():
         return f"{said}, scontrol release {state.job} lets it start"
     return f"{said}, expected {state.start}" if state.start else said
 
 
-def _is_held(state: JobState) -> bool:
-    return "REQUEUE_HOLD" in state.states or "held" in state.reason.lower()
-
-
-def line(
-    task_counts: TaskCounts | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
-) -> str:
+def line(task_counts: TaskCounts | None, state: JobState | None, silent: Sequence[str] = ()) -> str:
     """Return the line about a run and its job; empty if nothing is known. `silent`: nodes without recent progress.
 
     Tasks count as running only while Slurm reports the job as running: after a node failure and a requeue, the folder
@@ -101,7 +93,7 @@ def line(
     if state is None or state.is_running:
         if task_counts is None:
             return "" if state is None else job_text(state)
-        said = as_text(task_counts, per_second)
+        said = as_text(task_counts)
         return f"{said}; no news from {', '.join(silent)}" if silent else said
     if task_counts is None:
         return job_text(state)
@@ -114,5 +106,4 @@ def line(
 
 
 def all_done(tasks: int) -> str:
-    """Return the text for a run of `tasks` tasks that are all done."""
     return "its one task is done" if tasks == 1 else f"all {tasks} tasks are done"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...core import names
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres, parse_gpus
-from ...core.text import counted as counted
+from ...core.text import counted
 from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
 from ..records import Run, Triple
@@ -124,10 +124,7 @@ def _split(line: str, where: str) -> list[str]:
 
 
 def parse_options(argv: Sequence[str], where: str, whom: str = "sbatch") -> tuple[Directive, ...]:
-    """Return the options of `whom` in a list of arguments, for sbatch also short ones.
-
-    Raises UsageError with the prefix `where` for anything else.
-    """
+    """Return the options of `whom` in arguments, short ones of sbatch too. Raises UsageError about `where`."""
     found: list[Directive] = []
     rest = list(argv)
     while rest:
@@ -227,10 +224,7 @@ def plain_options(wishes: Wishes) -> list[str]:
 
 
 def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
-    """Return the command of a job without a triple, and notes.
-
-    As at LLSC, the #SBATCH lines of a script replace all options of llsub.
-    """
+    """Return the command of a job without a triple, and notes. As at LLSC, #SBATCH lines replace llsub's options."""
     if directives:
         ignored = [option for field, option in _OWN.items() if getattr(wishes, field)]
         note = f"{name} has #SBATCH lines, which take precedence: {', '.join(ignored)} ignored"

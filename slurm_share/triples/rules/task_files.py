@@ -114,16 +114,12 @@ def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tup
     most = 2 * submission.LINE_MAX_BYTES + _LAYOUT_BYTES
     for number, line in enumerate(submission.split_tasks(data, source, most), 1):
         where = f"{source}: line {number}"
-        task = _decode(line, where)
+        try:
+            task = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{where} {_why_no_task(line, str(error))}") from error
         _check_run(task.run, where)
         yield number, task.run, _json_spec(task, base, where)
-
-
-def _decode(line: bytes, where: str) -> _JsonTask:
-    try:
-        return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} {_why_no_task(line, str(error))}") from error
 
 
 def _why_no_task(line: bytes, said: str) -> str:

@@ -24,7 +24,6 @@ REFUSED = {
 """Options of llsub (names of the arguments) that conflict with --spmd, and why."""
 AGAIN = "a run with --spmd cannot be resumed; submit it again"
 COMMENT = "# When a rank fails, the other ranks are ended. Such a run cannot be resumed; submit it again."
-"""Comment in the script of a run."""
 
 
 def check(written: Sequence[str], triple: Triple) -> None:
@@ -52,7 +51,6 @@ def check_nodes(nodes: int, between_nodes: str) -> None:
 
 
 def is_between_nodes(run: Run) -> bool:
-    """Return whether ranks of a run send messages between nodes."""
     return run.together and run.triple is not None and run.triple.nodes > 1
 
 
@@ -85,12 +83,10 @@ def is_module_missing(log_tail: bytes) -> bool:
 
 
 def again_text(run: Run, folder: str) -> str:
-    """Return how to run the unfinished tasks of a run."""
     return AGAIN if run.together else f"llsub --resume {folder} runs what is left"
 
 
 def unfinished_text(run: Run) -> str:
-    """Return how ended tasks of a run are run again."""
     return AGAIN if run.together else "unfinished tasks run again with llsub --resume"
 
 
@@ -99,9 +95,10 @@ def short_reason(sentence: str) -> str:
     return sentence.partition(": ")[0].partition("; the other")[0]
 
 
-def waits_text(waits: Sequence[Wait], now: float, most: int = 1) -> str:
-    """Return the longest waits, such as: rank 7 waits in recv for (3, 'x') since 40 s. Empty: no rank waits."""
-    longest = sorted(waits, key=lambda one: (one.since, one.rank))
-    said = [f"rank {one.rank} waits {one.what} since {max(0.0, now - one.since):.0f} s" for one in longest[:most]]
-    more = len(longest) - len(said)
-    return ", ".join(said) + (f" and {counted(more, 'rank')} more" if more else "")
+def waits_text(waits: Sequence[Wait], now: float) -> str:
+    """Return the longest wait, such as: rank 7 waits in recv for (3, 'x') since 40 s. Empty: no rank waits."""
+    if not waits:
+        return ""
+    one = min(waits, key=lambda one: (one.since, one.rank))
+    more = f" and {counted(len(waits) - 1, 'rank')} more" if len(waits) > 1 else ""
+    return f"rank {one.rank} waits {one.what} since {max(0.0, now - one.since):.0f} s{more}"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...node.records import Core
-from ..records import Layout, Place, Triple
+from ..records import Place, Triple
 
 FORM = "[NODES,PROCESSES_PER_NODE] or [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS], such as [2,8,5]"
 NODES_MAX = 65_536
@@ -88,7 +88,9 @@ def _wrong(text: str, why: str) -> UsageError:
 # ---- One node ----
 
 
-def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> Layout:
+def lay_out(
+    per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]
+) -> tuple[Place, ...]:
     """Return the places of `per_node` processes on `cores` (at least one, in the machine's order) and GPUs.
 
     `gpu_numa`: the NUMA node of each GPU. Process i has GPU i mod G and one block of consecutive cores. The blocks
@@ -101,15 +103,13 @@ def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa:
     gpus = len(gpu_numa)
     blocks = _blocks_near_gpus(per_node, cores, gpu_numa)
     each = max(1, len(cores) // per_node) if threads is None else threads
-    places = tuple(
+    return tuple(
         Place(local, local % gpus if gpus else None, tuple(sorted(cpu for core in block for cpu in core.cpus)), each)
         for local, block in enumerate(blocks)
     )
-    return Layout(places, notes(1, per_node, threads, len(cores)))
 
 
 def _blocks_near_gpus(per_node: int, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> list[Sequence[Core]]:
-    """Return a block of cores for each process."""
     of_node: dict[int, list[Core]] = {}
     for core in cores:
         of_node.setdefault(core.numa, []).append(core)

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
-from ...core.text import amount
+from ...core.text import amount, counted
 from ...packing import Rate, RateSource
 from ..records import Ended, WorkRate
-from .submission import counted
 
 SOURCE_TEXTS: Mapping[str, str] = {
     "progress": "LLSUB_PROGRESS",
@@ -21,10 +20,7 @@ SOURCE_TEXTS: Mapping[str, str] = {
 
 
 def together(rates: Sequence[tuple[Rate, str | None]]) -> WorkRate | None:
-    """Return the sum of (rate, kind of work); None: there is none, or they differ in source or kind.
-
-    Kind None: not known, different from every other.
-    """
+    """Return the sum of (rate, kind of work or None); None: there is none, or they differ in source or kind."""
     return add_up(WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=kind) for rate, kind in rates)
 
 
@@ -106,7 +102,6 @@ class WorkTally:
             yield place, ended
 
     def add(self, ended: Ended) -> None:
-        """Add the work of an attempt, if it was measured."""
         self._attempts += 1
         rate, source = ended.rate_per_s, ended.rate_source
         if rate is UNSET or source is UNSET or ended.seconds <= 0:
@@ -136,17 +131,14 @@ class WorkTally:
         [source] = self._sources
         by = f"{unit(source)}/s, by {SOURCE_TEXTS.get(source, source)}{of}"
         speed = f"; {self._ratio / self._ratio_s:.2f} of the speed without neighbours" if self._ratio_s else ""
+        least, most = amount(self._least), amount(self._most)
+        spread = least if least == most else f"{least} to {most}"
         if not self._is_alike:
-            least, most = amount(self._least), amount(self._most)
-            return f"{by}: tasks {least if least == most else f'{least} to {most}'} each{speed}"
-        parts = [f"a task {amount(self._units / self._seconds)}{self._spread()}"]
+            return f"{by}: tasks {spread} each{speed}"
+        parts = [f"a task {amount(self._units / self._seconds)}{'' if least == most else f' ({spread})'}"]
         for what, sums in (("slot", self._slots), ("GPU", self._gpus), ("node", self._nodes)):
             if sums:
                 parts.append(f"a {what} {amount(sum(one.per_s for one in sums.values()) / len(sums))}")
         if len(self._nodes) > 1:
             parts.append(f"{len(self._nodes)} nodes {amount(sum(one.per_s for one in self._nodes.values()))}")
         return f"{by}: {', '.join(parts)}{speed}"
-
-    def _spread(self) -> str:
-        least, most = amount(self._least), amount(self._most)
-        return "" if least == most else f" ({least} to {most})"

@@ -115,8 +115,7 @@ def test_a_list_beside_its_outputs_is_fine(place: Path) -> None:
 
 
 def test_what_was_refused_leaves_no_output_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = ["--tempdir=map.sh", "--redout=gone/x"]
-    for word in refused:
+    for word in ("--tempdir=map.sh", "--redout=gone/x"):
         assert run("--local", "--output=a/out", "--reducer=reduce.sh", word) == 2, word
         assert not (place / "a").exists()
     (place / "in" / os.fsdecode(b"f\xff")).touch()
@@ -235,11 +234,7 @@ def test_waiting_says_how_far_the_jobs_are(
 
 @pytest.mark.parametrize(("jobs", "said"), [((5,), "job 5 continues: "), ((5, 6), "jobs 5,6 continue: ")])
 def test_who_stops_waiting_is_told_that_the_jobs_run_on(
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    jobs: tuple[int, ...],
-    said: str,
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, jobs: tuple[int, ...], said: str
 ) -> None:
     assert run("--local", "--np=1", "--keep=true") == 0
 
@@ -262,12 +257,8 @@ def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_call_within_a_task_is_in_the_foreground(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "LLMR_RANK": "7",
-        "SLURM_JOB_ID": "4711",
-        "SLURM_TASKS_PER_NODE": "64",
-        "LLSUB_SIZE": "9",
-    }.items():
+    outer = {"LLMR_RANK": "7", "SLURM_JOB_ID": "4711", "SLURM_TASKS_PER_NODE": "64", "LLSUB_SIZE": "9"}
+    for name, value in outer.items():
         monkeypatch.setenv(name, value)
     (place / "map.sh").write_text('#!/bin/sh\necho "$LLMR_RANK $LLSUB_SIZE [$SLURM_JOB_ID]" > "$2"\n')
     assert run("--np=1", "--keep=true") == 0

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from llsub_desk import call, make_desk, run_of, submitted
 
-from slurm_share.cli import llsub
 from slurm_share.core.errors import CommandError, DriverError
 from slurm_share.node.gpus import binding
 from slurm_share.node.records import Driver, Gpu
@@ -84,11 +83,6 @@ def test_every_option_is_in_the_run(here: Path) -> None:
     )
 
 
-def test_sizes_may_come_from_the_learned_model(here: Path) -> None:
-    assert call("./plain.sh", "[1,4]", "--pack", "--estimate=learned") == 0
-    assert run_of(here).pack == PackRequest(settings=GAIN.settings, estimate="learned")
-
-
 @pytest.mark.parametrize(
     ("triple", "words", "per_node", "per_gpu"),
     [
@@ -100,18 +94,19 @@ def test_sizes_may_come_from_the_learned_model(here: Path) -> None:
         ("[1,auto]", ("--share-gpu=3",), 6, 3),
         ("[1,auto]", ("--pack=exclusive",), 2, 1),
         ("[1,auto]", ("-g", "1"), 4, 4),
+        ("[1,auto]", ("--tasks", "list"), 3, 2),
     ],
 )
 def test_auto_is_what_the_smallest_node_has_cores_for(
-    here: Path, triple: str, words: tuple[str, ...], per_node: int, per_gpu: int
+    here: Path, capsys: pytest.CaptureFixture[str], triple: str, words: tuple[str, ...], per_node: int, per_gpu: int
 ) -> None:
     """n1 is larger: 16 cores and 4 GPUs. The smallest has 8 and 2."""
-    assert call(triple, "--pack", *words, "--tasks", "many") == 0
-    run = run_of(here)
-    assert run.triple is not None
-    assert run.share is not None
+    assert call(triple, "--pack", "--tasks", "many", *words) == 0
+    run, (out, err) = run_of(here), capsys.readouterr()
     assert (run.triple.per_node, run.triple.is_auto, run.processes) == (per_node, True, per_node * run.triple.nodes)
     assert (run.share.per_gpu, str(run.triple)) == (per_gpu, triple)
+    assert f"job 4711: {run.tasks} tasks, packed, at most {per_node} at once on " in out
+    assert "Underutilizing" not in err
 
 
 def test_the_number_of_a_written_share_limits_the_tasks_of_a_gpu(here: Path) -> None:
@@ -119,16 +114,6 @@ def test_the_number_of_a_written_share_limits_the_tasks_of_a_gpu(here: Path) -> 
     run = run_of(here)
     assert run.pack == PackRequest(settings=PackSettings(policy="gain", max_per_gpu=3))
     assert "--share-gpu=3" in submitted(here)[0]
-
-
-def test_auto_is_not_more_than_the_tasks(here: Path) -> None:
-    assert call("[1,auto]", "--pack", "--tasks", "list") == 0
-    assert run_of(here).processes == 3
-
-
-def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("[1,auto,3]", "--pack", "--tasks", "many") == 0
-    assert "Underutilizing" not in capsys.readouterr().err
 
 
 EQUAL = PackSettings(policy="booked", patience_s=1e9)
@@ -184,11 +169,6 @@ def test_a_site_that_divides_multiprocessors_is_said_at_submission(
     monkeypatch.setattr(planning, "read_settings", lambda _: planning.Settings(sm="even"))
     assert call("[1,8]", "--pack", "--tasks", "many") == 0
     assert "an even part of the multiprocessors: 25 % with 4 slots" in capsys.readouterr().err
-
-
-def test_what_was_submitted_is_said_with_the_most_at_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("[2,auto,2]", "--pack", "--tasks", "many") == 0
-    assert "job 4711: 200 tasks, packed, at most 4 at once on a node; logs" in capsys.readouterr().out
 
 
 def test_a_plain_triple_stays_as_it_was(here: Path) -> None:
@@ -286,11 +266,6 @@ def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -
     assert run.retries == 0
 
 
-def test_a_size_in_a_script_can_be_taken_back(here: Path) -> None:
-    assert call(script(here, "#LLSUB --gpu-mem=9G"), "[1,4]", "--pack", "--gpu-mem=learned") == 0
-    assert run_of(here).pack == GAIN
-
-
 def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
     lines = ("#LLSUB --undo=ban --checkpoint-signal=SIGUSR1", "#LLSUB --min-speed=0.5")
     assert call(script(here, *lines), "[1,4]", "--pack=gain", "--undo=pause") == 0
@@ -354,82 +329,48 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("./plain.sh", "[1,auto]"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[1,auto]", "--ntasks=9", "--gpus-per-task=2"), "gives each task whole GPUs; remove it"),
-        (
-            ("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"),
-            "a run with trials places tasks when they start",
-        ),
-        (("./plain.sh", "[1,4]", "--compare-sharing"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[1,4]", "--pack", "--ntasks=9", "--compare-sharing"), "--pack is for tasks that differ"),
-        (("./plain.sh", "[1,4]", "--ntasks=9", "--share-gpu=2,sm=auto"), "write --pack too, or sm=free"),
-        (("./plain.sh", "--share-gpu=2,sm=auto"), "which needs a triple and --pack"),
-        (("-i", "--share-gpu=2,sm=auto"), "and a shell is not a task"),
-        (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,sm=50"), "sm= is written twice"),
-        (
-            ("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"),
-            "only MPS limits a task's multiprocessors",
-        ),
-        (("./plain.sh", "[1,auto]", "--pack"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[auto,1]", "--pack"), "auto is not a number of nodes"),
-        (("./plain.sh", "--pack"), "--pack needs a triple"),
-        (("./plain.sh", "--gpu-mem=6G"), "--gpu-mem needs a triple"),
-        (("./plain.sh", "--oom-retries=0"), "--oom-retries needs a triple"),
-        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem needs --pack; write --pack too, or remove"),
-        (("./plain.sh", "[1,2]", "--gpus-per-task=1"), "--gpus-per-task needs --pack"),
-        (("./plain.sh", "[1,2]", "--oom-retries=0"), "--oom-retries needs --pack"),
-        (("./plain.sh", "[1,2]", "--max-per-gpu=1"), "--max-per-gpu needs --pack"),
-        (("./plain.sh", "[1,2]", "--order=fifo"), "--order needs --pack"),
-        (("./plain.sh", "[1,2]", "--memory-guard=soft"), "--memory-guard needs --pack"),
-        (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate needs --pack"),
-        (("./plain.sh", "[1,2]", "--hang=say"), "--hang needs --pack"),
-        (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going needs --pack"),
-        (
-            ("./plain.sh", "[1,2]", "--pack=lugg"),
-            "there is no policy lugg: the policies are gain, booked, exclusive, rr",
-        ),
-        (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
-        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': the policies are gain"),
-        (("./plain.sh", "[1,2]", "--pack", "lug"), "must follow --pack with an equals sign: --pack=lug"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=0"), "--gpu-mem= is a size like 8G or 800M, at most 16T"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=-6G"), "not -6G"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=lots"), "not lots"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem="), "not empty"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=6"), "--gpu-mem=6G"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=0"), "it must be 1 or more, and 0 is less"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=300"), "300 GPUs are more than any node has"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=5"), "a node of this job has 4 GPUs; write at most 4"),
-        (
-            ("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=2", "-g1"),
-            "a node of this job has 1 GPU; write at most 1",
-        ),
-        (("./plain.sh", "[1,2]", "--pack", "--oom-retries=-1"), "it must be 0 or more, and -1 is less"),
-        (("./plain.sh", "[1,2]", "--pack", "--max-per-gpu=0"), "it must be 1 or more, and 0 is less"),
-        (("./plain.sh", "[1,2]", "--pack", "--order=random"), "invalid choice: 'random'"),
-        (("./plain.sh", "[1,2]", "--pack", "--share-gpu=mem=8G"), "write --gpu-mem=8192M instead"),
-        (("./plain.sh", "[1,2]", "--pack", "--share-gpu=sm=even"), "write a percentage, such as sm=50"),
-        (
-            ("./plain.sh", "[1,4]", "--pack", "--tasks=list", "--distribution=block"),
-            "--pack places tasks when they start",
-        ),
-        (("[1,2]", "--pack", "--tasks=bad.jsonl"), "--tasks bad.jsonl: line 2 has the key gpumem"),
-        (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" needs --pack'),
-        (("[1,2]", "--pack", "--tasks=bad"), "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
-        (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it requests 9 GPUs, but a node of this job has 4"),
-        (("[9,auto]", "--pack", "--tasks=list"), "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
-        (("[2,auto]", "--pack", "--tasks=list", "--local"), "[2,auto] has 2 nodes; write [1,auto]"),
-        (("--watch", "LLSUB.1", "--pack"), "--pack has no effect with --watch"),
-        (("--resume", "LLSUB.1", "--gpu-mem=6G"), "--gpu-mem has no effect with --resume"),
-        (("-i", "--oom-retries=1"), "--oom-retries has no effect with -i"),
+        ("./plain.sh [1,auto]", "write --tasks FILE or --ntasks M too"),
+        ("./plain.sh [1,auto] --ntasks=9 --gpus-per-task=2", "gives each task whole GPUs; remove it"),
+        ("./plain.sh [1,auto] --ntasks=9 --distribution=block", "a run with trials places tasks when they start"),
+        ("./plain.sh [1,4] --compare-sharing", "write --tasks FILE or --ntasks M too"),
+        ("./plain.sh [1,4] --pack --ntasks=9 --compare-sharing", "--pack is for tasks that differ"),
+        ("./plain.sh [1,4] --ntasks=9 --share-gpu=2,sm=auto", "write --pack too, or sm=free"),
+        ("./plain.sh --share-gpu=2,sm=auto", "which needs a triple and --pack"),
+        ("-i --share-gpu=2,sm=auto", "and a shell is not a task"),
+        ("./plain.sh [1,4] --pack --share-gpu=2,sm=auto,sm=50", "sm= is written twice"),
+        ("./plain.sh [1,4] --pack --share-gpu=2,sm=auto,mps=off", "only MPS limits a task's multiprocessors"),
+        ("./plain.sh [auto,1] --pack", "auto is not a number of nodes"),
+        ("./plain.sh --pack", "--pack needs a triple"),
+        ("./plain.sh --gpu-mem=6G", "--gpu-mem needs a triple"),
+        ("./plain.sh [1,2] --gpu-mem=6G", "--gpu-mem needs --pack; write --pack too, or remove"),
+        ("./plain.sh [1,2] --keep-going", "--keep-going needs --pack"),
+        ("./plain.sh [1,2] --pack=lugg", "there is no policy lugg: the policies are gain, booked, exclusive, rr"),
+        ("./plain.sh [1,2] --pack lug", "must follow --pack with an equals sign: --pack=lug"),
+        ("./plain.sh [1,2] --pack --gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T"),
+        ("./plain.sh [1,2] --pack --gpus-per-task=0", "it must be 1 or more, and 0 is less"),
+        ("./plain.sh [1,2] --pack --gpus-per-task=300", "300 GPUs are more than any node has"),
+        ("./plain.sh [1,2] --pack --gpus-per-task=5", "a node of this job has 4 GPUs; write at most 4"),
+        ("./plain.sh [1,2] --pack --gpus-per-task=2 -g1", "a node of this job has 1 GPU; write at most 1"),
+        ("./plain.sh [1,2] --pack --share-gpu=mem=8G", "write --gpu-mem=8192M instead"),
+        ("./plain.sh [1,4] --pack --tasks=list --distribution=block", "--pack places tasks when they start"),
+        ("[1,2] --pack --tasks=bad.jsonl", "--tasks bad.jsonl: line 2 has the key gpumem"),
+        ("[1,2] --tasks=bad.jsonl", '--tasks bad.jsonl: line 1: "gpu_mem" needs --pack'),
+        ("[1,2] --pack --tasks=bad", "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
+        ("[1,2] --pack --tasks=wide", "--tasks wide: line 2: it requests 9 GPUs, but a node of this job has 4"),
+        ("[9,auto] --pack --tasks=list", "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
+        ("[2,auto] --pack --tasks=list --local", "[2,auto] has 2 nodes; write [1,auto]"),
+        ("--watch LLSUB.1 --pack", "--pack has no effect with --watch"),
+        ("--resume LLSUB.1 --gpu-mem=6G", "--gpu-mem has no effect with --resume"),
+        ("-i --oom-retries=1", "--oom-retries has no effect with -i"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
-    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+    here: Path, capsys: pytest.CaptureFixture[str], words: str, why: str
 ) -> None:
     (here / "bad.jsonl").write_text('{"run": "a", "gpu_mem": "6G"}\n{"run": "b", "gpumem": "6G"}\n')
     (here / "bad").write_text("a\n#LLSUB --gpu-mem=0\nb\n")
     (here / "wide").write_text("#LLSUB --gpus-per-task=9\na\n")
-    assert call(*words) == 2
+    assert call(*words.split()) == 2
     err = capsys.readouterr().err
     assert why in err
     assert "Traceback" not in err
@@ -597,6 +538,8 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     out = capsys.readouterr().out
     assert "GPUs NVIDIA A100 (38.7 GiB usable each), assumed as in your last run\n" in out
     assert "first placements: GPU 0 task" in out
+    assert call("[1,4]", "--pack", "--estimate=none", "--tasks", "mix", "--dry-run") == 0
+    assert "of this command" not in capsys.readouterr().out
     assert submitted(here) == []
 
 
@@ -609,13 +552,6 @@ def test_a_gpu_of_the_type_that_slurm_names_goes_before_a_newer_one_of_another(
     remember(here, "./plain.sh a", 6000, model="NVIDIA H100", total_mib=81920)
     assert call("[1,4]", "--pack", "--tasks", "list", "--dry-run") == 0
     assert "NVIDIA A100 (38.7 GiB usable each), assumed as in your last run on such a GPU" in capsys.readouterr().out
-
-
-def test_a_dry_run_without_history_asks_for_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "mix").write_text(MIX)
-    remember(here, "./plain.sh a", 6000)
-    assert call("[1,4]", "--pack", "--estimate=none", "--tasks", "mix", "--dry-run") == 0
-    assert "of this command" not in capsys.readouterr().out
 
 
 def test_a_dry_run_where_no_gpu_can_be_read_says_so(
@@ -674,10 +610,3 @@ def test_a_node_of_a_packed_run_claims_few_tasks_at_a_time(tmp_path: Path) -> No
     assert len(packed[-1]) == 1
     queue = claims.Claims(tmp_path / "queue", "n1", packed)
     assert queue.take() == range(8)
-
-
-def test_help_has_an_example_of_pack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert call("--help") == 0
-    assert "llsub [1,auto,4] --pack --tasks mix.txt" in capsys.readouterr().out
-    assert llsub.parser().prog == "llsub"

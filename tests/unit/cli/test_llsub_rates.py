@@ -118,7 +118,7 @@ def test_work_of_nodes_that_count_the_same_is_added_up_and_shown_with_its_source
     write(tmp_path, "8", work=WORK)
     counts = follow.TaskCountsReader(tmp_path, RUN, 12).read()
     assert counts is not None
-    assert as_text(counts, None).endswith("184 left, 824 units/s, 16 tasks 51.5 each (LLSUB_PROGRESS)")
+    assert as_text(counts).endswith("184 left, 824 units/s, 16 tasks 51.5 each (LLSUB_PROGRESS)")
 
 
 @pytest.mark.parametrize("other", [{"source": "log"}, {"kind": "b"}])
@@ -132,5 +132,5 @@ def test_work_that_counts_different_things_is_not_added_up(tmp_path: Path, other
 
 def test_one_task_has_no_each_and_none_that_runs_has_no_rate() -> None:
     one = WorkRate(per_s=0.003125, tasks=1, source="output")
-    assert as_text(TaskCounts(2, 0, 0, 1, work=one), None).endswith("0.00313 lines/s (lines of output)")
-    assert as_text(TaskCounts(2, 2, 0, 0, work=one), None).endswith("0 left")
+    assert as_text(TaskCounts(2, 0, 0, 1, work=one)).endswith("0.00313 lines/s (lines of output)")
+    assert as_text(TaskCounts(2, 2, 0, 0, work=one)).endswith("0 left")

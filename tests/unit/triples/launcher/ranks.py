@@ -6,17 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm_share.triples import rendezvous_files, run_folder
-from slurm_share.triples.records import Ended, Run, Triple, Wait
+from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
 
-PATIENCE_S = 120
-"""For what takes seconds on a machine that has nothing else to do."""
-QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
+from slurm_share.triples import rendezvous_files, run_folder
+from slurm_share.triples.records import Run, Triple, Wait
+
 ROOT = Path(__file__).parents[4]
 
 LAUNCH = """
@@ -50,7 +47,7 @@ FOLLOW = RANK + "message = hear()\nprint('heard', message, flush=True)\nsys.exit
 """A rank that waits until it hears of an end, and gives up."""
 
 
-class Ranks:
+class Ranks(Launched):
     """A run's folder, and the launchers of its nodes on this machine."""
 
     def __init__(
@@ -58,17 +55,13 @@ class Ranks:
     ) -> None:
         """`grace_s`: stands for END_GRACE_S, between the end of one rank and SIGTERM for the others."""
         self.grace_s = grace_s
-        self.folder = folder / "LLSUB.1"
-        self.folder.mkdir()
         script = folder / "prog.py"
         script.write_text(text)
         script.chmod(0o755)
         count = per_node * nodes
         what = {"command": (str(script),), "together": True, **more}
-        self.run = Run(
-            name="prog.py", cwd=str(folder), triple=Triple(nodes, per_node), processes=count, tasks=count, **what
-        )
-        (self.folder / run_folder.RUN).write_bytes(run_folder.render_run(self.run))
+        run = Run(name="prog.py", cwd=str(folder), triple=Triple(nodes, per_node), processes=count, tasks=count, **what)
+        super().__init__(folder / "LLSUB.1", run)
         if nodes > 1:
             rendezvous_files.make(self.folder)
         self.nodes = nodes
@@ -89,17 +82,7 @@ class Ranks:
                     "SLURM_RESTART_COUNT": str(restart),
                 }
             argv = [sys.executable, "-c", LAUNCH.format(self.grace_s), "launch", str(self.folder)]
-            self.launchers.append(
-                subprocess.Popen(
-                    argv,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    cwd=self.folder.parent,
-                    env={**QUIET, **slurm, **environ},
-                    start_new_session=True,
-                )
-            )
+            self.launchers.append(self.launch(argv, {**QUIET, **slurm, **environ}))
         return self
 
     def end(self) -> tuple[list[int], str]:
@@ -111,27 +94,16 @@ class Ranks:
     def go(self, **environ: str) -> tuple[list[int], str]:
         return self.start(**environ).end()
 
-    def log(self, rank: int) -> str:
-        found = list(self.folder.glob(f"p*/prog.py.log.{rank}"))
-        return found[0].read_text() if found else ""
-
-    def are_ready(self) -> bool:
-        return all("ready" in self.log(rank) for rank in range(self.run.processes))
-
-    def results(self) -> dict[int, Ended]:
-        found: dict[int, Ended] = {}
-        for file in self.folder.glob("p*/results.jsonl"):
-            found |= {ended.task: ended for ended in run_folder.parse_results(file.read_bytes())}
-        return found
-
-    def outcomes(self) -> list[str]:
-        found = self.results()
-        return [found[rank].outcome for rank in sorted(found)]
+    def start_ready(self) -> Ranks:
+        """Begin, and wait until each rank is ready."""
+        self.start()
+        wait_for(lambda: all("ready" in self.log(rank) for rank in range(self.run.processes)))
+        return self
 
     def sockets(self) -> set[str]:
         """The abstract sockets of its rendezvous processes."""
-        logs = "".join(self.log(rank) for rank in range(self.run.processes))
-        return {f"@{line.split()[1]}" for line in logs.splitlines() if line.startswith("socket ")}
+        lines = "".join(self.logs()).splitlines()
+        return {f"@{line.split()[1]}" for line in lines if line.startswith("socket ")}
 
     def open_sockets(self) -> set[str]:
         mine = tuple(self.sockets())
@@ -141,68 +113,25 @@ class Ranks:
         return run_folder.read_waits(self.folder, self.run)
 
     def pid(self, rank: int) -> int:
-        return wait_for(lambda: [pid for pid in self.processes() if variable(pid, "LLSUB_RANK") == str(rank)])[0]
+        mark = f"LLSUB_RANK={rank}\0".encode()
+        return wait_for(lambda: [pid for pid in self.processes() if mark in read_proc(pid, "environ")])[0]
 
     def loop_pid(self, node: int = 0) -> int:
         return wait_for(lambda: children(self.launchers[node].pid))[0]
 
     def rendezvous_pid(self, node: int = 0) -> int:
         loop = self.loop_pid(node)
-        return wait_for(lambda: [pid for pid in children(loop) if "spmd.rendezvous" in command(pid)])[0]
+        return wait_for(lambda: [pid for pid in children(loop) if b"spmd.rendezvous" in read_proc(pid, "cmdline")])[0]
 
     def processes(self) -> list[int]:
-        return [pid for pid in living() if str(self.folder.parent / "prog.py") in command(pid)]
+        return alive(str(self.folder.parent / "prog.py"))
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, number)
 
 
-def living() -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-            except OSError:
-                continue
-            if state != b"Z":
-                found.append(int(folder.name))
-    return found
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def variable(pid: int, name: str) -> str | None:
-    try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return None
-    return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), None)
-
-
-def children(pid: int) -> list[int]:
-    """Pids of the children of all threads of a process."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for one in found for word in one.read_text().split()]
-
-
 def sockets() -> set[str]:
     """The abstract sockets of rendezvous processes and ranks on this machine."""
     names = (line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines())
     return {name for name in names if name.startswith("@slurm-share")}
-
-
-def wait_for(what: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen")

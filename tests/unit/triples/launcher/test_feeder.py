@@ -70,7 +70,7 @@ def test_waiting_for_memory_is_no_attempt():
     assert feeder.next(0, no_room) == Turn(1)
     for _ in range(10):
         assert feeder.next(0, no_room) is None
-    assert feeder.waiting_for_memory == 1
+    assert feeder.waiting == 1
     assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Memory(1, None, 2400))
 
 

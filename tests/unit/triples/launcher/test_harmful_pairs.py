@@ -6,18 +6,14 @@ slowdown is that of the simulated GPU, no program's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-import test_packed_runs
+from launches import alive
 from msgspec.structs import replace
-from test_packed_runs import TASK, Machine, Packed, alive, library  # noqa: F401
+from packed_machine import TASK, Machine, Packed
 
-from slurm_share.packing.records import PackSettings, TaskSpec, Undo
+from slurm_share.packing import PackSettings, TaskSpec
 from slurm_share.triples.records import Ended
 
-pytestmark = test_packed_runs.pytestmark
+MACHINE = (1, 40960, True)
 SETTINGS = PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
 WORK_S = 6
 RUN = f"{TASK} --load 10 --util 30 --progress 0.05 --work {WORK_S}"
@@ -25,24 +21,16 @@ KINDS = {"a": f"{RUN} --memory 1G --clash cache:4", "b": f"{RUN} --memory 2G --c
 MEMORY_MIB = {"a": 2048, "b": 3072}
 
 
-@pytest.fixture
-def machine(library: Path) -> Iterator[Machine]:  # noqa: F811
-    made = Machine(library, 1, 40960, mps=True)
-    yield made
-    made.close()
-
-
-def run_of(machine: Machine, kinds: str, undo: Undo = "ban", at_once: int = 4) -> tuple[Packed, str]:
+def run_of(machine: Machine, kinds: str, undo: str = "ban", at_once: int = 4) -> tuple[Packed, str]:
     """A run of tasks of these kinds that has ended well, and what it said."""
     specs = [TaskSpec(gpu_mem_mib=MEMORY_MIB[kind], name=kind) for kind in kinds]
     settings = replace(SETTINGS, undo=undo)
     run = machine.run(
         [KINDS[kind] for kind in kinds], specs=specs, settings=settings, at_once=at_once, rate_window_s=1.0
     )
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     assert all(tried == ["done"] for tried in run.outcomes().values()), said
-    assert not alive(f"LLSUB_DIR={run.folder}")
+    assert not alive(f"LLSUB_DIR={run.folder}", "environ")
     return run, said
 
 

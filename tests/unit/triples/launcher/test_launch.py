@@ -15,118 +15,46 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
 
-from slurm_share.triples import run_folder
 from slurm_share.triples.launcher.loop import GRACE_S, ONCE_S
-from slurm_share.triples.records import Run, Triple, best
-from slurm_share.triples.result_files import ResultFiles
+from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import submission
 
-PATIENCE_S = 120
-"""For what takes seconds on a machine that has nothing else to do."""
-QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
+LAUNCH = [sys.executable, "-m", "slurm_share.cli.main", "launch"]
 
 
-class Launch:
+class Launch(Launched):
     """A run's folder and the launcher in it."""
 
-    def __init__(self, folder: Path, text: str, processes: int, **more) -> None:
-        self.folder = folder / "LLSUB.1"
-        self.folder.mkdir()
+    def __init__(self, folder, text, processes, lines=(), **more):
         script = folder / "task.sh"
         script.write_text(text)
         script.chmod(0o755)
-        lines = more.pop("lines", [])
         run = {"tasks": processes, "command": (str(script),), **more}
-        self.run = Run(name="task.sh", cwd=str(folder), triple=Triple(1, processes), processes=processes, **run)
-        (self.folder / run_folder.RUN).write_bytes(run_folder.render_run(self.run))
-        (self.folder / run_folder.TASKS).write_text("".join(f"{line}\n" for line in lines))
-        self.process = None
+        run = Run(name="task.sh", cwd=str(folder), triple=Triple(1, processes), processes=processes, **run)
+        super().__init__(folder / "LLSUB.1", run, lines)
 
     def start(self, *, before=(), stdout=subprocess.PIPE, **environ):
         """Begin; `before` are the words of a program that starts it."""
-        argv = [*before, sys.executable, "-m", "slurm_share.cli.main", "launch", str(self.folder)]
-        self.process = subprocess.Popen(
-            argv,
-            stdout=stdout,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.folder.parent,
-            env={**QUIET, **environ},
-            start_new_session=True,
-        )
+        self.process = self.launch([*before, *LAUNCH, str(self.folder)], {**QUIET, **environ}, stdout)
         return self
 
-    def end(self, timeout=PATIENCE_S):
-        text, _ = self.process.communicate(timeout=timeout)
+    def end(self):
+        text, _ = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, text
 
     def go(self, **environ):
         return self.start(**environ).end()
 
-    @property
-    def node(self):
-        return next(self.folder.glob("p*_*"))
-
-    def log(self, number):
-        return (self.node / f"task.sh.log.{number}").read_text()
-
-    def is_ready(self):
-        logs = list(self.folder.glob("p*/*.log.*"))
-        return len(logs) == self.run.processes and all("ready" in log.read_text() for log in logs)
-
-    def results(self):
-        return {task: best(tried) for task, tried in self.all_attempts().items()}
-
-    def attempts(self):
-        return {task: [one.outcome for one in tried] for task, tried in self.all_attempts().items()}
-
-    def all_attempts(self):
-        found = {}
-        files = ResultFiles(self.folder, self.run)
-        for number in range(len(files)):
-            for _, ended in files.of_file(number):
-                found.setdefault(ended.task, []).append(ended)
-        return found
+    def start_ready(self, **options):
+        """Begin, and wait until each process has printed that it is ready."""
+        self.start(**options)
+        wait_for(lambda: len(self.logs()) == self.run.processes and all("ready" in log for log in self.logs()))
+        return self
 
     def loop_pid(self):
         return wait_for(lambda: children(self.process.pid))[0]
-
-
-def children(pid):
-    found = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in found.read_text().split()] if found.exists() else []
-
-
-def children_of_threads(pid):
-    """Pids of the children of all threads of a process."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(word) for one in found for word in one.read_text().split()]
-
-
-def wait_for(what, timeout=PATIENCE_S):
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen")
-
-
-def alive(mark):
-    """Pids of living processes whose command line holds `mark`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                text = (folder / "cmdline").read_bytes()
-                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-            except OSError:
-                continue
-            if mark.encode() in text and state != b"Z":
-                found.append(int(folder.name))
-    return found
 
 
 @contextlib.contextmanager
@@ -164,12 +92,7 @@ def test_a_failure_is_the_launchers_failure_and_says_which(tmp_path):
     made = Launch(tmp_path, text, 4)
     code, said = made.go()
     assert code == 1
-    assert {task: one.outcome for task, one in made.results().items()} == {
-        0: "done",
-        1: "failed",
-        2: "signal",
-        3: "done",
-    }
+    assert made.result_outcomes() == {0: "done", 1: "failed", 2: "signal", 3: "done"}
     assert "exit code 7" in said
     assert "SIGSEGV" in said
     assert "--resume" in said
@@ -180,7 +103,7 @@ def test_retries_count_and_stop_at_success(tmp_path):
     made = Launch(tmp_path, text, 2, retries=3)
     code, _ = made.go()
     assert code == 0
-    assert made.attempts() == {0: ["failed", "failed", "done"], 1: ["failed", "failed", "done"]}
+    assert made.outcomes() == {0: ["failed", "failed", "done"], 1: ["failed", "failed", "done"]}
     assert made.log(0).splitlines() == [
         "attempt 1", "--- task 0, attempt 2", "attempt 2", "--- task 0, attempt 3", "attempt 3",
     ]  # fmt: skip
@@ -232,7 +155,7 @@ def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failur
         third = f" {rank}" if more.get("kind") else " "
         assert (folder / f"out.{rank}").read_text() == f"{rank} {rank}{third}\n"
         assert set(re.findall("log of .*", made.log(rank))) == {f"log of {rank}"}
-    tried = made.all_attempts()
+    tried = made.attempts()
     assert {task: {one.rank for one in of_task} for task, of_task in tried.items()} == {
         task: {task} for task in range(len(failures))
     }
@@ -289,7 +212,7 @@ def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path
     made = Launch(tmp_path, "#!/bin/bash\necho $1\n", 1, tasks=2, task_kind="input", lines=["cut\0here", "whole"])
     code, said = made.go()
     assert code == 1
-    assert {task: one.outcome for task, one in made.results().items()} == {0: "not started", 1: "done"}
+    assert made.result_outcomes() == {0: "not started", 1: "done"}
     assert "its line in the tasks file cannot be used" in said
     assert made.log(1) == "whole\n"
 
@@ -352,21 +275,19 @@ def test_told_to_end_it_passes_it_on_and_says_what_is_unfinished(tmp_path, numbe
         0) trap 'echo saved; exit 0' TERM INT; echo ready; while :; do sleep 0.05; done;;
         1) trap - INT; echo ready; exec sleep 96{os.getpid()};;
     esac"""
-    made = Launch(tmp_path, text, 2).start()
-    wait_for(made.is_ready)
+    made = Launch(tmp_path, text, 2).start_ready()
     made.process.send_signal(number)
     code, said = made.end()
     assert code == (130 if number == signal.SIGINT else 1)
     assert "saved" in made.log(0)
-    assert {task: one.outcome for task, one in made.results().items()} == {0: "unfinished", 1: "unfinished"}
+    assert made.result_outcomes() == {0: "unfinished", 1: "unfinished"}
     assert "unfinished: 0-1" in said
     assert alive(f"96{os.getpid()}") == []
 
 
 def test_usr1_reaches_the_tasks_and_ends_nothing(tmp_path):
     text = "#!/bin/bash\ntrap 'echo checkpoint; exit 0' USR1\necho ready\nwhile :; do sleep 0.05; done\n"
-    made = Launch(tmp_path, text, 2).start()
-    wait_for(made.is_ready)
+    made = Launch(tmp_path, text, 2).start_ready()
     made.process.send_signal(signal.SIGUSR1)
     code, _ = made.end()
     assert code == 0
@@ -403,18 +324,18 @@ def test_a_task_that_ended_before_its_killed_loop_had_its_pid_is_not_run_again(t
         fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         made.start()
         loop = made.loop_pid()
-        starting = wait_for(lambda: children_of_threads(loop))[0]
+        starting = wait_for(lambda: children(loop))[0]
         os.kill(loop, signal.SIGSTOP)
-        wait_for(lambda: b") T " in Path(f"/proc/{loop}/stat").read_bytes())
+        wait_for(lambda: b") T " in read_proc(loop, "stat"))
         fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        wait_for(lambda: b") Z " in Path(f"/proc/{starting}/stat").read_bytes())
+        wait_for(lambda: b") Z " in read_proc(starting, "stat"))
         os.kill(loop, signal.SIGKILL)
     finally:
         os.close(script)
         signal.signal(signal.SIGIO, before)
     code, said = made.end()
     assert (code, "SIGKILL" in said) == (1, True)
-    assert made.attempts() == {0: ["done"]}
+    assert made.outcomes() == {0: ["done"]}
     assert made.go()[0] == 0
     assert (tmp_path / "effects").read_text() == "\n"
 
@@ -436,7 +357,7 @@ def test_a_child_that_is_killed_is_the_only_one_that_suffers(tmp_path):
     os.kill(wait_for(lambda: alive(f"94{os.getpid()}"))[0], signal.SIGKILL)
     code, _ = made.end()
     assert code == 0
-    assert made.attempts() == {0: ["done"], 1: ["signal", "done"], 2: ["done"]}
+    assert made.outcomes() == {0: ["done"], 1: ["signal", "done"], 2: ["done"]}
 
 
 def test_a_stop_and_a_continue_change_nothing(tmp_path):
@@ -463,8 +384,7 @@ def test_short_tasks_do_not_drown_a_request_to_end(tmp_path):
 def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path):
     """Background jobs of a shell ignore SIGINT."""
     mark = f"94{os.getpid()}"
-    made = Launch(tmp_path, f"#!/bin/bash\nsleep {mark} &\necho ready\nwait\n", 1).start()
-    wait_for(made.is_ready)
+    made = Launch(tmp_path, f"#!/bin/bash\nsleep {mark} &\necho ready\nwait\n", 1).start_ready()
     made.process.send_signal(signal.SIGINT)
     wait_for(made.results)
     time.sleep(ONCE_S)
@@ -482,9 +402,8 @@ def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
         os.close(reader)
     else:
         out = os.open(broken, os.O_WRONLY)
-    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 93{os.getpid()}\n", 2).start(stdout=out)
+    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 93{os.getpid()}\n", 2).start_ready(stdout=out)
     os.close(out)
-    wait_for(made.is_ready)
     made.process.send_signal(signal.SIGTERM)
     assert made.process.wait(timeout=PATIENCE_S) == 1
     assert alive(f"93{os.getpid()}") == []
@@ -495,8 +414,7 @@ def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
     made = Launch(tmp_path, text, 2, tasks=10).start()
     wait_for(lambda: (tmp_path / "effects").exists())
-    argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(made.folder)]
-    second = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
+    second = subprocess.run([*LAUNCH, made.folder], capture_output=True, text=True, check=False, env=QUIET)
     assert second.returncode == 1
     assert "another launcher of this run is active" in second.stderr
     (tmp_path / "go").touch()
@@ -505,9 +423,8 @@ def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
 
 
 def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
-    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 92{os.getpid()}\n", 2).start()
+    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 92{os.getpid()}\n", 2).start_ready()
     loop = made.loop_pid()
-    wait_for(made.is_ready)
     shutil.rmtree(made.folder)
     os.kill(loop, signal.SIGKILL)
     code, _ = made.end()
@@ -549,7 +466,7 @@ def test_what_may_pass_is_waited_for(tmp_path):
         code, said = made.end()
         assert code == 0, said
         assert "cannot start a task now (No space left on device)" in said
-        assert set(map(tuple, made.attempts().values())) == {("done",)}
+        assert set(map(tuple, made.outcomes().values())) == {("done",)}
 
 
 def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
@@ -587,9 +504,8 @@ def test_a_task_ignores_and_blocks_no_signal(tmp_path):
 
 def test_a_word_said_twice_at_once_is_passed_on_once(tmp_path):
     text = "#!/bin/bash\nn=0\ntrap 'n=$((n + 1)); echo $n' USR1\necho ready\nfor i in $(seq 30); do sleep 0.05; done\n"
-    made = Launch(tmp_path, text, 1).start()
+    made = Launch(tmp_path, text, 1).start_ready()
     loop = made.loop_pid()
-    wait_for(made.is_ready)
     os.kill(made.process.pid, signal.SIGUSR1)
     os.kill(loop, signal.SIGUSR1)
     assert made.end()[0] == 0
@@ -604,7 +520,7 @@ def test_a_fifo_in_a_logs_place_holds_up_nobody(tmp_path):
     os.mkfifo(folder / "task.sh.log.0")
     code, _ = made.go()
     assert code == 1
-    assert {task: one.outcome for task, one in made.results().items()} == {0: "not started", 1: "done"}
+    assert made.result_outcomes() == {0: "not started", 1: "done"}
 
 
 def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
@@ -690,7 +606,7 @@ def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
     with cgroup("pids", {"pids.max": "5"}) as (_, before):
         code, said = made.start(before=before).end()
     assert code == 0, said
-    assert made.attempts() == {task: ["done"] for task in range(3)}
+    assert made.outcomes() == {task: ["done"] for task in range(3)}
     assert said.count("cannot start a task now (Resource temporarily unavailable)") == 1
 
 
@@ -739,8 +655,7 @@ def test_a_full_disk_is_said(tmp_path):
 
 
 def test_a_folder_without_a_run_is_a_sentence(tmp_path):
-    argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
+    done = subprocess.run([*LAUNCH, tmp_path], capture_output=True, text=True, check=False, env=QUIET)
     assert done.returncode == 1
     assert "not the folder of a run" in done.stderr
 
@@ -757,7 +672,7 @@ def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
     assert "failed: 0,2-3\n" in said
     assert "unfinished: 4-49\n" in said
     assert "stopped by --max-failures 3\n" in said
-    assert made.attempts() == {0: ["failed"], 1: ["done"], 2: ["failed"], 3: ["failed"]}
+    assert made.outcomes() == {0: ["failed"], 1: ["done"], 2: ["failed"], 3: ["failed"]}
     (tmp_path / "fixed").touch()
     code, said = made.go()
     assert (code, "50 of 50 tasks done" in said, "stopped" in said) == (0, True, False)

@@ -410,6 +410,7 @@ def test_one_packed_process_may_use_every_gpu_of_a_plan(prepare, planned, machin
     planned(computed_plan())
     made = prepare(triple_run(1, 1, pack=PackRequest()), SLURM)
     assert [slot.mps_directory for slot in made.gpu_slots] == ["/p0", "/p1"]
+    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
 
 
 def test_the_sites_limit_of_tasks_on_a_gpu_holds_for_packed_tasks(prepare, planned, machine):
@@ -600,14 +601,6 @@ def test_packed_tasks_without_mps_are_placed_by_bookings_and_that_is_said(prepar
     made = prepare(triple_run(1, 4, pack=PACK), TWO)
     assert [facts.is_mps for facts in made.gpu_facts] == [False, False]
     assert [note for note in made.notes if note.startswith("no memory cap is enforced on GPU 0-1 of n1")]
-
-
-def test_a_packed_run_on_a_plan_has_the_gpus_of_its_slots(prepare, planned, machine):
-    planned(computed_plan())
-    made = prepare(triple_run(1, 6, pack=PACK), SLURM)
-    assert [facts.uuid for facts in made.gpu_facts] == [uuid(0), uuid(1)]
-    assert [slot.mps_directory for slot in made.gpu_slots] == ["/p0", "/p1"]
-    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
 
 
 def test_a_packed_run_without_a_gpu_is_refused_and_holds_nothing(prepare, paths):

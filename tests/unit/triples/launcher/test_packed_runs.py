@@ -4,225 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from launches import alive, children, wait_for
+from packed_machine import QUICK, TASK, Machine
 from packing_values import is_replayable
 
-from slurm_share.packing import journal
-from slurm_share.packing.decision_records import Start
-from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
+from slurm_share.packing import PackRequest, PackSettings, Start, TaskSpec
 from slurm_share.triples import explain_groups, explain_task, run_folder
-from slurm_share.triples.records import Ended, Run, Triple
 
-HOME = Path(__file__).resolve().parents[4] / "packaging" / "demo" / "simgpu"
-TASK = str(HOME / "simgpu-task")
-PATIENCE_S = 120
-QUICK = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
-"""What waits for minutes on a real node, waits for seconds here."""
 HARD = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, guard="hard")
-
-pytestmark = [
-    pytest.mark.skipif(
-        Path("/proc/driver/nvidia/version").exists(),
-        reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
-    ),
-    pytest.mark.skipif(
-        shutil.which("make") is None or shutil.which("cc") is None,
-        reason="NOT TESTED: the simulated NVML is built with make and cc, and they are not here",
-    ),
-]
-
-LAUNCH = """
-import sys
-from pathlib import Path
-from slurm_share.cli import launch
-from slurm_share.core.paths import Paths
-from slurm_share.core.settings import Settings
-launch._settings = lambda: Settings(simulated_gpus=True, mps_control=sys.argv[3])
-launch.Paths = lambda: Paths(tmp=Path(sys.argv[2]))
-from slurm_share.cli.main import main
-if len(sys.argv) > 4:  # a clock that somebody sets back an hour every second time that it is asked
-    import itertools, time
-    real, turn = time.time, itertools.count()
-    time.time = lambda: real() - 3600 * (next(turn) % 2)
-sys.exit(main(["launch", sys.argv[1]]))
-"""
-CONTROL = """#!/bin/bash
-export PATH={home}:$PATH SIMGPU_STATE={state}
-exec {home}/nvidia-cuda-mps-control "$@"
-"""
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library")
-    subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}"], check=True)
-    return folder
-
-
-class Machine:
-    """Simulated GPUs with a state folder of their own, and the launchers on them. Its folder has a short name, since
-    that of an MPS daemon's socket has at most 108 bytes."""
-
-    def __init__(self, library: Path, gpus: int, memory_mib: int, *, mps: bool) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="p", dir="/tmp"))
-        self.state = self.home / "state"
-        self.tmp = self.home / "tmp"
-        self.tmp.mkdir()
-        self.control = self.home / "control"
-        if mps:
-            self.control.write_text(CONTROL.format(home=HOME, state=self.state))
-            self.control.chmod(0o755)
-        self.environ = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(self.home),
-            "SIMGPU_STATE": str(self.state),
-            "LD_LIBRARY_PATH": str(library),
-            "CUDA_VISIBLE_DEVICES": ",".join(str(number) for number in range(gpus)),
-        }
-        words = [HOME / "simgpu-init", str(gpus), "--memory-mib", str(memory_mib)]
-        subprocess.run(words, env=self.environ, check=True, stdout=subprocess.DEVNULL)
-        self.started: list[subprocess.Popen[str]] = []
-
-    def run(self, lines: list[str], **more: Any) -> Packed:
-        return Packed(self, lines, **more)
-
-    def bookings(self) -> list[str]:
-        return [str(path) for path in self.tmp.glob("slurm-share-*/bookings/*/*")]
-
-    def close(self) -> None:
-        for process in self.started:
-            process.kill()
-            process.communicate()
-        for pid in alive(str(self.home)):
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.home, ignore_errors=True)
-
-
-class Packed:
-    """A packed run and its launcher."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        lines: list[str],
-        *,
-        at_once: int = 8,
-        specs: list[TaskSpec] | None = None,
-        pack: PackRequest | None = None,
-        settings: PackSettings = QUICK,
-        **more: Any,
-    ) -> None:
-        self.machine = machine
-        self.folder = machine.home / f"LLSUB.{len(list(machine.home.glob('LLSUB.*'))) + 1}"
-        self.folder.mkdir()
-        self.what = Run(
-            name="mix",
-            cwd=str(machine.home),
-            triple=Triple(1, at_once),
-            processes=at_once,
-            tasks=len(lines),
-            command=(),
-            task_kind="command",
-            distribution="dynamic",
-            bind=False,
-            pack=pack or PackRequest(settings=settings),
-            retries=settings.retries,
-            **more,
-        )
-        (self.folder / run_folder.RUN).write_bytes(run_folder.render_run(self.what))
-        (self.folder / run_folder.TASKS).write_text("".join(f"{line}\n" for line in lines))
-        if specs:
-            (self.folder / run_folder.SPECS).write_bytes(run_folder.render_specs(specs))
-
-    def start(self, *more: str, **environ: str) -> subprocess.Popen[str]:
-        machine = self.machine
-        process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, self.folder, machine.tmp, machine.control, *more],
-            env={**machine.environ, **environ},
-            cwd=machine.home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        machine.started.append(process)
-        return process
-
-    def go(self, *more: str, **environ: str) -> tuple[int, str]:
-        process = self.start(*more, **environ)
-        text, _ = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, text
-
-    @property
-    def node(self) -> Path:
-        return next(self.folder.glob("p*_*"))
-
-    def ended(self) -> list[Ended]:
-        return list(run_folder.parse_results((self.node / run_folder.RESULTS).read_bytes()))
-
-    def attempts(self) -> dict[int, list[Ended]]:
-        found: dict[int, list[Ended]] = {}
-        for one in self.ended():
-            found.setdefault(one.task, []).append(one)
-        return found
-
-    def outcomes(self) -> dict[int, list[str]]:
-        return {task: [one.outcome for one in tried] for task, tried in sorted(self.attempts().items())}
-
-    def log(self, task: int) -> str:
-        return (self.node / f"mix.log.{task}").read_text()
-
-    def decisions(self) -> list[journal.Entry]:
-        return list(journal.read_journal((self.node / journal.DECISIONS).read_bytes()))
-
-
-def alive(mark: str) -> list[int]:
-    """Pids of living processes whose command line or environment holds `mark`, but ours."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            try:
-                text = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
-                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-            except OSError:
-                continue
-            if mark.encode() in text and state != b"Z":
-                found.append(int(folder.name))
-    return found
-
-
-def wait_for(what: Callable[[], object], timeout: float = PATIENCE_S) -> Any:
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen")
-
-
-@pytest.fixture
-def machine(library: Path) -> Iterator[Machine]:
-    made = Machine(library, 2, 40960, mps=True)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def without_mps(library: Path) -> Iterator[Machine]:
-    made = Machine(library, 2, 40960, mps=False)
-    yield made
-    made.close()
 
 
 def task(memory: str, seconds: float = 1.0, *more: str) -> str:
@@ -234,8 +29,7 @@ def test_unlike_tasks_share_the_gpus_by_their_size_and_the_journal_replays(machi
     sizes = [3, 20, 9, 14, 2, 30, 1, 5]
     specs = [TaskSpec(gpu_mem_mib=size * 1024 + 512) for size in sizes]
     run = machine.run([task(f"{size}G") for size in sizes], specs=specs)
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     assert run.outcomes() == {number: ["done"] for number in range(8)}
     assert {one.gpu for one in run.ended()} == {0, 1}
     for one in run.ended():
@@ -248,7 +42,7 @@ def test_unlike_tasks_share_the_gpus_by_their_size_and_the_journal_replays(machi
         for gpu in entry.view.gpus:
             there = [one for one in entry.view.running if gpu.facts.uuid in one.gpus]
             assert sum(one.reserved_mib for one in there) <= 40960 - gpu.facts.reserve_mib
-    assert machine.bookings() in ([], [path for path in machine.bookings() if path.endswith("lock")])
+    assert machine.bookings() == []
     assert "memory booked" in said
     assert "slurm-share pack explain LLSUB.1 TASK" in said
 
@@ -257,8 +51,7 @@ def test_estimate_far_too_small_kills_that_task_alone_and_it_runs_again_with_mor
     lines = [task("9G", 1), *(task("5G", 2.5) for _ in range(6))]
     specs = [TaskSpec(gpu_mem_mib=4096), *(TaskSpec(gpu_mem_mib=5632) for _ in range(6))]
     run = machine.run(lines, specs=specs, settings=HARD)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     outcomes = run.outcomes()
     assert outcomes[0][0] == "gpu memory"
     assert outcomes[0][-1] == "done"
@@ -274,8 +67,7 @@ def test_estimate_far_too_small_kills_that_task_alone_and_it_runs_again_with_mor
 def test_estimate_far_too_large_shrinks_when_its_memory_is_flat(machine: Machine) -> None:
     lines = [task("2G", 9), task("2G", 9.5), task("2G", 9.2), task("30G", 1)]
     run = machine.run(lines, specs=[TaskSpec(), TaskSpec(), TaskSpec(), TaskSpec(gpu_mem_mib=31 * 1024)])
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     last = {}
     for entry in run.decisions():
         for one in entry.view.running:
@@ -283,17 +75,6 @@ def test_estimate_far_too_large_shrinks_when_its_memory_is_flat(machine: Machine
     assert min(last[number] for number in (0, 1, 2)) < 6000
     assert run.outcomes()[3] == ["done"]
     assert run.attempts()[3][0].started < min(run.attempts()[number][0].started + 9 for number in (0, 1))
-
-
-def test_memory_that_grows_late_beyond_its_cap_is_its_own_death_and_learned(machine: Machine) -> None:
-    lines = [task("4G", 4, "--peak", "12G"), task("8G", 5)]
-    specs = [TaskSpec(gpu_mem_mib=5120), TaskSpec(gpu_mem_mib=9216)]
-    run = machine.run(lines, specs=specs, settings=HARD)
-    code, said = run.go()
-    assert code == 0, said
-    assert run.outcomes()[1] == ["done"]
-    assert run.outcomes()[0][0] == "gpu memory"
-    assert run.outcomes()[0][-1] == "done"
 
 
 def test_out_of_memory_for_ever_ends_after_a_few_attempts_with_a_sentence(machine: Machine) -> None:
@@ -332,8 +113,7 @@ def test_host_memory_words_are_an_ordinary_failure(machine: Machine) -> None:
 def test_several_processes_of_a_task_and_one_that_leaves_its_group_count_together(machine: Machine) -> None:
     line = f"{task('2G', 4)} & {task('3G', 4)} & {task('1G', 4)}; wait"
     run = machine.run([line], specs=[TaskSpec(gpu_mem_mib=8192)])
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     assert run.ended()[0].peak_gpu_mib == 6 * 1024
     seen = [one for entry in run.decisions() for one in entry.view.running]
     assert not seen or max(one.clients for one in seen) <= 3
@@ -343,8 +123,7 @@ def test_memory_of_a_process_that_left_its_session_is_not_booked_again(machine: 
     lines = [f"setsid {task('30G', 6)} </dev/null >/dev/null 2>&1 & sleep 3", task("25G", 1), task("25G", 1.1)]
     specs = [TaskSpec(gpu_mem_mib=31 * 1024), TaskSpec(gpu_mem_mib=26 * 1024), TaskSpec(gpu_mem_mib=26 * 1024)]
     run = machine.run(lines, specs=specs)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     assert run.outcomes() == {0: ["done"], 1: ["done"], 2: ["done"]}
 
 
@@ -352,19 +131,19 @@ def test_the_mps_daemon_dies_and_the_tasks_go_on_elsewhere_free_of_charge(machin
     lines = [task("10G", 4) for _ in range(4)]
     run = machine.run(lines, specs=[TaskSpec(gpu_mem_mib=11 * 1024)] * 4)
     process = run.start()
-    wait_for(lambda: sum("mps server" in path.read_text() for path in run.folder.glob("p*/mix.log.*")) == 4)
+    wait_for(lambda: sum("mps server" in log for log in run.logs()) == 4)
     pipe = run.log(0)
     uuid = pipe.partition("gpu ")[2].partition(",")[0]
     daemons = [
         pid
-        for pid in alive(str(machine.tmp))
+        for pid in alive(str(machine.tmp), "environ")
         if (b"mps-" in Path(f"/proc/{pid}/cmdline").read_bytes())
         and f"/{uuid[4:12]}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     ]
     assert daemons
     for pid in daemons:
         os.kill(pid, signal.SIGKILL)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    _, said = run.end(process)
     outcomes = run.outcomes()
     assert all(tried[-1] == "done" for tried in outcomes.values()), said
     gone = [one for one in run.ended() if one.outcome == "disturbed"]
@@ -383,12 +162,12 @@ def test_tasks_that_a_lost_gpu_ends_are_free_even_before_the_next_sample_and_the
     short = short.replace("DOWN", str(down)).replace("UUID", uuid)
     run = machine.run([short] * 24, specs=[TaskSpec(gpu_mem_mib=4096)] * 24, at_once=8)
     process = run.start()
-    wait_for(lambda: sum(1 for _ in run.folder.glob("p*/mix.log.*")) >= 8)
+    wait_for(lambda: len(run.logs()) >= 8)
     time.sleep(0.6)
     with (machine.state / "gpu0").open("a") as file:
         file.write("lost=1\n")
     down.touch()
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    _, said = run.end(process)
     assert process.returncode == 0, said
     assert all(tried[-1] == "done" for tried in run.outcomes().values())
     assert "failed" not in {outcome for tried in run.outcomes().values() for outcome in tried}
@@ -423,12 +202,10 @@ def test_memory_of_others_counts_from_the_first_start_on(machine: Machine) -> No
 def test_a_task_killed_by_hand_is_no_memory_failure(machine: Machine) -> None:
     run = machine.run([task("38G", 60), task("1G", 1)], specs=[TaskSpec(gpu_mem_mib=39000), TaskSpec(gpu_mem_mib=1500)])
     process = run.start()
-    wait_for(
-        lambda: run.folder.glob("p*/mix.log.0") and any("pid" in p.read_text() for p in run.folder.glob("p*/mix.log.0"))
-    )
+    wait_for(lambda: "pid" in run.log(0))
     time.sleep(1.5)
     os.kill(int(run.log(0).partition("pid ")[2].partition(",")[0]), signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
+    run.end(process)
     assert run.outcomes()[0] in (["signal"], ["failed"])
     assert run.outcomes()[1] == ["done"]
 
@@ -436,15 +213,14 @@ def test_a_task_killed_by_hand_is_no_memory_failure(machine: Machine) -> None:
 def test_cancelled_the_tasks_are_told_to_end_and_a_resume_runs_each_once(machine: Machine) -> None:
     run = machine.run([task("3G", 3) for _ in range(6)], at_once=3)
     process = run.start()
-    wait_for(lambda: sum(1 for _ in run.folder.glob("p*/mix.log.*")) >= 2)
+    wait_for(lambda: len(run.logs()) >= 2)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    _, said = run.end(process)
     assert process.returncode != 0
     assert "unfinished" in said
-    assert [path for path in machine.bookings() if not path.endswith("lock")] == []
-    code, said = run.go()
-    assert code == 0, said
+    assert machine.bookings() == []
+    said = run.go_well()
     outcomes = run.outcomes()
     assert set(outcomes) == set(range(6))
     assert all(tried[-1] == "done" and tried.count("done") == 1 for tried in outcomes.values())
@@ -454,16 +230,15 @@ def test_cancelled_the_tasks_are_told_to_end_and_a_resume_runs_each_once(machine
 def test_a_killed_launcher_leaves_no_booking_and_a_resume_runs_each_task_once(machine: Machine, victim: str) -> None:
     run = machine.run([f"echo x >>{machine.home}/ran.{n}; {task('3G', 2)}" for n in range(6)], at_once=3)
     process = run.start()
-    wait_for(lambda: sum("gpu" in path.read_text() for path in run.folder.glob("p*/mix.log.*")) >= 2)
-    loop = wait_for(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())[0]
-    os.kill(int(loop) if victim == "loop" else process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
-    wait_for(lambda: not [path for path in machine.bookings() if not path.endswith("lock")])
-    wait_for(lambda: not alive(f"LLSUB_DIR={run.folder}"))
+    wait_for(lambda: sum("gpu" in log for log in run.logs()) >= 2)
+    loop = wait_for(lambda: children(process.pid))[0]
+    os.kill(loop if victim == "loop" else process.pid, signal.SIGKILL)
+    run.end(process)
+    wait_for(lambda: not machine.bookings())
+    wait_for(lambda: not alive(f"LLSUB_DIR={run.folder}", "environ"))
     for one in run.ended():
         assert one.gpu_uuid is None or f"gpu {one.gpu_uuid}" in run.log(one.task)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     outcomes = run.outcomes()
     assert set(outcomes) == set(range(6))
     assert all(tried[-1] == "done" and tried.count("done") == 1 for tried in outcomes.values())
@@ -479,40 +254,35 @@ def test_what_an_earlier_job_has_shown_is_taken_over(machine: Machine) -> None:
     assert second.gpu_booked_mib >= first.gpu_needs_mib > 4096
 
 
-def test_without_mps_booking_alone_places_tasks_and_that_is_said_once(without_mps: Machine) -> None:
+@pytest.mark.parametrize("machine", [(2, 40960, False)], indirect=True)
+def test_without_mps_booking_alone_places_tasks_and_that_is_said_once(machine: Machine) -> None:
     sizes = [12, 25, 14, 20, 3]
-    run = without_mps.run(
+    run = machine.run(
         [task(f"{size}G", 1.5) for size in sizes], specs=[TaskSpec(gpu_mem_mib=size * 1024 + 400) for size in sizes]
     )
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     assert run.outcomes() == {number: ["done"] for number in range(5)}
     assert said.count("no memory cap is enforced on GPU 0-1") == 1
     assert {one.gpu_cap_mib for one in run.ended()} == {None}
 
 
-def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(library: Path) -> None:
-    machine = Machine(library, 1, 40960, mps=False)
-    try:
-        none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
-        lines = [task("4G", 8, "--peak", "30G"), task("6G", 13, "--peak", "14G")]
-        specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
-        run = machine.run(lines, specs=specs, settings=none, at_once=2)
-        code, said = run.go()
-        assert run.outcomes() == {0: ["done"], 1: ["disturbed", "done"]}
-        assert code == 0, said
-        assert "task 0 outgrew its 4.9 GiB (30.0)" in run.attempts()[1][0].why
-        assert "0 own, 1 by a neighbour" in said
-    finally:
-        machine.close()
+@pytest.mark.parametrize("machine", [(1, 40960, False)], indirect=True)
+def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(machine: Machine) -> None:
+    none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
+    lines = [task("4G", 8, "--peak", "30G"), task("6G", 13, "--peak", "14G")]
+    specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
+    run = machine.run(lines, specs=specs, settings=none, at_once=2)
+    said = run.go_well()
+    assert run.outcomes() == {0: ["done"], 1: ["disturbed", "done"]}
+    assert "task 0 outgrew its 4.9 GiB (30.0)" in run.attempts()[1][0].why
+    assert "0 own, 1 by a neighbour" in said
 
 
 def test_a_task_of_two_gpus_has_both_to_itself_and_no_mps(machine: Machine) -> None:
     both = f"{task('30G', 2)} & {task('30G', 2, '--device', '1')}; wait"
     line = f"echo $CUDA_VISIBLE_DEVICES $LLSUB_NEIGHBOURS; {both}"
     run = machine.run([task("5G", 1.5), line, task("5G", 1)], specs=[TaskSpec(), TaskSpec(gpus=2), TaskSpec()])
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     words = run.log(1)
     assert words.splitlines()[0].count("GPU-") == 2
     assert "mps off" in words
@@ -540,9 +310,9 @@ def test_a_task_that_may_hang_is_named_and_goes_on(machine: Machine) -> None:
     run.start()
     process = machine.started[-1]
     time.sleep(4)
-    for pid in alive(f"LLSUB_DIR={run.folder}"):
+    for pid in alive(f"LLSUB_DIR={run.folder}", "environ"):
         os.kill(pid, signal.SIGCONT)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    _, said = run.end(process)
     assert process.returncode == 0, said
     assert said.count("task 0 may hang") == 1
 
@@ -559,9 +329,9 @@ def test_two_launchers_at_once_never_book_more_than_a_gpu_has(machine: Machine) 
         machine.run([task("15G", 1.5) for _ in range(4)], specs=[TaskSpec(gpu_mem_mib=16000)] * 4) for _ in range(2)
     ]
     processes = [run.start() for run in runs]
-    for process in processes:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0, said
+    for run, process in zip(runs, processes, strict=True):
+        code, said = run.end(process)
+        assert code == 0, said
     at: list[tuple[float, int, int | None]] = []
     for run in runs:
         assert all(tried == ["done"] for tried in run.outcomes().values())
@@ -603,8 +373,7 @@ def test_the_learned_model_books_a_task_of_which_nothing_is_known_by_the_layers_
     (machine.home / "train.model.json").write_text(json.dumps(model))
     (machine.home / "train.sh").write_text(f"exec {task('5G')}\n")
     run = machine.run(["sh train.sh"], pack=PackRequest(settings=QUICK, estimate="learned"))
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     (one,) = run.ended()
     assert one.gpu_booked_mib is not None
     assert 6000 < one.gpu_booked_mib < 10_000
@@ -612,8 +381,7 @@ def test_the_learned_model_books_a_task_of_which_nothing_is_known_by_the_layers_
 
 def test_a_clock_that_is_set_back_changes_no_decision(machine: Machine) -> None:
     run = machine.run([task("5G", 2) for _ in range(5)], specs=[TaskSpec(gpu_mem_mib=15000)] * 5)
-    code, said = run.go("clock")
-    assert code == 0, said
+    run.go_well("clock")
     assert all(tried == ["done"] for tried in run.outcomes().values())
     entries = run.decisions()
     times = [entry.view.now_s for entry in entries]
@@ -625,16 +393,14 @@ def test_a_clock_that_is_set_back_changes_no_decision(machine: Machine) -> None:
 def test_a_full_disk_for_journal_and_history_is_no_failure_of_the_run(machine: Machine) -> None:
     (machine.home / ".local").write_text("no folder")
     run = machine.run([task("5G", 3) for _ in range(3)])
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     assert said.count("are not kept for the next run") == 1
 
 
 def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_say(machine: Machine) -> None:
     again = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, retries=1)
     run = machine.run(["a", "b"], settings=again)
-    what = run.what
-    broken = json.loads(run_folder.render_run(what))
+    broken = json.loads(run_folder.render_run(run.run))
     broken |= {"task_kind": "input", "command": ["/nonexistent/program"]}
     (run.folder / run_folder.RUN).write_text(json.dumps(broken))
     assert run.go()[0] == 1
@@ -645,16 +411,14 @@ def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -
     kinds = [f"{TASK} --memory 3G --load {load} --work 8 --progress 0.2" for load in (70, 60)]
     sized = [TaskSpec(gpu_mem_mib=4096)]
     pack = PackRequest(settings=PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0))
-    code, said = machine.run(kinds, specs=sized * 2, pack=pack, rate_window_s=1.0).go()
-    assert code == 0, said
+    said = machine.run(kinds, specs=sized * 2, pack=pack, rate_window_s=1.0).go_well()
     assert "STP" not in said
     history = machine.home / ".local/state/slurm-share/tasks"
     (file,) = history.glob("????-??.jsonl")
     alone = [json.loads(line) for line in file.read_text().splitlines()]
     assert all(one["rate_source"] == "progress" and one["rate_alone"] > 0 for one in alone)
     run = machine.run(kinds * 2, specs=sized * 4, pack=pack, rate_window_s=1.0)
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     whys = [one.why for entry in run.decisions() for one in entry.actions if isinstance(one, Start)]
     assert sum("both keep ~" in why for why in whys) == 2
     assert "x its time alone (ANTT), GPUs did" in said

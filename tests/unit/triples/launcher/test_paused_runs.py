@@ -11,18 +11,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+import packed_machine
 import pytest
-import test_packed_runs
-from test_packed_runs import PATIENCE_S, Machine, Packed, alive, library, task, wait_for  # noqa: F401
+from launches import alive, children, is_alive, read_proc, wait_for
+from packed_machine import Machine, Packed
+from test_packed_runs import task
 
-from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
+from slurm_share.packing import PackRequest, PackSettings, TaskSpec
 
-pytestmark = test_packed_runs.pytestmark
+MACHINE = (1, 40960, True)
 TOLD = """
 import os, sys
 from slurm_share.packing.decision_records import Move, Pause, Resume
@@ -45,22 +45,17 @@ undo.actions = told
 SETTINGS = PackSettings(policy="gain", undo="pause", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
 
 
-class Told:
+class Told(Packed):
     """A run that pauses what it is told to."""
 
     def __init__(self, machine: Machine, lines: list[str], settings: PackSettings = SETTINGS, **more: Any) -> None:
         pack = PackRequest(settings=settings, **more)
-        self.machine = machine
-        self.run = machine.run(lines, settings=settings, pack=pack, specs=[TaskSpec(gpu_mem_mib=4096)] * len(lines))
-        self.process: subprocess.Popen[str] | None = None
+        super().__init__(machine, lines, settings=settings, pack=pack, specs=[TaskSpec(gpu_mem_mib=4096)] * len(lines))
 
     def begin(self) -> subprocess.Popen[str]:
-        self.process = self.run.start()
-        wait_for(lambda: all("on" in self.log(number) for number in range(self.run.what.tasks)))
+        self.process = self.start()
+        wait_for(lambda: all("on" in self.log(number) for number in range(self.run.tasks)))
         return self.process
-
-    def log(self, number: int) -> str:
-        return "".join(path.read_text() for path in self.run.folder.glob(f"p*/mix.log.{number}"))
 
     def tell(self, *lines: str) -> None:
         new = self.machine.tmp / "new"
@@ -68,21 +63,15 @@ class Told:
         new.rename(self.machine.tmp / "plan")
         wait_for(lambda: not (self.machine.tmp / "plan").exists())
 
-    def processes(self, number: int) -> dict[int, str]:
-        """A task's processes, with their states as the kernel has them."""
-        found = {}
-        for pid in alive(f"LLSUB_DIR={self.run.folder}"):
-            try:
-                environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
-            except OSError:
-                continue
-            if f"LLSUB_TASK={number}".encode() in environ:
-                found[pid] = state
-        return found
+    def pids(self, number: int | None = None) -> list[int]:
+        """The living processes of a task, or of all."""
+        pids = alive(f"LLSUB_DIR={self.folder}", "environ")
+        return [pid for pid in pids if number is None or f"LLSUB_TASK={number}\0".encode() in read_proc(pid, "environ")]
 
     def states(self, number: int) -> list[str]:
-        return list(self.processes(number).values())
+        """The states of a task's processes as the kernel has them."""
+        stats = [read_proc(pid, "stat") for pid in self.pids(number)]
+        return [stat.rpartition(b")")[2].split()[0].decode() for stat in stats if stat]
 
     def is_stopped(self, number: int) -> bool:
         states = self.states(number)
@@ -92,21 +81,22 @@ class Told:
         self.tell(f"pause {number}")
         wait_for(lambda: self.is_stopped(number))
 
-    def end(self) -> tuple[int, str]:
+    def finish(self) -> tuple[int, str]:
         """Wait; exit code and all it said. Nothing of the run lives then, and nothing is stopped."""
-        assert self.process is not None
-        said, _ = self.process.communicate(timeout=PATIENCE_S)
-        wait_for(lambda: not alive(f"LLSUB_DIR={self.run.folder}"))
-        wait_for(lambda: not alive(str(self.run.folder)))
-        return self.process.returncode, said
+        code, said = self.end(self.process)
+        wait_for(lambda: not self.pids())
+        wait_for(lambda: not alive(str(self.folder)))
+        return code, said
+
+    def finish_well(self) -> str:
+        code, said = self.finish()
+        assert code == 0, said
+        return said
 
 
-@pytest.fixture
-def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:  # noqa: F811
-    monkeypatch.setattr(test_packed_runs, "LAUNCH", TOLD + test_packed_runs.LAUNCH)
-    made = Machine(library, 1, 40960, mps=True)
-    yield made
-    made.close()
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_machine, "LAUNCH", TOLD + packed_machine.LAUNCH)
 
 
 TREE = "echo on; (sleep 600; true) & setsid sleep 601 & bash -mc 'sleep 602; true' & wait"
@@ -126,22 +116,10 @@ def test_a_paused_task_stands_still_with_all_its_children_and_goes_on(machine: M
     assert run.is_stopped(1)
     assert "T" not in run.states(0)
     run.tell("resume 1")
-    code, said = run.end()
-    assert code == 0, said
-    assert run.run.outcomes() == {0: ["done"], 1: ["done"]}
+    said = run.finish_well()
+    assert run.outcomes() == {0: ["done"], 1: ["done"]}
     assert ", as told" in said
     assert said.index("pause 1, as told") < said.index("resume 1, as told")
-
-
-def test_a_paused_task_goes_on_when_its_neighbour_has_ended(machine: Machine) -> None:
-    run = Told(machine, [counts(4), counts(3)])
-    run.begin()
-    run.pause(1)
-    code, said = run.end()
-    assert code == 0, said
-    assert "GPU 0: task 1 goes on; no other task runs there" in said
-    first, second = sorted(run.run.ended(), key=lambda one: one.task)
-    assert second.started + second.seconds > first.started + first.seconds
 
 
 def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
@@ -154,7 +132,7 @@ def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
     wait_for(lambda: run.is_stopped(0) and not run.is_stopped(1))
     wait_for(lambda: run.is_stopped(1) and not run.is_stopped(0))
     process.send_signal(signal.SIGTERM)
-    _, said = run.end()
+    _, said = run.finish()
     assert "task 1 goes on after 2 s; task 0 is paused instead" in said
     assert "task 0 goes on after 2 s; task 1 is paused instead" in said
 
@@ -167,8 +145,7 @@ def test_a_paused_task_does_not_hang(machine: Machine) -> None:
     run.pause(1)
     time.sleep(6)
     run.tell("resume 1")
-    code, said = run.end()
-    assert code == 0, said
+    said = run.finish_well()
     assert "hang" not in said
 
 
@@ -194,24 +171,23 @@ def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, num
     run.pause(1)
     process.send_signal(number)
     wait_for(notes.exists, 15)  # less than the 25 s after which all are killed
-    for pid in run.processes(0):
+    for pid in run.pids(0):
         os.kill(pid, signal.SIGKILL)
-    code, said = run.end()
+    code, said = run.finish()
     assert code != 0
     assert notes.read_text() == "told\n"
-    assert run.run.outcomes() == {0: ["unfinished"], 1: ["unfinished"]}, said
+    assert run.outcomes() == {0: ["unfinished"], 1: ["unfinished"]}, said
 
 
 def processes(run: Told) -> tuple[int, int]:
-    assert run.process is not None
-    guard = run.process.pid
-    return guard, int(wait_for(lambda: Path(f"/proc/{guard}/task/{guard}/children").read_text().split())[0])
+    """Guard and loop."""
+    return run.process.pid, wait_for(lambda: children(run.process.pid))[0]
 
 
 def watchdogs(run: Told) -> list[int]:
     """The watchdog: a session leader with the launcher's command line that is neither guard nor loop."""
-    assert run.process is not None
-    return [pid for pid in alive(f"LLSUB.1\0{run.machine.tmp}") if os.getsid(pid) == pid != run.process.pid]
+    pids = alive(f"LLSUB.1\0{run.machine.tmp}")
+    return [pid for pid in pids if os.getsid(pid) == pid != run.process.pid]
 
 
 @pytest.mark.parametrize("victims", ["loop", "guard", "loop and guard", "guard and loop"])
@@ -229,13 +205,13 @@ def test_whoever_is_killed_no_task_stays_stopped(machine: Machine, victims: str)
         os.kill(pids[name], signal.SIGKILL)
     wait_for(lambda: not run.states(1))
     wait_for(lambda: not watchdogs(run))
-    for pid in alive(f"LLSUB_DIR={run.run.folder}"):
+    for pid in run.pids():
         if victims in ("loop", "guard"):
-            wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            wait_for(lambda pid=pid: not is_alive(pid))
         else:  # nobody is left to end what was not paused
             with suppress(ProcessLookupError):  # the `sleep` of a task that has ended meanwhile
                 os.kill(pid, signal.SIGKILL)
-    run.end()
+    run.finish()
 
 
 def test_without_its_watchdog_a_run_pauses_no_more(machine: Machine) -> None:
@@ -245,8 +221,7 @@ def test_without_its_watchdog_a_run_pauses_no_more(machine: Machine) -> None:
     (watchdog,) = wait_for(lambda: watchdogs(run))
     os.kill(watchdog, signal.SIGKILL)
     wait_for(lambda: not run.is_stopped(1))
-    code, said = run.end()
-    assert code == 0, said
+    said = run.finish_well()
     assert said.count("no further task is paused on") == 1
 
 
@@ -254,12 +229,13 @@ def test_a_killed_task_that_was_paused_leaves_nothing_stopped(machine: Machine) 
     run = Told(machine, [counts(6), TREE])
     run.begin()
     run.pause(1)
-    leader = int(wait_for(lambda: [pid for pid in alive(f"LLSUB_DIR={run.run.folder}") if "echo on; (sleep" in
-                                   Path(f"/proc/{pid}/cmdline").read_text() and os.getsid(pid) == pid])[0])  # fmt: skip
+    (leader,) = [
+        pid for pid in run.pids(1) if os.getsid(pid) == pid and b"echo on; (sleep" in read_proc(pid, "cmdline")
+    ]
     os.kill(leader, signal.SIGKILL)
     wait_for(lambda: not run.states(1))
-    run.end()
-    assert run.run.outcomes() == {0: ["done"], 1: ["signal"]}
+    run.finish()
+    assert run.outcomes() == {0: ["done"], 1: ["signal"]}
 
 
 def test_what_scontrol_resume_lets_go_on_is_stopped_again(machine: Machine) -> None:
@@ -268,12 +244,12 @@ def test_what_scontrol_resume_lets_go_on_is_stopped_again(machine: Machine) -> N
     run.pause(1)
     guard, loop = processes(run)
     for number in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in [*alive(f"LLSUB_DIR={run.run.folder}"), guard, loop]:
+        for pid in [*run.pids(), guard, loop]:
             os.kill(pid, number)
         time.sleep(0.2)
     wait_for(lambda: run.is_stopped(1) and not run.is_stopped(0))
     process.send_signal(signal.SIGTERM)
-    run.end()
+    run.finish()
 
 
 SAVES = """echo on
@@ -294,25 +270,23 @@ def test_a_task_that_is_moved_goes_on_from_what_it_saved_and_no_try_is_counted(m
     time.sleep(1)
     run.tell("move 1")
     wait_for(lambda: (machine.home / "state.1").exists())
-    ended, said = run.end()
-    assert ended == 0, said
-    assert run.run.outcomes() == {0: ["done"], 1: ["unfinished", "done"]}
+    said = run.finish_well()
+    assert run.outcomes() == {0: ["done"], 1: ["unfinished", "done"]}
     assert "task 1 moved away from GPU 0; it runs again" in said
     assert "begins at 0 on" in run.log(1)
     assert run.log(1).count("begins at") == 2
     assert run.log(1).count("begins at 0 ") == 1
-    second = run.run.attempts()[1][1]
-    neighbour = run.run.attempts()[0][0]
+    second = run.attempts()[1][1]
+    neighbour = run.attempts()[0][0]
     assert second.started >= neighbour.started + neighbour.seconds  # not beside it again
 
 
 def test_a_task_that_does_not_end_when_it_is_moved_is_ended(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = "from slurm_share.triples.launcher import moves\nmoves.SAVE_S = moves.GRACE_S = 1.0\n"
-    monkeypatch.setattr(test_packed_runs, "LAUNCH", quick + test_packed_runs.LAUNCH)
+    quick = "from slurm_share.triples.launcher import pack_undo\npack_undo.SAVE_S = pack_undo.GRACE_S = 1.0\n"
+    monkeypatch.setattr(packed_machine, "LAUNCH", quick + packed_machine.LAUNCH)
     deaf = "trap '' TERM USR1; echo on; test $LLSUB_ATTEMPT = 2 || sleep 60"
     run = Told(machine, [counts(8), deaf], checkpoint_signal=int(signal.SIGUSR1))
     run.begin()
     run.tell("move 1")
-    ended, said = run.end()
-    assert ended == 0, said
-    assert run.run.outcomes()[1] == ["unfinished", "done"]
+    run.finish_well()
+    assert run.outcomes()[1] == ["unfinished", "done"]

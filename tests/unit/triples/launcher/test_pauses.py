@@ -14,23 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from launches import PATIENCE_S, read_proc, wait_for
 
 from slurm_share.core.process import identify
 from slurm_share.node import descendants, processes
 from slurm_share.triples.launcher import pauses, watchdog
 from slurm_share.triples.launcher.pauses import Pauses
 from slurm_share.triples.launcher.table import Table
-
-PATIENCE_S = 30
-
-
-def wait_for(what: Callable[[], object]) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if found := what():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 @pytest.fixture
@@ -146,15 +136,6 @@ def test_the_table_says_that_a_task_is_stopped_before_its_first_process_is(
     assert not stand.pauses.tasks
 
 
-def test_what_somebody_else_lets_go_on_is_stopped_again(begin: Any, stand: Stand) -> None:
-    leader = begin("import time; time.sleep(100)").pid
-    stand.pauses.pause(stand.task(5, leader))
-    os.kill(leader, signal.SIGCONT)
-    wait_for(lambda: family(leader) == [False])
-    stand.pauses.check()
-    assert family(leader) == [True]
-
-
 def test_a_task_that_is_gone_is_not_stopped(begin: Any, stand: Stand) -> None:
     process = begin("pass")
     process.wait()
@@ -175,17 +156,12 @@ def name() -> Iterator[None]:
 def watchdog_pid() -> list[int]:
     """The watchdogs of this test: forks of this process that have a session of their own."""
     mine = Path("/proc/thread-self/comm").read_bytes()
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            stat = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-            same = folder.name.isdigit() and (folder / "comm").read_bytes() == mine
-        except OSError:
-            continue
-        # Its session is the sixth field of stat(5); two are gone with the name.
-        if same and int(folder.name) != os.getpid() and stat[0] != b"Z" and stat[3] == folder.name.encode():
-            found.append(int(folder.name))
-    return found
+    pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    stats = {pid: read_proc(pid, "stat").rpartition(b")")[2].split() for pid in pids if read_proc(pid, "comm") == mine}
+    # Its session is the sixth field of stat(5); two are gone with the name.
+    return [
+        pid for pid, stat in stats.items() if pid != os.getpid() and stat and stat[0] != b"Z" and int(stat[3]) == pid
+    ]
 
 
 def test_the_watchdog_ends_with_the_launcher_and_keeps_none_of_its_files(stand: Stand) -> None:

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ranks import FOLLOW, RANK, Ranks, command, kill, living, wait_for
+from launches import alive, read_proc, wait_for
+from ranks import FOLLOW, RANK, Ranks, kill
 
 from slurm_share.core.settings import Messages
 from slurm_share.spmd import joining, names
@@ -29,8 +30,7 @@ STAY = RANK + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\nwhile True
 
 def check_nothing_is_left(made: Ranks) -> None:
     """No process of the run, no socket of its ranks."""
-    mark = str(made.folder.parent)
-    wait_for(lambda: not [pid for pid in living() if mark in command(pid)])
+    wait_for(lambda: not alive(str(made.folder.parent)))
     assert made.sockets()
     wait_for(lambda: not made.open_sockets())
 
@@ -40,7 +40,7 @@ def test_ranks_meet_and_find_who_they_are(tmp_path: Path) -> None:
     made = Ranks(tmp_path, text, 4)
     codes, said = made.go(LLSUB_START_S="60", LLSUB_SEND_LIMIT="1000", PMI_RANK="3", LLSUB_OTHER="x")
     assert codes == [0], said
-    assert made.outcomes() == ["done"] * 4
+    assert list(made.result_outcomes().values()) == ["done"] * 4
     for rank in range(4):
         log = made.log(rank)
         assert "size=4" in log
@@ -56,22 +56,19 @@ def test_ranks_meet_and_find_who_they_are(tmp_path: Path) -> None:
 
 
 def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
-    made = Ranks(tmp_path, FOLLOW, 4).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, FOLLOW, 4).start_ready()
     assert made.open_sockets()
     kill(made.pid(2))
     codes, said = made.end()
     assert codes == [1]
-    assert made.outcomes() == ["unfinished", "unfinished", "signal", "unfinished"]
+    assert list(made.result_outcomes().values()) == ["unfinished", "unfinished", "signal", "unfinished"]
     for rank in (0, 1, 3):
         assert re.search(
             r"heard Ended\(rank=2, node='.+', code=None, signal=9, why='was killed by SIGKILL'\)", made.log(rank)
         )
         assert re.fullmatch(r"exit code 3; rank 2 on .+ was killed by SIGKILL", made.results()[rank].why)
-    assert (
-        len(re.findall("^slurm-share launch: rank 2 on .+ was killed by SIGKILL; the other 3 were ended$", said, re.M))
-        == 1
-    )
+    sentence = "^slurm-share launch: rank 2 on .+ was killed by SIGKILL; the other 3 were ended$"
+    assert len(re.findall(sentence, said, re.M)) == 1
     assert "ended by a signal: 2" in said
     assert "a run with --spmd cannot be resumed; submit it again" in said
     assert "--resume" not in said
@@ -104,14 +101,13 @@ def test_the_run_ends_with_the_code_of_its_reason(tmp_path: Path, last: str, cod
 
 def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
     """The grace time is ten seconds here; other tests shorten it to one."""
-    made = Ranks(tmp_path, STAY, 3, grace_s=names.END_GRACE_S).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, STAY, 3, grace_s=names.END_GRACE_S).start_ready()
     began = time.monotonic()
     kill(made.pid(0))
     codes, said = made.end()
     assert time.monotonic() - began >= names.END_GRACE_S
     assert codes == [1]
-    assert made.outcomes() == ["signal", "unfinished", "unfinished"]
+    assert list(made.result_outcomes().values()) == ["signal", "unfinished", "unfinished"]
     assert made.results()[1].code == 5
     assert "a run with --spmd cannot be resumed; submit it again" in said
 
@@ -121,44 +117,41 @@ def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:
     made = Ranks(tmp_path, text, 3, keep_going=True)
     codes, said = made.go()
     assert codes == [1]
-    assert made.outcomes() == ["done", "failed", "done"]
+    assert list(made.result_outcomes().values()) == ["done", "failed", "done"]
     assert "why='ended with code 7'" in made.log(0)
     assert "failed: 1" in said
 
 
 def test_the_loss_of_the_rendezvous_process_alone_is_no_error(tmp_path: Path) -> None:
     text = RANK + f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\n"
-    made = Ranks(tmp_path, text, 3).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, text, 3).start_ready()
     kill(made.rendezvous_pid())
     (tmp_path / "go").touch()
     codes, said = made.end()
     assert codes == [0], said
-    assert made.outcomes() == ["done"] * 3
+    assert list(made.result_outcomes().values()) == ["done"] * 3
 
 
 def test_without_a_rendezvous_process_the_launcher_ends_the_run(tmp_path: Path) -> None:
-    made = Ranks(tmp_path, STAY, 3).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, STAY, 3).start_ready()
     kill(made.rendezvous_pid())
     time.sleep(0.5)
     kill(made.pid(1))
     codes, said = made.end()
     assert codes == [1]
-    assert made.outcomes() == ["unfinished", "signal", "unfinished"]
+    assert list(made.result_outcomes().values()) == ["unfinished", "signal", "unfinished"]
     assert "the rendezvous process on" in said
     assert "rank 1 on" in said
 
 
 @pytest.mark.parametrize("who", ["loop", "guard", "both"])
 def test_nothing_is_left_of_a_launcher_that_is_killed(tmp_path: Path, who: str) -> None:
-    made = Ranks(tmp_path, STAY, 3).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, STAY, 3).start_ready()
     its, loop, guard = made.rendezvous_pid(), made.loop_pid(), made.launchers[0].pid
     for pid in {"loop": [loop], "guard": [guard], "both": [guard, loop]}[who]:
         kill(pid)
     made.end()
-    wait_for(lambda: not made.processes() and "rendezvous" not in command(its))
+    wait_for(lambda: not made.processes() and b"rendezvous" not in read_proc(its, "cmdline"))
     check_nothing_is_left(made)
 
 
@@ -167,7 +160,7 @@ def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> Non
     began = time.monotonic()
     codes, said = made.go()
     assert codes == [1]
-    assert made.outcomes() == ["not started"] * 3
+    assert list(made.result_outcomes().values()) == ["not started"] * 3
     assert "No such file" in said
     assert time.monotonic() - began < 60
 
@@ -184,12 +177,11 @@ def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp
 
 
 def test_a_word_to_end_reaches_all_ranks(tmp_path: Path) -> None:
-    made = Ranks(tmp_path, STAY, 3).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, STAY, 3).start_ready()
     kill(made.launchers[0].pid, signal.SIGTERM)
     codes, _ = made.end()
     assert codes == [1]
-    assert made.outcomes() == ["unfinished"] * 3
+    assert list(made.result_outcomes().values()) == ["unfinished"] * 3
 
 
 def test_only_the_last_start_of_a_run_counts(tmp_path: Path) -> None:
@@ -250,7 +242,7 @@ def test_ranks_of_two_nodes_meet_and_the_key_goes(tmp_path: Path) -> None:
     key = (made.folder / "rendezvous" / "key").read_bytes()
     codes, said = made.go()
     assert codes == [0, 0], said
-    assert made.outcomes() == ["done"] * 4
+    assert list(made.result_outcomes().values()) == ["done"] * 4
     for rank in range(4):
         log = made.log(rank)
         assert "127.0.0.1" in log
@@ -265,19 +257,17 @@ def test_ranks_of_two_nodes_meet_and_the_key_goes(tmp_path: Path) -> None:
 
 
 def test_an_end_on_one_node_ends_the_others(tmp_path: Path) -> None:
-    made = Ranks(tmp_path, FOLLOW, 2, 2).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, FOLLOW, 2, 2).start_ready()
     kill(made.pid(3))
     codes, said = made.end()
     assert codes == [1, 1]
-    assert made.outcomes() == ["unfinished", "unfinished", "unfinished", "signal"]
+    assert list(made.result_outcomes().values()) == ["unfinished", "unfinished", "unfinished", "signal"]
     sentence = "slurm-share launch: rank 3 on 127.0.0.2 was killed by SIGKILL; the other 3 were ended\n"
     assert said.count(sentence) == 1
 
 
 def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
-    made = Ranks(tmp_path, FOLLOW, 2, 2).start()
-    wait_for(made.are_ready)
+    made = Ranks(tmp_path, FOLLOW, 2, 2).start_ready()
     gone = [made.launchers[1].pid, made.loop_pid(1), made.pid(2), made.pid(3)]
     for pid in gone:
         kill(pid, signal.SIGSTOP)  # none of them acts on the end of another one
@@ -287,7 +277,7 @@ def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
     codes, said = made.end()
     assert codes[0] == 1
     assert "127.0.0.2" in said
-    assert made.outcomes()[:2] != ["done", "done"]
+    assert list(made.result_outcomes().values())[:2] != ["done", "done"]
     assert "heard" in made.log(0)
 
 
@@ -303,7 +293,7 @@ def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: 
     assert time.monotonic() - began < 30
     assert f"127.0.0.{failed + 1} is node {failed} of 2, but Slurm's list of the step's nodes differs" in said
     assert ("127.0.0.1 is lost: its launcher has ended", "rank 2 on 127.0.0.2 could not be started")[failed] in said
-    assert made.outcomes() == ["unfinished"] * 2
+    assert list(made.result_outcomes().values()) == ["unfinished"] * 2
     assert not (made.folder / "rendezvous").exists()
 
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launches import alive, wait_for
 from msgspec import UNSET
 from msgspec.structs import replace
-from test_packed_runs import QUICK, TASK, Machine, Packed, alive, library, pytestmark, wait_for  # noqa: F401
+from packed_machine import TASK, Machine, Packed
 
 from slurm_share.triples import run_folder
 from slurm_share.triples.rates_file import read_rates
 
+MACHINE = (2, 40960, False)
 WINDOW_S = 1.0
 
 
-@pytest.fixture
-def machine(library: Path) -> Iterator[Machine]:  # noqa: F811
-    made = Machine(library, 2, 40960, mps=False)
-    yield made
-    made.close()
-
-
 def make(machine: Machine, lines: list[str], *, is_packed: bool = True, **more: Any) -> Packed:
-    made = machine.run(lines, **{"rate_window_s": WINDOW_S, "settings": QUICK, **more})
+    made = machine.run(lines, rate_window_s=WINDOW_S, **more)
     if not is_packed:
-        made.what = replace(made.what, pack=None)
-        (made.folder / run_folder.RUN).write_bytes(run_folder.render_run(made.what))
+        made.write(replace(made.run, pack=None))
     return made
+
+
+def my_rates(machine: Machine) -> tuple[Any, ...]:
+    return read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid(), ())
 
 
 def work(seconds: float, *more: str) -> str:
@@ -42,8 +39,7 @@ def work(seconds: float, *more: str) -> str:
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is_packed: bool) -> None:
     run = make(machine, [work(4), work(4)], at_once=2, is_packed=is_packed)
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     for one in run.ended():
         assert one.rate_source == "progress"
         assert one.units == pytest.approx(4, abs=0.3)
@@ -51,7 +47,7 @@ def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is
         assert one.speed_ratio is UNSET
     assert "units/s, by LLSUB_PROGRESS: tasks " in said
     assert "RATE" in said
-    shown = run_folder.read_progress(run.folder, run.what)
+    shown = run_folder.read_progress(run.folder, run.run)
     assert [one.ended for one in shown] == [True]
 
 
@@ -60,8 +56,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     process = run.start()
 
     def measured() -> Any:
-        found = read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid(), ())
-        return next((one for one in found if any(task.rate for task in one.tasks)), None)
+        return next((one for one in my_rates(machine) if any(task.rate for task in one.tasks)), None)
 
     found = wait_for(measured)
     assert found.source == "progress"
@@ -71,7 +66,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     assert task.family  # by which llload adds up what counts the same
     assert len(task.gpus) == 1
     assert Path(f"/proc/{task.pid}").exists()
-    [shown] = run_folder.read_progress(run.folder, run.what)
+    [shown] = run_folder.read_progress(run.folder, run.run)
     assert shown.work is not None
     assert (shown.work.tasks, shown.work.source) == (1, "progress")
     assert shown.began < shown.at
@@ -82,8 +77,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
 
 def test_packer_is_told_of_the_rate_of_a_running_task(machine: Machine) -> None:
     run = make(machine, [work(6), "sleep 2", "sleep 3", "sleep 1"], at_once=2)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     rates = [one.rate for entry in run.decisions() for one in entry.view.running if one.ask.task == 0 and one.rate]
     assert rates
     assert all(one.source == "progress" and one.per_s == pytest.approx(1, rel=0.3) for one in rates)
@@ -92,39 +86,17 @@ def test_packer_is_told_of_the_rate_of_a_running_task(machine: Machine) -> None:
 def test_number_in_the_log_counts_where_there_is_no_progress_file(machine: Machine) -> None:
     lines = [f"unset LLSUB_PROGRESS; exec {work(4)}"]
     run = make(machine, lines, progress=r"^work ([\d.]+) of")
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     [one] = run.ended()
     assert one.rate_source == "log"
     assert one.units == pytest.approx(4, abs=0.3)
     assert one.rate_per_s == pytest.approx(1, rel=0.15)
 
 
-def test_even_output_is_the_rate_of_a_task_that_says_nothing_else(machine: Machine) -> None:
-    lines = [f"unset LLSUB_PROGRESS; exec {work(9)}"]
-    run = make(machine, lines)
-    code, said = run.go()
-    assert code == 0, said
-    [one] = run.ended()
-    assert one.rate_source == "output"
-    assert one.units is UNSET
-    assert one.rate_per_s == pytest.approx(10, rel=0.3)
-
-
-def test_task_without_any_source_has_no_rate(machine: Machine) -> None:
-    run = make(machine, ["sleep 2.5"])
-    code, said = run.go()
-    assert code == 0, said
-    [one] = run.ended()
-    assert (one.units, one.rate_per_s, one.rate_source, one.speed_ratio) == (UNSET,) * 4
-    assert b"rate_per_s" not in (run.node / "results.jsonl").read_bytes()
-
-
 def test_next_task_of_a_worker_does_not_inherit_the_number(machine: Machine) -> None:
     lines = ["echo 500 >$LLSUB_PROGRESS", "sleep 0.1", "echo 7 >$LLSUB_PROGRESS; sleep 0.1"]
     run = make(machine, lines, at_once=1)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     assert {one.task: one.units for one in run.ended()} == {0: 500, 1: UNSET, 2: 7}
 
 
@@ -135,28 +107,10 @@ def test_expression_that_takes_for_ever_is_left_aside_with_a_sentence(machine: M
     try:
         said, _ = process.communicate(timeout=40)
     finally:
-        for pid in alive(str(machine.home)):  # without the limit the launcher never ends
+        for pid in alive(str(machine.home), "environ"):  # without the limit the launcher never ends
             os.kill(pid, signal.SIGKILL)
     assert process.returncode == 0, said
     assert said.count("takes more than 0.2 s") == 1
-
-
-def test_start_of_a_neighbour_restarts_the_windows(machine: Machine) -> None:
-    """The final rate is from the windows with the last neighbours."""
-    machine.environ["CUDA_VISIBLE_DEVICES"] = "0"
-    full = ["--load", "100"]
-    run = make(machine, [work(8, *full), f"sleep 3; {work(6, *full)}"], at_once=2)
-    process = run.start()
-    seen: list[tuple[float, int]] = []
-
-    def over() -> bool:
-        for node in read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid(), ()):
-            seen.extend((one.rate.per_s, one.rate.windows) for one in node.tasks if one.task == 0 and one.rate)
-        return process.poll() is not None
-
-    wait_for(over)
-    assert seen
-    assert seen[-1][0] < 0.8
 
 
 def test_hostile_progress_files_count_nothing(machine: Machine) -> None:
@@ -169,9 +123,9 @@ def test_hostile_progress_files_count_nothing(machine: Machine) -> None:
         "echo -3 >$LLSUB_PROGRESS; sleep 1.5",
     ]
     run = make(machine, lines, at_once=2)
-    code, said = run.go()
-    assert code == 0, said
-    assert {one.units for one in run.ended()} == {UNSET}
+    run.go_well()
+    assert {(one.units, one.rate_per_s, one.rate_source, one.speed_ratio) for one in run.ended()} == {(UNSET,) * 4}
+    assert b"rate_per_s" not in (run.node / "results.jsonl").read_bytes()
 
 
 def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> None:
@@ -179,8 +133,7 @@ def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> No
     folder.mkdir()
     folder.chmod(0o777)
     run = make(machine, ['echo "[$LLSUB_PROGRESS]"; echo 5 >"${LLSUB_PROGRESS:-/dev/null}"'], is_packed=False)
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     assert "have no LLSUB_PROGRESS" in said
     assert run.log(0) == "[]\n"
 
@@ -188,15 +141,14 @@ def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> No
 def test_folders_of_a_killed_launcher_are_removed_by_the_next(machine: Machine) -> None:
     run = make(machine, [work(60)])
     process = run.start()
-    [node] = wait_for(lambda: read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid()))
+    [node] = wait_for(lambda: my_rates(machine))
     stat = Path(f"/proc/{node.tasks[0].pid}/stat").read_text()
     os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
     assert process.wait(60) == 1
-    assert read_rates(machine.tmp, frozenset({os.getuid()})) == {}
+    assert my_rates(machine) == ()
     assert list(machine.tmp.glob("slurm-share-*/rates/*"))
     assert list(machine.tmp.glob("slurm-share-*/progress/*"))
     after = make(machine, [work(6)])
-    code, said = after.go()
-    assert code == 0, said
+    after.go_well()
     assert list(machine.tmp.glob("slurm-share-*/progress/*")) == []
     assert list(machine.tmp.glob("slurm-share-*/rates/*")) == []

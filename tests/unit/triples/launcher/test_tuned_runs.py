@@ -4,58 +4,52 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
+import packed_machine
 import pytest
 from msgspec.structs import replace
-from test_packed_runs import QUICK, TASK, Machine, library, pytestmark
+from packed_machine import QUICK, TASK, Machine, Packed
 
 from slurm_share.node import topology
-from slurm_share.packing.journal import Entry
-from slurm_share.packing.records import PackRequest, TaskSpec
+from slurm_share.packing import PackRequest, TaskSpec
 from slurm_share.packing.rules.place import decide
 
-__all__ = ["library", "pytestmark"]
-
+MACHINE = (1, 7 * 1024, True)
 SIZED = TaskSpec(gpu_mem_mib=1600)
 """Four of them have memory on the GPU."""
 TUNED = PackRequest(settings=QUICK, is_tuned=True, spec=SIZED)
 COMPARED = PackRequest(settings=QUICK, is_compared=True, spec=SIZED)
 
 
-@pytest.fixture
-def machine(library: Path) -> Iterator[Machine]:
-    found = Machine(library, 1, 7 * 1024, mps=True)
-    yield found
-    found.close()
-
-
 def work(seconds: float = 1.2, memory: str = "1500M", load: int = 40) -> str:
     return f"{TASK} --work {seconds} --memory {memory} --load {load} --util 100"
 
 
-def read_until(process, pattern: str) -> str:
-    said = ""
+def go_until(run: Packed, pattern: str) -> str:
+    """Run until a line has the pattern, and tell the launcher to end; return what it said."""
+    process, said = run.start(), ""
     for line in process.stdout:
         said += line
         if re.search(pattern, line):
-            return said
+            return said + run.stop(process)
     raise AssertionError(said)
 
 
-def most_at_once(entries: list[Entry]) -> int:
+@pytest.fixture
+def _few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 6 windows instead of 30 measure a level whose tasks do not end."""
+    few = "from slurm_share.packing.rules import tune\ntune.WINDOWS_MAX = 6\n"
+    monkeypatch.setattr(packed_machine, "LAUNCH", few + packed_machine.LAUNCH)
+
+
+def most_at_once(entries: list[Any]) -> int:
     return max(len(one.view.running) for one in entries)
 
 
 def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machine: Machine) -> None:
     run = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
-    process = run.start()
-    said = read_until(process, "tasks? at once from now on")
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=60)
-    said += rest
+    said = go_until(run, "tasks? at once from now on")
     assert "4 tasks at once from now on: no more tasks have room" in said
     assert "tasks at once on" in said
     assert "(simulated GPUs):" in said
@@ -69,10 +63,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     assert not machine.bookings()
 
     again = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
-    process = again.start()
-    said = read_until(process, "tasks? at once from now on")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    said = go_until(again, "tasks? at once from now on")
     assert "an earlier run of this script found 4 tasks at once; this run begins with 4" in said
     assert "as much as it did" in said
 
@@ -81,10 +72,7 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
     run = machine.run(
         [f"echo $CUDA_MPS_PIPE_DIRECTORY; {work(0.8)}"] * 200, pack=COMPARED, rate_window_s=1.0, at_once=3
     )
-    process = run.start()
-    said = read_until(process, "from now on, .* it is fastest")
-    process.send_signal(signal.SIGTERM)
-    said += process.communicate(timeout=60)[0]
+    said = go_until(run, "from now on, .* it is fastest")
     assert "mps from now on, 3 tasks at once: it is fastest" in said
     assert "ways of sharing on" in said
     rows = re.findall(r"(exclusive|time-slicing|mps) +(\d) +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
@@ -100,79 +88,58 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
 def test_one_method_that_was_measured_is_not_called_the_best(machine: Machine) -> None:
     """How many methods are measured depends on the speed of the machine."""
     run = machine.run([work(0.5)] * 24, pack=COMPARED, rate_window_s=1.0, at_once=3)
-    code, said = run.go()
-    assert code == 0, said
+    said = run.go_well()
     is_one = "not compared for lack of tasks: time-slicing, mps" in said
     assert is_one or "not compared for lack of tasks: mps" in said
     assert ("mps from now on, 3 tasks at once, as without a comparison" in said) == is_one
     assert ("it is fastest" in said) == (not is_one)
 
 
-def test_without_mps_it_is_said_and_not_tried(library: Path) -> None:
-    machine = Machine(library, 1, 7 * 1024, mps=False)
-    try:
-        run = machine.run([work(0.5)] * 100, pack=COMPARED, rate_window_s=1.0, at_once=2)
-        process = run.start()
-        said = read_until(process, "from now on, .* it is fastest")
-        process.send_signal(signal.SIGTERM)
-        said += process.communicate(timeout=60)[0]
-    finally:
-        machine.close()
+@pytest.mark.parametrize("machine", [(1, 7 * 1024, False)], indirect=True)
+def test_without_mps_it_is_said_and_not_tried(machine: Machine) -> None:
+    run = machine.run([work(0.5)] * 100, pack=COMPARED, rate_window_s=1.0, at_once=2)
+    said = go_until(run, "from now on, .* it is fastest")
     assert "MPS is not tried: there is none on the GPUs of" in said
-    assert re.findall(r"launch: +(\S+) +\d +[\d.]+ +[\d.]+$", said, re.MULTILINE) == [
-        "exclusive", "time-slicing",
-    ]  # fmt: skip
+    assert re.findall(r"launch: +(\S+) +\d +[\d.]+ +[\d.]+$", said, re.MULTILINE) == ["exclusive", "time-slicing"]
 
 
 def test_a_search_that_is_told_to_end_says_so(machine: Machine) -> None:
     run = machine.run([work(1.0)] * 50, pack=TUNED, rate_window_s=1.0)
-    process = run.start()
-    said = read_until(process, "task 1 ")
-    process.send_signal(signal.SIGTERM)
-    said += process.communicate(timeout=60)[0]
+    said = go_until(run, "task 1 ")
     assert "no number of tasks at once was measured: the run was too short" in said
     assert "unfinished:" in said
 
 
 def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(machine: Machine) -> None:
     run = machine.run(["echo threads $OMP_NUM_THREADS; sleep 0.1"] * 5, pack=TUNED, rate_window_s=1.0)
-    code, said = run.go()
-    assert code == 0, said
+    run.go_well()
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     assert run.log(0) == f"threads {cores}\n"
 
 
+@pytest.mark.usefixtures("_few_windows")
 def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine) -> None:
     line = f"{work(3000.0)} --progress 0.2"
     run = machine.run([line] * 12, pack=replace(TUNED, spec=TaskSpec(gpu_mem_mib=3000)), rate_window_s=0.5)
-    process = run.start()
-    said = read_until(process, "tasks? at once from now on")
-    process.send_signal(signal.SIGTERM)
-    said += process.communicate(timeout=60)[0]
+    said = go_until(run, "tasks? at once from now on")
     assert "2 tasks at once from now on: no more tasks have room" in said
     assert "RATE units/s" in said
 
 
+@pytest.mark.usefixtures("_few_windows")
 def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Machine) -> None:
     run = machine.run([work(3000.0)] * 12, pack=TUNED, rate_window_s=0.3)
-    process = run.start()
-    said = read_until(process, "tasks? at once from now on")
-    process.send_signal(signal.SIGTERM)
-    said += process.communicate(timeout=60)[0]
+    said = go_until(run, "tasks? at once from now on")
     assert "1 task at once from now on: no task shows progress, and none was done" in said
 
 
 def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) -> None:
-    line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(3.0, load=50)} --progress 0.2"
+    line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(5.0, load=50)} --progress 0.2"
     alone = machine.run([line] * 2, at_once=1, pack=PackRequest(settings=QUICK, spec=SIZED), rate_window_s=0.5)
-    code, said = alone.go()
-    assert code == 0, said
+    alone.go_well()
     pack = PackRequest(settings=QUICK, spec=SIZED, is_sm_tried=True)
-    run = machine.run([line] * 30, at_once=2, pack=pack, rate_window_s=0.5)
-    process = run.start()
-    said = read_until(process, "parts of the multiprocessors: ")
-    process.send_signal(signal.SIGTERM)
-    said += process.communicate(timeout=60)[0]
+    run = machine.run([line] * 20, at_once=2, pack=pack, rate_window_s=0.5)
+    go_until(run, "parts of the multiprocessors: ")
     percents = {run.log(one.task).splitlines()[0] for one in run.ended()}
     assert {"percent .", "percent 50."} <= percents, percents
     shares = (machine.home / ".local/state/slurm-share/tasks/shares.jsonl").read_text().splitlines()

@@ -7,8 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as some
 
-from slurm_share.core.text import fold_some
-from slurm_share.triples.records import Ended, Outcome, best
+from slurm_share.triples.records import Ended, Outcome
 from slurm_share.triples.rules.account import Tally
 
 TASKS = 4
@@ -39,7 +38,7 @@ def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) 
     tried = defaultdict(list)
     for one in made:
         tried[one.task].append(one)
-    counts = {task: best(all_of_it) for task, all_of_it in tried.items()}
+    counts = {task: next((one for one in ends if one.outcome == "done"), ends[-1]) for task, ends in tried.items()}
     assert {task: placed[place] for task, place in enumerate(found.places) if place >= 0} == counts
     assert found.done == sum(one.outcome == "done" for one in counts.values())
     assert list(found.failed) == sorted(t for t, one in counts.items() if one.outcome in ("failed", "signal"))
@@ -73,9 +72,3 @@ def test_a_table_of_a_large_run_has_what_is_not_done() -> None:
     assert found.shown(9) == list(range(100, 109))
     assert found.shown(3) == [101, 103, 105]
     assert list(found.by_outcome) == ["failed"]
-
-
-def test_a_long_list_of_tasks_is_cut() -> None:
-    assert fold_some([], 3) == ""
-    assert fold_some([0, 1, 2, 8], 3) == "0-2,8"
-    assert fold_some([0, 2, 4, 6, 7], 3) == "0,2,4,... (5 in all)"

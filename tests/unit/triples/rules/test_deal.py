@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_share.triples.records import Run
+from slurm_share.triples.records import Run, TaskKind
 from slurm_share.triples.rules import deal
 
 
@@ -74,3 +74,17 @@ def test_a_hundred_thousand_tasks_are_few_chunks():
     table = deal.chunks(100_000, 24)
     assert len(table[0]) == 1000
     assert len(table) < 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "argv"),
+    [
+        ("command", "a 'b c' | d", ("/bin/sh", "-c", "a 'b c' | d")),
+        ("input", "x y", ("/t.sh", "-v", "x y")),
+        ("arguments", '["x", "y z"]', ("/t.sh", "-v", "x", "y z")),
+        ("rank", "", ("/t.sh", "-v")),
+    ],
+)
+def test_a_line_becomes_a_program_with_arguments(kind: TaskKind, line: str, argv: tuple[str, ...]) -> None:
+    of = Run(name="t", command=("/t.sh", "-v"), cwd="/", triple=None, processes=1, tasks=1, task_kind=kind)
+    assert deal.task_argv(of, line) == argv

@@ -14,14 +14,7 @@ from slurm_share.core.errors import UsageError
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal, mapreduce, submission
-from slurm_share.triples.rules.mapreduce import (
-    Folder,
-    Naming,
-    Split,
-    Wish,
-    deal_groups,
-    split,
-)
+from slurm_share.triples.rules.mapreduce import Folder, Naming, Split, Wish, split
 
 
 def sizes(made: Split, inputs: int) -> list[int]:
@@ -29,16 +22,9 @@ def sizes(made: Split, inputs: int) -> list[int]:
     if made.groups is not None:
         return [len(group) for group in made.groups]
     run = Run(
-        kind="llmapreduce",
-        name="m",
-        command=("/m",),
-        cwd="/",
-        triple=made.triple,
-        processes=made.processes,
-        tasks=made.tasks(inputs),
-        distribution=made.distribution,
-        per_process=made.per_process,
-    )
+        kind="llmapreduce", name="m", command=("/m",), cwd="/", triple=made.triple, processes=made.processes,
+        tasks=made.tasks(inputs), distribution=made.distribution, per_process=made.per_process,
+    )  # fmt: skip
     return [len(deal.tasks_of(run, rank)) for rank in range(made.processes)]
 
 
@@ -133,12 +119,6 @@ def test_every_input_is_somebodys_exactly_once_and_nobody_is_idle(
         assert min(sizes(made, inputs)) >= 1
     if made.groups is not None:
         assert sorted(index for group in made.groups for index in group) == list(range(inputs))
-
-
-def test_groups_in_turn_and_in_blocks() -> None:
-    assert deal_groups(5, 2, "cyclic") == ((0, 2, 4), (1, 3))
-    assert deal_groups(5, 2, "block") == ((0, 1, 2), (3, 4))
-    assert deal_groups(5, 2, "block", 4) == ((0, 1, 2, 3), (4,))
 
 
 # ---- Names and words ----
@@ -265,26 +245,12 @@ def test_room_is_counted_node_by_node(partition: str | None, wish: Wish, expecte
 
 def test_options_of_the_two_jobs() -> None:
     wish = Wish(
-        partition="p",
-        constraint="g6",
-        reservation="r",
-        gpus="volta:1",
-        slots=4,
-        slots_type=2,
-        exclusive=True,
-        share="2",
-        options=("--time=5",),
-    )
-    assert mapreduce.map_options(wish, 3, True) == (
-        "--partition=p",
-        "--constraint=g6",
-        "--reservation=r",
-        "--ntasks=3",
-        "--cpus-per-task=4",
-        "--gpus-per-task=volta:1",
-        "--exclusive",
-        "--share-gpu=2",
-        "--time=5",
+        partition="p", constraint="g6", reservation="r", gpus="volta:1", slots=4, slots_type=2, exclusive=True,
+        share="2", options=("--time=5",),
+    )  # fmt: skip
+    assert " ".join(mapreduce.map_options(wish, 3, True)) == (
+        "--partition=p --constraint=g6 --reservation=r --ntasks=3 --cpus-per-task=4 --gpus-per-task=volta:1 "
+        "--exclusive --share-gpu=2 --time=5"
     )
     assert "--share-gpu=2" not in mapreduce.map_options(wish, 3, False)
     found = mapreduce.reduce_options(wish, "7", False)
@@ -378,16 +344,13 @@ def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").exists()
 
 
-def test_a_folder_that_is_kept_is_marked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("is_last", "marks"), [(True, {"mapped", "finished"}), (False, {"mapped"})])
+def test_a_map_leaves_the_end_to_its_reducer_or_marks_a_folder_that_is_kept(
+    tmp_path: Path, is_last: bool, marks: set[str]
+) -> None:
     (tmp_path / "launch.sh").write_text("exit 0\n")
-    assert bash(mapreduce.map_script(Folder(str(tmp_path), True, True), True, SAY)) == 0
-    assert {one.name for one in tmp_path.iterdir()} == {"launch.sh", "mapped", "finished"}
-
-
-def test_a_map_with_a_reducer_leaves_the_end_to_it(tmp_path: Path) -> None:
-    (tmp_path / "launch.sh").write_text("exit 0\n")
-    assert bash(mapreduce.map_script(Folder(str(tmp_path), True, False), False, SAY)) == 0
-    assert {one.name for one in tmp_path.iterdir()} == {"launch.sh", "mapped"}
+    assert bash(mapreduce.map_script(Folder(str(tmp_path), True, is_last), is_last, SAY)) == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"launch.sh", *marks}
 
 
 def test_names_of_another_run_are_seen() -> None:

@@ -34,11 +34,11 @@ def test_slurm_says_whether_anything_runs(
     task_counts: TaskCounts | None, states: str, reason: str, start: str, said: str
 ) -> None:
     state = JobState(job=5, states=tuple(states.split()), reason=reason, start=start)
-    assert line(task_counts, state, None) == said
+    assert line(task_counts, state) == said
 
 
 def test_without_a_word_of_slurms_the_launchers_word_stands() -> None:
-    assert line(HALF, None, None) == "40 of 100 done, 1 failed, 8 running, 51 left"
-    assert line(None, None, None) == ""
+    assert line(HALF, None) == "40 of 100 done, 1 failed, 8 running, 51 left"
+    assert line(None, None) == ""
     state = JobState(job=5, states=("RUNNING",))
-    assert line(HALF, state, None, ["n1", "n2"]).endswith("51 left; no news from n1, n2")
+    assert line(HALF, state, ["n1", "n2"]).endswith("51 left; no news from n1, n2")

@@ -103,79 +103,76 @@ def test_no_text_makes_it_fail_otherwise(text):
 @pytest.mark.parametrize(("per_node", "threads"), [(1, 40), (2, 20), (4, 10), (6, 6), (8, 5), (12, 3), (24, 1)])
 def test_threads_left_out_are_those_of_the_paper(per_node, threads):
     """Table I of the paper on GPU sharing: 40 cores, two GPUs."""
-    layout = rule_triple.lay_out(per_node, None, V100_NODE, (0, 0))
-    assert [place.threads for place in layout.places] == [threads] * per_node
-    assert layout.notes == ()
-    on_gpu = Counter(place.gpu for place in layout.places)
+    places = rule_triple.lay_out(per_node, None, V100_NODE, (0, 0))
+    assert [place.threads for place in places] == [threads] * per_node
+    on_gpu = Counter(place.gpu for place in places)
     assert max(on_gpu.values()) == math.ceil(per_node / 2) == limits.tasks_per_gpu(per_node, 2)
 
 
 def test_processes_take_the_gpus_in_turn():
-    layout = rule_triple.lay_out(5, 8, V100_NODE, (None, None))
-    assert [place.gpu for place in layout.places] == [0, 1, 0, 1, 0]
-    assert [place.local for place in layout.places] == [0, 1, 2, 3, 4]
-    assert [place.cpus for place in layout.places] == [tuple(range(first, first + 8)) for first in range(0, 40, 8)]
-    assert layout.notes == ()
+    places = rule_triple.lay_out(5, 8, V100_NODE, (None, None))
+    assert [place.gpu for place in places] == [0, 1, 0, 1, 0]
+    assert [place.local for place in places] == [0, 1, 2, 3, 4]
+    assert [place.cpus for place in places] == [tuple(range(first, first + 8)) for first in range(0, 40, 8)]
 
 
 def test_a_node_without_gpus_has_triples_too():
-    layout = rule_triple.lay_out(2, None, machine(4), ())
-    assert [(place.gpu, place.cpus, place.threads) for place in layout.places] == [(None, (0, 1), 2), (None, (2, 3), 2)]
+    places = rule_triple.lay_out(2, None, machine(4), ())
+    assert [(place.gpu, place.cpus, place.threads) for place in places] == [(None, (0, 1), 2), (None, (2, 3), 2)]
 
 
 def test_boundaries_are_llscs():
     """int(linspace(0, 40, 7)): 6, 7, 7, 6, 7, 7 cores."""
-    layout = rule_triple.lay_out(6, None, V100_NODE, (0, 0))
-    assert [len(place.cpus) for place in layout.places] == [6, 7, 7, 6, 7, 7]
+    places = rule_triple.lay_out(6, None, V100_NODE, (0, 0))
+    assert [len(place.cpus) for place in places] == [6, 7, 7, 6, 7, 7]
 
 
 def test_more_processes_than_cores_begin_again_at_the_first():
-    layout = rule_triple.lay_out(5, None, machine(2, threads=2), ())
-    assert [place.cpus for place in layout.places] == [(0, 2), (1, 3), (0, 2), (1, 3), (0, 2)]
-    assert {place.threads for place in layout.places} == {1}
-    assert layout.notes == ("Oversubscribing the node: 5 processes x 1 thread = 5 on 2 cores; [1,2,1] would fit",)
+    places = rule_triple.lay_out(5, None, machine(2, threads=2), ())
+    assert [place.cpus for place in places] == [(0, 2), (1, 3), (0, 2), (1, 3), (0, 2)]
+    assert {place.threads for place in places} == {1}
 
 
 def test_on_two_sockets_each_process_is_on_its_gpus():
     cores = machine(40, sockets=2, threads=2)
-    layout = rule_triple.lay_out(5, None, cores, (0, 1))
+    places = rule_triple.lay_out(5, None, cores, (0, 1))
     socket = {cpu: core.socket for core in cores for cpu in core.cpus}
-    assert [{socket[cpu] for cpu in place.cpus} for place in layout.places] == [{0}, {1}, {0}, {1}, {0}]
-    assert [len(place.cpus) for place in layout.places] == [12, 20, 14, 20, 14]
-    assert {place.threads for place in layout.places} == {8}
+    assert [{socket[cpu] for cpu in place.cpus} for place in places] == [{0}, {1}, {0}, {1}, {0}]
+    assert [len(place.cpus) for place in places] == [12, 20, 14, 20, 14]
+    assert {place.threads for place in places} == {8}
 
 
 def test_gpus_whose_order_is_not_that_of_the_sockets():
-    layout = rule_triple.lay_out(2, None, machine(4, sockets=2), (1, 0))
-    assert [place.cpus for place in layout.places] == [(2, 3), (0, 1)]
+    places = rule_triple.lay_out(2, None, machine(4, sockets=2), (1, 0))
+    assert [place.cpus for place in places] == [(2, 3), (0, 1)]
 
 
 def test_more_processes_than_cores_stay_at_their_gpu_too():
-    layout = rule_triple.lay_out(8, None, machine(4, sockets=2), (0, 1))
-    assert [place.cpus for place in layout.places] == [(0,), (2,), (1,), (3,), (0,), (2,), (1,), (3,)]
+    places = rule_triple.lay_out(8, None, machine(4, sockets=2), (0, 1))
+    assert [place.cpus for place in places] == [(0,), (2,), (1,), (3,), (0,), (2,), (1,), (3,)]
 
 
 def test_both_gpus_at_one_socket_leave_no_core_idle():
-    layout = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, 1))
-    assert [place.cpus for place in layout.places] == [(4, 5), (6, 7), (0, 1), (2, 3)]
+    places = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, 1))
+    assert [place.cpus for place in places] == [(4, 5), (6, 7), (0, 1), (2, 3)]
 
 
 def test_where_no_core_is_near_one_of_the_same_socket_is_nearer():
     """Four NUMA nodes on two sockets; both GPUs on node 3, which shares its socket with node 2."""
     cores = tuple(Core((cpu,), cpu // 4, cpu // 2) for cpu in range(8))
-    layout = rule_triple.lay_out(4, None, cores, (3, 3))
-    assert [place.cpus for place in layout.places] == [(6, 7), (4, 5), (0, 1), (2, 3)]
+    places = rule_triple.lay_out(4, None, cores, (3, 3))
+    assert [place.cpus for place in places] == [(6, 7), (4, 5), (0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize("gpu_numa", [(None, None), (None,), (7, 7)])
 def test_nothing_known_of_the_gpus_place_gives_plain_blocks(gpu_numa):
-    layout = rule_triple.lay_out(4, None, machine(8, sockets=2), gpu_numa)
-    assert [place.cpus for place in layout.places] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    places = rule_triple.lay_out(4, None, machine(8, sockets=2), gpu_numa)
+    assert [place.cpus for place in places] == [(0, 1), (2, 3), (4, 5), (6, 7)]
 
 
 def test_one_gpu_whose_place_is_known():
-    layout = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, None))
-    assert [place.cpus for place in layout.places] == [(4, 5), (0, 1), (6, 7), (2, 3)]
+    places = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, None))
+    assert [place.cpus for place in places] == [(4, 5), (0, 1), (6, 7), (2, 3)]
 
 
 @st.composite
@@ -196,11 +193,11 @@ def nodes(draw):
 def test_whatever_the_machine(node, per_node, threads):
     """All cores are used, evenly; hardware threads of a core stay together; GPUs have equally many processes, +-1."""
     cores, gpu_numa = node
-    layout = rule_triple.lay_out(per_node, threads, cores, gpu_numa)
-    assert len(layout.places) == per_node
+    places = rule_triple.lay_out(per_node, threads, cores, gpu_numa)
+    assert len(places) == per_node
     core_of = {cpu: number for number, core in enumerate(cores) for cpu in core.cpus}
-    uses = Counter(core_of[cpu] for place in layout.places for cpu in set(place.cpus))
-    for place in layout.places:
+    uses = Counter(core_of[cpu] for place in places for cpu in set(place.cpus))
+    for place in places:
         assert place.cpus
         mine = {core_of[cpu] for cpu in place.cpus}
         assert sorted(cpu for number in mine for cpu in cores[number].cpus) == list(place.cpus)
@@ -210,7 +207,7 @@ def test_whatever_the_machine(node, per_node, threads):
         assert per_core == {1}
     else:
         assert max(per_core) == math.ceil(per_node / len(cores))
-    on_gpu = Counter(place.gpu for place in layout.places)
+    on_gpu = Counter(place.gpu for place in places)
     if gpu_numa:
         counts = [on_gpu[gpu] for gpu in range(len(gpu_numa))]
         assert max(counts) - min(counts) <= 1
