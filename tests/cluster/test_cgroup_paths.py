@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
+from conftest import by_release, cluster_of
 from hooked import Node, until
 
-from localcluster import RELEASES, Cluster, Misuse
+from localcluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
@@ -35,20 +35,9 @@ GIVEN = "/sys/fs/cgroup/given"
 """A cgroup that root has given to alice, as container engines and systemd do."""
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"v2-{name}")) for name in RELEASES]
-)
+@pytest.fixture(scope="module", params=by_release("v2-"))
 def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    release = request.param
-    try:
-        cluster = Cluster.up(name_for(f"v2{release}"), release, cgroup_v2=True, nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with cluster:
-        if cluster.slurm_release != release:
-            pytest.skip(
-                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
-            )
+    with cluster_of("v2", request.param, cgroup_v2=True, nodes=1) as cluster:
         yield cluster
 
 

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import ALICE, Node, configured, until, why_not_idle
-
-from localcluster import Cluster, Misuse
-from localcluster.records import CURRENT
 
 pytestmark = pytest.mark.cluster
 
@@ -26,13 +23,7 @@ pytestmark = pytest.mark.cluster
 def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Node]:
     """Yield the one node of a cluster whose jobs are in cgroups, of the current release."""
     kind = request.param
-    try:
-        cluster = Cluster.up(name_for(f"groups{kind}"), CURRENT, cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with cluster:
-        if cluster.slurm_release != CURRENT:
-            pytest.skip(f"NOT TESTED: only Slurm {cluster.slurm_version} can be made on this machine today")
+    with cluster_of(f"groups{kind}", cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1) as cluster:
         yield Node(cluster, "n1")
 
 

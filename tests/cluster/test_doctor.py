@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import LOG, STATE, USER, Node, configured, slurm_conf, until
 
-from localcluster import RELEASES, Cluster, Misuse
+from localcluster import RELEASES, Cluster
 from slurm_share.doctor.facts.programs import read_release
 
 pytestmark = pytest.mark.cluster
@@ -67,13 +67,7 @@ def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | No
 @pytest.fixture(params=list(RELEASES))
 def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster set up as a site's should be: confined, with nodes of one kind."""
-    try:
-        made = Cluster.up(name_for(f"doc{request.param}"), request.param, cgroup=True, nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED with cgroups: {error}")
-    with made:
-        if made.slurm_release != request.param:
-            pytest.skip(f"NOT TESTED on Slurm {request.param}: only {made.slurm_version} can be made today")
+    with cluster_of("doc", request.param, cgroup=True, nodes=1) as made:
         yield made
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 from hooked import configured
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
@@ -72,14 +72,10 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
 # --- a shell that is no step ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("shell-"))
 def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster without use_interactive_step: the shell of salloc is on the login host."""
-    release = request.param
-    extra = "LaunchParameters=mpir_use_nodeaddr\n"
-    with Cluster.up(name_for("shell" + release), release, slurm_conf_extra=extra, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("shell", request.param, slurm_conf_extra="LaunchParameters=mpir_use_nodeaddr\n") as made:
         yield made
 
 

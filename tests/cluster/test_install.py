@@ -7,23 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import SCRIPT, files, put_back, reconfigure, strip
-from conftest import name_for
+from conftest import by_release, cluster_of
 from hooked import STATE, Node, until
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"install-{name}")) for name in RELEASES]
-)
+@pytest.fixture(scope="module", params=by_release("install-"))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with our packages on every host and none of our lines in Slurm's files."""
-    release = request.param
-    with Cluster.up(name_for(f"install{release}"), release, nodes=1) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("install", request.param, nodes=1) as made:
         strip(made)
         reconfigure(made)
         yield made

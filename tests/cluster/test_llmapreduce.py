@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -524,13 +524,10 @@ def test_help_and_version(place: Place) -> None:
 # ---- What a user may have ----
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("llmapreduce-"))
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with accounting, where alice may have six CPUs."""
-    release = request.param
-    with Cluster.up(name_for("mracct" + release), release, accounting=True, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("mracct", request.param, accounting=True) as made:
         change = ["sacctmgr", "-i", "modify", "user", "where", "name=alice", "set", "GrpTRES=cpu=6"]
         made.exec("ctl", change, check=True)
         yield made

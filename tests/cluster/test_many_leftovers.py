@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import ALICE, Node, until, why_not_idle
-
-from localcluster import Cluster, Misuse
-from localcluster.records import CURRENT
 
 pytestmark = pytest.mark.cluster
 
@@ -54,13 +51,7 @@ int main(int argc, char **argv)
 @pytest.fixture
 def node(can_make_clusters: None) -> Iterator[Node]:
     """Yield the node of a cluster with cgroups: without them Slurm itself looks at every process for each step."""
-    try:
-        cluster = Cluster.up(name_for("many"), CURRENT, cgroup=True, nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with cluster:
-        if cluster.slurm_release != CURRENT:
-            pytest.skip(f"NOT TESTED: only Slurm {cluster.slurm_version} can be made on this machine today")
+    with cluster_of("many", cgroup=True, nodes=1) as cluster:
         yield Node(cluster, "n1")
 
 

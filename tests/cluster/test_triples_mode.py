@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import WITHOUT, by_release, cluster_of
 from hooked import PATIENCE_S
 
-from localcluster import RELEASES, Cluster, process
+from localcluster import Cluster, process
 from slurm_share.triples import run_folder
 
 pytestmark = pytest.mark.cluster
@@ -96,20 +96,15 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
     return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"bare-{name}")) for name in RELEASES]
-)
+@pytest.fixture(scope="module", params=by_release("bare-"))
 def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with our commands only: no plugin, no hooks. n3 has no GPU."""
-    release = request.param
     extra = (
         "Prolog=/usr/bin/true\nEpilog=/usr/bin/true\n"
         "NodeName=n3 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000 State=UNKNOWN"
     )
     without = ("plugin", *WITHOUT)
-    with Cluster.up(name_for("bare" + release), release, slurm_conf_extra=extra, without=without) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("bare", request.param, slurm_conf_extra=extra, without=without) as made:
         yield made
 
 
@@ -283,7 +278,7 @@ def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
     [ $LLSUB_RANK = 2 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 3
     sleep 1
     """
-    with Cluster.up(name_for("oom"), cluster.slurm_release, cgroup=True, nodes=2) as confined:
+    with cluster_of("oom", cluster.slurm_release, cgroup=True, nodes=2) as confined:
         made = Submitted(confined, text, "[1,3,1]", "--retries", "1", "--options=-w n2 --mem=500")
         assert made.wait() == "COMPLETED", made.log()
         outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
