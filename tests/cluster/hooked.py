@@ -46,6 +46,50 @@ def until(true: Callable[[], object], what: str) -> None:
     process.wait_until(true, what, PATIENCE_S, every_s=0.05)
 
 
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
+    """Return what a batch job has printed so far."""
+    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
+
+
+def completed(cluster: Cluster, script: str, *options: str, user: str = "alice") -> str:
+    """Run a batch job, which must complete, and return its output."""
+    job = cluster.sbatch(user, script, *options)
+    state, output = cluster.wait(job), cluster.output(job)
+    assert state == "COMPLETED", output
+    return output
+
+
+def end(cluster: Cluster, job: int) -> None:
+    """Cancel a job and wait until its Epilog is done."""
+    cluster.exec("ctl", ["scancel", str(job)])
+    cluster.wait(job)
+
+
+def resume(cluster: Cluster, name: str) -> None:
+    """Put a drained node back in service."""
+    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
+    until(lambda: cluster.status().nodes[name] == "idle", f"{name} in service")
+
+
+def check_empty(cluster: Cluster, *names: str) -> None:
+    """Check that nothing of a share is left on these nodes; boot those with leftovers, for the next test."""
+    remains = {name: Node(cluster, name).remains() for name in names}
+    for name in filter(remains.get, names):
+        cluster.reboot(name)
+    assert not any(remains.values()), remains
+
+
+@contextlib.contextmanager
+def rewritten(file: Path, text: str) -> Iterator[str]:
+    """Replace the text of a file while the block runs; yield what it was."""
+    before = file.read_text()
+    file.write_text(text)
+    try:
+        yield before
+    finally:
+        file.write_text(before)
+
+
 def why_not_idle(cluster: Cluster) -> str:
     """Return Slurm's reason for each node that takes no job."""
     return cluster.exec("ctl", ["sinfo", "-R", "-o", "%N %T %E"]).stdout
@@ -68,14 +112,13 @@ def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
 def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
     """Add lines to slurm.conf while the block runs."""
     file = cluster.conf / "slurm.conf"
-    before = file.read_text()
-    file.write_text("\n".join([before, *lines, ""]))
+    reconfigure = ["scontrol", "reconfigure"]
     try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
-        yield
+        with rewritten(file, "\n".join([file.read_text(), *lines, ""])):
+            cluster.exec("ctl", reconfigure, check=True)
+            yield
     finally:
-        file.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        cluster.exec("ctl", reconfigure, check=True)
 
 
 @dataclass(frozen=True)
@@ -215,8 +258,7 @@ class Node:
 
     def gpu_value(self, gpu: int, key: str) -> str:
         """Return the last value in the state file of a simulated GPU."""
-        values = re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)
-        return str(values[-1])
+        return str(re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)[-1])
 
     def remains(self) -> list[str]:
         """Return what is left of shares on the node; nothing once all jobs have left."""

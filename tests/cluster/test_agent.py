@@ -282,8 +282,7 @@ def test_peaks_outlive_a_restart_and_a_kill(scene: Scene) -> None:
         scene.n1.run("kill", f"-{signal}", str(pid))
         until(lambda: agent_pid(scene.n1) is None, "the agent's end")
         if signal == "TERM":
-            gone = scene.n1.run(PYTHON, "-c", ASK, "all")
-            assert "no agent is there; start slurm-share-agent" in gone.stderr
+            assert "no agent is there; start slurm-share-agent" in scene.n1.run(PYTHON, "-c", ASK, "all").stderr
         start_agent(scene.n1)
         until(lambda: scene.n1.run(PYTHON, "-c", ASK, "all").returncode == 0, "an answer of the new agent")
         answered(scene.everything, lambda seen: seen.interval_s is not None, "its second sample")

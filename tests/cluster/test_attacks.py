@@ -263,19 +263,16 @@ def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster,
         node.run("bash", "-c", f"for i in $(seq 30); do : >{STATE}/full.$i; done; cat /dev/zero >{STATE}/full.1")
         until(lambda: start_s() > changed_s(node), "a second in which the configuration is not new")
         options = ("-wn2", "--share-gpu=2", "--gres=gpu:1")
-        batch = cluster.sbatch("alice", "echo ran", *options, "-obatch.out")
-        assert cluster.wait(batch) == "FAILED"
+        assert cluster.wait(cluster.sbatch("alice", "echo ran", *options, "-obatch.out")) == "FAILED"
         said = cluster.as_user("alice", "cat batch.out").stdout
         assert "is to share its GPUs, but node n2 has no plan for it" in said
         assert "ran" not in said
         step = cluster.as_user("alice", ["srun", *options, "-n1", "hostname"])
         assert (step.returncode, step.stdout) == (69, "")
-        plain = cluster.sbatch("bob", "echo ran", "-wn2", "-oplain.out")
-        assert cluster.wait(plain) == "COMPLETED"
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-wn2", "-oplain.out")) == "COMPLETED"
     finally:
         node.run("umount", "-l", STATE)
-    again = cluster.sbatch("alice", "srun echo ran", *options, "-oagain.out")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun echo ran", *options, "-oagain.out")) == "COMPLETED"
     assert cluster.as_user("alice", "grep -c ran again.out").stdout == "2\n"
     assert set(cluster.status().nodes.values()) == {"idle"}
 

@@ -521,8 +521,7 @@ def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node:
     assert f"{pipe} of job {job} of uid 2001 is gone while the job is here [scontrol requeue {job};" in text
     assert f"{USER}/mps/2001 belongs to uid 2001 [chown root" in text
     node.run("rm", "-rf", f"{STATE}/jobs/{job}")
-    wrong = doctor(cluster, "n1").wrong()
-    assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(wrong["job-folders"])
+    assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(doctor(cluster, "n1").wrong()["job-folders"])
     # An Epilog without the job's folder takes it for a job without a share: --fix is what ends it.
     cluster.cancel_all()
     until(lambda: cluster.status().nodes["n1"] == "idle", "the end of the job")

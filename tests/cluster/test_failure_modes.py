@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from conftest import name_for
-from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, configured, until
+from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, completed, configured, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -378,9 +378,7 @@ def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster)
     script = (
         "export CUDA_MPS_PIPE_DIRECTORY=/tmp/nowhere CUDA_MPS_LOG_DIRECTORY=/tmp/nowhere\nsrun simgpu-task --seconds 1"
     )
-    job = cluster.sbatch("alice", script, "-wn2", *ONE_GPU)
-    assert cluster.wait(job) == "COMPLETED"
-    assert cluster.output(job).count("mps server") == 2
+    assert completed(cluster, script, "-wn2", *ONE_GPU).count("mps server") == 2
 
 
 def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster) -> None:
@@ -621,8 +619,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     (cluster.conf / "epilog.d/90-site").unlink()
     cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
     until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
-    second = cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")
-    assert cluster.wait(second) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")) == "COMPLETED"
     assert f"job {job} of uid 2001 ended without an Epilog" in node.log()
     assert node.remains() == []
 
@@ -652,9 +649,8 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
     for folder in hook_folders.values():
         (folder / "10-site").write_text("#!/bin/sh\n")
         (folder / "10-site").chmod(0o755)
-    job = cluster.sbatch("alice", "srun bash -c 'echo slot $SLURM_SHARE_SLOT'", "-wn2", *ONE_GPU)
-    assert cluster.wait(job) == "COMPLETED"
-    assert sorted(re.findall(r"slot \d", cluster.output(job))) == ["slot 0", "slot 1"]
+    output = completed(cluster, "srun bash -c 'echo slot $SLURM_SHARE_SLOT'", "-wn2", *ONE_GPU)
+    assert sorted(re.findall(r"slot \d", output)) == ["slot 0", "slot 1"]
     assert Node(cluster, "n2").remains() == []
 
 
@@ -701,9 +697,7 @@ def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
     (hook_folders[which] / "zz-slurm-share").symlink_to(BIN + which)
     cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
     until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
-    after = cluster.sbatch("alice", "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU)
-    assert cluster.wait(after) == "COMPLETED"
-    assert cluster.output(after).count("mps server") == 2
+    assert completed(cluster, "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU).count("mps server") == 2
 
 
 # --- rows 25 to 28: slurmd and its ways ----------------------------------------------------------------------------
@@ -722,8 +716,7 @@ sys.exit(hook.returncode)"""
     done = node.run("python3", "-c", script, *node.hook_argv("prolog", FIRST))
     assert done.returncode == 0, done.stderr
     assert len(node.mps()) == len(node.mps("server")) == 1
-    task = node.task(FIRST)
-    assert node.alive(task)
+    assert node.alive(node.task(FIRST))
     node.epilog(FIRST)
 
 
@@ -736,9 +729,7 @@ def run_in_job(can_make_clusters: None) -> Iterator[Cluster]:
 
 def test_row_26_prologflags_runinjob_is_recognised_by_name(run_in_job: Cluster) -> None:
     """The Prolog's daemons would be killed with the job's first step: none is started, and the job is told why."""
-    job = run_in_job.sbatch("alice", "srun -n2 bash -c 'echo mps $SLURM_SHARE_MPS'", "--share-gpu=2", "--gres=gpu:1")
-    assert run_in_job.wait(job) == "COMPLETED"
-    output = run_in_job.output(job)
+    output = completed(run_in_job, "srun -n2 bash -c 'echo mps $SLURM_SHARE_MPS'", "--share-gpu=2", "--gres=gpu:1")
     assert output.count("mps off") == 2
     assert output.count("PrologFlags=RunInJob") == 1
     assert Node(run_in_job, "n1").remains() == []
@@ -877,9 +868,7 @@ def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     with plugin_of(cluster, other_release):
-        job = cluster.sbatch("alice", "srun --gpus=1 echo it ran", "-wn2", "-pplain", "--gres=gpu:1")
-        assert cluster.wait(job) == "COMPLETED"
-        assert "it ran" in cluster.output(job)
+        assert "it ran" in completed(cluster, "srun --gpus=1 echo it ran", "-wn2", "-pplain", "--gres=gpu:1")
         refused = cluster.as_user("alice", ["sbatch", *ONE_GPU, "--wrap=true"])
     assert (refused.returncode != 0, "unrecognized option '--share-gpu" in refused.stderr) == (True, True)
     assert re.search(
@@ -1104,8 +1093,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
         node.prolog(FIRST, **PART)
         assert file_system(node, USER) == file_system(node, STATE)
         assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
-        said = node.run("slurm-share", "doctor", "--quiet").stdout
-        assert f"{USER} has no file system of its own" in said
+        assert f"{USER} has no file system of its own" in node.run("slurm-share", "doctor", "--quiet").stdout
         node.epilog(FIRST)
         node.run("rm", "-r", USER)
         argv = node.hook_argv("prolog", FIRST, **PART)
@@ -1161,9 +1149,8 @@ def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> 
     assert node.run("test", "-d", f"{STATE}/jobs/{first}/slots").returncode == 0
     assert "FAIL" not in node.run("slurm-share", "doctor", "--quiet").stdout
     status = node.run("slurm-share", "status").stdout
-    second = cluster.sbatch("alice", "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert cluster.wait(second) == "COMPLETED"
-    assert f"joined {pipe}\n" in cluster.output(second)
+    output = completed(cluster, "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert f"joined {pipe}\n" in output
     assert node.mps() == daemon
     assert f"pid {daemon[0].pid}" in status
     cluster.as_user("alice", "touch go", check=True)
@@ -1171,9 +1158,8 @@ def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> 
     assert f"early {pipe}\n" in cluster.output(first)
     assert f"late {pipe}\n" in cluster.output(first)
     assert "mps server" in cluster.output(first)
-    third = cluster.sbatch("alice", "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert cluster.wait(third) == "COMPLETED"
-    assert f"new {USER}/mps/" in cluster.output(third)
+    said = completed(cluster, "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert f"new {USER}/mps/" in said
     node.run("rmdir", f"{STATE}/mps")
 
 

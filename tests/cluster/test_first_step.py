@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, until, why_not_idle
+from hooked import Node, completed, until, why_not_idle
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -45,9 +45,7 @@ def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
     """The Prolog on n3 is told of the share by that srun, which has none itself; the next one needs the plan."""
     script = f"{first}\nsrun {SLOT}\n"
     if shell == "sbatch":
-        job = cluster.sbatch("alice", script, "--share-gpu=2", "-N2", "-wn[2-3]")
-        assert cluster.wait(job) == "COMPLETED", cluster.output(job)
-        text = cluster.output(job)
+        text = completed(cluster, script, "--share-gpu=2", "-N2", "-wn[2-3]")
     else:
         done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "bash", "-c", script])
         assert done.returncode == 0, done.stderr
@@ -95,9 +93,7 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
     text = cluster.output(job)
     assert f"job {job} has other GPUs on node n3 than its plan there" in text
     assert "n3 1" not in text
-    job = cluster.sbatch("alice", f"srun -N2 -n2 true; srun -N1 -n1 -wn3 {task}", *options)
-    assert cluster.wait(job) == "COMPLETED", cluster.output(job)
-    assert "n3 0\n" in cluster.output(job)
+    assert "n3 0\n" in completed(cluster, f"srun -N2 -n2 true; srun -N1 -n1 -wn3 {task}", *options)
     cluster.cancel_all()
 
 

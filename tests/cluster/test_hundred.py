@@ -121,8 +121,7 @@ def test_a_hundred_parts_never_crowd_a_gpu_nor_mix_two_users(cluster: Cluster) -
     assert seen.wrong == []
     assert max(seen.most.values()) == SHARE
     assert [states(cluster, job) for job in jobs] == [Counter(COMPLETED=ELEMENTS), Counter(COMPLETED=20)]
-    outputs = cluster.as_user("alice", "cat part-*.out", check=True).stdout
-    assert "no slot" not in outputs
+    assert "no slot" not in cluster.as_user("alice", "cat part-*.out", check=True).stdout
     assert_nothing_is_left(cluster)
 
 

@@ -47,8 +47,7 @@ def nodes(output: str) -> dict[str, int]:
 
 def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[str]:
     """Run a command in salloc, on the login host."""
-    argv = ["salloc", *options, "bash", "-c", command]
-    return cluster.as_user("alice", argv, timeout=60)
+    return cluster.as_user("alice", ["salloc", *options, "bash", "-c", command], timeout=60)
 
 
 @contextlib.contextmanager
@@ -89,8 +88,7 @@ def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster
     assert sorted(task.slot for task in tasks(done.stdout)) == ["0", "1", "2", "3"]
     assert sorted(Counter(task.gpu for task in tasks(done.stdout)).values()) == [2, 2]
     assert "slurm-share: the GPUs of this node are simulated" in done.stderr
-    shell = re.findall(r"^(\w+)=", done.stdout, re.MULTILINE)
-    assert not {*GIVEN, names.ENV_JOB} & set(shell)
+    assert not {*GIVEN, names.ENV_JOB} & set(re.findall(r"^(\w+)=", done.stdout, re.MULTILINE))
     in_task = dict(re.findall(r"^in task: (\w+)=(.*)$", done.stdout, re.MULTILINE))
     assert in_task[names.ENV_JOB] == in_task["SLURM_JOB_ID"]
     assert "SLURM_SHARE_SHELL" not in in_task

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bare_site import SCRIPT, files, put_back, reconfigure, strip
 from conftest import by_release, cluster_of
-from hooked import STATE, Node, until
+from hooked import STATE, Node, completed, until
 
 from localcluster import Cluster
 
@@ -63,12 +63,10 @@ def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict
     assert "\n4\n" in f"\n{site.output(part)}"
     assert Node(site, "n1").remains() == []
 
-    said = install(site, "--undo")
-    assert "removed /etc/slurm/plugstack.conf" in said
+    assert "removed /etc/slurm/plugstack.conf" in install(site, "--undo")
     assert files(site) == before
     reconfigure(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert "nothing to take back" in install(site, "--undo")
 
 
@@ -127,8 +125,7 @@ def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[
     (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"JobSubmitPlugins=no_such\n")
     assert site.exec("ctl", ["scontrol", "reconfigure"]).returncode != 0
     assert "no_such" not in site.exec("ctl", ["scontrol", "show", "config"], check=True).stdout
-    job = site.sbatch("alice", "srun true")
-    assert site.wait(job) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true")) == "COMPLETED"
 
 
 @pytest.mark.release
@@ -188,8 +185,7 @@ def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
     assert (site.conf / name).read_text() == left
     (site.conf / name).write_text(left.replace(line, ""))
     reconfigure(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
 def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict[str, bytes]) -> None:
@@ -215,8 +211,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
     assert site.wait(job) == "COMPLETED"
     # as it is said: a later srun has no share
     assert sorted(re.findall(r"later (\d) none", site.output(job))) == list("01234567")
-    following = site.sbatch("bob", "srun true", "--gres=gpu:1")
-    assert site.wait(following) == "COMPLETED"
+    assert site.wait(site.sbatch("bob", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert site.status().nodes == {"n1": "idle"}
     assert node.mps() == daemons
     node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")  # doctor leaves a young job alone
@@ -254,8 +249,7 @@ def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, be
     assert files(site).keys() == before.keys()
     reconfigure(site)
     restart(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
 def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, before: dict[str, bytes]) -> None:
@@ -279,8 +273,7 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
     assert "slurm-share-prolog" not in slurm.read_text()
     reconfigure(site)
     restart(site)
-    job = site.sbatch("alice", "true")
-    assert site.wait(job) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "true")) == "COMPLETED"
 
 
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
@@ -304,8 +297,7 @@ def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     job = site.sbatch("alice", "srun true", "--share-gpu=2")
     assert site.wait(job) == "COMPLETED"
     assert "OverSubscribe=NO" in site.job(job)
-    said = install(site, "--undo")
-    assert "works without it; these lines may stay" in said
+    assert "works without it; these lines may stay" in install(site, "--undo")
     script.write_text(safe.replace(lines[0], 'local share = dofile("/usr/lib/slurm-share/job_submit.lua")'))
     install(site, "--apply")
     said = install(site, "--undo")
@@ -318,8 +310,7 @@ def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site.exec("ctl", ["mv", ours, f"{ours}.away"], check=True)
     try:
         restart(site)
-        job = site.sbatch("alice", "true")
-        assert site.wait(job) == "COMPLETED"
+        assert site.wait(site.sbatch("alice", "true")) == "COMPLETED"
     finally:
         site.exec("ctl", ["mv", f"{ours}.away", ours], check=True)
 
@@ -345,9 +336,8 @@ def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict
     install(site, "--apply")
     assert BRIGHT.split("\n", 1)[1] in slurm.read_text()
     reconfigure(site)
-    job = site.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
-    assert site.wait(job) == "COMPLETED"
-    assert sorted(site.output(job).split()[-8:]) == list("01234567")
+    output = completed(site, "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
+    assert sorted(output.split()[-8:]) == list("01234567")
     assert Node(site, "n1").remains() == []
     install(site, "--undo")
     assert files(site) == mine
@@ -377,13 +367,11 @@ def test_another_controller_has_the_package_and_the_same_files(site: Cluster, be
     site.exec("ctl", configure, input=f"{remote}{settings}", check=True)
     site.exec("n1", ["bash", "-ec", f"mv {lua} {lua}.away || true"], check=True)
     try:
-        said = install(site, "--apply", code=2)
-        assert f"n1: a controller that lacks {lua}" in said
+        assert f"n1: a controller that lacks {lua}" in install(site, "--apply", code=2)
         assert files(site) == mine
         site.exec("n1", ["install", "-D", "-m644", "/dev/stdin", lua], input=SCRIPT.read_text(), check=True)
         site.exec("n1", ["bash", "-ec", f"{apart} && mount --bind /run/apart /etc/slurm"], check=True)
-        said = install(site, "--check", code=1)
-        assert "on n1 /etc/slurm/slurm.conf differs from this host's" in said
+        assert "on n1 /etc/slurm/slurm.conf differs from this host's" in install(site, "--check", code=1)
         site.exec("n1", ["bash", "-ec", "umount /etc/slurm; rm -r /run/apart"], check=True)
         said = install(site, "--apply")
         assert "differs from this host's" not in said

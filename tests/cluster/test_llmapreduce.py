@@ -168,8 +168,7 @@ def test_a_triple_larger_than_the_work_is_made_smaller_and_said(place: Place) ->
 
 def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> None:
     """32 CPUs: with 3 for each process there is room for 5 + 2 + 2."""
-    text = place.good("--np=16", "--slotsPerTask=3")
-    assert "the partition gpu has room for 9 of 16 processes at once" in text
+    assert "the partition gpu has room for 9 of 16 processes at once" in place.good("--np=16", "--slotsPerTask=3")
     assert sorted(set(place.ranks())) == list(range(9))
     text = place.good("--np=99", "--output=more")
     assert "--np=99 is more than the number of inputs; 16 processes will run" in text

@@ -114,8 +114,7 @@ def test_what_was_written_is_what_was_given(
     assert f"cpu={cpus}," in record
     plan = "Comment=llsub " + words[0]
     assert plan in record
-    script = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/launch.sh", check=True).stdout
-    assert ("--share-gpu=" in script) is slots
+    assert ("--share-gpu=" in cluster.as_user("alice", f"cat {HOME}/LLSUB.1/launch.sh", check=True).stdout) is slots
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import completed
 
 import localcluster.cluster as cluster_module
 import localcluster.locks as cluster_locks
@@ -425,9 +426,7 @@ def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
-    job = cluster.sbatch("alice", "srun hostname", "-N3", "-p", "plain")
-    assert cluster.wait(job) == "COMPLETED"
-    assert sorted(cluster.output(job).split()) == ["n1", "n2", "n3"]
+    assert sorted(completed(cluster, "srun hostname", "-N3", "-p", "plain").split()) == ["n1", "n2", "n3"]
 
 
 @pytest.mark.cluster

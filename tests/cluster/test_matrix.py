@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from conftest import FULL, WANTED, cluster_of
-from hooked import Node, until, why_not_idle
+from hooked import Node, completed, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 from localcluster.records import CURRENT
@@ -112,17 +112,14 @@ def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
 
 
 def test_share(made: Cluster) -> None:
-    job = made.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
-    assert made.wait(job) == "COMPLETED"
-    text = made.output(job)
+    text = completed(made, JOB, "-wn2", "--share-gpu=2")
     assert slots(text) == [f"{number}/4 on" for number in range(4)], text
     assert len(set(re.findall(r"gpu (GPU-\S+), .* mps server \d+", text))) == 2, text
 
 
 def test_part(made: Cluster) -> None:
-    job = made.sbatch("alice", JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
-    assert made.wait(job) == "COMPLETED"
-    assert len(slots(made.output(job))) == 2, made.output(job)
+    output = completed(made, JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
+    assert len(slots(output)) == 2, output
 
 
 @in_full
@@ -232,9 +229,7 @@ def _auth(cluster: Cluster) -> None:
     assert re.search(r"^AuthType\s+= auth/slurm$", settings, re.MULTILINE)
     assert re.search(r"^CredType\s+= auth/slurm$", settings, re.MULTILINE)
     assert [host for host in cluster.hosts if cluster.exec(host, ["pgrep", "-x", "munged"]).returncode == 0] == []
-    job = cluster.sbatch("bob", "id -un", "-wn2", "--share-gpu=2")
-    assert cluster.wait(job) == "COMPLETED"
-    assert "bob\n" in cluster.output(job)
+    assert "bob\n" in completed(cluster, "id -un", "-wn2", "--share-gpu=2", user="bob")
 
 
 def _uuids(cluster: Cluster) -> None:
@@ -251,8 +246,7 @@ def _uuids(cluster: Cluster) -> None:
 def _exclusive(cluster: Cluster) -> None:
     """Check that Slurm keeps a second user from the node and lets the same user in."""
     start(cluster, "--gres=gpu:1", "-n1")
-    again = cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")) == "COMPLETED"
     other = cluster.sbatch("bob", "true", "-wn2", "--share-gpu=2", "--gres=gpu:1")
     until(lambda: re.search(r"Reason=(?!None)\w+", cluster.job(other)), "why bob's job waits")
     assert "JobState=PENDING" in cluster.job(other)

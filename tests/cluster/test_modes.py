@@ -203,8 +203,7 @@ def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> 
         assert cluster.wait(job) == "COMPLETED"
         assert slots(cluster, job) == ["slot none"]
         assert "nothing is changed" in switch(cluster, "ctl", "off", "--cluster")
-        words = switch(cluster, "ctl", "on", "--cluster")
-        assert "now again: mode observe, mode on in partition gpu" in words
+        assert "now again: mode observe, mode on in partition gpu" in switch(cluster, "ctl", "on", "--cluster")
         assert (cluster.site / "config.toml").read_text() == before
         assert "nothing is changed" in switch(cluster, "ctl", "on", "--cluster")
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")

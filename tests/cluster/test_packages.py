@@ -138,8 +138,7 @@ def test_every_program_says_its_version(installed: CleanRoot) -> None:
     """
     version = installed.run("dpkg-query", "-W", "-f", "${source:Upstream-Version}", "slurm-share")
     said = dict(line.split(": ", 1) for line in installed.shell(script).splitlines())
-    names = {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
-    assert said.keys() == names
+    assert said.keys() == {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
     wrong = {name: text for name, text in said.items() if text.lower() != f"{name} of slurm-share {version}".lower()}
     assert wrong == {}
 
@@ -311,8 +310,7 @@ def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Pa
     assert trixie.run("readlink", link) == "built/24.11/share_gpu.so\n"
     assert trixie.run("readlink", "-e", link) == "/usr/lib/slurm-share/built/24.11/share_gpu.so\n"
     for package in ("slurmd", "slurmctld"):
-        said = trixie.shell(f"rm {link}; {AGAIN}", words=(package,))
-        assert "Processing triggers for slurm-share-spank" in said
+        assert "Processing triggers for slurm-share-spank" in trixie.shell(f"rm {link}; {AGAIN}", words=(package,))
         assert trixie.run("readlink", link) == "built/24.11/share_gpu.so\n"
     trixie.shell("dpkg -P slurm-share-spank")
     assert not (trixie.upper / "usr/lib/slurm-share").exists()
@@ -384,8 +382,7 @@ def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> Non
     assert re.search(r"transfiletriggerin.* /usr/bin/srun, /usr/sbin/slurmctld, /usr/sbin/slurmd", scripts)
     assert scripts.count("slurm-share-plugin") == 4
     assert "slurm-share-plugin --check || exit 1" in scripts
-    settings = process.run(["rpm", "-qp", "--configfiles", str(base)]).stdout.split()
-    assert sorted(settings) == sorted(CONFIGURATION)
+    assert sorted(process.run(["rpm", "-qp", "--configfiles", str(base)]).stdout.split()) == sorted(CONFIGURATION)
 
 
 def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Path) -> None:
@@ -467,8 +464,7 @@ def version_of(text: str) -> tuple[int, ...]:
 
 def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
     names = [file.name for file in sorted(packages.glob("*.rpm"))]
-    said = rpm_inside(trixie, packages, "--nodeps", "-i", *names)
-    assert "in place for Slurm 24.11" in said
+    assert "in place for Slurm 24.11" in rpm_inside(trixie, packages, "--nodeps", "-i", *names)
     assert helps(trixie) == set(COMMANDS)
     rpm_inside(trixie, packages, "--nodeps", "-e", "slurm-share-tui", "slurm-share-spank", "slurm-share")
     # rpm erases settings that nobody changed, and leaves the account; folders of the system stay

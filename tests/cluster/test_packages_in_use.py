@@ -10,7 +10,7 @@ import pytest
 from bare_site import files, reconfigure, strip
 from clean_roots import newer
 from conftest import name_for
-from hooked import Node, until
+from hooked import Node, completed, until
 
 from localcluster import Cluster, packaged, progress
 from localcluster.errors import Misuse
@@ -155,9 +155,8 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
         # a reconfigure puts a new slurmctld in the place of the old one, and for a moment its pid file names neither
         until(lambda: cluster.exec(host, ["slurm-share", "doctor"]).returncode == well, f"a green doctor on {host}")  # noqa: B023
 
-    job = cluster.sbatch("alice", "srun simgpu-task --memory 100M --seconds 1", "--share-gpu=2")
-    assert cluster.wait(job) == "COMPLETED"
-    lines = [line for line in cluster.output(job).splitlines() if "simgpu-task: host n1" in line]
+    output = completed(cluster, "srun simgpu-task --memory 100M --seconds 1", "--share-gpu=2")
+    lines = [line for line in output.splitlines() if "simgpu-task: host n1" in line]
     assert len(lines) == 8
     assert all("mps server" in line for line in lines)
     assert Node(cluster, "n1").remains() == []
@@ -165,8 +164,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     done = cluster.exec("n1", ["dpkg", "-r", "slurm-share-tui", "slurm-share"])
     assert done.returncode != 0
     assert "still names our hooks" in done.stderr
-    again = cluster.sbatch("alice", "srun true", "--share-gpu=2")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun true", "--share-gpu=2")) == "COMPLETED"
 
     slurm_share(cluster, "ctl", 0, "install", "--undo")
     assert files(cluster) == before
@@ -176,8 +174,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
         assert done.returncode == 0, f"{host}: {done.stderr}"
         gone = ["bash", "-c", "ls -d /opt/slurm-share /opt/slurm-share-tui /usr/lib/slurm-share /usr/bin/llload"]
         assert cluster.exec(host, gone).stdout == ""
-    plain = cluster.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert cluster.wait(plain) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert cluster.status().nodes == {"n1": "idle"}
 
 

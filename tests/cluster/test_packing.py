@@ -19,8 +19,7 @@ USABLE_MIB = int(81920 * 0.98) - 512
 
 def packed(cluster: Cluster, tasks: list[dict], triple: str, *words: str, pack: str = "--pack") -> Submitted:
     """Submit a list of tasks; none of them needs a script."""
-    lines = "".join(json.dumps(one) + "\n" for one in tasks)
-    return SubmittedTasks(cluster, lines, triple, pack, *words)
+    return SubmittedTasks(cluster, "".join(json.dumps(one) + "\n" for one in tasks), triple, pack, *words)
 
 
 class SubmittedTasks(Submitted):

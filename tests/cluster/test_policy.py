@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import Node, configured, slurm_conf, until, why_not_idle
+from hooked import Node, completed, configured, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -173,8 +173,7 @@ def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster
     with configured(cluster, *GUARDED):
         jobs = [start(cluster, "-pplain"), start(cluster, "--share-gpu=2", "--gres=gpu:1"), start(cluster, "-pgpu")]
         assert n2.jobs() == jobs
-        status = n2.run("slurm-share", "status").stdout
-        assert re.search(rf"{jobs[0]}\s+alice\s+-\s+-\s+-\s+-", status)
+        assert re.search(rf"{jobs[0]}\s+alice\s+-\s+-\s+-\s+-", n2.run("slurm-share", "status").stdout)
         for job in jobs:
             end(cluster, job)
         assert n2.jobs() == []
@@ -248,8 +247,7 @@ def test_a_clean_up_that_takes_too_long_is_gone_on_with_and_drains_nothing(clust
         assert f"job {job} of uid 2001: its share is removed, but the time was too short for all of it" in n2.log()
         assert [entry["job"]["job_id"] for entry in n2.ledger()["leaving"]] == [job]  # type: ignore[index]
         assert "was not all cleared up after: no time" in n2.run("slurm-share", "doctor").stdout
-        first = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)
-        assert cluster.wait(first) == "COMPLETED"
+        assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
     while n2.ledger()["leaving"]:
         assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
     assert "NODE UNWELL" not in n2.log()
@@ -313,10 +311,9 @@ SEEN = (
 
 def environment(cluster: Cluster, *options: str) -> set[str]:
     """Return the variables of a job's batch shell and task, without those that differ between any two jobs."""
-    job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
-    assert cluster.wait(job) == "COMPLETED"
+    output = completed(cluster, ENVIRONMENT, "-pplain", "-wn2", *options, user="bob")
     odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-    lines = output_of(cluster, job, "bob").splitlines()
+    lines = output.splitlines()
     found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
     return {line for line in found if not re.search(odd, line.split("=")[0])}
 

@@ -230,8 +230,7 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
         table[first_cell(row)] = made
     else:
         assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/rows.sh")
-    states = cluster.status().nodes
-    assert set(states.values()) <= {"idle", "completing"}
+    assert set(cluster.status().nodes.values()) <= {"idle", "completing"}
 
 
 def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]

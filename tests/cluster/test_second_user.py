@@ -598,8 +598,7 @@ def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
     shared.node.background(
         ["env", f"CUDA_MPS_PIPE_DIRECTORY={server.pipe}", "bash", "-c", "sleep 600 | nvidia-cuda-mps-control"], "bob"
     )
-    done = bob(shared.node, f"CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control -d")
-    assert done.returncode != 0
+    assert bob(shared.node, f"CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control -d").returncode != 0
     shared.unchanged()
     bob(shared.node, "kill -9 -1")
 
@@ -812,8 +811,7 @@ def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared,
     """Her job's number with bob's uid: slurmd says no such thing, and her job has a step here under her own. Neither
     her plan, her slots nor her daemons become his, and none of it is taken away."""
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE)}
-    done = shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims)
-    assert done.returncode == 0
+    assert shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims).returncode == 0
     shared.unchanged()
     assert python(shared.node, LIST, *state_files(shared.node)).splitlines() == may_be_seen(shared)
 

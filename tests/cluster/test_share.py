@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import until
+from hooked import completed, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -110,8 +110,7 @@ def test_what_was_written_is_what_was_allocated_and_started(
     found = tasks(output)
     assert Counter(node for node, _, _ in found) == expected
     for node, count in expected.items():
-        slots = sorted(int(slot) for where, slot, _ in found if where == node)
-        assert slots == list(range(count))
+        assert sorted(int(slot) for where, slot, _ in found if where == node) == list(range(count))
         assert len({gpu for where, _, gpu in found if where == node}) == min(gpus, count)
     assert set(re.findall(r"GRES=gpu:simulated:(\d+)\(", output)) == {str(gpus)}  # on each node
     assert f"cpu={cpus}," in field(output, "AllocTRES")
@@ -268,11 +267,10 @@ def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
     script = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -n2 -l env"
 
     def environment(on: Cluster) -> set[str]:
-        job = on.sbatch("bob", script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2")
-        assert on.wait(job) == "COMPLETED"
+        output = completed(on, script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2", user="bob")
         # what differs between any two jobs: ids, times, ports, pids, and the two clusters' names
         odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-        return {line for line in on.output(job).splitlines() if line and not re.search(odd, line.split("=")[0])}
+        return {line for line in output.splitlines() if line and not re.search(odd, line.split("=")[0])}
 
     with Cluster.up(name_for("bare"), cluster.slurm_release, without=("python", "plugin")) as bare:
         assert environment(cluster) == environment(bare)
@@ -282,8 +280,7 @@ def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
     first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)
-    second = cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")
-    assert cluster.wait(second) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")) == "COMPLETED"
     other = cluster.sbatch("bob", "true", "-p", "plain", "-w", "n2")
     assert field(cluster.job(other), "JobState") == "PENDING"
     cluster.exec("ctl", ["scancel", str(first)])

@@ -484,8 +484,7 @@ def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
     assert said.returncode in (1, 2)
     assert "Traceback" not in said.stderr
     cluster.wait_running(made.job)
-    said = cluster.as_user("bob", ["llkill", str(made.job)])
-    assert said.returncode != 0
+    assert cluster.as_user("bob", ["llkill", str(made.job)]).returncode != 0
     assert made.wait() == "COMPLETED"
 
 

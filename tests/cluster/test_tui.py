@@ -155,8 +155,7 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
         assert f"{whole_gigabytes(used).removesuffix('GB')}/{whole_gigabytes(total)}" in row
 
     goes_to(screen, "2", "Users")
-    row = screen.row("alice", "2", "2", "4")  # jobs, nodes, GPUs
-    assert gigabytes(sum(job["gpu_memory_mib"] for job in measured.values())) in row
+    assert gigabytes(sum(job["gpu_memory_mib"] for job in measured.values())) in screen.row("alice", "2", "2", "4")
 
     goes_to(screen, "4", "GPUs")
     for node in survey["nodes"]:
@@ -344,5 +343,4 @@ def test_q_leaves_nothing_behind(scene: Scene) -> None:
         screen.until(lambda: screen.code == 0, "its end")  # noqa: B023
         assert "Enter down" not in screen.text
     until(lambda: scene.steps() == [], "the end of the steps")
-    left = scene.cluster.exec("login", ["pgrep", "-af", "llload|feed_process"]).stdout
-    assert left == ""
+    assert scene.cluster.exec("login", ["pgrep", "-af", "llload|feed_process"]).stdout == ""

@@ -168,8 +168,7 @@ def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_ot
     assert found["problems"] == []
     assert (again, len(problems)) == ({}, 2)
     beliefs = {name: speed_questions.belief(one) for name, one in figures.items()}
-    rows = speed_matrix.rows(found["alone"], found["together"], beliefs, "mps")
-    assert speed_matrix.errors(rows)["pairs"] == 2
+    assert speed_matrix.errors(speed_matrix.rows(found["alone"], found["together"], beliefs, "mps"))["pairs"] == 2
     assert all(child.poll() is not None for child in lab.children)
 
 
