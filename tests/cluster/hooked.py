@@ -37,6 +37,8 @@ done
 """Prints the daemons and servers of MPS, one a line. A control client has the daemon's name."""
 GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
 """Prints the cgroups of MPS daemons, one for each controller."""
+WITHOUT_OURS = "function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n"
+"""A job_submit.lua that does not call ours."""
 PATIENCE_S = 120.0
 """Time limit for what takes a second on an idle machine."""
 
@@ -68,7 +70,7 @@ def end(cluster: Cluster, job: int) -> None:
 def resume(cluster: Cluster, name: str) -> None:
     """Put a drained node back in service."""
     cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes[name] == "idle", f"{name} in service")
+    until(lambda: cluster.status().nodes[name] in ("idle", "mixed", "allocated"), f"{name} in service")
 
 
 def check_empty(cluster: Cluster, *names: str) -> None:

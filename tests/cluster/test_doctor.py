@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import cluster_of
-from hooked import LOG, STATE, USER, Node, configured, slurm_conf, until
+from hooked import LOG, STATE, USER, Node, check_empty, configured, rewritten, slurm_conf, until
 
 from localcluster import RELEASES, Cluster
 from slurm_share.doctor.facts.programs import read_release
@@ -120,10 +120,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
     made.run("rm", "-f", f"{STATE}/filler")
     made.run("pkill", "-9", "-u", "alice,bob")
     made.run("pkill", "-9", "-f", "nvidia-cuda-mps")
-    remains = made.remains()
-    if remains:
-        cluster.reboot("n1")
-    assert remains == []
+    check_empty(cluster, "n1")
 
 
 current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
@@ -355,18 +352,6 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
 # --- each further thing that a check foresees, really made -----------------------------------------------------------
 
 
-@contextlib.contextmanager
-def text_of(cluster: Cluster, name: str, text: str) -> Iterator[None]:
-    """Replace a file beside slurm.conf while the block runs."""
-    file = cluster.conf / name
-    before = file.read_text()
-    file.write_text(text)
-    try:
-        yield
-    finally:
-        file.write_text(before)
-
-
 SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
 function slurm_job_submit(job, partitions, uid)
   %s
@@ -380,18 +365,19 @@ def test_a_script_that_lua_does_not_take_or_that_never_calls_ours_is_told(cluste
     """By the Lua that slurmctld has loaded; and what Slurm's own plugin for it being away means."""
     ours = (cluster.conf / "job_submit.lua").read_text()
     object_ = doctor(cluster, "ctl").of("PASS")["lua-plugin"][0].removesuffix(" []")
-    with text_of(cluster, "job_submit.lua", ours + "\nlocal = 3\n"):
+    script = cluster.conf / "job_submit.lua"
+    with rewritten(script, ours + "\nlocal = 3\n"):
         wrong = doctor(cluster, "ctl").wrong()
     assert set(wrong) == {"job-submit", "lua-syntax"}, wrong
     assert re.search(r"^/etc/slurm/job_submit.lua:\d+: .*near", wrong["lua-syntax"][0]), wrong
     cluster.exec("ctl", ["install", "-D", "-m", "644", "/dev/stdin", "/usr/lib/slurm-share/job_submit.lua"], check=True)
     (cluster.root("ctl") / "usr/lib/slurm-share/job_submit.lua").write_text(ours)
     try:
-        with text_of(cluster, "job_submit.lua", SITES_OWN % "-- share.submit(job, partitions, uid)"):
+        with rewritten(script, SITES_OWN % "-- share.submit(job, partitions, uid)"):
             wrong = doctor(cluster, "ctl").wrong()
         assert set(wrong) == {"job-submit"}, wrong
         assert "never calls ours from it [job_submit.lua: `local code = share.submit" in wrong["job-submit"][0]
-        with text_of(cluster, "job_submit.lua", SITES_OWN % "share.submit(job, partitions, uid)"):
+        with rewritten(script, SITES_OWN % "share.submit(job, partitions, uid)"):
             assert doctor(cluster, "ctl").wrong() == {}
         cluster.exec("ctl", ["mv", object_, "/root/away.so"], check=True)
         wrong = doctor(cluster, "ctl").wrong()
@@ -410,7 +396,7 @@ def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -
     files = {name: (cluster.conf / name).stat() for name in ("slurm.conf", "gres.conf")}
     folder.mkdir()
     try:
-        with text_of(cluster, "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
+        with rewritten(cluster.conf / "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
             assert doctor(cluster, "login").wrong() == {}
             for name in files:
                 cluster.exec("ctl", ["chmod", "664", f"/etc/slurm/{name}"], check=True)

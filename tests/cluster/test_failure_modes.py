@@ -13,13 +13,28 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import name_for
-from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, completed, configured, until
+from hooked import (
+    ALICE,
+    BIN,
+    BOB,
+    PART,
+    STATE,
+    USER,
+    Node,
+    check_empty,
+    completed,
+    configured,
+    output_of,
+    resume,
+    rewritten,
+    until,
+)
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -47,10 +62,7 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     for name in ("n2", "n3"):
         Node(cluster, name).forget_refusals()
     states = cluster.status().nodes
-    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
-    for name in [name for name in remains if remains[name]]:
-        cluster.reboot(name)  # the next test finds the node clean
-    assert remains == {"n2": [], "n3": []}
+    check_empty(cluster, "n2", "n3")
     assert set(states.values()) == {"idle"}
 
 
@@ -59,10 +71,6 @@ def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: output_of(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
-
-
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 @contextlib.contextmanager
@@ -581,23 +589,19 @@ def test_row_22_srun_cannot_change_the_share_of_its_job(cluster: Cluster) -> Non
 def other_epilog(cluster: Cluster) -> Iterator[None]:
     """Configure a folder of Epilogs in which another script fails before ours."""
     slurm_conf = cluster.conf / "slurm.conf"
-    before = slurm_conf.read_text()
     folder = cluster.conf / "epilog.d"
     folder.mkdir()
     (folder / "10-slurm-share").write_text(f"#!/bin/sh\nexec {BIN}epilog\n")
     (folder / "90-site").write_text("#!/bin/sh\necho the site script fails\nexit 1\n")
     for file in folder.iterdir():
         file.chmod(0o755)
-    slurm_conf.write_text(re.sub("^Epilog=.*$", "Epilog=/etc/slurm/epilog.d/*", before, flags=re.MULTILINE))
+    text = re.sub("^Epilog=.*$", "Epilog=/etc/slurm/epilog.d/*", slurm_conf.read_text(), flags=re.MULTILINE)
+    with rewritten(slurm_conf, text):
+        reconfigure(cluster)
+        yield
+    shutil.rmtree(folder)
     reconfigure(cluster)
-    yield
-    slurm_conf.write_text(before)
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-    reconfigure(cluster)
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"])
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    resume(cluster, "n2")
 
 
 def reconfigure(cluster: Cluster) -> None:
@@ -617,8 +621,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     until(lambda: "drain" in cluster.status().nodes["n2"], "the site script's drain")
     assert [one.user for one in node.mps()] == ["alice", "alice"]
     (cluster.conf / "epilog.d/90-site").unlink()
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    resume(cluster, "n2")
     assert cluster.wait(cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")) == "COMPLETED"
     assert f"job {job} of uid 2001 ended without an Epilog" in node.log()
     assert node.remains() == []
@@ -628,18 +631,14 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
 def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
     """Configure folders of Prologs and Epilogs, each with a link to our hook, as a package installs it."""
     slurm_conf = cluster.conf / "slurm.conf"
-    before = slurm_conf.read_text()
     folders = {which: cluster.conf / f"{which}.d" for which in ("prolog", "epilog")}
     for which, folder in folders.items():
         folder.mkdir()
         (folder / "zz-slurm-share").symlink_to(BIN + which)
-    named = re.sub(
-        "^(Prolog|Epilog)=.*$", lambda line: f"{line[1]}=/etc/slurm/{line[1].lower()}.d/*", before, flags=re.M
-    )
-    slurm_conf.write_text(named)
-    reconfigure(cluster)
-    yield folders
-    slurm_conf.write_text(before)
+    in_folders = "".join(f"{which.capitalize()}=/etc/slurm/{which}.d/*\n" for which in folders)
+    with rewritten(slurm_conf, re.sub("(?m)^(Prolog|Epilog)=.*\n", "", slurm_conf.read_text()) + in_folders):
+        reconfigure(cluster)
+        yield folders
     for folder in folders.values():
         shutil.rmtree(folder)
     reconfigure(cluster)
@@ -654,49 +653,31 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
     assert Node(cluster, "n2").remains() == []
 
 
-def empty(folder: Path) -> None:
-    (folder / "zz-slurm-share").unlink()
-
-
-def not_executable(folder: Path) -> None:
-    (folder / "zz-slurm-share").unlink()
-    (folder / "zz-slurm-share").write_text("#!/bin/sh\n")
-
-
-def read_me(folder: Path) -> None:
-    """Add a file that cannot be executed beside ours."""
-    (folder / "README").write_text("Prologs of this site\n")
-
-
 @pytest.mark.parametrize("which", ["prolog", "epilog"])
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (empty, "Unable to create list of paths"),
-        (not_executable, "can not be executed"),
-        (read_me, "can not be executed"),
-    ],
-)
+@pytest.mark.parametrize("spoilt", ["empty", "zz-slurm-share", "README"])
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
-    cluster: Cluster, hook_folders: dict[str, Path], which: str, spoil: Callable[[Path], None], says: str
+    cluster: Cluster, hook_folders: dict[str, Path], which: str, spoilt: str
 ) -> None:
     """slurmd does so for every job, and no hook can prevent it. Once the folder is in order, the next job finds nothing
     in its way."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
-    spoil(hook_folders[which])
+    if spoilt != "README":
+        (hook_folders[which] / "zz-slurm-share").unlink()
+    if spoilt != "empty":  # a file that is not executable
+        (hook_folders[which] / spoilt).write_text("#!/bin/sh\n")
     job = cluster.sbatch("alice", "srun true", "-wn2", *ONE_GPU)
     until(lambda: cluster.status().nodes["n2"].startswith("drain"), "slurmd's drain")
     reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
     assert f"Reason={which.capitalize()} error" in reason
-    assert f"{which}{':' if spoil is empty else ''} {says}" in node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    says = ": Unable to create list of paths" if spoilt == "empty" else " can not be executed"
+    assert which + says in node.run("cat", "/var/log/slurm/slurmd.log").stdout
     cluster.exec("ctl", ["scancel", str(job)])
     cluster.settle()
-    for spoilt in hook_folders[which].iterdir():
-        spoilt.unlink()
+    for file in hook_folders[which].iterdir():
+        file.unlink()
     (hook_folders[which] / "zz-slurm-share").symlink_to(BIN + which)
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    resume(cluster, "n2")
     assert completed(cluster, "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU).count("mps server") == 2
 
 
@@ -849,15 +830,13 @@ def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @contextlib.contextmanager
 def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
     """Replace our plugin on every host with this object."""
-    (cluster.conf / "other.so").write_bytes(object_file)
-    file = cluster.conf / "plugstack.conf"
-    before = file.read_text()
-    file.write_text("optional /etc/slurm/other.so\n")
+    file = cluster.conf / "other.so"
+    file.write_bytes(object_file)
     try:
-        yield
+        with rewritten(cluster.conf / "plugstack.conf", "optional /etc/slurm/other.so\n"):
+            yield
     finally:
-        file.write_text(before)
-        (cluster.conf / "other.so").unlink()
+        file.unlink()
 
 
 def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained(
@@ -968,31 +947,23 @@ def test_a_process_that_names_a_living_job_to_be_spared_ends_with_that_job(node:
     assert not node.alive(hidden)
 
 
-def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(cluster: Cluster) -> None:
-    """bob's program sits on the GPU that alice's job leaves: the next job must not meet it, and it is no reason to
-    take the node from everybody."""
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [("bob", "of uid 2002 on a GPU that no job has: ended"), (None, "of uid 0 is on a GPU that no job has; it is not")],
+)
+def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(
+    cluster: Cluster, user: str | None, says: str
+) -> None:
+    """It sits on the GPU that alice's job leaves: the next job must not meet bob's, and the node serves on."""
     node = Node(cluster, "n2")
     job = start(cluster, "srun -n1 simgpu-task --seconds 2", "--share-gpu=2,mps=off", say="simgpu-task: host")
-    bobs = node.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
+    other = node.on_gpu(user, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
     cluster.wait(job)
-    later = cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)
-    assert cluster.wait(later) == "COMPLETED"
-    alive = node.alive(bobs)
-    node.run("kill", "-9", str(bobs))
-    assert not alive
-    assert f"leftover process {bobs} (simgpu-task) of uid 2002 on a GPU that no job has: ended" in node.log()
-
-
-def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: Cluster) -> None:
-    node = Node(cluster, "n2")
-    job = start(cluster, "srun -n1 simgpu-task --seconds 1", "--share-gpu=2,mps=off", say="simgpu-task: host")
-    roots = node.on_gpu(None, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
-    cluster.wait(job)
-    assert cluster.wait(cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)) == "COMPLETED"
-    alive = node.alive(roots)
-    node.run("kill", "-9", str(roots))
-    assert alive
-    assert f"process {roots} (simgpu-task) of uid 0 is on a GPU that no job has; it is not ended" in node.log()
+    completed(cluster, "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU, user="bob")
+    alive = node.alive(other)
+    node.run("kill", "-9", str(other))
+    assert alive == (user is None)
+    assert f"process {other} (simgpu-task) {says}" in node.log()
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, slurm_conf, until, why_not_idle
+from hooked import Node, configured, resume, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
 
@@ -133,7 +133,6 @@ def test_a_prolog_that_slurmd_cuts_off_ends_in_the_helper(cluster: Cluster, node
         until(lambda: not node.alive(prolog), "the end of the Prolog")
         cluster.exec("ctl", ["scancel", str(job)])
         until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of the job")
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n1", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n1"] == "idle", "n1 in service")
+    resume(cluster, "n1")
     assert helpers(node) == [helper]
     share(cluster)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from conftest import FULL, WANTED, cluster_of
-from hooked import Node, completed, until, why_not_idle
+from hooked import Node, completed, output_of, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 from localcluster.records import CURRENT
@@ -98,10 +98,6 @@ def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
 
 def slots(text: str) -> list[str]:
     return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
-
-
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, until
+from hooked import WITHOUT_OURS, Node, completed, configured, output_of, rewritten, until
 
 from localcluster import Cluster
 
@@ -42,12 +42,8 @@ def own_configuration(node: Node, *lines: str) -> Iterator[None]:
         node.run("umount", "/etc/slurm-share")
 
 
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
-
-
-def slots(cluster: Cluster, job: int) -> list[str]:
-    return sorted(re.findall("^slot .*", output_of(cluster, job), re.MULTILINE))
+def slots(output: str) -> list[str]:
+    return sorted(re.findall("^slot .*", output, re.MULTILINE))
 
 
 def extra(cluster: Cluster, job: int) -> str:
@@ -69,9 +65,9 @@ def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
         assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
         assert extra(cluster, job).startswith(f"hers;slurm-share={controllers}")
     if controllers == own == "on":
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
     else:
-        assert set(slots(cluster, job)) == {"slot none"}
+        assert set(slots(output_of(cluster, job))) == {"slot none"}
         assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
@@ -93,18 +89,11 @@ def test_a_job_that_came_past_our_script_shares_only_where_the_site_says_it_has_
     cluster: Cluster, n2: Node
 ) -> None:
     """No verdict is off; with job_submit = false the node's own mode counts, whatever a user wrote himself."""
-    lua = cluster.conf / "job_submit.lua"
-    before = lua.read_text()
-    try:
-        lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
-        rows = {(): "slot none", ("job_submit = false",): "slot 0", ("job_submit = false", 'mode = "off"'): "slot none"}
+    rows = {(): "slot none", ("job_submit = false",): "slot 0", ("job_submit = false", 'mode = "off"'): "slot none"}
+    with rewritten(cluster.conf / "job_submit.lua", WITHOUT_OURS):
         for lines, expected in rows.items():
             with configured(cluster, *lines):
-                job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
-                assert slots(cluster, job)[0] == expected, lines
-    finally:
-        lua.write_text(before)
+                assert slots(completed(cluster, SLOTS, *ONE_GPU))[0] == expected, lines
 
 
 @pytest.mark.release
@@ -130,7 +119,7 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         assert update(None, "extra=new;slurm-share=on") == ""
         cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
         assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
     finally:
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
@@ -187,9 +176,9 @@ def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
         assert extra(cluster, pending) == f"hers;slurm-share={state['ctl']}"
         cluster.as_user("alice", "touch go", check=True)
         assert [cluster.wait(job) for job in (running, pending)] == ["COMPLETED", "COMPLETED"]
-    assert slots(cluster, running) == [f"slot {slot}" for slot in range(4)]
+    assert slots(output_of(cluster, running)) == [f"slot {slot}" for slot in range(4)]
     is_shared = state == {"ctl": "on", "n2": "on"}
-    assert slots(cluster, pending) == ([f"slot {slot}" for slot in range(4)] if is_shared else ["slot none"])
+    assert slots(output_of(cluster, pending)) == ([f"slot {slot}" for slot in range(4)] if is_shared else ["slot none"])
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -199,16 +188,12 @@ def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> 
         before = (cluster.site / "config.toml").read_text()
         words = switch(cluster, "ctl", "off", "--cluster")
         assert "switched_off = true; before: mode observe, mode on in partition gpu" in words
-        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
-        assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot none"]
+        assert slots(completed(cluster, SLOTS, *ONE_GPU, "-pgpu")) == ["slot none"]
         assert "nothing is changed" in switch(cluster, "ctl", "off", "--cluster")
         assert "now again: mode observe, mode on in partition gpu" in switch(cluster, "ctl", "on", "--cluster")
         assert (cluster.site / "config.toml").read_text() == before
         assert "nothing is changed" in switch(cluster, "ctl", "on", "--cluster")
-        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
-        assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(completed(cluster, SLOTS, *ONE_GPU, "-pgpu")) == ["slot 0", "slot 1"]
 
 
 @pytest.mark.release
@@ -232,9 +217,8 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
         until(lambda: waits(cluster, running), "a requeued job that waits")
         cluster.exec("ctl", ["scontrol", "update", f"jobid={running}", "StartTime=now+2"], check=True)
         assert cluster.wait(running) == "COMPLETED"
-        assert slots(cluster, running) == ["slot none"]
-        found = cluster.as_user("alice", "cat array-*.out").stdout
-        assert set(re.findall("^slot .*", found, re.MULTILINE)) == {"slot none"}
+        assert slots(output_of(cluster, running)) == ["slot none"]
+        assert set(slots(cluster.as_user("alice", "cat array-*.out").stdout)) == {"slot none"}
 
 
 @pytest.mark.release
@@ -270,9 +254,7 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
                 )
                 if change.startswith("rm -rf"):
                     cluster.exec("ctl", ["rm", file])
-                job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
-                assert slots(cluster, job)[0] == expected, change
+                assert slots(completed(cluster, SLOTS, *ONE_GPU))[0] == expected, change
             cluster.exec("ctl", ["rm", "-rf", file])
             assert f"{file}: off" in switch(cluster, "ctl", "off", "--cluster")
             assert cluster.exec("n2", ["cat", file]).stdout == "off\n"
@@ -433,7 +415,7 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
         assert cluster.wait(job) == "COMPLETED"
         assert extra(cluster, job) == "other"
         assert "Comment=hers;slurm-share=on" in cluster.job(job)
-    assert slots(cluster, job) == ["slot 0", "slot 1"]
+    assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
 
 
 def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
@@ -456,5 +438,5 @@ def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluste
     with own_configuration(Node(cluster, "n3"), 'mode = "off"'):
         job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
         assert cluster.wait(job) == "FAILED"
-    assert slots(cluster, job) == ["slot 0"]
+    assert slots(output_of(cluster, job)) == ["slot 0"]
     assert "but node n3 has no plan for it: its tasks here have no slot" in output_of(cluster, job)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, until
+from hooked import Node, configured, output_of, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -46,11 +46,6 @@ def hold(cluster: Cluster, *options: str, tasks: int) -> int:
     job = cluster.sbatch("alice", HOLD, "-wn2", *options)
     until(lambda: output_of(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
     return job
-
-
-def output_of(cluster: Cluster, job: int) -> str:
-    """Return the output so far of a batch job that may not have begun."""
-    return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
 
 
 def tasks(output: str) -> list[dict[str, str]]:

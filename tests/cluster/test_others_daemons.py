@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from hooked import LOG, Node, configured, until
+from hooked import LOG, Node, check_empty, configured, until
 
 from localcluster import Cluster
 
@@ -26,10 +26,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
     node.run("pkill", "-9", "-f", "nvidia-cuda-mps")
     for job in node.jobs():
         node.epilog(job)
-    remains = node.remains()
-    if remains:
-        cluster.reboot("n2")
-    assert remains == []
+    check_empty(cluster, "n2")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import Node, completed, configured, slurm_conf, until, why_not_idle
+from hooked import (
+    WITHOUT_OURS,
+    Node,
+    check_empty,
+    completed,
+    configured,
+    end,
+    output_of,
+    resume,
+    rewritten,
+    slurm_conf,
+    until,
+    why_not_idle,
+)
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -35,12 +48,9 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     cluster.cancel_all()
     Node(cluster, "n2").forget_refusals()
     states, why = cluster.status().nodes, why_not_idle(cluster)
-    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
     for name in [name for name in states if states[name] != "idle"]:
         cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
-    for name in [name for name in remains if remains[name]]:
-        cluster.reboot(name)
-    assert remains == {"n2": [], "n3": []}
+    check_empty(cluster, "n2", "n3")
     assert set(states.values()) == {"idle"}, why
 
 
@@ -48,15 +58,6 @@ def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "e
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: "up\n" in output_of(cluster, job, user), f"job {job}'s first word")
     return job
-
-
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
-
-
-def end(cluster: Cluster, job: int) -> None:
-    cluster.exec("ctl", ["scancel", str(job)])
-    cluster.wait(job)
 
 
 # --- one user at a time --------------------------------------------------------------------------------------------
@@ -114,18 +115,13 @@ def test_a_user_who_is_between_two_steps_is_no_proof(cluster: Cluster, n2: Node)
 
 def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> None:
     """No node is listed, and a share came past job_submit.lua, as on a site that does not use it."""
-    lua = cluster.conf / "job_submit.lua"
-    before = lua.read_text()
-    try:
-        lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
-        with configured(cluster, "exclusive_user_partitions = []", "job_submit = false"):
-            start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
-            job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
-            assert cluster.wait(job) == "FAILED"
-            assert "one user at a time" in output_of(cluster, job, "bob")
-            assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
-    finally:
-        lua.write_text(before)
+    sites = rewritten(cluster.conf / "job_submit.lua", WITHOUT_OURS)
+    with sites, configured(cluster, "exclusive_user_partitions = []", "job_submit = false"):
+        start(cluster, "-pplain", *ONE_GPU)
+        job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", *ONE_GPU)
+        assert cluster.wait(job) == "FAILED"
+        assert "one user at a time" in output_of(cluster, job, "bob")
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
 
 
 def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
@@ -141,7 +137,7 @@ def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(clu
         assert "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (no-driver)" in n2.log()
         cluster.exec("ctl", ["scancel", str(array)])
         until(lambda: not cluster.jobs(), "an empty queue")
-    in_service(cluster)
+    resume(cluster, "n2")
     assert cluster.wait(cluster.sbatch("alice", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
 
 
@@ -160,11 +156,6 @@ def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: N
     assert n2.log().count("refused: ") == 6
     assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
     assert cluster.status().nodes["n2"] == "idle"
-
-
-def in_service(cluster: Cluster) -> None:
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
 
 
 @pytest.mark.release

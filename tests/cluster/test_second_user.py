@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 
 import pytest
-from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, until
+from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, resume, until
 from test_share import FORGER
 
 from localcluster import Cluster
@@ -206,11 +206,6 @@ def of_bob(node: Node) -> list[str]:
 def clear(node: Node) -> None:
     node.run("pkill", "-9", "-u", "bob")
     node.run("bash", "-c", "find /tmp /dev/shm -mindepth 1 -maxdepth 1 -exec rm -rf {} +")
-
-
-def resume(cluster: Cluster, name: str) -> None:
-    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
-    until(lambda: "drain" not in cluster.status().nodes[name], f"{name} in service")
 
 
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import completed, until
+from hooked import completed, configured, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -222,40 +222,23 @@ def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> Non
 
 def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) -> None:
     """The site's limit is lower than what the user asked: the sentence is in the output, the node stays in service."""
-    before = (cluster.site / "config.toml").read_text()
-    cluster.write_config(before + "max_share = 3\n")
-    try:
+    with configured(cluster, "max_share = 3"):
         job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
         assert cluster.wait(job) == "FAILED"
         assert "at most 3 tasks (max_share)" in cluster.output(job)
-    finally:
-        cluster.write_config(before)
 
 
-@pytest.mark.parametrize("text", ["max_shares = 3", 'log_file = "/var/log/x\\u0000y"', "x = " + "[" * 3000])
-def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str) -> None:
-    """Unknown key, a file name that is none, a parser that gives up: the job runs and says that it is not shared."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    config.write_text(text + "\n")
-    try:
-        assert run(cluster, "echo ran", "--share-gpu=2", "-wn2").endswith("ran\n")
-    finally:
-        config.write_text(before)
-
-
-def test_a_broken_configuration_costs_the_share_and_not_the_node(cluster: Cluster) -> None:
-    """A typing mistake in the site's file: the job runs unshared and says so, the log says why."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    config.write_text("max_shares = 3\n")
-    try:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("max_shares = 3", "did you mean max_share?"), ('log_file = "/var/log/x\\u0000y"', ""), ("x = " + "[" * 3000, "")],
+)
+def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: str) -> None:
+    """Unknown key, a file name that is none, a parser that gives up: the job runs unshared and says so."""
+    with rewritten(cluster.site / "config.toml", text + "\n"):
         output = run(cluster, "echo ran", "--share-gpu=4", "-wn2")
-    finally:
-        config.write_text(before)
     assert "slurm-share: " in output
     assert output.endswith("ran\n")
-    assert "did you mean max_share?" in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
+    assert why in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
 
 
 # --- others --------------------------------------------------------------------------------------------------------
