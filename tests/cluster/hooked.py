@@ -146,8 +146,7 @@ class Node:
     def hook_argv(
         self, which: str, job: int, *, uid: int = ALICE, gpus: str = "0", share: str | None = "2", **more: str
     ) -> list[str]:
-        """Return the command that starts the hook as slurmd would: with nothing in its environment but what slurmd
-        sets."""
+        """Return the command that starts the hook with the environment that slurmd sets."""
         environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
         environ |= {"SLURM_JOB_EXTRA": "slurm-share=on"}
         environ |= {"SLURMD_NODENAME": self.name, "SLURM_JOB_USER": USERS[uid], "CUDA_VISIBLE_DEVICES": gpus}

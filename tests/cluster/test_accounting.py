@@ -26,8 +26,7 @@ NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 @pytest.fixture(scope="module", params=by_release("accounting-"))
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """Yield a cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else
-    none."""
+    """Yield a cluster with accounting: the document's weights in `gpu` and `fine`, others in `down`."""
     partitions = (
         f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
         f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'

@@ -77,8 +77,7 @@ def give_plan(node: Node, job: int) -> None:
 
 
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
-    """Her plan, which is root's, is given to her, and says that it is of a job of bob's; the ledger, from which alone
-    hooks know who is here, is torn: what is made anew from the plans has no job of bob's but his own."""
+    """A plan that its owner rewrote for a job of bob's, and a torn ledger: the rebuilt ledger has no such job."""
     node.prolog(9001)
     give_plan(node, 9001)
     alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
@@ -123,8 +122,7 @@ for link, target, name in ((os.link, hard, "control.log"), (os.symlink, symbolic
 
 
 def test_a_link_in_place_of_a_log_empties_nothing(node: Node) -> None:
-    """A hook that visits a daemon empties logs that have grown: not a file that has another name elsewhere, and not
-    what a symbolic link leads to."""
+    """Hooks empty logs that have grown, but no file that is hard-linked or that a symbolic link leads to."""
     node.prolog(9001, **PART)
     kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept")
     alice(node, LINK, alices_pipe(node), *kept)
@@ -162,8 +160,7 @@ time.sleep(600)
 
 
 def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
-    """Every lock that her uid can get and every place in the queue of her daemon, held from outside the job: its Epilog
-    comes to its end, the daemon too, and the GPU has a daemon for the next user."""
+    """The Epilog and the daemon end all the same, and the GPU has a daemon for the next user."""
     node.prolog(9001)
     argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
     pid = node.background(argv, "alice")
@@ -204,8 +201,7 @@ def small_users(node: Node) -> Iterator[Node]:
 
 
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
-    """alice's files fill the users' folder, bytes and inodes; root's state has room. Her next share is refused with a
-    sentence, ordinary jobs run. Her files go with her job, and the next user has a share."""
+    """Her next share is refused with a sentence; ordinary jobs run, and the next user has a share."""
     node = small_users
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
@@ -236,8 +232,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 
 
 def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
-    """alice's job fills it. Her next job on the node has its slots, or ends with 69 and a sentence, and does not run
-    unshared; bob's, which waits for her to leave, has its share at once; no node is drained."""
+    """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     cluster.as_user("alice", "rm -f go", check=True)
     first = cluster.sbatch("alice", FILL_SCRIPT, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-ofirst.out")
@@ -256,8 +251,7 @@ def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users
 
 
 def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
-    """Root's own state cannot be written, so not even a refusal can: batch script, srun and llsub's launchers all end
-    with 69. An ordinary job runs, and the share is there again when there is room."""
+    """Not even a refusal can be written: batch script and srun end with 69, and an ordinary job runs."""
     node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=64k,nr_inodes=20", "tmpfs", STATE)
     try:
         node.run("bash", "-c", f"for i in $(seq 30); do : >{STATE}/full.$i; done; cat /dev/zero >{STATE}/full.1")
@@ -327,8 +321,7 @@ ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-
 
 
 def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """Job, comment, folder and program have names with markup, newlines and a terminal's orders: every command shows
-    its table, and none of its bytes is an order; on the dashboard they stand as they are written."""
+    """Names with markup, newlines and control sequences: every command shows its table and prints none of them."""
     folder = f"/home/alice/{HOSTILE.replace('/', '|')}"
     cluster.as_user("alice", f"mkdir -p {shlex.quote(folder)}", check=True)
     job = cluster.sbatch(
@@ -397,9 +390,7 @@ START_S = 30.0
 
 
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
-    """alice's array of short shares keeps the hooks of two nodes busy. bob's share on the third starts at once, and the
-    one that waits for n2 comes in when hers are through; all of hers did their work, and nothing of them is left. (Ten
-    thousand at once: tests/bench/jobs_a_minute.py 10000 0.)"""
+    """alice's short shares keep two nodes busy; bob's starts at once (10,000: tests/bench/jobs_a_minute.py 10000 0)."""
     task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"
     array = cluster.sbatch("alice", task, f"--array=1-{MANY}", "-xn3", "-o", "many-%a", *PARTS)
     until(lambda: len(node.jobs()) >= 4, "her jobs on n2")
@@ -493,9 +484,7 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="NOT TESTED: strace is not installed")
 def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, node: Node, tmp_path: Path) -> None:
-    """Prolog and Epilog of a shared job, MPS and clearing up included, as the kernel saw them: whatever root writes,
-    makes, moves, hands over or removes lies where only root can put a name; and what it opens in a folder of the user's
-    it opens without following a link. Without the helper, whose hooks are no children of what is traced."""
+    """Root writes only where it alone can put a name, and follows no link in a user's folder, by the system calls."""
     lines = ('clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]', "hook_helper = false")
     with configured(cluster, *lines):
         calls = traced(node, tmp_path / "trace", *node.hook_argv("prolog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))

@@ -96,8 +96,7 @@ FORGED = ("slurmstepd.scope/job_999/step_0/user/task_0", "n1_slurmstepd.scope/{n
 
 @pytest.mark.parametrize("path", FORGED)
 def test_a_folder_that_a_user_calls_like_a_jobs_is_no_jobs(made: Cluster, job: int, path: str) -> None:
-    """alice has been given a cgroup. She makes folders in it with another job's number, and with a running job's own
-    name, and moves into them: she is in no job, and no other job is on the node."""
+    """alice makes cgroups with other jobs' numbers and names and moves into them: she is in no job."""
     name = f"job_{job}" if made.slurm_release == "24.11" else sluid(made, job)
     folder = f"{GIVEN}.slice/{path.format(name=name)}"
     give = f'mkdir {GIVEN}.slice; chown -R alice {GIVEN}.slice; echo $$ >{GIVEN}.slice/cgroup.procs; exec "$@"'

@@ -24,8 +24,7 @@ PLUGIN, PROLOG = "/usr/lib/slurm-share/share_gpu.so", "/opt/slurm-share/bin/slur
 
 @pytest.fixture(scope="module", params=list(RELEASES))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """Yield a configless cluster with our packages and none of our lines; the node has only the files that the
-    controller sends."""
+    """Yield a configless cluster with our packages and none of our lines."""
     extra = "SlurmctldParameters=enable_configless\n"
     with cluster_of("configless", request.param, nodes=2, slurm_conf_extra=extra) as made:
         strip(made)

@@ -190,8 +190,7 @@ def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> Non
 
 
 def test_the_hooks_helper_is_in_no_group_of_slurms(node: Node) -> None:
-    """A slurmd that is started anew sets up its cgroups, in which nothing else may be; and what limits slurmd does not
-    limit the helper, whose hooks are in its group."""
+    """A new slurmd sets up cgroups in which nothing else may be; its limits do not apply to the helper."""
     node.prolog(9001)
     node.epilog(9001)
     until(lambda: node.run("test", "-S", "/run/slurm-share.hooks/socket").returncode == 0, "a helper")

@@ -420,8 +420,7 @@ def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -
 
 
 def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_told(cluster: Cluster) -> None:
-    """A link to nowhere; a node that only observes while the controller made a job a shared one; a partition that the
-    file forgot."""
+    """A broken link, a node that observes where the controller shares, a partition without a mode."""
     file = cluster.site / "config.toml"
     file.rename(cluster.site / "real.toml")
     try:
@@ -450,8 +449,7 @@ def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_t
 
 
 def test_what_hangs_or_is_full_on_a_node_is_named(cluster: Cluster, node: Node) -> None:
-    """A hook that holds the ledger and is stopped; an MPS daemon that is stopped, one that never answers, a server in
-    FAULT; /dev/shm and the log's disk full."""
+    """A stopped hook with the ledger's lock; MPS that is stopped, silent or in FAULT; full /dev/shm and log disk."""
     assert doctor(cluster, "n1").wrong() == {}
     holder = node.background(["flock", "--no-fork", f"{STATE}/ledger.lock", "sleep", "600"])
     until(lambda: "FLOCK" in node.run("cat", "/proc/locks").stdout, "a lock")

@@ -262,8 +262,7 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
 
 
 def test_row_09_what_a_user_does_to_his_own_folder_harms_nobody(node: Node) -> None:
-    """Locks and sockets removed, links to the system planted, a thousand nested folders: the Epilog ends the daemon,
-    removes all of it and follows nothing; the node is not drained for it."""
+    """Sockets removed, links and a thousand folders planted: the Epilog removes them and follows nothing."""
     node.prolog(FIRST)
     pipe = node.mps()[0].pipe
     mischief = f"""cd {pipe} && rm -f control* && ln -s /etc/passwd control && ln -s /etc etc
@@ -320,8 +319,7 @@ def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> N
 
 
 def test_row_12_a_server_in_fault_costs_its_own_gpu_only(node: Node) -> None:
-    """A program failed on GPU 0: a further job there goes without MPS and is told, GPU 1 stays as it is; when the fault
-    is over, the next job has MPS again. GPU."""
+    """A further job there goes without MPS and is told; when the fault is over, the next one has MPS. GPU."""
     node.prolog(FIRST)
     node.prolog(OTHER, gpus="1")
     before = {one.gpu: one.pid for one in node.mps()}
@@ -363,8 +361,7 @@ def test_row_13_a_fatal_fault_of_one_task_stays_on_its_gpu(cluster: Cluster) -> 
 
 
 def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster: Cluster) -> None:
-    """Tasks that start after its death are refused before their program runs, since CUDA would go on without MPS and
-    say nothing; the orphaned server goes with the job, and the node stays in service. GPU."""
+    """Later tasks are refused before their program runs: CUDA would go on without MPS. GPU."""
     script = """srun -n1 true && echo before
         until [ -e go ]; do sleep 0.1; done; rm go
         srun -n1 echo IT RAN; echo code $?"""
@@ -381,8 +378,7 @@ def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster:
 
 
 def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster) -> None:
-    """The script names another one, as a leftover line of another site does: CUDA would find no daemon there and go on
-    without MPS. The tasks are on MPS all the same."""
+    """The script exports another one, without a daemon: the tasks are on MPS all the same."""
     script = (
         "export CUDA_MPS_PIPE_DIRECTORY=/tmp/nowhere CUDA_MPS_LOG_DIRECTORY=/tmp/nowhere\nsrun simgpu-task --seconds 1"
     )
@@ -410,8 +406,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
 
 
 def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, node: Node) -> None:
-    """The Epilog is killed while it waits for the daemon: the next hook of any job, here an ordinary one of bob's, ends
-    the daemon and puts the mode back."""
+    """The next hook of any job, here an ordinary one of bob's, ends the daemon and restores the mode."""
     with configured(cluster, 'compute_mode = "exclusive_process"'):
         node.prolog(FIRST)
         assert node.compute_mode() == "3"
@@ -435,8 +430,7 @@ def twelve(node: Node) -> Iterator[list[str]]:
 
 
 def test_row_17_gpus_are_known_by_number_and_by_uuid_however_many(node: Node, twelve: list[str]) -> None:
-    """CUDA_VISIBLE_DEVICES with numbers, with UUIDs, and more than ten of either: the plan names them by UUID, in
-    Slurm's order."""
+    """The plan names them by UUID, in Slurm's order, whatever CUDA_VISIBLE_DEVICES has."""
     for granted, gpus in (
         ("1", twelve[1:2]),
         ("11,3", [twelve[11], twelve[3]]),
@@ -462,8 +456,7 @@ UNLIKE_SLURM = "is not what slurmd writes there"
     ids=lambda word: word[:20],
 )
 def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, why: str) -> None:
-    """No GPU, one that is not there, an instance of a card that is not in MIG mode, no list of GPUs at all: a sentence
-    for the job or for the log, no slot, no daemon."""
+    """A sentence for the job or for the log, no slot, no daemon."""
     node.prolog(FIRST, gpus=granted)
     assert why in node.log()
     assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
@@ -552,8 +545,7 @@ HOSTILE = [
 
 
 def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster: Cluster, node: Node) -> None:
-    """At submission it is refused with the valid form, be it an option or the variable that stands for it; the hook
-    exits 0, and tells of it in one bounded line."""
+    """Refused at submission, as option and as variable; the hook exits 0 and logs one bounded line."""
     for value in HOSTILE:
         for options, env in (
             ([f"--share-gpu={value}"], {}),
@@ -613,8 +605,7 @@ def reconfigure(cluster: Cluster) -> None:
 def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     cluster: Cluster, other_epilog: None
 ) -> None:
-    """Another script fails first, so ours is skipped and the node drained for that script: alice's daemon is still
-    there. When the node is back, the Prolog of bob's ordinary job clears it away."""
+    """Another script fails first and drains the node; then bob's Prolog ends alice's daemon."""
     node = Node(cluster, "n2")
     job = cluster.sbatch("alice", "srun true", "-wn2", "--share-gpu=2")
     assert cluster.wait(job) == "COMPLETED"
@@ -658,8 +649,7 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
     cluster: Cluster, hook_folders: dict[str, Path], which: str, spoilt: str
 ) -> None:
-    """slurmd does so for every job, and no hook can prevent it. Once the folder is in order, the next job finds nothing
-    in its way."""
+    """No hook can prevent that. With the folder in order, the next job runs."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     if spoilt != "README":
@@ -685,8 +675,7 @@ def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
 
 
 def test_row_25_daemons_hold_no_pipe_and_outlive_the_hooks_process_group(node: Node) -> None:
-    """slurmd reads a hook's output to its end and then kills its process group: the hook is done at once, the daemon
-    and its server live."""
+    """slurmd reads a hook's output to its end and then kills its process group."""
     script = """import os, signal, subprocess, sys
 hook = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 hook.communicate(timeout=50)
@@ -718,8 +707,7 @@ def test_row_26_prologflags_runinjob_is_recognised_by_name(run_in_job: Cluster) 
 
 
 def test_row_27_a_slow_server_costs_mps_and_not_the_node(cluster: Cluster, node: Node) -> None:
-    """A cold driver takes longer than the Prolog may wait: the share goes on without MPS, nothing half-started stays,
-    and the next job has MPS again."""
+    """The share goes on without MPS, nothing half-started stays, and the next job has MPS again."""
     with configured(cluster, "hook_deadline_s = 1.0"), node.fault("mps_slow", "30"):
         node.prolog(FIRST, gpus="0,1")
         assert node.plan(FIRST).count("is shared without MPS") == 2
@@ -785,8 +773,7 @@ def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: No
 
 
 def test_row_29_a_limit_names_the_tasks_one_gpu_and_is_in_force(cluster: Cluster) -> None:
-    """GPUs 2 and 3 of four. The limit in a task's environment names device 0 alone, which is the task's GPU, by UUID
-    and not by the number that it has on the node; what MPS hands out obeys it. GPU."""
+    """The limit names device 0, the task's GPU by UUID, and MPS enforces it (GPUs 2 and 3 of four). GPU."""
     node = Node(cluster, "n1")
     node.prolog(FIRST, gpus="2,3", share="4,mem=4G")
     for slot, gpu in ((0, 2), (1, 3), (2, 2)):
@@ -842,8 +829,7 @@ def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
 def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained(
     cluster: Cluster, other_release: bytes
 ) -> None:
-    """Slurm was upgraded, our object was not: it is left out with a line in the log. Ordinary jobs are as ever, and the
-    option is one that sbatch does not know."""
+    """Slurm leaves the object out with a line in its log; sbatch does not know the option."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     with plugin_of(cluster, other_release):
@@ -857,8 +843,7 @@ def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained
 
 
 def test_row_30_a_shared_job_survives_the_loss_of_the_plugin(cluster: Cluster, other_release: bytes) -> None:
-    """Slurm is upgraded under it, as in a rolling upgrade: its later steps run with the job's GPU and no slot, and the
-    Epilog, which needs no plugin, takes everything away."""
+    """Its later steps run with the job's GPU and no slot, and the Epilog removes the share."""
     script = """srun bash -c 'echo slot $SLURM_SHARE_SLOT'
         until [ -e go ]; do sleep 0.1; done; rm go
         srun -n1 bash -c 'echo later slot ${SLURM_SHARE_SLOT-none} of $CUDA_VISIBLE_DEVICES'"""
@@ -886,8 +871,7 @@ def test_a_hook_killed_half_way_is_taken_up_by_the_next_one(node: Node, which: s
 def test_a_requeued_job_keeps_what_its_second_run_made_while_the_first_runs_epilog_is_at_work(
     cluster: Cluster, node: Node
 ) -> None:
-    """Same number, same GPU: the old Epilog waits for a daemon that does not answer, and then takes nothing that is the
-    new run's."""
+    """The old Epilog waits for a silent daemon and takes nothing of the new run."""
     node.prolog(FIRST, SLURM_JOB_RESTART_COUNT="0")
     with configured(cluster, "release_deadline_s = 4.0"):
         with node.fault("mps_hang", "quit"):
@@ -988,8 +972,7 @@ def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | No
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
-    """The driver answers no question about it: daemons end, folders go. Nobody can say what is on the GPU: the Epilog's
-    exit code drains the node."""
+    """Nobody can say what is on the GPU: the Epilog's exit code drains the node."""
     node.prolog(FIRST, gpus="0,1")
     with node.gpu_file(1, "lost=1"):
         assert node.hook("epilog", FIRST).returncode == names.EXIT_NODE_UNWELL
@@ -1011,8 +994,7 @@ def test_a_node_without_gpus_refuses_with_a_sentence(node: Node) -> None:
 
 
 def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
-    """Where nobody mounted the users' part, and the Prolog may not, a job fills the ledger's file system from its own
-    pipe directory: its Epilog makes room, and forgets it."""
+    """Without a file system for users, a job fills the ledger's: its Epilog makes room."""
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
     node.run("mkdir", "-p", f"{USER}/jobs")  # nothing is mounted over what somebody may be using
     try:
@@ -1025,8 +1007,7 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
 
 
 def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(node: Node) -> None:
-    """No user's file is on its file system, so no user can bring that about, and every share is refused here. The node
-    takes shares again when there is room."""
+    """No user can bring that about. The node takes shares again when there is room."""
     node.run("mkdir", "-p", STATE)
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
     try:
@@ -1055,8 +1036,7 @@ def file_system(node: Node, path: str) -> str:
 
 
 def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node: Node) -> None:
-    """With neither the unit nor a line in fstab: once, with its limits; not over what is in it. Where it may not, as in
-    a container, the job shares all the same, and doctor says what is missing."""
+    """Once, with its limits. Where it may not, as in a container, the job shares and doctor tells."""
     before = node.run("grep", "-c", USER, "/proc/mounts").stdout
     node.run("umount", USER)
     try:
@@ -1098,9 +1078,7 @@ def set_users_folder(node: Node, name: str) -> None:
 
 
 def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> None:
-    """An earlier release, which keeps users' files beside the ledger on its one tmpfs, lets a job in; then this one is
-    installed and the second tmpfs mounted. The job's plan, slots and daemon stay where they are until it ends, its next
-    step has them, a further job on its GPU joins the daemon, and nothing is left of either."""
+    """The older release keeps users' files beside the ledger: the job's stay there until it ends."""
     node = Node(cluster, "n2")
     script = """srun -n1 bash -c 'echo early $CUDA_MPS_PIPE_DIRECTORY'; echo up; until [ -e go ]; do sleep 0.1; done
         srun -n1 bash -c 'echo late $CUDA_MPS_PIPE_DIRECTORY; simgpu-task --memory 100M --seconds 0.1'"""
@@ -1161,8 +1139,7 @@ def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
 
 @pytest.mark.parametrize("since", ["1.0", "9999999999.0"], ids=["set forward", "set back"])
 def test_a_clock_that_jumps_makes_nobody_live_on(node: Node, since: str) -> None:
-    """alice's job has ended without an Epilog, and the clock was set since: bob's is no reason to turn away, and what
-    she left goes."""
+    """alice's job ended without an Epilog before the clock was set: bob is let in."""
     node.prolog(FIRST)
     node.run("sed", "-i", f's/"since":[0-9.]*/"since":{since}/', f"{STATE}/ledger")
     node.prolog(SECOND, uid=BOB)
@@ -1172,8 +1149,7 @@ def test_a_clock_that_jumps_makes_nobody_live_on(node: Node, since: str) -> None
 
 
 def test_a_logout_that_takes_shared_memory_takes_no_share(cluster: Cluster) -> None:
-    """logind's RemoveIPC deletes the user's files in /dev/shm when a login of his ends, in mid-job: later tasks of the
-    job are on MPS as before. GPU."""
+    """logind's RemoveIPC deletes files in /dev/shm in mid-job: later tasks are on MPS as before. GPU."""
     script = """srun -n1 simgpu-task --seconds 1
         until [ -e go ]; do sleep 0.1; done; rm go
         srun simgpu-task --seconds 1"""

@@ -82,8 +82,7 @@ def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tu
 
 
 def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2. The hook refuses it with the way out,
-    which then works."""
+    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2: the hook refuses it."""
     other = cluster.sbatch("alice", "sleep 120", "-wn2", "--gres=gpu:1", "-n1")
     cluster.wait_running(other)
     options = ("--share-gpu=2", "--gres=gpu:1", "-N2", "-n4", "-wn[2-3]")
@@ -98,8 +97,7 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
 
 
 def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """The node gets srun's option from the user. In an ordinary job it brings no slot and leaves nothing; another
-    user's job runs on."""
+    """In an ordinary job a forged option brings no slot, and another user's job runs on."""
     forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
     plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
     other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)

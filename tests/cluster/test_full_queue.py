@@ -40,8 +40,7 @@ def llload(cluster: Cluster) -> Any:
 
 
 def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster: Cluster, opened: Terminals) -> None:
-    """Three jobs and an array of twenty, with reason and expected start. Of llload, and of the choice of steps, they
-    are no part."""
+    """Three jobs and an array of twenty, with reason and expected start."""
     work = cluster.sbatch("alice", WORK, "--share-gpu=2", "-wn1", "-t60", "-Jwork")
     cluster.wait_running(work)
     before = llload(cluster)

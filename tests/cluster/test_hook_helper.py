@@ -17,8 +17,7 @@ SHARED = ("--share-gpu=2", "--gres=gpu:1", "--mem=200", "-wn1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """Yield n1 with a helper that has read the current configuration: the one of an earlier test ends with the next
-    hook."""
+    """Yield n1 with a helper that has read the current configuration."""
     found = Node(cluster, "n1")
     share(cluster)
     until(lambda: has_helper(found) and len(helpers(found)) == 1, "a helper")

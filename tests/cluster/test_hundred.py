@@ -90,8 +90,7 @@ def states(cluster: Cluster, job: int) -> Counter[str]:
 
 
 def assert_nothing_is_left(cluster: Cluster, *, next_job: bool = False) -> None:
-    """Check that no job, process or file of a share is left and all nodes are in service. `next_job`: after one more
-    job."""
+    """Check that no share left anything and all nodes serve. `next_job`: after one more job."""
     cluster.settle(120)
     try:
         until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")

@@ -116,8 +116,7 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
 
 
 def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[str, bytes]) -> None:
-    """The parser of the release that runs is asked first; and what it cannot know, a reconfigure refuses, with the old
-    configuration in force."""
+    """The parser of the running release is asked first; what it cannot know, a reconfigure refuses."""
     (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"NoSuchKey=1\n")
     mine = files(site)
     assert "unrecognized key: NoSuchKey" in install(site, "--apply", code=2)
@@ -189,8 +188,7 @@ def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
 
 
 def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict[str, bytes]) -> None:
-    """It is said how many run and what becomes of them; the job ends as it would have, the node takes the next one,
-    and what no Epilog took back is taken back by doctor."""
+    """The job ends as it would have; what no Epilog took back, doctor does."""
     install(site, "--apply", "--shards")
     reconfigure(site)
     node, home = Node(site, "n1"), site.home / "alice"
@@ -228,8 +226,7 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
 
 
 def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
-    """The site's additions to our lines and its own new lines stay, and Slurm accepts the rest. A value that may be the
-    site's is shown, and removed by --force only."""
+    """The site's additions stay; a value that may be the site's is removed by --force only."""
     install(site, "--apply", "--shards", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
     epilog = "Epilog=/opt/slurm-share/bin/slurm-share-epilog"
@@ -253,8 +250,7 @@ def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, be
 
 
 def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, before: dict[str, bytes]) -> None:
-    """The site has made our script its own, with a function that ours lacks then, and has other shards than we wrote:
-    what they need stays and is named, and slurmctld starts."""
+    """A function in our script and other shards, both of the site's, stay and are named."""
     install(site, "--apply", "--shards")
     slurm, script = site.conf / "slurm.conf", site.conf / "job_submit.lua"
     shards = re.search(r"shard:simulated:\d+", slurm.read_text())
@@ -279,8 +275,7 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site: Cluster, before: dict[str, bytes]
 ) -> None:
-    """This holds for the current lines. Those of earlier releases are named one by one at the removal, with what to
-    write."""
+    """Lines of earlier releases are named at the removal, with what to write."""
     own = "function slurm_job_submit(job, partitions, uid)\n  -- here\n  return slurm.SUCCESS\nend\n"
     own += "function slurm_job_modify(job, old, partitions, uid)\n  -- there\n  return slurm.SUCCESS\nend\n"
     script = site.conf / "job_submit.lua"
@@ -354,8 +349,7 @@ def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict
 
 
 def test_another_controller_has_the_package_and_the_same_files(site: Cluster, before: dict[str, bytes]) -> None:
-    """It is asked through the site's remote command, which here is a job. One without job_submit.lua keeps --apply from
-    writing; one whose slurm.conf is another is named."""
+    """It is asked through the site's remote command. Without job_submit.lua there, --apply writes nothing."""
     slurm, lua = site.conf / "slurm.conf", "/usr/lib/slurm-share/job_submit.lua"
     slurm.write_text(slurm.read_text().replace("SlurmctldHost=ctl\n", "SlurmctldHost=ctl\nSlurmctldHost=n1(n1)\n"))
     mine = files(site)

@@ -16,8 +16,7 @@ BOBS = 900001
 
 @pytest.mark.slow
 def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(cluster: Cluster) -> None:
-    """alice's job ends while its node has no network. bob, to whom Slurm gives the node, is let in; what she had is
-    cleared away, and the log says why. Her job ends as it should when the network is back."""
+    """alice's job ends while its node has no network: bob is let in, and her job ends when it is back."""
     node = Node(cluster, "n2")
     job = cluster.sbatch("alice", "exec sleep 600", "--share-gpu=2", "-wn2")
     cluster.wait_running(job)

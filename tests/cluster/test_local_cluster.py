@@ -519,8 +519,7 @@ def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, wor
 
 @pytest.mark.cluster
 def test_the_state_folder_and_its_users_part_are_bounded_file_systems(cluster: Cluster) -> None:
-    """On every host; pipes and sockets work there, programs do not, and what fills the users' part leaves the rest
-    alone."""
+    """Pipes and sockets work there, programs do not; a full users' part leaves the rest alone."""
     for node in cluster.hosts:
         for folder, mode in (("/run/slurm-share", "mode=755"), ("/run/slurm-share/user", "mode=711")):
             mount = cluster.exec(node, ["grep", f" {folder} ", "/proc/mounts"], check=True).stdout.split()

@@ -198,8 +198,7 @@ def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> 
 
 @pytest.mark.release
 def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Node) -> None:
-    """Elements that wait get the word, those that run do not; a job that ran when it was said, and comes back, does not
-    share."""
+    """Pending elements are switched, running ones are not; a job that is requeued does not share again."""
     with configured(cluster):
         running = held(cluster)
         array = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--array=1-6:2,9%2", "-oarray-%a.out")

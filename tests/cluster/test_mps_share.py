@@ -106,8 +106,7 @@ def test_the_caps_of_a_share_are_in_its_tasks_environment(
 
 @pytest.mark.parametrize("share", ["2,mps=off", "1"])
 def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, share: str) -> None:
-    """mps=off, and a task alone on its GPU: no daemon, no cap, no remark. Where CUDA looks for a daemon there is an
-    empty folder of root's."""
+    """Where CUDA looks for a daemon there is an empty folder of root's."""
     node.forget_log()
     _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
     assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}

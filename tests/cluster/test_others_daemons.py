@@ -49,8 +49,7 @@ def named(node: Node) -> list[int]:
 
 
 def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> None:
-    """It is at its password prompt, so its effective uid is root's: alice has her MPS all the same, and doctor sees no
-    daemon."""
+    """Its effective uid is root's: alice has her MPS, and doctor sees no daemon."""
     with program_of_that_name(node, "/usr/bin/su", "-f alice") as pid:
         uids = node.run("grep", "^Uid:", f"/proc/{pid}/status").stdout.split()[1:]
         assert set(uids) == {"2002", "0"}, "not what this test is about"
@@ -111,8 +110,7 @@ TASK = "echo partition ${CUDA_MPS_SM_PARTITION-none}; exec simgpu-task --seconds
 
 @pytest.mark.parametrize("way", ["mps=off", "without a server", "llsub", "llsub --local"])
 def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: Node, way: str) -> None:
-    """A share that wants no MPS, one whose server does not start, and llsub where no Prolog of ours is. A partition
-    that she names is one of another daemon's, and taken out."""
+    """A partition that she names belongs to another daemon and is removed."""
     export = "export CUDA_MPS_SM_PARTITION=GPU-1/abc"
     with bobs_daemon(cluster, node), contextlib.ExitStack() as stack:
         if way.startswith("llsub"):
@@ -138,8 +136,7 @@ def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: 
 
 
 def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:
-    """Her group is 100. A group whose number is her uid is somebody else's: no program of hers runs with it, neither
-    the daemon nor what the Epilog says to it."""
+    """Not the group whose number is her uid: neither for the daemon nor in the Epilog."""
     seen, program = "/tmp/groups", "/usr/local/bin/nvidia-cuda-mps-control"
     wrapper = f'#!/bin/bash\nid -G >>{seen}\nexec {program} "$@"\n'
     (cluster.root("n2") / "usr/local/bin/mps-with-groups").write_text(wrapper)

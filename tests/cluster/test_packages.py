@@ -155,8 +155,7 @@ def test_the_line_for_users_names_a_wheel_that_any_python_imports(installed: Cle
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
-    """A changed config.toml stays, without a question, and is written for job_submit.lua where slurmctld is installed.
-    The new release's byte-code is that of its files."""
+    """A changed config.toml stays, unasked, and is written for job_submit.lua; byte-code is of the new files."""
     trixie.shell(INSTALL, packages)
     before = {path for path in trixie.changes() if not RECORDS.fullmatch(path)}
     trixie.shell("echo 'mode = \"on\"' >/etc/slurm-share/config.toml")
@@ -237,8 +236,7 @@ def with_old(packages: Path, tmp_path: Path) -> Path:
 def test_no_package_changes_or_removes_the_sites_settings(
     trixie: CleanRoot, with_old: Path, mount: str, way: str
 ) -> None:
-    """Upgraded from a release whose conffile config.toml was, removed and purged: every file in the folder is the same,
-    none is beside it, and nobody is asked; also where the folder is mounted, and where nobody may write there."""
+    """Also where the folder is mounted or read-only, and after a release that had config.toml as a conffile."""
     script = """
     dpkg -i /mnt/old.deb
     [ -z "$1" ] || mount -t tmpfs shared /etc/slurm-share
@@ -281,8 +279,7 @@ def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_ol
 
 
 def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanRoot) -> None:
-    """Without them slurmd would drain the node; a pattern that leads to ours counts as well. The plugin's package has
-    the controller's script: it stays while that is run."""
+    """By name or pattern: slurmd would drain the node. The same for job_submit.lua and the plugin's package."""
     installed.shell(
         "mkdir -p /etc/slurm/prolog.d; ln -s /opt/slurm-share/bin/slurm-share-prolog /etc/slurm/prolog.d/zz"
     )
@@ -302,8 +299,7 @@ def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanR
 
 
 def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Path) -> None:
-    """Where the package has none for the release, it is built against the headers that are here; and whenever Debian's
-    package of slurmd or slurmctld comes anew, dpkg's trigger has the choice made again."""
+    """It is built against the headers that are here, also when dpkg's trigger runs for a new Slurm."""
     trixie.shell(PLUGIN, packages)
     trixie.shell("rm -r /usr/lib/slurm-share/24.11; slurm-share-plugin")
     link = "/usr/lib/slurm-share/share_gpu.so"
@@ -426,8 +422,7 @@ def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Pat
 def test_a_python_that_there_are_modules_for_will_do(
     packages: Path, tmp_path: Path, there: dict[str, str], will_do: bool
 ) -> None:
-    """It may be the host's own or installed beside it, as on Ubuntu 22.04 and DGX OS 6; dpkg checks the
-    dependencies."""
+    """The host's own, or one beside it as on Ubuntu 22.04; dpkg checks the dependencies."""
     [deb] = packages.glob("slurm-share_*.deb")
     needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
     (tmp_path / "status").write_text(

@@ -78,8 +78,7 @@ def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
 
 
 def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
-    """The real one, with another Debian in it: with a line of our examples, the administrator's or the user's, the task
-    finds its MPS daemon and its lease; without, not."""
+    """With a line of our examples the task finds its MPS daemon and its lease; without, not."""
     apptainer.put_on(cluster, "n1")
     (cluster.home / "alice/task").write_text(TASK)
     lines = cluster.exec("n1", ["grep", "-E", "^(apptainer|export) ", EXAMPLES], check=True).stdout.splitlines()
@@ -133,8 +132,7 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
 
 
 def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
-    """An administrator installs the packages, writes and checks the lines and shares a job; then he removes the lines,
-    and only then the packages can go."""
+    """An administrator installs, shares a job and removes the lines; only then the packages can go."""
     strip(cluster)
     reconfigure(cluster)
     before = files(cluster)

@@ -52,8 +52,7 @@ def most_booked_mib(made: Submitted) -> dict[str, int]:
 
 @pytest.mark.release
 def test_unlike_tasks_fill_the_gpus_by_need(cluster: Cluster) -> None:
-    """Sixteen tasks of 4 to 35 GiB on n2's two GPUs: all are done at the first attempt, several at once on a GPU, and
-    with the hard guard no sum of caps exceeds a GPU."""
+    """4 to 35 GiB on two GPUs: all done at the first attempt, and no sum of caps exceeds a GPU."""
     sizes = [4, 35, 8, 20, 30, 5, 12, 25] * 2
     tasks = [task(f"{size}000M", 3, f"{size + 1}000M") for size in sizes]
     made = packed(cluster, tasks, "[1,auto,1]", "--memory-guard=hard", "--options=-w n2")

@@ -125,8 +125,7 @@ def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> No
 
 
 def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
-    """The driver answers nothing about a GPU. Two jobs end with the sentence; the third finds the node drained, and is
-    not lost."""
+    """Two jobs end with the sentence; the third finds the node drained, and is not lost."""
     with n2.gpu_file(0, "lost=1"):
         array = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU, "--array=1-20%1", "--requeue")
         until(lambda: cluster.status().nodes["n2"].startswith("drain"), "a drained node")
@@ -142,8 +141,7 @@ def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(clu
 
 
 def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: Node) -> None:
-    """alice keeps a job on a listed node, and three of bob's are refused; alice asks for what no node gives. The next
-    job that can run does."""
+    """Three of bob's on alice's node, three of alice's for what no node gives."""
     with configured(cluster, *GUARDED):
         first = start(cluster, "-pplain")
         jobs = [cluster.sbatch("bob", "echo ran", "-pplain", "-wn2") for _ in range(3)]
@@ -183,8 +181,7 @@ LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /ho
 
 
 def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, n2: Node) -> None:
-    """Files, folders and links of his in /dev/shm; other users' stay, and so do his in /tmp, which the site did not
-    name. While he has another job here nothing is touched."""
+    """Other users' files stay, and his in /tmp, which the site did not name; before his last job nothing goes."""
     cluster.as_user("bob", "touch /dev/shm/bobs /home/bob/kept", node="n2", check=True)
     with configured(cluster, *GUARDED):
         first = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER)
@@ -226,9 +223,7 @@ END"""
 
 
 def test_a_clean_up_that_takes_too_long_is_gone_on_with_and_drains_nothing(cluster: Cluster, n2: Node) -> None:
-    """alice leaves more files than her Epilog can clear away in its time, and bob has a crowd of names in /tmp that
-    look like what a hook set aside. bob's job begins all the same; the hooks that come clear the rest, and no name of
-    bob's goes."""
+    """The hooks that come clear the rest; files of bob's with the names of set-aside ones stay."""
     crowd = CROWD.format(count=5000, folder="/tmp", name=".slurm-share-leftovers-1.1.")
     cluster.as_user("bob", crowd, node="n2", check=True)
     files = CROWD.format(count=MANY_FILES, folder="/dev/shm", name="hers")

@@ -185,8 +185,7 @@ def start(cluster: Cluster, *options: str) -> Shared:
 
 
 def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
-    """Return PID, start time, whether it is stopped, and command of a user's processes, without those of `sleep`, which
-    come and go."""
+    """Return PID, start time, stopped or not, and command of a user's processes but `sleep`."""
     of_job = "true" if job is None else f"grep -qz '^SLURM_JOB_ID={job}$' /proc/$pid/environ"
     script = f"""for pid in $(pgrep -u {user}); do
         {of_job} && read -r stat </proc/$pid/stat && set -- ${{stat##*) }} || continue
@@ -254,8 +253,7 @@ SUBMISSIONS = [
 
 
 def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
-    """Submit jobs of bob's with these options and wait until the scheduler has considered all of them and started
-    none."""
+    """Submit jobs of bob's and wait until the scheduler has considered all and started none."""
     lines = {words: words.format(job=shared.job).split() for words in options}
     jobs = {words: shared.cluster.sbatch("bob", "echo landed", *line) for words, line in lines.items()}
     until(lambda: all("LastSchedEval=2" in shared.cluster.job(job) for job in jobs.values()), "a look at every job")
@@ -412,8 +410,7 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
 
 @pytest.fixture
 def forge(cluster: Cluster) -> Callable[..., int]:
-    """Submits a job of bob's with SPANK variables of his choice, from a Slurm configuration that has his plugin and not
-    ours."""
+    """Return what submits a job of bob's with any SPANK variables, without our plugin."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"""gcc -shared -fPIC -o {home}/forger.so {home}/forger.c && cp /etc/slurm/slurm.conf {home}/slurm.conf
@@ -481,8 +478,7 @@ def may_be_seen(shared: Shared) -> list[str]:
 
 
 def test_nothing_of_hers_can_be_opened(shared: Shared) -> None:
-    """Ledger, plan, slots, locks, sockets, MPS's logs, the hooks' log. bob sees that a job and a daemon may be there:
-    the names in the state folder itself, which are always the same."""
+    """bob sees only the names in the state folder itself, which are always the same."""
     paths = state_files(shared.node)
     assert len(paths) > 20
     assert python(shared.node, LIST, *paths).splitlines() == may_be_seen(shared)
@@ -538,8 +534,7 @@ for path in sys.argv[1:]:
 
 
 def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
-    """A lock of his on the ledger, on the chooser's file or on a slot would keep her tasks and every hook waiting. He
-    can hold one on the state folder itself, for which nobody asks."""
+    """A lock of his would keep hooks waiting. He can lock the state folder itself, which nobody does."""
     assert python(shared.node, TOUCH, *state_files(shared.node)).splitlines() == [f"locked {STATE}"]
 
 
@@ -579,8 +574,7 @@ def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
 
 
 def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
-    """Questions, quit, the end of a client or a server; a front end that stays and says nothing; a daemon of his own in
-    her folder."""
+    """Nor a front end that stays and says nothing, nor a daemon of his own in her folder."""
     server = shared.node.mps("server")[0]
     client = shared.answer(server).split()[1]
     commands = ["get_server_list", "ps", f"get_client_list {server.pid}", f"terminate_client {server.pid} {client}"]
@@ -668,8 +662,7 @@ def contents(node: Node, user: str) -> list[str]:
     ids=["folders", "links to a folder of his", "links to a folder of hers", "links to his home", "files"],
 )
 def test_a_hook_clears_up_whatever_bob_put_in_its_way(cluster: Cluster, shared: Shared, how: str, target: str) -> None:
-    """alice's things in /dev/shm and /tmp go with her last job, into nobody's hands; his stay, and so do those of hers
-    that lie elsewhere; a hook that was to be stopped by a name comes to its end."""
+    """alice's files in /dev/shm and /tmp go with her last job; his stay, and hers elsewhere."""
     cluster.as_user("alice", LITTER, node="n2", check=True)
     node = shared.node
     with configured(cluster, ALL_IS_CLEARED):
@@ -745,8 +738,7 @@ for name in ("-rf", "*", "a b", "$(touch x)", "\\nx", "\\x1b[2J", "\\udcff", "x"
 @pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
-    """By name and title, with a child: no live job of bob's, for which a job of alice's would be refused or her things
-    be spared; nor one of hers, for which her daemons would live on."""
+    """By name and title: neither a live job of bob's nor one of hers."""
     node = shared.node
     bob(node, "cp /bin/sleep slurmstepd", check=True)
     titles = [f"slurmstepd: [{shared.job + more}.{step}]" for more in range(4) for step in ("0", "batch", "extern")]
@@ -773,8 +765,7 @@ CLAIMS = {"nothing": {}, "her other job": {"SLURM_JOB_ID": "{job}"}, "her MPS": 
 @WITH_ONE_GPU
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Cluster, shared: Shared, claim: str) -> None:
-    """One that went round Slurm. Her tasks go on beside it; when her job leaves the GPU it is ended, whatever its
-    environment and name say of it, and the node stays in service."""
+    """Whatever its environment and name say; her tasks go on beside it, and the node stays in service."""
     node = shared.node
     second = start(cluster, *ONE_GPU)
     words = {"job": second.job, "pipe": node.slot(second.job, 0)["CUDA_MPS_PIPE_DIRECTORY"]}
@@ -803,8 +794,7 @@ def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Clust
 
 @pytest.mark.parametrize("which", ["prolog", "epilog"])
 def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared, which: str) -> None:
-    """Her job's number with bob's uid: slurmd says no such thing, and her job has a step here under her own. Neither
-    her plan, her slots nor her daemons become his, and none of it is taken away."""
+    """Her job has a step here under her own uid: nothing of it becomes his or is removed."""
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE)}
     assert shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims).returncode == 0
     shared.unchanged()
@@ -812,8 +802,7 @@ def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared,
 
 
 def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> None:
-    """A number of its own, bob's uid, and alice's name in every other word: he is told that the node is hers, and has
-    no slot on a GPU of hers."""
+    """bob's uid, and alice's name in every other variable: he has no slot on a GPU of hers."""
     node = shared.node
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE), "SPANK_SLURM_JOB_UID": str(ALICE)}
     node.prolog(9001, uid=BOB, gpus="0,1", **claims)

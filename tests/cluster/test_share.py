@@ -331,8 +331,7 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 
 @pytest.fixture
 def forger(cluster: Cluster) -> str:
-    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job, as a program without our
-    plugin can."""
+    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"gcc -shared -fPIC -o {home}/forger.so {home}/forger.c"

@@ -38,8 +38,7 @@ STAY = HEAD + "comm.barrier()\nprint('together', flush=True)\ntime.sleep(3600 * 
 
 @pytest.fixture(scope="module")
 def site(can_make_clusters: None) -> Iterator[Cluster]:
-    """Yield a cluster of two nodes whose users have NumPy and our package in their own Python, as after `pip install
-    --user`."""
+    """Yield a cluster of two nodes whose users have NumPy and our package, as after `pip install --user`."""
     if "python" in WITHOUT:
         pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
     with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra=CONF, without=WITHOUT) as made:
@@ -188,8 +187,7 @@ def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
 
 @pytest.mark.parametrize("who", ["launcher", "rendezvous"])
 def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> None:
-    """A launcher is killed: the other node's ranks are told that its node is lost. The rendezvous process is killed:
-    the run goes on to its end."""
+    """A launcher: the other node's ranks are told. The rendezvous process: the run goes on to its end."""
     before = traces(site)
     text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
     text += "time.sleep(5)\n" if who == "rendezvous" else "time.sleep(3600 * comm.rank)\ncomm.barrier()\n"
