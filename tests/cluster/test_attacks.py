@@ -58,8 +58,6 @@ def alices_pipe(node: Node) -> str:
     return daemon.pipe
 
 
-# --- her own files beside root's -----------------------------------------------------------------------------------
-
 FORGE = """import os, sys
 path, old, new = sys.argv[1:]
 os.chmod(path, 0o600)
@@ -175,8 +173,6 @@ def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node
     node.epilog(9002, uid=BOB)
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
-
-# --- full ----------------------------------------------------------------------------------------------------------
 
 FILL = """import itertools, os, sys
 slot, pipe = sys.argv[1:]
@@ -297,8 +293,6 @@ def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
         node.run("umount", "/mnt/logs")
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
-
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
 LOOKS = [
     "llstat",
@@ -381,8 +375,6 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
         cluster.wait(job)
 
 
-# --- many ----------------------------------------------------------------------------------------------------------
-
 MANY = 120
 PARTS = ("--share-gpu=4", "--gres=gpu:1", "-n1", "-c1", "--mem=100")
 START_S = 30.0
@@ -408,8 +400,6 @@ def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node
         assert Node(cluster, name).remains() == []
     assert set(cluster.status().nodes.values()) == {"idle"}
 
-
-# --- what root opens -----------------------------------------------------------------------------------------------
 
 CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat"
 CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"

@@ -101,9 +101,6 @@ def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_fin
     assert {"node-state", "clock", "slurmd-restarted"} <= set(dead["n1"].of("SKIP"))
 
 
-# --- a node on which much is wrong ---------------------------------------------------------------------------------
-
-
 TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "opt/slurm-share/libexec", "etc/pam.d")
 
 
@@ -235,9 +232,6 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
     assert (node.mps(), node.compute_mode(0)) == ([], "0")
 
 
-# --- a slurm.conf in which much is wrong -----------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def wrong_slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
     """Add lines to slurm.conf while the block runs; afterwards wait until all nodes are well."""
@@ -347,9 +341,6 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
     done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
     assert done.returncode == 2
     assert "there is no slurm.conf on this host" in done.stderr
-
-
-# --- each further thing that a check foresees, really made -----------------------------------------------------------
 
 
 SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")

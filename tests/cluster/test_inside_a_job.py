@@ -68,9 +68,6 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
     return cluster.as_user("alice", ["srun", *words], env=environ, timeout=60)
 
 
-# --- a shell that is no step ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=by_release("shell-"))
 def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster without use_interactive_step: the shell of salloc is on the login host."""
@@ -186,9 +183,6 @@ def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> Non
         assert "it was to share" not in srun(cluster, job, *way[1].split(), "hostname").stdout
 
 
-# --- unlike nodes --------------------------------------------------------------------------------------------------
-
-
 def batch(cluster: Cluster, sruns: list[str], *options: str) -> list[str]:
     """Return what each line of a batch script printed, with its exit code last."""
     script = "\n".join(f"{line} 2>&1; echo rc $?; echo ---" for line in sruns)
@@ -252,9 +246,6 @@ def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: 
     assert f"(n1: 4 GPUs, n2: 2), and {UNLIKE}" in done.stderr
     assert done.stdout.startswith(f"rc {names.EXIT_REFUSED}\n")
     assert nodes(done.stdout) == {"n1": 8, "n2": 4}
-
-
-# --- what it costs -------------------------------------------------------------------------------------------------
 
 
 def questions(cluster: Cluster) -> int:

@@ -51,15 +51,13 @@ def extra(cluster: Cluster, job: int) -> str:
     return found[1] if found else ""
 
 
-# --- the lesser of the two -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.release
 @pytest.mark.parametrize("own", ORDER)
 @pytest.mark.parametrize("controllers", ORDER)
 def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     cluster: Cluster, n2: Node, controllers: str, own: str
 ) -> None:
+    n2.forget_log()
     with configured(cluster, f'mode = "{controllers}"'), own_configuration(n2, f'mode = "{own}"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--extra=hers")
         assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
@@ -69,6 +67,7 @@ def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     else:
         assert set(slots(output_of(cluster, job))) == {"slot none"}
         assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
+    assert own != "off" or n2.log() == ""
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -124,8 +123,6 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
 
-
-# --- one command ---------------------------------------------------------------------------------------------------
 
 SEQUENCES = [
     ("ctl off",),
@@ -229,9 +226,6 @@ def test_switching_says_where_and_by_whom_it_can_be_done(cluster: Cluster) -> No
     assert "Traceback" not in done.stderr
 
 
-# --- the mode file -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.release
 def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read(cluster: Cluster, n2: Node) -> None:
     """Missing, no file, hanging and unreadable it says nothing; what it says counts, and what is no word is off."""
@@ -262,8 +256,6 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
         finally:
             cluster.exec("ctl", ["rm", "-rf", file])
 
-
-# --- all nodes -----------------------------------------------------------------------------------------------------
 
 REMOTE = """\
 import socket, subprocess
@@ -330,8 +322,6 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
 
-
-# --- what observing predicts ---------------------------------------------------------------------------------------
 
 SUBMISSIONS = [
     ("--share-gpu=4",),
@@ -402,9 +392,6 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
     assert "would be shared: " in line
     assert ": 8 slots, 8 under MPS, on " in line
     assert line.endswith(f"with MPS, when other users' jobs have left the node ({other})")
-
-
-# --- where the word stands, and for whom ---------------------------------------------------------------------------
 
 
 @pytest.mark.release

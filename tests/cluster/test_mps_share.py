@@ -55,9 +55,6 @@ def tasks(output: str) -> list[dict[str, str]]:
     ]
 
 
-# --- what a task finds ---------------------------------------------------------------------------------------------
-
-
 def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node: Node) -> None:
     """Four tasks, two GPUs, two pipe directories; the server each task reached is its GPU's."""
     state, output = finish(cluster, ENV, "--share-gpu=2")
@@ -117,9 +114,6 @@ def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, sha
     assert "MPS daemon" not in node.log()
 
 
-# --- caps ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: Node) -> None:
     """Slot 1 asks for 30 GiB of its 19: CUDA's out-of-memory for it, its siblings finish, the job says so."""
     script = """srun bash -c '[ $SLURM_SHARE_SLOT = 1 ] && size=30G || size=1G
@@ -130,9 +124,6 @@ def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: 
     assert dict(re.findall(r"slot (\d) code (\d+)", output)) == {"0": "0", "1": "1", "2": "0", "3": "0"}
     assert output.count("CUDA_ERROR_OUT_OF_MEMORY (simulated): 30720 MiB is above the MPS limit of 19942 MiB") == 1
     assert "ExitCode=1:0" in cluster.job(job)
-
-
-# --- where there is no MPS -----------------------------------------------------------------------------------------
 
 
 def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(cluster: Cluster, node: Node) -> None:
@@ -166,9 +157,6 @@ def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Nod
     assert "MIG mode" in output
 
 
-# --- two jobs ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", [0, 1], ids=["the first job ends first", "the second job ends first"])
 def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, first: int) -> None:
     """Two jobs of alice on one node and different GPUs: the one that stays notices nothing."""
@@ -184,9 +172,6 @@ def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, fi
     assert after < before
     assert len(on_gpus) == 3  # its two tasks and its server
     assert "CUDA_ERROR" not in output_of(cluster, jobs[1 - first])
-
-
-# --- exclusive_process ---------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_gpu_is_set_for_the_share_and_put_back_after_it(cluster: Cluster, node: Node) -> None:

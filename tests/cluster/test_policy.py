@@ -60,9 +60,6 @@ def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "e
     return job
 
 
-# --- one user at a time --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.release
 def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(cluster: Cluster, n2: Node) -> None:
     with configured(cluster, *GUARDED):
@@ -168,9 +165,6 @@ def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster
         assert n2.jobs() == []
 
 
-# --- what is cleared after a user ----------------------------------------------------------------------------------
-
-
 def shm(node: Node) -> str:
     """Return the files in /dev/shm and /tmp with their owners, without those of other tests' launchers."""
     script = "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | grep -v ' tmp/slurm-share-[0-9]*$' | sort"
@@ -272,9 +266,6 @@ def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -
     n2.run("rm", "-f", "/dev/shm/dataset")
 
 
-# --- what is submitted stays what it is ----------------------------------------------------------------------------
-
-
 @pytest.mark.release
 @pytest.mark.parametrize("change", ["NumTasks=4", "Gres=shard:1", "Partition=plain"])
 def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> None:
@@ -285,8 +276,6 @@ def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> No
     assert "cancel it and submit it again" in done.stderr
     assert cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", "TimeLimit=5"]).returncode == 0
 
-
-# --- modes ---------------------------------------------------------------------------------------------------------
 
 ENVIRONMENT = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -l env | sort"
 SEEN = (
@@ -336,15 +325,6 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
     assert "observe: would be refused: job " in n2.log()
     assert f"job {first} of alice" in n2.log()
     assert cluster.status().nodes["n2"] == "mixed"
-
-
-def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluster, n2: Node) -> None:
-    with configured(cluster, 'mode = "off"'):
-        job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
-        assert cluster.wait(job) == "COMPLETED"
-    assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
-    assert names.ENV_SLOT + "=" not in output_of(cluster, job)
-    assert n2.log() == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "on"])

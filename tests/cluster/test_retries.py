@@ -30,8 +30,6 @@ def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
         assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
 
 
-# ---- Memory caps ---------------------------------------------------------------------------------------------------
-
 NEEDS_6000_MIB = """#!/bin/bash
 simgpu-task --memory 6000M --load 5 --seconds 3 && exit 0
 echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.86 GiB."

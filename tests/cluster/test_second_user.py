@@ -218,8 +218,6 @@ def python(node: Node, script: str, *words: object) -> str:
     return done.stdout
 
 
-# --- landing -------------------------------------------------------------------------------------------------------
-
 SUBMISSIONS = [
     "-wn2",
     "--exclude=n1,n3",
@@ -445,8 +443,6 @@ def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, f
     landed(cluster, jobs)
 
 
-# --- looking -------------------------------------------------------------------------------------------------------
-
 LIST = """import os, socket, sys
 for path in sys.argv[1:]:
     for how, flag in (("read", os.O_RDONLY), ("written", os.O_WRONLY)):
@@ -505,8 +501,6 @@ def test_status_tells_bob_of_no_job(shared: Shared, claim: dict[str, str]) -> No
     status = json.loads(bob(shared.node, ["slurm-share", "status", "--json"], env=env).stdout)
     assert (status["jobs"], status["gpus"], status["everything"]) == ([], [], False)
 
-
-# --- disturbing: by hand -------------------------------------------------------------------------------------------
 
 TOUCH = """import fcntl, os, sys
 for path in sys.argv[1:]:
@@ -570,9 +564,6 @@ def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
     bob(shared.node, "kill -9 -1")
 
 
-# --- disturbing: MPS -----------------------------------------------------------------------------------------------
-
-
 def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
     """Nor a front end that stays and says nothing, nor a daemon of his own in her folder."""
     server = shared.node.mps("server")[0]
@@ -625,8 +616,6 @@ def test_a_daemon_of_bobs_own_changes_nothing(cluster: Cluster, shared: Shared) 
         assert shared.node.alive(pid)
     assert "operators" not in shared.node.log()
 
-
-# --- disturbing: where root's hooks come by ------------------------------------------------------------------------
 
 PLANT = """import os, sys
 how, target = sys.argv[1:]
@@ -732,9 +721,6 @@ for name in ("-rf", "*", "a b", "$(touch x)", "\\nx", "\\x1b[2J", "\\udcff", "x"
     clear(shared.node)
 
 
-# --- disturbing: looking like somebody else ------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
@@ -787,9 +773,6 @@ def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Clust
     assert not alive
     assert f"leftover process {pid} ({program[:15]}) of uid {BOB} on a GPU that no job has: ended" in log
     assert not state.startswith("drain")
-
-
-# --- hooks with a hostile environment ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", ["prolog", "epilog"])

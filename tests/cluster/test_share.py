@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import completed, configured, rewritten, until
+from hooked import completed, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -56,9 +56,6 @@ def tasks(output: str) -> list[tuple[str, str, str]]:
 def field(record: str, name: str) -> str:
     match = re.search(rf"\b{name}=(\S*)", record)
     return match[1] if match else ""
-
-
-# --- the main case -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -147,9 +144,6 @@ def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
     assert "simulated" in done.stderr
 
 
-# --- what a task finds ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.release
 def test_a_task_finds_its_gpu_cores_threads_rank_and_frameworks_part(cluster: Cluster) -> None:
     job_env = run(
@@ -195,8 +189,6 @@ def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None
     assert "SLURM_GRES" not in inner
 
 
-# --- refusals ------------------------------------------------------------------------------------------------------
-
 BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
 
 
@@ -220,14 +212,6 @@ def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> Non
     assert f"srun={names.EXIT_REFUSED}" in output
 
 
-def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) -> None:
-    """The site's limit is lower than what the user asked: the sentence is in the output, the node stays in service."""
-    with configured(cluster, "max_share = 3"):
-        job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
-        assert cluster.wait(job) == "FAILED"
-        assert "at most 3 tasks (max_share)" in cluster.output(job)
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [("max_shares = 3", "did you mean max_share?"), ('log_file = "/var/log/x\\u0000y"', ""), ("x = " + "[" * 3000, "")],
@@ -239,9 +223,6 @@ def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: s
     assert "slurm-share: " in output
     assert output.endswith("ran\n")
     assert why in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
-
-
-# --- others --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -311,8 +292,6 @@ def test_a_power_cut_leaves_no_old_state_behind(cluster: Cluster) -> None:
     assert json.loads(cluster.exec("n2", ["slurm-share", "status", "--json"]).stdout)["jobs"] == []
     assert len(tasks(run(cluster, TASK, "--share-gpu=4", "-wn2"))) == 8
 
-
-# --- hostile -------------------------------------------------------------------------------------------------------
 
 FORGER = r"""
 #include <slurm/spank.h>

@@ -108,9 +108,6 @@ def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
         yield made
 
 
-# ---- Who runs where ------------------------------------------------------------------------------------------------
-
-
 def check_sixteen(made: Submitted, gpus: int) -> dict[int, dict[str, str]]:
     ranks = made.ranks()
     assert sorted(ranks) == list(range(16)), made.log()
@@ -223,9 +220,6 @@ def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Clus
         assert gpus[0] != gpus[1]
 
 
-# ---- Out of memory -------------------------------------------------------------------------------------------------
-
-
 LENET = "#!/bin/bash\nexec simgpu-task --memory 2400M --load 15 --seconds 6\n"
 """A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with the other tasks."""
 
@@ -279,9 +273,6 @@ def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
         assert made.wait() == "COMPLETED", made.log()
         outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
         assert outcomes == {0: ["done"], 1: ["host memory", "done"], 2: ["failed", "done"]}
-
-
-# ---- What breaks ---------------------------------------------------------------------------------------------------
 
 
 def work(cluster: Cluster, *words: str, seconds: str = "0.2") -> Submitted:
@@ -470,9 +461,6 @@ def test_an_mps_daemon_that_dies(cluster: Cluster) -> None:
     assert max(by_gpu.values()) == 30
     assert min(by_gpu.values()) < 30
     check_resumed(made, 60)
-
-
-# ---- Against a second user -----------------------------------------------------------------------------------------
 
 
 def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
