@@ -48,8 +48,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 def alice(node: Node, script: str, *words: object) -> str:
     """Run Python code as alice on the node and return its output."""
     argv = ["python3", "-c", script, *map(str, words)]
-    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60, check=True)
     return done.stdout
 
 

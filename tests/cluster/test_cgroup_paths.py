@@ -65,8 +65,7 @@ def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
 
 def observed(cluster: Cluster, pid: int) -> str:
     """Return what our readers report of a process and of the node's jobs."""
-    done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)])
-    assert done.returncode == 0, done.stderr
+    done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)], check=True)
     return done.stdout.strip()
 
 

@@ -269,8 +269,7 @@ def test_row_09_what_a_user_does_to_his_own_folder_harms_nobody(node: Node) -> N
         ln -sf /etc/shadow logs/server.log
         python3 -c 'import os
 for _ in range(1000): os.mkdir("d"); os.chdir("d")'"""
-    done = node.cluster.as_user("alice", mischief, node=node.name)
-    assert done.returncode == 0, done.stderr
+    node.cluster.as_user("alice", mischief, node=node.name, check=True)
     before = node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout
     node.epilog(FIRST)
     assert node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout == before

@@ -47,8 +47,9 @@ def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
     if shell == "sbatch":
         text = completed(cluster, script, "--share-gpu=2", "-N2", "-wn[2-3]")
     else:
-        done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "bash", "-c", script])
-        assert done.returncode == 0, done.stderr
+        done = cluster.as_user(
+            "alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "bash", "-c", script], check=True
+        )
         text = done.stdout
     assert slots(text) == sorted(ALL), text
     assert "SPANK_" not in text
@@ -76,8 +77,7 @@ def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Clust
 
 
 def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"])
-    assert done.returncode == 0, done.stderr
+    cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"], check=True)
     assert "slots" not in "".join(node.log() for node in nodes)
 
 

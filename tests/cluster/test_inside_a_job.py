@@ -79,8 +79,7 @@ def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
 def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster) -> None:
     """Tasks, slots and GPUs as in a batch script, the node's notes are said, and the shell itself is given nothing."""
     script = f"hostname\nsrun {TASK} </dev/null\nenv\nsrun env </dev/null | sed 's/^/in task: /'\nexit\n"
-    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, timeout=60)
-    assert done.returncode == 0
+    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, timeout=60, check=True)
     assert done.stdout.startswith("login\n")
     assert sorted(task.slot for task in tasks(done.stdout)) == ["0", "1", "2", "3"]
     assert sorted(Counter(task.gpu for task in tasks(done.stdout)).values()) == [2, 2]

@@ -122,8 +122,7 @@ def test_part(made: Cluster) -> None:
 def test_triple(made: Cluster) -> None:
     text = "#!/bin/bash\necho rank $LLSUB_RANK of $LLSUB_SIZE\n"
     made.as_user("alice", "rm -rf LLSUB.*; cat >triple.sh; chmod +x triple.sh", input=text, check=True)
-    done = made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"])
-    assert done.returncode == 0, done.stderr
+    made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"], check=True)
     text = made.as_user("alice", "cat LLSUB.*/p*/triple.sh.log.*", check=True).stdout
     assert sorted(text.splitlines()) == [f"rank {rank} of 4" for rank in range(4)]
 
@@ -213,8 +212,7 @@ def _contain(cluster: Cluster) -> None:
     """Check that Prolog and Slurm's own step start as soon as the job has its node."""
     before = Node(cluster, "n2").log()
     steps = "sleep 1; squeue -s -h -j $SLURM_JOB_ID -o %i"
-    done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps])
-    assert done.returncode == 0, done.stderr
+    done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps], check=True)
     assert ".extern" in done.stdout
     assert ": 4 slots, 4 under MPS" in Node(cluster, "n2").log().removeprefix(before)
 

@@ -113,8 +113,7 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         assert update("alice", "timelimit=3", "comment=mine") == ""
         assert "only administrators may set" in update("alice", "comment=slurm-share=off")
         as_slurm = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"]
-        done = cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"])
-        assert done.returncode == 0, done.stderr
+        cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"], check=True)
         assert update(None, "extra=new;slurm-share=on") == ""
         cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
         assert cluster.wait(job) == "COMPLETED"
@@ -300,8 +299,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
     with configured(cluster, call), own_configuration(n2, 'mode = "observe"'):
         job = cluster.sbatch("alice", "echo up; sleep 60", "-wn3", *ONE_GPU[1:])
         until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
-        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"])
-        assert done.returncode == 0, done.stderr
+        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"], check=True)
         lines = [line.split() for line in done.stdout.splitlines()]
         assert lines[0] == ["ctl:", "mode", "on"]
         assert [line[:1] + line[2:] for line in lines[2:5]] == [

@@ -119,8 +119,7 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
     folder.mkdir()
     for package in packages.glob("*.deb"):
         (folder / package.name).write_bytes(package.read_bytes())
-    done = cluster.exec("n1", ["bash", "-c", INSTALL])
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    cluster.exec("n1", ["bash", "-c", INSTALL], check=True)
     version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
     assert cluster.exec("n1", ["/opt/slurm-share/bin/python", "-Ic", version], check=True).stdout == "99.1\n"
     assert node.mps() == before
@@ -168,8 +167,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     assert files(cluster) == before
     reconfigure(cluster)
     for host in cluster.hosts:
-        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"])
-        assert done.returncode == 0, f"{host}: {done.stderr}"
+        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"], check=True)
         gone = ["bash", "-c", "ls -d /opt/slurm-share /opt/slurm-share-tui /usr/lib/slurm-share /usr/bin/llload"]
         assert cluster.exec(host, gone).stdout == ""
     assert cluster.wait(cluster.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"

@@ -153,10 +153,8 @@ def test_what_was_decided_is_explained(cluster: Cluster) -> None:
     tasks = [task(f"{size}000M", 2, f"{size}500M") for size in (30, 40, 50, 5)]
     made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2")
     assert made.wait() == "COMPLETED", made.log()
-    said = cluster.as_user("alice", f"slurm-share pack explain {made.folder} 2")
-    assert said.returncode == 0, said.stderr
+    said = cluster.as_user("alice", f"slurm-share pack explain {made.folder} 2", check=True)
     assert "GPU" in said.stdout
     assert made.log().count("-> GPU") >= 3
-    again = cluster.as_user("alice", f"slurm-share pack simulate {made.folder} --policy exclusive --json")
-    assert again.returncode == 0, again.stderr
+    again = cluster.as_user("alice", f"slurm-share pack simulate {made.folder} --policy exclusive --json", check=True)
     assert "make_span_s" in again.stdout

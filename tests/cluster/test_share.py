@@ -138,8 +138,9 @@ def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cl
 
 @pytest.mark.release
 def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
-    done = cluster.as_user("alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60)
-    assert done.returncode == 0
+    done = cluster.as_user(
+        "alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60, check=True
+    )
     assert len(tasks(done.stdout)) == 4
     assert "simulated" in done.stderr
 

@@ -237,8 +237,7 @@ def test_two_users_at_once_and_one_is_no_rank_of_the_other(site: Cluster) -> Non
     for made in runs:
         made.wait_for(lambda made=made: made.are_all("ready", 3))
     node = next(node for node in site.compute_nodes if processes(site, node, f"{runs[0].home}/prog.py"))
-    heard = site.as_user("bob", ["python3", "-c", STRANGER], node=node)
-    assert heard.returncode == 0, heard.stderr
+    heard = site.as_user("bob", ["python3", "-c", STRANGER], node=node, check=True)
     tried = heard.stdout.split()
     assert len(tried) >= 4, "three ranks and a rendezvous process listen"
     assert set(tried) <= {"nothing", "refused"}
@@ -364,8 +363,7 @@ def test_what_another_user_sends_to_every_socket_of_a_run_is_not_unpickled(site:
     made.wait_for(lambda: made.are_all("together", 4))
     uid = site.as_user("alice", ["id", "-u"]).stdout.strip()
     for node in site.compute_nodes:
-        heard = site.as_user("bob", ["python3", "-c", BOMBER, uid], node=node)
-        assert heard.returncode == 0, heard.stderr
+        heard = site.as_user("bob", ["python3", "-c", BOMBER, uid], node=node, check=True)
         tried = Counter(line.split()[0] for line in heard.stdout.splitlines())
         assert tried["AF_UNIX"] >= 3, "two ranks and a rendezvous process"
         assert tried["AF_INET"] >= 2, "two ranks"
