@@ -12,6 +12,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from localcluster import Cluster, process
+from slurm_share.core.errors import ConfigError
+from slurm_share.install import write_lua_settings
 
 ALICE, BOB = 2001, 2002
 USERS = {ALICE: "alice", BOB: "bob"}
@@ -97,17 +99,25 @@ def why_not_idle(cluster: Cluster) -> str:
     return cluster.exec("ctl", ["sinfo", "-R", "-o", "%N %T %E"]).stdout
 
 
+def write_config(cluster: Cluster, text: str) -> None:
+    """Write config.toml and the settings for job_submit.lua, here: Python on a host takes as long as a short job."""
+    file = cluster.site / "config.toml"
+    file.write_text(text)
+    with contextlib.suppress(ConfigError):  # job_submit.lua keeps the earlier settings, as after the command
+        write_lua_settings(file)
+
+
 @contextlib.contextmanager
 def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     """Change lines of the site's configuration while the block runs; each replaces the line with its key."""
     before = (cluster.site / "config.toml").read_text()
     keys = tuple(line.split(" =")[0] for line in lines)
     kept = [line for line in before.splitlines() if not line.startswith(keys)]
-    cluster.write_config("\n".join([*kept, *lines]) + "\n")
+    write_config(cluster, "\n".join([*kept, *lines]) + "\n")
     try:
         yield
     finally:
-        cluster.write_config(before)
+        write_config(cluster, before)
 
 
 @contextlib.contextmanager
