@@ -294,19 +294,10 @@ def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
 
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
 LOOKS = [
-    "llstat",
-    "llstat --json",
-    "llfree",
-    "llload -g --detail",
-    "llload -g --processes",
-    "llload -g --tsv",
-    "llload --advise",
-    "slurm-share status",
-    "slurm-share sample",
-    "slurm-share archive --source local",
-    "slurm-share report --from {day}",
-    "slurm-share report --from {day} --json",
-]
+    "llstat", "llstat --json", "llfree", "llload -g --detail", "llload -g --processes", "llload -g --tsv",
+    "llload --advise", "slurm-share status", "slurm-share sample", "slurm-share archive --source local",
+    "slurm-share report --from {day}", "slurm-share report --from {day} --json",
+]  # fmt: skip
 AS_ROOT = ("slurm-share archive", "slurm-share report")
 SCREEN = "llload-tui --interval 1 --view jobs"
 ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-\U0010ffff]")
@@ -320,19 +311,7 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
     job = cluster.sbatch(
         "alice",
         "ln -sf /usr/local/bin/simgpu-task '[b]p'; srun -n1 './[b]p' --memory 1G --seconds 600",
-        *(
-            "-wn2",
-            "--share-gpu=2",
-            "--gres=gpu:1",
-            "-J",
-            HOSTILE,
-            "--comment",
-            HOSTILE,
-            "-D",
-            folder,
-            "-o",
-            "/dev/null",
-        ),
+        *("-wn2", "--share-gpu=2", "--gres=gpu:1", "-J", HOSTILE, "--comment", HOSTILE, "-D", folder, "-o/dev/null"),
     )
     try:
         cluster.wait_running(job)
@@ -429,16 +408,8 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
     """Return the system calls that a program and its children made as root."""
     entered = node.cluster._enter(node.name, list(argv), cwd="/root")
     trace = [
-        "strace",
-        "-f",
-        "--pidns-translation",
-        "-e",
-        f"trace={CALLS},{BECOME}",
-        "-e",
-        "signal=none",
-        "-o",
-        str(out),
-    ]
+        "strace", "-f", "--pidns-translation", "-e", f"trace={CALLS},{BECOME}", "-e", "signal=none", "-o", str(out),
+    ]  # fmt: skip
     out.unlink(missing_ok=True)
     # it would stay as long as the daemons that the hook leaves behind
     with subprocess.Popen([*trace, *entered], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as strace:

@@ -532,15 +532,9 @@ def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Clust
 
 
 HOSTILE = [
-    "4;touch /tmp/hacked",
-    "$(touch /tmp/hacked)",
-    "4\ntouch /tmp/hacked",
-    "-4",
-    "%s%n",
-    "../4",
-    "4\u0660",
+    "4;touch /tmp/hacked", "$(touch /tmp/hacked)", "4\ntouch /tmp/hacked", "-4", "%s%n", "../4", "4\u0660",
     "9" * 9999,
-]
+]  # fmt: skip
 
 
 def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster: Cluster, node: Node) -> None:

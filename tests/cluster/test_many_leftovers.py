@@ -69,16 +69,8 @@ def test_fifteen_thousand_leftover_processes_keep_no_share_from_the_next_user(no
     cluster = node.cluster
     leave_many(node, tmp_path)
     script = "srun -n1 bash -c 'echo pipe=$CUDA_MPS_PIPE_DIRECTORY'"
-    options = (
-        "--share-gpu=4",
-        "--gres=gpu:1",
-        "-n1",
-        "--mem=100",
-        f"--array=1-{JOBS}%{AT_ONCE}",
-        "-o",
-        "/home/bob/many-%a",
-    )
-    cluster.sbatch("bob", script, *options)
+    options = ("--share-gpu=4", "--gres=gpu:1", "-n1", "--mem=100", f"--array=1-{JOBS}%{AT_ONCE}")
+    cluster.sbatch("bob", script, *options, "-o", "/home/bob/many-%a")
     until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of his jobs")
     said = node.run("bash", "-c", "grep -v simulated /home/bob/many-*").stdout
     assert said.count("pipe=/run/slurm-share/user/mps/") == JOBS, said + node.log()

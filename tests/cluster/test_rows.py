@@ -160,14 +160,9 @@ SPECIAL = [
     Row("sbatch --share-gpu=4 --gres=gpu:1 job.sh", note="the GPU is in MIG mode"),
 ]
 CHAPTERS = {
-    "Whole nodes": WHOLE,
-    "Some GPUs of a node": GPUS,
-    "A part of one GPU": PARTS,
-    "Caps": CAPS,
-    "In the script": STEPS,
-    "Refused": REFUSED,
-    "What the site says": SPECIAL,
-}
+    "Whole nodes": WHOLE, "Some GPUs of a node": GPUS, "A part of one GPU": PARTS, "Caps": CAPS,
+    "In the script": STEPS, "Refused": REFUSED, "What the site says": SPECIAL,
+}  # fmt: skip
 HEADING = """\
 # What you write, and what you get
 

@@ -219,34 +219,17 @@ def python(node: Node, script: str, *words: object) -> str:
 
 
 SUBMISSIONS = [
-    "-wn2",
-    "--exclude=n1,n3",
-    "-wn2 --gres=gpu:1",
-    "-wn2 --gpus=1",
-    "-wn2 -n1 --gpus-per-task=1",
-    "-wn2 -pplain",
-    "-wn2 -pgpu,plain",
-    "-wn2 -pplain -n1 --mem=10 --time=1",
-    "-wn2 -pplain --gres=gpu:1",
-    "-wn2 -pplain --oversubscribe",
-    "-wn2 -pplain --oversubscribe --overcommit --mem=1",
-    "-wn2 -pplain --gres=shard:1",
-    "-wn2 --gres=shard:1",
-    "-wn2 --exclusive",
-    "-wn2 -pplain --exclusive=user",
-    "-wn2 --share-gpu=2",
-    "-wn2 --share-gpu=2 --exclusive",
-    "-wn2 --share-gpu=2 --oversubscribe",
-    "-wn2 --share-gpu=2 --gres=gpu:1",
-    "-wn2 -pplain --share-gpu=2 --gres=gpu:1",
-    "-wn2 --share-gpu=2 --gres=gpu:1 -n1",
-    "-wn2 -pplain --share-gpu=2 --gres=gpu:1 -n1",
-    "-wn2 -pplain --share-gpu=2,mps=off --gres=gpu:1 -n1",
-    "-wn2 -pplain --array=1-3",
-    "-wn2 --share-gpu=4 --gres=gpu:1 -n1 --array=1-4",
-    "-wn2 -pplain --dependency=after:{job}",
+    "-wn2", "--exclude=n1,n3", "-wn2 --gres=gpu:1", "-wn2 --gpus=1", "-wn2 -n1 --gpus-per-task=1", "-wn2 -pplain",
+    "-wn2 -pgpu,plain", "-wn2 -pplain -n1 --mem=10 --time=1", "-wn2 -pplain --gres=gpu:1",
+    "-wn2 -pplain --oversubscribe", "-wn2 -pplain --oversubscribe --overcommit --mem=1",
+    "-wn2 -pplain --gres=shard:1", "-wn2 --gres=shard:1", "-wn2 --exclusive", "-wn2 -pplain --exclusive=user",
+    "-wn2 --share-gpu=2", "-wn2 --share-gpu=2 --exclusive", "-wn2 --share-gpu=2 --oversubscribe",
+    "-wn2 --share-gpu=2 --gres=gpu:1", "-wn2 -pplain --share-gpu=2 --gres=gpu:1",
+    "-wn2 --share-gpu=2 --gres=gpu:1 -n1", "-wn2 -pplain --share-gpu=2 --gres=gpu:1 -n1",
+    "-wn2 -pplain --share-gpu=2,mps=off --gres=gpu:1 -n1", "-wn2 -pplain --array=1-3",
+    "-wn2 --share-gpu=4 --gres=gpu:1 -n1 --array=1-4", "-wn2 -pplain --dependency=after:{job}",
     "-wn2 -pplain : -wn3 -pplain",
-]
+]  # fmt: skip
 """sbatch's options; {job} is alice's."""
 
 
@@ -358,26 +341,11 @@ def test_her_job_does_not_listen_to_bob(cluster: Cluster, shared: Shared, where:
 
 
 UPDATES = [
-    "partition=plain",
-    "partition=gpu,plain",
-    "oversubscribe=yes",
-    "oversubscribe=force",
-    "reqnodelist=n2",
-    "excnodelist=n1,n3",
-    "numcpus=1",
-    "numtasks=1",
-    "numnodes=1",
-    "minmemorynode=1",
-    "gres=shard:1",
-    "tresPerNode=gres/gpu:1",
-    "timelimit=1",
-    "starttime=now",
-    "nice=-100",
-    "priority=4000000000",
-    "dependency=after:{job}",
-    "reservationname=bobs",
-    "userid=2001",
-]
+    "partition=plain", "partition=gpu,plain", "oversubscribe=yes", "oversubscribe=force", "reqnodelist=n2",
+    "excnodelist=n1,n3", "numcpus=1", "numtasks=1", "numnodes=1", "minmemorynode=1", "gres=shard:1",
+    "tresPerNode=gres/gpu:1", "timelimit=1", "starttime=now", "nice=-100", "priority=4000000000",
+    "dependency=after:{job}", "reservationname=bobs", "userid=2001",
+]  # fmt: skip
 
 
 @WITH_ONE_GPU
@@ -427,13 +395,9 @@ def forge(cluster: Cluster) -> Callable[..., int]:
 @FORMS
 def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
     forged = [
-        ("SHARE_GPU", "off"),
-        ("SHARE_GPU", "2"),
-        ("SHARE_GPU_SRUN", "1"),
-        ("SLURM_JOB_ID", str(shared.job)),
-        ("SLURM_JOB_UID", str(ALICE)),
-        ("SLURM_JOB_USER", "alice"),
-    ]
+        ("SHARE_GPU", "off"), ("SHARE_GPU", "2"), ("SHARE_GPU_SRUN", "1"), ("SLURM_JOB_ID", str(shared.job)),
+        ("SLURM_JOB_UID", str(ALICE)), ("SLURM_JOB_USER", "alice"),
+    ]  # fmt: skip
     jobs = [forge(*one, *more) for one in forged for more in ([], ["--gres=gpu:1", "-n1"], ["--exclusive=user"])]
     until(lambda: all("LastSchedEval=2" in cluster.job(job) for job in jobs), "a look at every job")
     assert [job for job in jobs if is_begun(cluster, job)] == []

@@ -271,25 +271,13 @@ def texts_with_a_client(lab: Lab) -> Facts:
         client = lab.client(place)
         facts = facts_of(client)
         commands = [
-            "get_server_list",
-            f"get_server_status {server}",
-            f"get_client_list {server}",
-            "get_device_client_list",
-            f"get_device_client_list {server}",
-            "ps",
-            f"ps -p {server}",
-            f"set_active_thread_percentage {server} 25",
-            f"get_active_thread_percentage {server}",
-            f"set_device_pinned_mem_limit {server} 0 512M",
-            f"get_device_pinned_mem_limit {server} 0",
-            f"set_default_device_pinned_mem_limit {lab.gpu} 512M",
-            f"get_default_device_pinned_mem_limit {lab.gpu}",
-            "get_default_client_priority",
-            f"start_server -uid {place.owner.uid}",
-            f"terminate_client {server} 1",
-            "lspart",
-            "device_query",
-        ]
+            "get_server_list", f"get_server_status {server}", f"get_client_list {server}", "get_device_client_list",
+            f"get_device_client_list {server}", "ps", f"ps -p {server}", f"set_active_thread_percentage {server} 25",
+            f"get_active_thread_percentage {server}", f"set_device_pinned_mem_limit {server} 0 512M",
+            f"get_device_pinned_mem_limit {server} 0", f"set_default_device_pinned_mem_limit {lab.gpu} 512M",
+            f"get_default_device_pinned_mem_limit {lab.gpu}", "get_default_client_priority",
+            f"start_server -uid {place.owner.uid}", f"terminate_client {server} 1", "lspart", "device_query",
+        ]  # fmt: skip
         said = [raw(place, f"{command}\n") for command in commands]
         return {"client": facts, "said": said}
 
@@ -664,24 +652,11 @@ def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
 
 
 QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
-    start_up_times,
-    texts_with_a_client,
-    processes_of_a_daemon,
-    memory_of_an_idle_server,
-    memory_limits,
-    thread_percentages,
-    terminating_a_client,
-    quitting_with_clients,
-    a_killed_daemon,
-    a_root_daemon_in_a_root_folder,
-    one_client_too_many,
-    private_shared_memory,
-    counters_as_a_user,
-    newer_options,
-    a_fault_of_one_client,
-    a_client_killed_in_a_kernel,
-    a_daemon_that_cannot_be_traced,
-)
+    start_up_times, texts_with_a_client, processes_of_a_daemon, memory_of_an_idle_server, memory_limits,
+    thread_percentages, terminating_a_client, quitting_with_clients, a_killed_daemon, a_root_daemon_in_a_root_folder,
+    one_client_too_many, private_shared_memory, counters_as_a_user, newer_options, a_fault_of_one_client,
+    a_client_killed_in_a_kernel, a_daemon_that_cannot_be_traced,
+)  # fmt: skip
 
 
 def open_lab() -> Lab | str:
