@@ -125,16 +125,10 @@ def test_a_step_that_wants_no_slot_takes_none(cluster: Cluster) -> None:
 
 
 BINDINGS = [
-    ("--gpu-bind=single:2", 4, [2, 2]),
-    ("--gpu-bind=map_gpu:1", 3, [0, 3]),
-    ("--gpu-bind=map_gpu:1,0", 2, [1, 1]),
-    ("--gpus-per-task=1", 2, [1, 1]),
-    ("--tres-bind=gres/gpu:map:1", 2, [0, 2]),
-    ("--gres=gpu:1", 3, [3, 0]),
-    ("--gpu-bind=none", 2, [1, 1]),
-    ("--gpu-bind=map_gpu:1", 5, [0, 4]),
-    ("--gres=gpu:1", 5, [4, 0]),
-]
+    ("--gpu-bind=single:2", 4, [2, 2]), ("--gpu-bind=map_gpu:1", 3, [0, 3]), ("--gpu-bind=map_gpu:1,0", 2, [1, 1]),
+    ("--gpus-per-task=1", 2, [1, 1]), ("--tres-bind=gres/gpu:map:1", 2, [0, 2]), ("--gres=gpu:1", 3, [3, 0]),
+    ("--gpu-bind=none", 2, [1, 1]), ("--gpu-bind=map_gpu:1", 5, [0, 4]), ("--gres=gpu:1", 5, [4, 0]),
+]  # fmt: skip
 
 
 def bound(cluster: Cluster) -> None:
