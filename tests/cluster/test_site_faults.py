@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -144,6 +144,16 @@ def planted(name: str, *hosts: str) -> Callable[[Callable[[Site], Planter]], Cal
 
 def first_of(fix: str) -> str:
     return re.split(r" \(|, |: ", fix)[0]
+
+
+def within(name: str, *hosts: str, block: Callable[[Site], AbstractContextManager[None]]) -> None:
+    """Plant a fault that is there while the block runs; its end is the remedy."""
+
+    def both(site: Site) -> Planter:
+        with block(site):
+            yield
+
+    planted(name, *hosts)(both)
 
 
 def by_script(name: str, *hosts: str, plant: str, remedy: str | Callable[[str], str] = str, always: str = "") -> None:
@@ -295,10 +305,7 @@ def wrapper_without_ours(site: Site) -> Planter:
         assert "prolog" not in site.doctor("n1")
 
 
-@planted("no-epilog", "n1", "ctl")
-def no_epilog(site: Site) -> Planter:
-    with site.slurm_conf(without="Epilog="):
-        yield
+within("no-epilog", "n1", "ctl", block=lambda site: site.slurm_conf(without="Epilog="))
 
 
 @planted("hooks-twice", "n1", "ctl")
@@ -322,10 +329,8 @@ def epilog_second(site: Site) -> Planter:
         assert "hook-order" not in site.doctor("n1")
 
 
-@planted("run-in-job", "ctl", "n1")
-def run_in_job(site: Site) -> Planter:
-    with site.slurm_conf("PrologFlags=Alloc,RunInJob", without="PrologFlags="):
-        yield
+FLAGS = "PrologFlags=Alloc,RunInJob"
+within("run-in-job", "ctl", "n1", block=lambda site: site.slurm_conf(FLAGS, without="PrologFlags="))
 
 
 @planted("short-timeout", "ctl", "n1")
@@ -491,10 +496,8 @@ def unknown_node(site: Site) -> Planter:
     assert "names n2, and" in found["what"]
 
 
-@planted("unknown-partition", "ctl", "n1", "login")
-def unknown_partition(site: Site) -> Planter:
-    site.setting('exclusive_user_partitions = ["gpus"]')
-    yield
+UNKNOWN = 'exclusive_user_partitions = ["gpus"]'
+within("unknown-partition", "ctl", "n1", "login", block=lambda site: nullcontext(site.setting(UNKNOWN)))
 
 
 @planted("mode-file", "n1", "ctl")
@@ -517,10 +520,7 @@ def unknown_group(site: Site) -> Planter:
         site.sh(host, "groupdel gpu-people")
 
 
-@planted("other-shards", "ctl", "n1")
-def other_shards(site: Site) -> Planter:
-    site.setting("shards_per_gpu = 12")
-    yield
+within("other-shards", "ctl", "n1", block=lambda site: nullcontext(site.setting("shards_per_gpu = 12")))
 
 
 # --- the host --------------------------------------------------------------------------------------------------------
@@ -705,10 +705,7 @@ def helper_stopped(site: Site) -> Planter:
 # --- GPUs and MPS ----------------------------------------------------------------------------------------------------
 
 
-@planted("gpu-lost", "n1")
-def gpu_lost(site: Site) -> Planter:
-    with site.n1.gpu_file(3, None):
-        yield
+within("gpu-lost", "n1", block=lambda site: site.n1.gpu_file(3, None))
 
 
 SERVER = "nvidia-cuda-mps-server"
@@ -727,10 +724,7 @@ def foreign_mps(site: Site) -> Planter:
     until(lambda: not site.n1.mps(), "the end of the daemon")
 
 
-@planted("compute-mode", "n1")
-def compute_mode(site: Site) -> Planter:
-    with site.n1.gpu_file(1, "compute_mode=3"):
-        yield
+within("compute-mode", "n1", block=lambda site: site.n1.gpu_file(1, "compute_mode=3"))
 
 
 # --- what slurm-share keeps ------------------------------------------------------------------------------------------
