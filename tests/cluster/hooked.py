@@ -329,6 +329,17 @@ def _named(folders: str) -> list[str]:
     return sorted({folder[folder.index("/slurm-share/") :] for folder in folders.split()})
 
 
+def of_release(plugin: bytes, built: str, wanted: str) -> bytes:
+    """Return the plugin's object with another version of Slurm in it than the one it was built for."""
+
+    def number(version: str) -> bytes:
+        major, minor, micro = map(int, re.findall(r"\d+", version)[:3])
+        return (major << 16 | minor << 8 | micro).to_bytes(4, "little")
+
+    assert number(built) in plugin
+    return plugin.replace(number(built), number(wanted))
+
+
 def start_agent(node: Node) -> None:
     """Start the agent again as the cluster starts it."""
     node.run(

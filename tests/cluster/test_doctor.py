@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import cluster_of
-from hooked import LOG, STATE, USER, Node, check_empty, configured, rewritten, slurm_conf, until
+from hooked import LOG, STATE, USER, Node, check_empty, configured, of_release, rewritten, slurm_conf, until
 
 from localcluster import RELEASES, Cluster
 from slurm_share.doctor.facts.programs import read_release
@@ -131,14 +131,10 @@ def age_jobs(node: Node) -> None:
 
 def other_release(node: Node, place: str) -> None:
     """Put an object for another Slurm there: ours, with another number in it than it was built with."""
-    file = node.cluster.root(node.name) / OBJECT.lstrip("/")
-    data = file.read_bytes()
-    major, minor, micro = (int(word) for word in re.findall(r"\d+", node.cluster.slurm_version)[:3])
-    number = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
-    assert number in data
-    target = node.cluster.root(node.name) / place.lstrip("/")
+    root = node.cluster.root(node.name)
+    target = root / place.lstrip("/")
     target.parent.mkdir(exist_ok=True)
-    target.write_bytes(data.replace(number, (20 << 16 | 2 << 8 | 7).to_bytes(4, "little")))
+    target.write_bytes(of_release((root / OBJECT[1:]).read_bytes(), node.cluster.slurm_version, "20.02.7"))
     assert read_release(target) == "20.02"
 
 

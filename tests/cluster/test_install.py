@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bare_site import SCRIPT, files, put_back, reconfigure, strip
 from conftest import by_release, cluster_of
-from hooked import STATE, Node, completed, until
+from hooked import STATE, Node, completed, of_release, until
 
 from localcluster import Cluster
 
@@ -143,7 +143,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
     plugin = site.root("ctl") / "usr/lib/slurm-share/share_gpu.so"
     good = plugin.read_bytes()
     try:
-        plugin.write_bytes(of_another_release(good, site.slurm_version))
+        plugin.write_bytes(of_release(good, site.slurm_version, "99.11.0"))
         said = install(site, "--apply", code=2)
     finally:
         plugin.write_bytes(good)
@@ -151,14 +151,6 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
     assert "ncompatible Slurm plugin" in said
     assert files(site) == mine
     assert not list((site.root("ctl") / "var/log/slurm").glob("slurmd.log"))
-
-
-def of_another_release(plugin: bytes, version: str) -> bytes:
-    """Return the object with the number of a Slurm that it was not built for."""
-    major, minor, micro = (int(part) for part in version.split(".")[:3])
-    built = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
-    assert built in plugin
-    return plugin.replace(built, ((major + 1) << 16).to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import name_for
-from hooked import LOG, STATE, Node, until
+from hooked import LOG, STATE, Node, of_release, until
 
 from localcluster import Cluster
 from slurm_share.doctor.checks.faults import FAULTS, Fault
@@ -256,12 +256,9 @@ by_script("missing-object", "n1", plant=f"mv {OBJECT} /root/object.so", remedy=f
 def old_object(site: Site) -> Planter:
     folder = Path(OBJECT).parent
     release = ".".join(site.cluster.slurm_version.split(".")[:2])
-    numbers = [int(word) for word in re.findall(r"\d+", site.cluster.slurm_version)[:3]]
-    data = site.root("n1", OBJECT).read_bytes()
-    number = (numbers[0] << 16 | numbers[1] << 8 | numbers[2]).to_bytes(4, "little")
     old = site.root("n1", f"{folder}/20.02/share_gpu.so")
     old.parent.mkdir()
-    old.write_bytes(data.replace(number, (20 << 16 | 2 << 8 | 7).to_bytes(4, "little")))
+    old.write_bytes(of_release(site.root("n1", OBJECT).read_bytes(), site.cluster.slurm_version, "20.02.7"))
     assert read_release(old) == "20.02"
     site.sh("n1", f"cd {folder}; mkdir {release}; mv share_gpu.so {release}; ln -s 20.02/share_gpu.so share_gpu.so")
     (found,) = yield
