@@ -105,17 +105,16 @@ class Lab:
         """Start a PyTorch program as the place's owner (root without a place); it may fail before its first line."""
         own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
         base = own if place is None else control.environment(place)
-        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
-        who = {} if place is None else as_user(place.owner)
+        argv = [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)]
+        return self.start(argv, None if place is None else place.owner, {**base, **environ})
+
+    def start(self, argv: list[str], owner: Owner | None, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+        """Start a program as that user (None: root), to be ended with the lab."""
+        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
         child = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)],
-            env={**kept, **base, "HOME": "/tmp", **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            **who,
-        )
+            argv, env={**kept, "HOME": "/tmp", **environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd="/", **({} if owner is None else as_user(owner)),
+        )  # fmt: skip
         self.children.append(child)
         return child
 
@@ -511,14 +510,9 @@ print(json.dumps(found))
         found: Facts = {"client": client.pid, "server": started.servers[0].pid}
         for name, owner in (("root", Owner(0, 0)), ("owner", OWNER), ("other", OTHER)):
             done = subprocess.run(
-                [sys.executable, "-c", code, lab.gpu],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-                cwd="/",
+                [sys.executable, "-c", code, lab.gpu], capture_output=True, text=True, timeout=60, check=False, cwd="/",
                 **as_user(owner),
-            )
+            )  # fmt: skip
             found[name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-600:]
         return found
 
@@ -562,18 +556,7 @@ except BaseException as error:
         place = started.place
         neighbour = lab.client(place, seconds=20)
         facts_of(neighbour)
-        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
-        bad = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**kept, **control.environment(place), "HOME": "/tmp"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            **as_user(place.owner),
-        )
-        lab.children.append(bad)
+        bad = lab.start([sys.executable, "-c", code], place.owner, control.environment(place))
         if not first_line(bad):
             return {"culprit": ending(bad)}
         assert bad.stdin is not None
