@@ -178,6 +178,13 @@ class Node:
         done = self.hook("epilog", job, **options)
         assert done.returncode == 0, done.stderr
 
+    @contextlib.contextmanager
+    def job(self, job: int, **options: str | int | None) -> Iterator[None]:
+        """Run a job's Prolog and, after the block, its Epilog; both must end with 0."""
+        self.prolog(job, **options)
+        yield
+        self.epilog(job, **options)
+
     def background(self, argv: list[str], user: str | None = None) -> int:
         """Start a program that outlives this call, in a session of its own; its pid there."""
         text = f"setsid -f bash -c 'echo $$ > /tmp/pid; exec \"$@\"' - {shlex.join(argv)} >/tmp/out 2>&1 </dev/null"

@@ -75,16 +75,14 @@ def give_plan(node: Node, job: int) -> None:
 
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
     """A plan that its owner rewrote for a job of bob's, and a torn ledger: the rebuilt ledger has no such job."""
-    node.prolog(9001)
-    give_plan(node, 9001)
-    alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
-    node.run("truncate", "-s", "7", f"{STATE}/ledger")
-    node.prolog(9003, uid=BOB, gpus="1")
-    assert node.jobs() == [9003]
-    assert "rebuilt from the plans of the jobs on the node (none)" in node.log()
-    assert node.run("slurm-share", "status").returncode == 0
-    node.epilog(9003, uid=BOB, gpus="1")
-    node.epilog(9001)
+    with node.job(9001):
+        give_plan(node, 9001)
+        alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
+        node.run("truncate", "-s", "7", f"{STATE}/ledger")
+        with node.job(9003, uid=BOB, gpus="1"):
+            assert node.jobs() == [9003]
+            assert "rebuilt from the plans of the jobs on the node (none)" in node.log()
+            assert node.run("slurm-share", "status").returncode == 0
 
 
 NONSENSE = ("on_gpu=0|on_gpu=" + "9" * 500, "on_gpu=|X=", "end\n|")
@@ -158,18 +156,16 @@ time.sleep(600)
 
 def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
     """The Epilog and the daemon end all the same, and the GPU has a daemon for the next user."""
-    node.prolog(9001)
-    argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
-    pid = node.background(argv, "alice")
-    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "a hand on every lock")
-    assert int(node.run("cat", "/tmp/out").stdout.split()[1]) >= 4
-    node.epilog(9001)
+    with node.job(9001):
+        argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
+        pid = node.background(argv, "alice")
+        until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "a hand on every lock")
+        assert int(node.run("cat", "/tmp/out").stdout.split()[1]) >= 4
     assert node.mps() == []
     assert node.jobs() == []
-    node.prolog(9002, uid=BOB)
-    assert [one.user for one in node.mps()] == ["bob"]
-    node.run("kill", "-9", str(pid))
-    node.epilog(9002, uid=BOB)
+    with node.job(9002, uid=BOB):
+        assert [one.user for one in node.mps()] == ["bob"]
+        node.run("kill", "-9", str(pid))
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
@@ -212,10 +208,9 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_use
     node.epilog(9001)
     assert node.mps() + node.mps("server") == []
     assert node.jobs() == []
-    node.prolog(9004, uid=BOB)
-    assert "slot 1 " in node.plan(9004)
-    assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
-    node.epilog(9004, uid=BOB)
+    with node.job(9004, uid=BOB):
+        assert "slot 1 " in node.plan(9004)
+        assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
 
 
 FILL_SCRIPT = f"""\

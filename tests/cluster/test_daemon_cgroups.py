@@ -130,21 +130,19 @@ STAY = "trap '' TERM; (trap '' TERM; sleep 600 & sleep 600 & wait) & sleep 600"
 
 def test_what_is_in_a_daemons_cgroup_ends_with_the_job(node: Node) -> None:
     """Programs that ignore SIGTERM, in a session of their own; and the group goes, too."""
-    node.prolog(9001)
-    in_group(node, f'setsid -f bash -c "{STAY}" >/dev/null 2>&1 </dev/null')
-    until(lambda: "sleep 600" in node.run("ps", "-u", "alice", "-o", "args").stdout, "her programs")
-    assert node.daemon_groups() != []
-    node.epilog(9001)
+    with node.job(9001):
+        in_group(node, f'setsid -f bash -c "{STAY}" >/dev/null 2>&1 </dev/null')
+        until(lambda: "sleep 600" in node.run("ps", "-u", "alice", "-o", "args").stdout, "her programs")
+        assert node.daemon_groups() != []
     assert "sleep 600" not in node.run("ps", "-u", "alice", "-o", "args").stdout
     assert node.daemon_groups() == []
 
 
 def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
     """He kills it, as he may, and removes its folder; the server that it leaves ends with the job all the same."""
-    node.prolog(9001)
-    (daemon,) = node.mps()
-    node.cluster.as_user("alice", f"kill -9 {daemon.pid}; rm -rf {daemon.pipe}/*", node="n1")
-    node.epilog(9001)
+    with node.job(9001):
+        (daemon,) = node.mps()
+        node.cluster.as_user("alice", f"kill -9 {daemon.pid}; rm -rf {daemon.pipe}/*", node="n1")
     assert node.mps("server") == []
 
 

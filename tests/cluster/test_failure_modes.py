@@ -134,9 +134,8 @@ def test_row_04_the_first_of_two_jobs_ends_and_the_other_notices_nothing(node: N
 
 def test_row_05_clients_that_are_still_there_are_told_before_the_daemon_ends(node: Node) -> None:
     """The last job's Epilog finds a client at work: it is terminated, so that quit does not wait for it. GPU."""
-    node.prolog(FIRST)
-    node.task(FIRST)
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        node.task(FIRST)
     assert "quit in" in node.log()
     assert "1 clients ended" in node.log()
     assert "CUDA_ERROR_MPS_CLIENT_TERMINATED" in node.run("cat", "/tmp/out").stdout
@@ -144,10 +143,9 @@ def test_row_05_clients_that_are_still_there_are_told_before_the_daemon_ends(nod
 
 def test_row_05_a_client_killed_in_flight_does_not_keep_the_daemon(node: Node) -> None:
     """Slurm killed the tasks before the Epilog, as it does; one is merely stopped, and takes no SIGTERM. GPU."""
-    node.prolog(FIRST)
-    node.run("kill", "-9", str(node.task(FIRST)))
-    node.run("kill", "-STOP", str(node.task(FIRST, 1)))
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        node.run("kill", "-9", str(node.task(FIRST)))
+        node.run("kill", "-STOP", str(node.task(FIRST, 1)))
 
 
 # --- rows 6 to 11: what stands in the way --------------------------------------------------------------------------
@@ -162,10 +160,9 @@ def test_row_06_a_daemon_that_never_answers_ends_by_signals(
     with contextlib.ExitStack() as stack:
         if stubborn:
             stack.enter_context(node.fault("mps_stubborn"))
-        node.prolog(FIRST)
-        stack.enter_context(node.fault("mps_hang", commands))
-        stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            stack.enter_context(node.fault("mps_hang", commands))
+            stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
     assert ("SIGKILL in" if stubborn else "SIGTERM in") in node.log()
 
 
@@ -198,17 +195,16 @@ def test_row_07_a_dead_daemons_folder_is_remade(node: Node) -> None:
 
 def test_row_08_a_pid_that_means_another_process_is_never_signalled(node: Node) -> None:
     """The daemon is dead; its pid file, and the lock it held, name another program of the user."""
-    node.prolog(FIRST)
-    pipe = node.mps()[0].pipe
-    for one in node.mps() + node.mps("server"):
-        node.run("kill", "-9", str(one.pid))
-    holder = (
-        f"import fcntl, time; f = open('{pipe}/control_lock', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
-    )
-    other = node.background(["python3", "-c", holder], "alice")
-    node.run("bash", "-c", f"echo {other} > {pipe}/nvidia-cuda-mps-control.pid")
-    until(lambda: f" {other} " in node.run("cat", "/proc/locks").stdout, "the other program's lock")
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        pipe = node.mps()[0].pipe
+        for one in node.mps() + node.mps("server"):
+            node.run("kill", "-9", str(one.pid))
+        holder = (
+            f"import fcntl, time; f = open('{pipe}/control_lock', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
+        )
+        other = node.background(["python3", "-c", holder], "alice")
+        node.run("bash", "-c", f"echo {other} > {pipe}/nvidia-cuda-mps-control.pid")
+        until(lambda: f" {other} " in node.run("cat", "/proc/locks").stdout, "the other program's lock")
     alive = node.alive(other)
     node.run("kill", "-9", str(other))
     assert alive
@@ -249,11 +245,10 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
     node.run("install", "-d", "-o", "bob", "-m755", "/tmp/elsewhere")
     try:
         plant(node, pipe)  # type: ignore[operator]
-        node.prolog(FIRST)
-        target = node.run("find", "/tmp/elsewhere", "-mindepth", "1").stdout
-        owner = node.run("stat", "-c", "%U %a", "/tmp/elsewhere").stdout
-        task = node.slot(FIRST, 0)
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            target = node.run("find", "/tmp/elsewhere", "-mindepth", "1").stdout
+            owner = node.run("stat", "-c", "%U %a", "/tmp/elsewhere").stdout
+            task = node.slot(FIRST, 0)
     finally:
         node.run("rm", "-rf", f"{USER}/mps", "/tmp/elsewhere")
     assert target == ""
@@ -285,11 +280,10 @@ def test_row_10_a_previous_users_daemon_makes_way(node: Node, silent: bool) -> N
         client = node.task(FIRST, user="bob")
     if silent:
         node.run("kill", "-STOP", str(node.mps()[0].pid))
-    node.prolog(SECOND)
-    assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
-    assert not node.alive(client)
-    assert "job 9001 of uid 2002 ended without an Epilog" in node.log()
-    node.epilog(SECOND)
+    with node.job(SECOND):
+        assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
+        assert not node.alive(client)
+        assert "job 9001 of uid 2002 ended without an Epilog" in node.log()
 
 
 def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> None:
@@ -437,9 +431,8 @@ def test_row_17_gpus_are_known_by_number_and_by_uuid_however_many(node: Node, tw
         (twelve[1], twelve[1:2]),
         (",".join(reversed(twelve)), twelve[::-1]),
     ):
-        node.prolog(FIRST, gpus=granted, share="2,mps=off")
-        assert [node.slot(FIRST, slot)["CUDA_VISIBLE_DEVICES"] for slot in range(2 * len(gpus))] == gpus * 2
-        node.epilog(FIRST, gpus=granted)
+        with node.job(FIRST, gpus=granted, share="2,mps=off"):
+            assert [node.slot(FIRST, slot)["CUDA_VISIBLE_DEVICES"] for slot in range(2 * len(gpus))] == gpus * 2
 
 
 NOTHING = "Slurm granted the job no GPU here"
@@ -456,44 +449,39 @@ UNLIKE_SLURM = "is not what slurmd writes there"
 )
 def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, why: str) -> None:
     """A sentence for the job or for the log, no slot, no daemon."""
-    node.prolog(FIRST, gpus=granted)
-    assert why in node.log()
-    assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
-    assert "slot " not in node.plan(FIRST)
-    assert node.mps() == []
-    node.epilog(FIRST, gpus=granted)
+    with node.job(FIRST, gpus=granted):
+        assert why in node.log()
+        assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
+        assert "slot " not in node.plan(FIRST)
+        assert node.mps() == []
 
 
 def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None:
     with node.gpu_file(1, "mig=1"):
         for granted in ("0,1", node.uuid(1)):
-            node.prolog(FIRST, gpus=granted)
-            assert (
-                "GPU 1 is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
-                in node.plan(FIRST)
-            )
-            node.epilog(FIRST, gpus=granted)
+            with node.job(FIRST, gpus=granted):
+                assert (
+                    "GPU 1 is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
+                    in node.plan(FIRST)
+                )
 
 
 def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
     """A share of GPUs 2 and 3: daemon and task name them by UUID, and the task is on the GPU that its plan says."""
     node = Node(cluster, "n1")
-    node.prolog(FIRST, gpus="2,3")
-    assert sorted(one.gpu for one in node.mps()) == sorted([node.uuid(2), node.uuid(3)])
-    for slot, gpu in ((0, 2), (1, 3)):
-        node.task(FIRST, slot)
-        assert f"gpu {node.uuid(gpu)}," in node.run("cat", "/tmp/out").stdout
-    node.epilog(FIRST)
+    with node.job(FIRST, gpus="2,3"):
+        assert sorted(one.gpu for one in node.mps()) == sorted([node.uuid(2), node.uuid(3)])
+        for slot, gpu in ((0, 2), (1, 3)):
+            node.task(FIRST, slot)
+            assert f"gpu {node.uuid(gpu)}," in node.run("cat", "/tmp/out").stdout
     assert node.remains() == []
 
 
 def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
-    node.prolog(FIRST, share="49")
-    assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
-    node.epilog(FIRST)
-    node.prolog(SECOND, share="48")
-    assert "slots 48" in node.plan(SECOND)
-    node.epilog(SECOND)
+    with node.job(FIRST, share="49"):
+        assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
+    with node.job(SECOND, share="48"):
+        assert "slots 48" in node.plan(SECOND)
 
 
 @pytest.fixture(scope="module")
@@ -549,10 +537,9 @@ def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster
             assert names.OPTION_FORM in done.stderr
             assert len(done.stderr) < 12_000
         node.forget_log()
-        node.prolog(FIRST, share=value)
-        assert node.plan(FIRST) == ""
-        assert re.fullmatch(r"\S+ prolog: job 9001 of uid 2001: not shared: .{1,400}\n", node.log())
-        node.epilog(FIRST, share=value)
+        with node.job(FIRST, share=value):
+            assert node.plan(FIRST) == ""
+            assert re.fullmatch(r"\S+ prolog: job 9001 of uid 2001: not shared: .{1,400}\n", node.log())
     for host in ("ctl", "login", "n3"):
         assert cluster.exec(host, ["ls", "/tmp/hacked"]).returncode != 0
 
@@ -706,9 +693,8 @@ def test_row_27_a_slow_server_costs_mps_and_not_the_node(cluster: Cluster, node:
         assert node.plan(FIRST).count("is shared without MPS") == 2
         assert node.mps() + node.mps("server") == []
     node.epilog(FIRST)
-    node.prolog(SECOND)
-    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
-    node.epilog(SECOND)
+    with node.job(SECOND):
+        assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
 
 
 def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
@@ -742,11 +728,10 @@ def test_row_28_a_daemon_that_survived_its_job_is_adopted(node: Node) -> None:
     """The user's first job is over and had no Epilog; the second one joins the daemon, which is well."""
     node.prolog(FIRST, gpus="0,1")
     before = node.mps() + node.mps("server")
-    node.prolog(SECOND, gpus="0,1")
-    assert node.mps() + node.mps("server") == before
-    assert node.jobs() == [SECOND]
-    assert node.log().count(" joined in ") == 2
-    node.epilog(SECOND)
+    with node.job(SECOND, gpus="0,1"):
+        assert node.mps() + node.mps("server") == before
+        assert node.jobs() == [SECOND]
+        assert node.log().count(" joined in ") == 2
 
 
 def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: Node) -> None:
@@ -768,18 +753,17 @@ def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: No
 def test_row_29_a_limit_names_the_tasks_one_gpu_and_is_in_force(cluster: Cluster) -> None:
     """The limit names device 0, the task's GPU by UUID, and MPS enforces it (GPUs 2 and 3 of four). GPU."""
     node = Node(cluster, "n1")
-    node.prolog(FIRST, gpus="2,3", share="4,mem=4G")
-    for slot, gpu in ((0, 2), (1, 3), (2, 2)):
-        found = node.slot(FIRST, slot)
-        assert found["CUDA_VISIBLE_DEVICES"] == node.uuid(gpu)
-        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
-        assert node.alive(node.task(FIRST, slot, memory="3000M"))
-        words = [f"{name}={value}" for name, value in found.items()]
-        greedy = node.cluster.as_user(
-            "alice", ["env", *words, "simgpu-task", "--memory", "5000M", "--seconds", "1"], node="n1"
-        )
-        assert (greedy.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in greedy.stderr + greedy.stdout) == (1, True)
-    node.epilog(FIRST)
+    with node.job(FIRST, gpus="2,3", share="4,mem=4G"):
+        for slot, gpu in ((0, 2), (1, 3), (2, 2)):
+            found = node.slot(FIRST, slot)
+            assert found["CUDA_VISIBLE_DEVICES"] == node.uuid(gpu)
+            assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+            assert node.alive(node.task(FIRST, slot, memory="3000M"))
+            words = [f"{name}={value}" for name, value in found.items()]
+            greedy = node.cluster.as_user(
+                "alice", ["env", *words, "simgpu-task", "--memory", "5000M", "--seconds", "1"], node="n1"
+            )
+            assert (greedy.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in greedy.stderr + greedy.stdout) == (1, True)
     assert node.remains() == []
 
 
@@ -957,10 +941,8 @@ def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
 @pytest.mark.parametrize("line", [None, "lost=1"], ids=["missing", "fallen off the bus"])
 def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None) -> None:
     """Slurm grants GPU 1, and the driver does not list it, or lost it: refused, no node drained by it."""
-    with node.gpu_file(1, line):
-        node.prolog(FIRST, gpus="0,1")
+    with node.gpu_file(1, line), node.job(FIRST, gpus="0,1"):
         plan = node.plan(FIRST)
-        node.epilog(FIRST)
     assert re.search(r"^refused .*(Slurm granted GPU 1, but the driver lists only 0|GPU is lost)", plan, re.MULTILINE)
 
 
@@ -991,9 +973,8 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
     node.run("mkdir", "-p", f"{USER}/jobs")  # nothing is mounted over what somebody may be using
     try:
-        node.prolog(FIRST)
-        node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
         assert node.remains() == []
     finally:
         node.run("umount", STATE)
@@ -1012,9 +993,8 @@ def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(n
             "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)" in node.log()
         )
         node.run("rm", f"{STATE}/full")
-        node.prolog(OTHER)
-        assert node.slot(OTHER, 0)
-        node.epilog(OTHER)
+        with node.job(OTHER):
+            assert node.slot(OTHER, 0)
     finally:
         node.run("umount", f"{STATE}/user")
         node.run("umount", STATE)
@@ -1108,11 +1088,10 @@ def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> 
 def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
     """A ledger that was being written, and the folder of a user whose daemon never came to be."""
     node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
-    node.prolog(FIRST)
-    assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
-    assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
-    node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
+        assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
+        node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
     assert node.remains() == []
 
 
@@ -1121,10 +1100,9 @@ def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
     node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
     try:
         node.run("bash", "-c", "cat /dev/zero >/var/log/full")
-        node.prolog(FIRST)
-        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
-        assert node.alive(node.task(FIRST))
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+            assert node.alive(node.task(FIRST))
         assert node.remains() == []
     finally:
         node.run("umount", "/var/log")
@@ -1135,10 +1113,9 @@ def test_a_clock_that_jumps_makes_nobody_live_on(node: Node, since: str) -> None
     """alice's job ended without an Epilog before the clock was set: bob is let in."""
     node.prolog(FIRST)
     node.run("sed", "-i", f's/"since":[0-9.]*/"since":{since}/', f"{STATE}/ledger")
-    node.prolog(SECOND, uid=BOB)
-    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
-    assert [one.user for one in node.mps()] == ["bob"]
-    node.epilog(SECOND, uid=BOB)
+    with node.job(SECOND, uid=BOB):
+        assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
+        assert [one.user for one in node.mps()] == ["bob"]
 
 
 def test_a_logout_that_takes_shared_memory_takes_no_share(cluster: Cluster) -> None:

@@ -33,12 +33,11 @@ def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(cluster: Cluster) -> 
         node.run("ip", "link", "set", "eth0", "down")
         node.run("bash", "-c", f"pkill -9 -P {of_its_batch} sleep")
         until(lambda: node.run("pgrep", "-x", "sleep", "-u", "alice").returncode != 0, "the end of alice's task")
-        node.prolog(BOBS, uid=BOB, SLURM_JOB_EXCLUSIVE="USER")
-        assert node.run("bash", "-c", f"ps -o etimes= -p {of_its_batch}").stdout.strip()
-        assert f"job {job} has a slurmstepd here" in node.log()
-        assert "slot 0 " in node.plan(BOBS)
-        assert node.jobs() == [BOBS]
-        node.epilog(BOBS, uid=BOB)
+        with node.job(BOBS, uid=BOB, SLURM_JOB_EXCLUSIVE="USER"):
+            assert node.run("bash", "-c", f"ps -o etimes= -p {of_its_batch}").stdout.strip()
+            assert f"job {job} has a slurmstepd here" in node.log()
+            assert "slot 0 " in node.plan(BOBS)
+            assert node.jobs() == [BOBS]
     finally:
         hosts.plug_in(cluster, "n2")
     assert cluster.wait(job) == "FAILED"

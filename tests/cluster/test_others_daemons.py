@@ -53,11 +53,10 @@ def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> N
     with program_of_that_name(node, "/usr/bin/su", "-f alice") as pid:
         uids = node.run("grep", "^Uid:", f"/proc/{pid}/status").stdout.split()[1:]
         assert set(uids) == {"2002", "0"}, "not what this test is about"
-        node.prolog(FIRST)
-        plan = node.plan(FIRST)
-        said = node.run("slurm-share", "doctor", "--explain", "foreign-mps").stdout
-        seen = node.run("slurm-share", "doctor").stdout
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            plan = node.plan(FIRST)
+            said = node.run("slurm-share", "doctor", "--explain", "foreign-mps").stdout
+            seen = node.run("slurm-share", "doctor").stdout
     assert "operators" not in plan
     assert node_slots(plan) == ["on", "on"]
     assert said
@@ -77,10 +76,9 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
     assert done.returncode == 0, done.stdout
     try:
         (pid,) = named(node)
-        node.prolog(FIRST)
-        plan = node.plan(FIRST)
-        seen = node.run("slurm-share", "doctor").stdout
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            plan = node.plan(FIRST)
+            seen = node.run("slurm-share", "doctor").stdout
         assert node.run(*driver, "CUDA_MPS_PROTOCOL_VERSION=3", "nvidia-cuda-mps-control", "-q").returncode == 0
         until(lambda: not named(node), "its end")
     finally:
@@ -146,10 +144,9 @@ def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, no
     node.run("sed", "-i", r"s/^\(alice:[^:]*:[0-9]*\):[0-9]*:/\1:100:/", "/etc/passwd")
     try:
         with configured(cluster, 'mps_control = "/usr/local/bin/mps-with-groups"'):
-            node.prolog(FIRST, SLURM_JOB_GID="100")
-            begun = node.run("cat", seen).stdout
-            node.run("truncate", "-s0", seen)
-            node.epilog(FIRST, SLURM_JOB_GID="100")
+            with node.job(FIRST, SLURM_JOB_GID="100"):
+                begun = node.run("cat", seen).stdout
+                node.run("truncate", "-s0", seen)
             ended = node.run("cat", seen).stdout
     finally:
         node.run("cp", "-p", "/root/passwd", "/etc/passwd")

@@ -752,9 +752,8 @@ def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> Non
     """bob's uid, and alice's name in every other variable: he has no slot on a GPU of hers."""
     node = shared.node
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE), "SPANK_SLURM_JOB_UID": str(ALICE)}
-    node.prolog(9001, uid=BOB, gpus="0,1", **claims)
-    assert re.findall(r"^(uid .*|refused|slot .*)", node.plan(9001), re.MULTILINE) == [f"uid {BOB}", "refused"]
-    node.epilog(9001, uid=BOB, gpus="0,1", **claims)
+    with node.job(9001, uid=BOB, gpus="0,1", **claims):
+        assert re.findall(r"^(uid .*|refused|slot .*)", node.plan(9001), re.MULTILINE) == [f"uid {BOB}", "refused"]
     assert node.jobs() == [shared.job]
 
 
