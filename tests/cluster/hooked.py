@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 
 from localcluster import Cluster, process
 from slurm_share.core.errors import ConfigError
-from slurm_share.install import write_lua_settings
+from slurm_share.share import lua_settings
 
 ALICE, BOB = 2001, 2002
 USERS = {ALICE: "alice", BOB: "bob"}
@@ -104,7 +104,9 @@ def write_config(cluster: Cluster, text: str) -> None:
     file = cluster.site / "config.toml"
     file.write_text(text)
     with contextlib.suppress(ConfigError):  # job_submit.lua keeps the earlier settings, as after the command
-        write_lua_settings(file)
+        new = file.with_name("new")
+        new.write_text(lua_settings.expected(file))
+        new.replace(file.with_name(lua_settings.NAME))
 
 
 @contextlib.contextmanager
