@@ -70,8 +70,8 @@ def end(cluster: Cluster, job: int) -> None:
 
 
 def resume(cluster: Cluster, name: str) -> None:
-    """Put a drained node back in service."""
-    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
+    """Put a node back in service, drained or not."""
+    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
     until(lambda: cluster.status().nodes[name] in ("idle", "mixed", "allocated"), f"{name} in service")
 
 

@@ -119,7 +119,7 @@ for link, target, name in ((os.link, hard, "control.log"), (os.symlink, symbolic
 def test_a_link_in_place_of_a_log_empties_nothing(node: Node) -> None:
     """Hooks empty logs that have grown, but no file that is hard-linked or that a symbolic link leads to."""
     node.prolog(9001, **PART)
-    kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept")
+    kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept.log")
     alice(node, LINK, alices_pipe(node), *kept)
     node.prolog(9002, **PART)  # joins her daemon
     assert "joined" in node.log()
