@@ -194,7 +194,8 @@ def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> Non
     made = Ranks(site, text, "[2,2,1]")
     made.wait_for(lambda: made.are_all("together", 4))
     if who == "rendezvous":
-        assert len(processes(site, "n2", "slurm_share.spmd.rendezvous")) == 1
+        pids = processes(site, "n2", "slurm_share.spmd.rendezvous")
+        assert len(pids) == 1
     else:
         pids = guard_and_loop(site, "n2")
     site.exec("n2", ["kill", "-9", *map(str, pids)])
