@@ -30,20 +30,12 @@ from chaos_runs.run import Chaos, run  # noqa: E402
 from chaos_runs.verdict import Judgement  # noqa: E402
 
 LABELS = {
-    "kill_task": "tasks killed",
-    "kill_daemon": "MPS daemons killed",
-    "kill_server": "MPS servers killed",
-    "kill_hook": "Prologs and Epilogs killed",
-    "kill_helper": "helpers of hooks killed",
-    "kill_slurmd": "slurmd killed",
-    "kill_slurmctld": "slurmctld killed",
-    "cut_network": "networks cut",
-    "fill_state": "state folders filled",
-    "fill_log": "log disks filled",
-    "fill_spool": "spool disks filled",
-    "cut_power": "nodes without power",
-    "reboot": "nodes booted anew",
-}
+    "kill_task": "tasks killed", "kill_daemon": "MPS daemons killed", "kill_server": "MPS servers killed",
+    "kill_hook": "Prologs and Epilogs killed", "kill_helper": "helpers of hooks killed",
+    "kill_slurmd": "slurmd killed", "kill_slurmctld": "slurmctld killed", "cut_network": "networks cut",
+    "fill_state": "state folders filled", "fill_log": "log disks filled", "fill_spool": "spool disks filled",
+    "cut_power": "nodes without power", "reboot": "nodes booted anew",
+}  # fmt: skip
 
 
 def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:

@@ -8,16 +8,16 @@ tests/setup.sh
 unset PYTHONDONTWRITEBYTECODE
 PATH=$PWD/.venv/bin:$PATH
 
-step() {
-	local name=$1
+steps=()
+check() {
+	local name=$1 output
 	shift
-	local output
-	if ! output=$("$@" 2>&1); then
-		printf '%s\n' "$output"
-		echo "FAILED: $name ($*)"
-		exit 1
-	fi
+	output=$("$@" 2>&1) || { printf '%s\nFAILED: %s (%s)\n' "$output" "$name" "$*" && return 1; }
 	echo "ok: $name"
+}
+step() { # beside the other steps: most of them use one core
+	check "$@" &
+	steps+=($!)
 }
 
 mapfile -t shells < <(git ls-files -co --exclude-standard | while read -r file; do
@@ -36,5 +36,6 @@ step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
 step "C hooks, all warnings are errors" make -s -C prolog BUILD="$PWD/build/hooks"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
+for step in "${steps[@]}"; do wait "$step"; done
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon.
-tests/twice.sh -q -m "not cluster and not gpu" -n 4 --dist worksteal "$@"
+tests/twice.sh -q -m "not cluster and not gpu" -n 6 --dist worksteal "$@"

@@ -23,14 +23,9 @@ PROFILES = {
     "cgroup2": "cgroup v2: devices confined; a job's folder is called by its SLUID on 26.05, by its number on 24.11",
 }
 CHECKS = {
-    "share": "a share",
-    "part": "part of a GPU",
-    "triple": "triple",
-    "refusal": "refusal",
-    "llload": "`llload -g`",
-    "requeue": "requeue",
-    "itself": "the profile itself",
-}
+    "share": "a share", "part": "part of a GPU", "triple": "triple", "refusal": "refusal", "llload": "`llload -g`",
+    "requeue": "requeue", "itself": "the profile itself",
+}  # fmt: skip
 HEAD = """\
 # Releases of Slurm, and the ways in which sites set it up
 

@@ -30,6 +30,6 @@ if [ "$(id -u)" != 0 ]; then
 fi
 tests/check.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
-# Four at a time: a cluster test waits more than it works.
-SLURM_SHARE_TEST_RELEASE=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 4 --dist loadgroup --maxfail 25 \
+# More than there are cores: a cluster test waits more than it works.
+SLURM_SHARE_TEST_RELEASE=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 6 --dist loadgroup --maxfail 25 \
 	--timeout 600 --durations 15 tests/cluster

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localcluster import Cluster
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -63,6 +68,21 @@ def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
     return holds
+
+
+def cpu_of(cluster: Cluster, host: str, name: str) -> float:
+    """Return the CPU seconds of the daemon of that name so far, without its ended children."""
+    script = f"for pid in $(pgrep -x {name}); do cat /proc/$pid/stat; done"
+    lines = cluster.exec(host, ["bash", "-c", script]).stdout.splitlines()
+    fields = [line.rpartition(")")[2].split() for line in lines]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def rpcs_of(cluster: Cluster) -> dict[str, tuple[int, int]]:
+    """Return slurmctld's RPCs by type: how many, and microseconds in all."""
+    said = cluster.exec("ctl", ["sdiag"], check=True).stdout.partition("by message type")[2].partition("by user")[0]
+    rows = re.findall(r"^\s*(\w+)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", said, re.MULTILINE)
+    return {name: (int(count), int(total)) for name, count, total in rows}
 
 
 def median(values: Sequence[float]) -> float:

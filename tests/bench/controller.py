@@ -8,7 +8,6 @@ slurmctld itself (sdiag, RPCs by type and user) and by the kernel (its CPU).
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
-from bench import Row, report
-from jobs_a_minute import cpu_of
+from bench import Row, cpu_of, report, rpcs_of
 from load import ASK, GPUS, PYTHON, TOKEN, wait_for
 
 from localcluster import Cluster
@@ -52,11 +50,9 @@ class Felt:
 
 
 def rpcs(cluster: Cluster) -> tuple[dict[str, int], int]:
-    """By type, (how many, microseconds in all)."""
-    said = cluster.exec("ctl", ["sdiag"], check=True).stdout.partition("by message type")[2].partition("by user")[0]
-    rows = re.findall(r"^\s*(\w+)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", said, re.MULTILINE)
-    wanted = [row for row in rows if row[0] not in QUIET]
-    return {name: int(count) for name, count, _ in wanted}, sum(int(total) for _, _, total in wanted)
+    """Return how many there were by type, and their microseconds in all."""
+    wanted = {name: row for name, row in rpcs_of(cluster).items() if name not in QUIET}
+    return {name: count for name, (count, _) in wanted.items()}, sum(total for _, total in wanted.values())
 
 
 def felt(cluster: Cluster, seconds: float, look: Callable[[], None]) -> Felt:

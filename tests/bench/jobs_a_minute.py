@@ -20,16 +20,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
-from bench import Row, median, report
+from bench import Row, cpu_of, median, report, rpcs_of
 from hooked import Node
 
 from localcluster import Cluster
@@ -107,14 +110,6 @@ class Run:
     """What slurmctld was asked and told, by kind; our own questions are not among them."""
 
 
-def cpu_of(cluster: Cluster, host: str, name: str) -> float:
-    """CPU seconds of the daemon of that name, its ended children left out."""
-    script = f"for pid in $(pgrep -x {name}); do cat /proc/$pid/stat; done"
-    lines = cluster.exec(host, ["bash", "-c", script]).stdout.splitlines()
-    fields = [line.rpartition(")")[2].split() for line in lines]
-    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
-
-
 def busy() -> tuple[float, float]:
     """(busy, all) CPU seconds of the whole machine since its start."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -125,8 +120,6 @@ def busy() -> tuple[float, float]:
 def sdiag(cluster: Cluster) -> tuple[dict[str, int], dict[str, int]]:
     """The counters of sdiag that say how slurmctld is, and its messages by kind."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
-    by_kind = said.partition("by message type")[2].partition("by user")[0]
-    counts = re.findall(r"^\s*(\w+)\s+\(\s*\d+\)\s+count:(\d+)", by_kind, re.MULTILINE)
     wanted = {
         "threads": r"Server thread count:\s*(\d+)",
         "agent queue": r"Agent queue size:\s*(\d+)",
@@ -139,7 +132,7 @@ def sdiag(cluster: Cluster) -> tuple[dict[str, int], dict[str, int]]:
     found = {name: re.search(form, said) for name, form in wanted.items()}
     return (
         {name: int(match[1]) for name, match in found.items() if match},
-        {kind: int(count) for kind, count in counts if not kind.startswith(OURS)},
+        {kind: count for kind, (count, _) in rpcs_of(cluster).items() if not kind.startswith(OURS)},
     )
 
 
@@ -148,20 +141,12 @@ def submit(cluster: Cluster, count: int, every_s: float, options: str) -> list[t
     each = count // len(USERS)
     for user in USERS:
         argv = ["python3", "-c", SUBMITTER, str(each), str(every_s * len(USERS)), options, f"#!/bin/bash\n{TASK}\n"]
-        words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
-        start = (
-            f"rm -rf out said; setsid -f bash -c {quoted(words + ' >said.new 2>refused; mv said.new said')} </dev/null"
-        )
-        cluster.as_user(user, start + " >/dev/null 2>&1", check=True)
+        line = shlex.quote(f"{shlex.join(argv)} >said.new 2>refused; mv said.new said")
+        cluster.as_user(user, f"rm -rf out said; setsid -f bash -c {line} </dev/null >/dev/null 2>&1", check=True)
     patience = max(600.0, 3 * count * every_s)
     files = [cluster.home / user / "said" for user in USERS]
     wait(lambda: all(file.exists() for file in files), patience, "the last submission")
     return [tuple(map(float, file.read_text().split())) for file in files]  # type: ignore[misc]
-
-
-def quoted(text: str) -> str:
-    """One word of a shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def wait(true: Callable[[], bool], patience_s: float, what: str) -> None:
@@ -189,10 +174,7 @@ def run(cluster: Cluster, count: int, every_s: float, options: str) -> Run:
     form = "%i|%T|%V|%S"
     rows = cluster.exec("ctl", ["squeue", "-h", "-t", "all", "-o", form], check=True, timeout=300).stdout.split()
     jobs = [row.split("|") for row in rows if row.split("|")[0] not in known]
-    bad: dict[str, int] = {}
-    for _, state, _, _ in jobs:
-        if state != "COMPLETED":
-            bad[state] = bad.get(state, 0) + 1
+    bad = Counter(state for _, state, _, _ in jobs if state != "COMPLETED")
     hooks: dict[str, list[tuple[float, float]]] = {"prolog": [], "epilog": []}
     for name in cluster.compute_nodes:
         for line in cluster.exec(name, ["bash", "-c", f"cat {TIMES}/*"]).stdout.splitlines():
@@ -237,9 +219,7 @@ def seconds(text: str) -> float:
 
 def stamp(text: str) -> float:
     """Seconds of one of Slurm's times; only differences are looked at."""
-    import datetime
-
-    return datetime.datetime.fromisoformat(text).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def percentile(values: list[float], percent: float) -> float:
@@ -341,10 +321,5 @@ def main(jobs: int, minutes: float, name: str) -> int:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    sys.exit(
-        main(
-            int(words[0]) if words else 200,
-            float(words[1]) if len(words) > 1 else 10.0,
-            words[2] if len(words) > 2 else "jobs_a_minute",
-        )
-    )
+    jobs, minutes, name = [*words, *("200", "10", "jobs_a_minute")[len(words) :]]
+    sys.exit(main(int(jobs), float(minutes), name))

@@ -25,14 +25,14 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
 import launch_peers
-from bench import Row, median, report
+from bench import Row, cpu_of, median, report, rpcs_of
 
 from localcluster import Cluster
 
@@ -79,6 +79,10 @@ with open(f"bare.{os.environ['SLURMD_NODENAME']}.json", "w") as out:
 """
 
 
+Way = Callable[[Cluster], tuple[float, float, float]]
+"""Runs tasks; returns the first start, the last end and the moment when all is over, in Unix time."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What one way of running tasks took."""
@@ -118,30 +122,19 @@ def wait_for(path: Path, seconds: float = 400) -> None:
         time.sleep(0.02)
 
 
-def slurmctld_s(cluster: Cluster) -> float:
-    """CPU time of slurmctld so far."""
-    stat = cluster.exec("ctl", ["bash", "-c", "cat /proc/$(pgrep -x slurmctld)/stat"], check=True).stdout
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100  # in clock ticks, 100 a second on Linux
-
-
 def rpcs(cluster: Cluster) -> Counter[str]:
-    """RPCs since the last `sdiag -r`, without our own."""
-    text = cluster.exec("ctl", ["sdiag"], check=True).stdout
-    by_type = text.partition("by message type")[2].partition("by user")[0]
-    found = {name: int(count) for name, count in re.findall(r"(\w+)\s+\(\s*\d+\) count:(\d+)", by_type)}
-    return Counter({name: count for name, count in found.items() if name not in OWN_QUESTIONS})
+    """Return the RPCs since the last `sdiag -r`, without our own."""
+    return Counter({name: count for name, (count, _) in rpcs_of(cluster).items() if name not in OWN_QUESTIONS})
 
 
-def measured(cluster: Cluster, tasks: int, run: Callable[[Cluster], tuple[float, float, float]]) -> Run:
-    """`run` answers (first start, last end, all over) in Unix time."""
+def measured(cluster: Cluster, tasks: int, run: Way) -> Run:
     cluster.settle()
     bash(cluster, "rm -rf LLSUB.* bare.* peer.n* slurm-* done")
     cluster.exec("ctl", ["sdiag", "-r"], check=True)
-    cpu, begin = slurmctld_s(cluster), time.time()
+    cpu, begin = cpu_of(cluster, "ctl", "slurmctld"), time.time()
     first, last, over = run(cluster)
     cluster.settle()
-    found = Run(tasks, last - first, over - begin, rpcs(cluster), slurmctld_s(cluster) - cpu)
+    found = Run(tasks, last - first, over - begin, rpcs(cluster), cpu_of(cluster, "ctl", "slurmctld") - cpu)
     print(f"  {tasks} tasks in {found.work_s:.1f} s", flush=True)
     return found
 
@@ -151,7 +144,7 @@ def bare(cluster: Cluster) -> tuple[float, float, float]:
     return in_its_place(cluster, f"{PYTHON} -I loop.py $PWD/true {TASKS // NODES} {AT_ONCE}")
 
 
-def peer(which: str) -> Callable[[Cluster], tuple[float, float, float]]:
+def peer(which: str) -> Way:
     """Another program in the launcher's place."""
     return lambda cluster: in_its_place(cluster, f'bash peer.sh "{which}" {TASKS // NODES} {AT_ONCE}')
 
@@ -168,9 +161,7 @@ def in_its_place(cluster: Cluster, command: str) -> tuple[float, float, float]:
     return min(one[0] for one in times), max(one[1] for one in times), float((here / "done").read_text())
 
 
-def launcher(
-    distribution: str, *options: str, in_share: bool = False
-) -> Callable[[Cluster], tuple[float, float, float]]:
+def launcher(distribution: str, *options: str, in_share: bool = False) -> Way:
     """llsub, as a user writes it; `in_share`: every task must have had a slot of a share."""
 
     def run(cluster: Cluster) -> tuple[float, float, float]:
@@ -193,7 +184,7 @@ def launcher(
     return run
 
 
-def array(elements: int, options: str = "") -> Callable[[Cluster], tuple[float, float, float]]:
+def array(elements: int, options: str = "") -> Way:
     """A Slurm array; its times are whole seconds, as Slurm keeps them."""
 
     def run(cluster: Cluster) -> tuple[float, float, float]:
@@ -230,11 +221,7 @@ def steps(cluster: Cluster) -> tuple[float, float, float]:
     return float((here / "begin").read_text()), end, end
 
 
-WAYS: tuple[tuple[str, Callable[[Cluster], tuple[float, float, float]]], ...] = (
-    ("bare loop", bare),
-    ("triples, static", launcher("block")),
-    ("triples, dynamic", launcher("dynamic")),
-)
+WAYS = {"bare loop": bare, "triples, static": launcher("block"), "triples, dynamic": launcher("dynamic")}
 
 
 def rows_of(name: str, runs: list[Run]) -> list[Row]:
@@ -257,12 +244,12 @@ def prepare(cluster: Cluster) -> Path:
     return cluster.home / "alice/bench"
 
 
-def in_turn(cluster: Cluster, rounds: int) -> dict[str, list[Run]]:
-    """Launcher and bare loop, one after the other, in every round."""
-    runs: dict[str, list[Run]] = {name: [] for name, _ in WAYS}
+def in_turn(cluster: Cluster, rounds: int, ways: Mapping[str, Way], tasks: int = TASKS) -> dict[str, list[Run]]:
+    """Measure the ways one after the other, in every second round backwards."""
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
     for turn in range(rounds):
-        for name, way in WAYS if turn % 2 == 0 else reversed(WAYS):
-            runs[name].append(measured(cluster, TASKS, way))
+        for name in ways if turn % 2 == 0 else reversed(ways):
+            runs[name].append(measured(cluster, tasks, ways[name]))
     return runs
 
 
@@ -270,7 +257,7 @@ def without_hooks(rounds: int) -> tuple[dict[str, list[Run]], str]:
     """Every way on a cluster without plugin and hooks, and Slurm's version."""
     with Cluster.up("bench-launch", slurm_conf_extra=CONF, without=("plugin",)) as cluster:
         peers = launch_peers.bring(prepare(cluster))
-        runs = in_turn(cluster, rounds)
+        runs = in_turn(cluster, rounds, WAYS)
         runs["triples, a log for each task"] = [measured(cluster, TASKS, launcher("block", "--logs=task"))]
         for name in peers:
             runs[launch_peers.NAMES[name]] = [measured(cluster, TASKS, peer(name))]
@@ -314,7 +301,7 @@ def rate_alone(rounds: int = ROUNDS) -> int:
     """Measure only the launcher beside the bare loop, print, write; return 1 where a bar does not hold."""
     with Cluster.up("bench-launch", slurm_conf_extra=CONF, without=("plugin",)) as cluster:
         prepare(cluster)
-        runs = in_turn(cluster, rounds)
+        runs = in_turn(cluster, rounds, WAYS)
         version = cluster.slurm_version
     rows = [row for name, found in runs.items() for row in rows_of(name, found)]
     for name in ("triples, static", "triples, dynamic"):
@@ -322,40 +309,33 @@ def rate_alone(rounds: int = ROUNDS) -> int:
     return 0 if report("launch_rate", version, rows) else 1
 
 
-def shares_alone(rounds: int = RUNS) -> int:
-    """Measure only the array of shares beside the same array without, in turn; return 1 where the bar does not hold."""
-    ways = {"ordinary array": ONE_TASK, "share array": "--share-gpu=4 " + ONE_TASK}
-    runs: dict[str, list[Run]] = {name: [] for name in ways}
+def two_alone(file: str, rounds: int, tasks: int, ways: Mapping[str, Way], what: str, bar: float) -> int:
+    """Measure two ways in turn on a cluster with hooks; hold the rate of the second to a part of the first's."""
     with Cluster.up("bench-launch-share", slurm_conf_extra=FAST) as cluster:
         prepare(cluster)
-        for turn in range(rounds):
-            for name, options in ways.items() if turn % 2 == 0 else reversed(ways.items()):
-                runs[name].append(measured(cluster, SHARES, array(SHARES, options)))
+        runs = in_turn(cluster, rounds, ways, tasks)
         version = cluster.slurm_version
     rows = [row for name, found in runs.items() for row in rows_of(name, found)]
-    found = [one.rate / other.rate for one, other in zip(runs["share array"], runs["ordinary array"], strict=True)]
-    rows.append(Row("share array: part of the ordinary one's rate", median(found), "x", PART_OF_ORDINARY, "higher"))
-    return 0 if report("share_array", version, rows) else 1
+    found = [other.rate / one.rate for one, other in zip(*runs.values(), strict=True)]
+    rows.append(Row(what, median(found), "x", bar, "higher"))
+    return 0 if report(file, version, rows) else 1
+
+
+def shares_alone(rounds: int = RUNS) -> int:
+    """Measure only the array of shares beside the same array without."""
+    ways = {"ordinary array": array(SHARES, ONE_TASK), "share array": array(SHARES, "--share-gpu=4 " + ONE_TASK)}
+    what = "share array: part of the ordinary one's rate"
+    return two_alone("share_array", rounds, SHARES, ways, what, PART_OF_ORDINARY)
 
 
 def packed_alone(rounds: int = RUNS) -> int:
-    """Measure only packed tasks beside the same tasks with fixed GPUs, in turn, both in a share of one GPU a node;
-    return 1 where the bar does not hold."""
+    """Measure only packed tasks beside the same tasks with fixed GPUs, both in a share of one GPU a node."""
     ways = {
         "in a share, dynamic": launcher("dynamic", "-g 1", in_share=True),
         "packed": launcher("dynamic", "-g 1", "--pack", in_share=True),
     }
-    runs: dict[str, list[Run]] = {name: [] for name in ways}
-    with Cluster.up("bench-launch-pack", slurm_conf_extra=FAST) as cluster:
-        prepare(cluster)
-        for turn in range(rounds):
-            for name, way in ways.items() if turn % 2 == 0 else reversed(ways.items()):
-                runs[name].append(measured(cluster, TASKS, way))
-        version = cluster.slurm_version
-    rows = [row for name, found in runs.items() for row in rows_of(name, found)]
-    found = [one.rate / other.rate for one, other in zip(runs["packed"], runs["in a share, dynamic"], strict=True)]
-    rows.append(Row("packed: part of the rate with fixed GPUs", median(found), "x", PART_OF_DYNAMIC, "higher"))
-    return 0 if report("launch_packed", version, rows) else 1
+    what = "packed: part of the rate with fixed GPUs"
+    return two_alone("launch_packed", rounds, TASKS, ways, what, PART_OF_DYNAMIC)
 
 
 def main(rounds: int = ROUNDS) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from localcluster import Cluster, ClusterError
 
@@ -28,42 +29,20 @@ _FULL = (
 """A script that leaves no room on a tmpfs without writing: it sets the size to what is in use."""
 
 
-def _kill(cluster: Cluster, host: str, those: str, argument: str = "", seconds: float = 0.0) -> str:
-    tries = max(1, int(seconds / _STEP_S))
+def _kill(
+    cluster: Cluster, host: str, lasts_s: float = 0.0, *, those: str, argument: str = "", within_s: float = 0.0
+) -> str:
+    """Kill a process that `those` lists within some seconds and whose command line has `argument`."""
+    tries = max(1, int(within_s / _STEP_S))
     text = _ONE.format(those=those, argument=argument, tries=tries, step=_STEP_S)
     said = cluster.exec(host, ["bash", "-c", text], timeout=120).stdout.strip()
     return f"killed {said}" if said else "there was none"
 
 
-def kill_task(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Kill a program on a GPU."""
-    return _kill(cluster, host, "pgrep -x simgpu-task")
-
-
-def kill_daemon(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Kill an MPS control daemon."""
-    return _kill(cluster, host, "pgrep -x nvidia-cuda-mps", "mps-control")
-
-
-def kill_server(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Kill an MPS server."""
-    return _kill(cluster, host, "pgrep -x nvidia-cuda-mps", "mps-server")
-
-
-def kill_hook(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Kill the first Prolog or Epilog that runs within the next seconds."""
-    return _kill(cluster, host, "pgrep -x 'slurm-share-(pro|epi)'", seconds=_FIND_HOOK_S)
-
-
-def kill_helper(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Kill the hooks' helper and what it runs."""
-    return _kill(cluster, host, "pgrep -x slurm-share-hoo")
-
-
 def kill_slurmd(cluster: Cluster, host: str, lasts_s: float) -> str:
     """Kill slurmd, but no child of it that is about to become a Prolog; start it again a moment later, as systemd
     does."""
-    did = _kill(cluster, host, "pgrep -F /run/slurmd.pid 'slurmd(-wlm)?'")
+    did = _kill(cluster, host, those="pgrep -F /run/slurmd.pid 'slurmd(-wlm)?'")
     time.sleep(lasts_s)
     start_slurmd(cluster, host)
     return did
@@ -71,7 +50,7 @@ def kill_slurmd(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 def kill_slurmctld(cluster: Cluster, host: str, lasts_s: float) -> str:
     """Kill slurmctld and start it again a moment later. It forgets what it had not saved."""
-    did = _kill(cluster, host, "pgrep -F /run/slurm/slurmctld.pid 'slurmctld(-wlm)?'")
+    did = _kill(cluster, host, those="pgrep -F /run/slurm/slurmctld.pid 'slurmctld(-wlm)?'")
     time.sleep(lasts_s)
     start_slurmctld(cluster)
     return did
@@ -101,27 +80,16 @@ def plug_in(cluster: Cluster, host: str) -> None:
     cluster.exec(host, ["bash", "-c", text])
 
 
-def _fill(cluster: Cluster, host: str, path: str, lasts_s: float, mount: str = "true", after: str = "") -> str:
+def _fill(cluster: Cluster, host: str, lasts_s: float, *, path: str, mount: str = "true", after: str = "") -> str:
+    """Leave no room on the file system of a path for a while."""
     full = cluster.exec(host, ["bash", "-c", _FULL.format(mount=mount, path=path)])
     time.sleep(lasts_s)
     cluster.exec(host, ["bash", "-c", after or f"mount -o remount,size=64m {path}"])
     return f"{path} full for {lasts_s} s" if full.returncode == 0 else f"not filled: {full.stderr.strip()}"
 
 
-def fill_state(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Fill the file system of our state folder."""
-    return _fill(cluster, host, "/run/slurm-share", lasts_s)
-
-
-def fill_log(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Fill the file system of all logs, ours and Slurm's."""
-    mount = "mount -t tmpfs -o size=64k tmpfs /var/log && mkdir -p /var/log/slurm /var/log/munge"
-    return _fill(cluster, host, "/var/log", lasts_s, mount, "umount -l /var/log")
-
-
-def fill_spool(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Fill the file system of slurmd's state and of /tmp."""
-    return _fill(cluster, host, "/tmp", lasts_s, after="mount -o remount,size=2g /tmp")
+_MOUNT_LOGS = "mount -t tmpfs -o size=64k tmpfs /var/log && mkdir -p /var/log/slurm /var/log/munge"
+"""Gives all logs, ours and Slurm's, a file system."""
 
 
 def cut_power(cluster: Cluster, host: str, lasts_s: float) -> str:
@@ -139,12 +107,21 @@ def reboot(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 ACTIONS: dict[str, Callable[[Cluster, str, float], str]] = {
-    action.__name__: action
-    for action in (
-        kill_task, kill_daemon, kill_server, kill_hook, kill_helper, kill_slurmd, kill_slurmctld, cut_network,
-        fill_state, fill_log, fill_spool, cut_power, reboot,
-    )
-}  # fmt: skip
+    "kill_task": partial(_kill, those="pgrep -x simgpu-task"),
+    "kill_daemon": partial(_kill, those="pgrep -x nvidia-cuda-mps", argument="mps-control"),
+    "kill_server": partial(_kill, those="pgrep -x nvidia-cuda-mps", argument="mps-server"),
+    "kill_hook": partial(_kill, those="pgrep -x 'slurm-share-(pro|epi)'", within_s=_FIND_HOOK_S),
+    "kill_helper": partial(_kill, those="pgrep -x slurm-share-hoo"),
+    "kill_slurmd": kill_slurmd,
+    "kill_slurmctld": kill_slurmctld,
+    "cut_network": cut_network,
+    "fill_state": partial(_fill, path="/run/slurm-share"),
+    "fill_log": partial(_fill, path="/var/log", mount=_MOUNT_LOGS, after="umount -l /var/log"),
+    "fill_spool": partial(_fill, path="/tmp", after="mount -o remount,size=2g /tmp"),
+    "cut_power": cut_power,
+    "reboot": reboot,
+}
+"""The faults by name: what does each to a host, for that many seconds. fill_spool also fills the users' /tmp."""
 
 
 def make_calm(cluster: Cluster, hosts: Sequence[str]) -> None:

@@ -79,20 +79,11 @@ def parse_records(text: str) -> tuple[Record, ...]:
     for line in text.splitlines():
         values = dict(re.findall(r"(\w+)=(\S*)", line))
         if "JobId" in values:
-            found.append(
-                Record(
-                    int(values["JobId"]),
-                    values.get("JobName", ""),
-                    values.get("JobState", ""),
-                    int(values.get("Restarts", "0")),
-                    _seconds(values.get("StartTime", "")),
-                    _seconds(values.get("EndTime", "")),
-                    values.get("NodeList", ""),
-                    values.get("Reason", ""),
-                    values.get("ExitCode", ""),
-                    int(values.get("ArrayJobId", "0")),
-                )
-            )
+            names = ("JobName", "JobState", "StartTime", "EndTime", "NodeList", "Reason", "ExitCode")
+            tag, state, start, end, *rest = (values.get(name, "") for name in names)
+            restarts, array = (int(values.get(name, "0")) for name in ("Restarts", "ArrayJobId"))
+            times = _seconds(start), _seconds(end)
+            found.append(Record(int(values["JobId"]), tag, state, restarts, *times, *rest, array))
     return tuple(found)
 
 

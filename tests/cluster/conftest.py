@@ -6,10 +6,12 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from localcluster import RELEASES, Cluster, ClusterError, running, take_down
+from localcluster import RELEASES, Cluster, ClusterError, Misuse, running, take_down
 from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
@@ -63,6 +65,27 @@ def name_for(purpose: str) -> str:
     return f"t{os.getpid()}-{worker}-{purpose.replace('.', '')}"
 
 
+def by_release(group: str = "") -> list[ParameterSet]:
+    """Return the releases as parameters of a fixture that makes a cluster. Tests with one value run in one process, so
+    that the cluster is made once."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(group + name)) for name in RELEASES]
+
+
+@contextlib.contextmanager
+def cluster_of(purpose: str, release: str = CURRENT, **options: Any) -> Iterator[Cluster]:
+    """Bring up a cluster; skip the test, aloud, where the release or cgroups are not to be had on this machine."""
+    try:
+        made = Cluster.up(name_for(purpose + release), release, **{"without": WITHOUT, **options})
+    except Misuse as error:
+        if not (options.get("cgroup") or options.get("cgroup_v2")):
+            raise
+        pytest.skip(f"NOT TESTED: {error}")
+    with made:
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        yield made
+
+
 @pytest.fixture(scope="session")
 def can_make_clusters() -> None:
     """Skip, aloud, where there is no root; clear what test runs that were killed left behind."""
@@ -78,10 +101,7 @@ def can_make_clusters() -> None:
 @pytest.fixture(scope="session", params=list(RELEASES))
 def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster of the parameter's release, shared by all tests of this process."""
-    release = request.param
-    with Cluster.up(name_for(release), release, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("", request.param) as made:
         yield made
 
 

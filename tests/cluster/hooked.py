@@ -12,6 +12,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from localcluster import Cluster, process
+from slurm_share.core.errors import ConfigError
+from slurm_share.share import lua_settings
 
 ALICE, BOB = 2001, 2002
 USERS = {ALICE: "alice", BOB: "bob"}
@@ -37,6 +39,8 @@ done
 """Prints the daemons and servers of MPS, one a line. A control client has the daemon's name."""
 GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
 """Prints the cgroups of MPS daemons, one for each controller."""
+WITHOUT_OURS = "function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n"
+"""A job_submit.lua that does not call ours."""
 PATIENCE_S = 120.0
 """Time limit for what takes a second on an idle machine."""
 
@@ -46,9 +50,63 @@ def until(true: Callable[[], object], what: str) -> None:
     process.wait_until(true, what, PATIENCE_S, every_s=0.05)
 
 
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
+    """Return what a batch job has printed so far."""
+    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
+
+
+def completed(cluster: Cluster, script: str, *options: str, user: str = "alice") -> str:
+    """Run a batch job, which must complete, and return its output."""
+    job = cluster.sbatch(user, script, *options)
+    state, output = cluster.wait(job), cluster.output(job)
+    assert state == "COMPLETED", output
+    return output
+
+
+def end(cluster: Cluster, job: int) -> None:
+    """Cancel a job and wait until its Epilog is done."""
+    cluster.exec("ctl", ["scancel", str(job)])
+    cluster.wait(job)
+
+
+def resume(cluster: Cluster, name: str) -> None:
+    """Put a node back in service, drained or not."""
+    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
+    until(lambda: cluster.status().nodes[name] in ("idle", "mixed", "allocated"), f"{name} in service")
+
+
+def check_empty(cluster: Cluster, *names: str) -> None:
+    """Check that nothing of a share is left on these nodes; boot those with leftovers, for the next test."""
+    remains = {name: Node(cluster, name).remains() for name in names}
+    for name in filter(remains.get, names):
+        cluster.reboot(name)
+    assert not any(remains.values()), remains
+
+
+@contextlib.contextmanager
+def rewritten(file: Path, text: str) -> Iterator[str]:
+    """Replace the text of a file while the block runs; yield what it was."""
+    before = file.read_text()
+    file.write_text(text)
+    try:
+        yield before
+    finally:
+        file.write_text(before)
+
+
 def why_not_idle(cluster: Cluster) -> str:
     """Return Slurm's reason for each node that takes no job."""
     return cluster.exec("ctl", ["sinfo", "-R", "-o", "%N %T %E"]).stdout
+
+
+def write_config(cluster: Cluster, text: str) -> None:
+    """Write config.toml and the settings for job_submit.lua, here: Python on a host takes as long as a short job."""
+    file = cluster.site / "config.toml"
+    file.write_text(text)
+    with contextlib.suppress(ConfigError):  # job_submit.lua keeps the earlier settings, as after the command
+        new = file.with_name("new")
+        new.write_text(lua_settings.expected(file))
+        new.replace(file.with_name(lua_settings.NAME))
 
 
 @contextlib.contextmanager
@@ -57,25 +115,24 @@ def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     before = (cluster.site / "config.toml").read_text()
     keys = tuple(line.split(" =")[0] for line in lines)
     kept = [line for line in before.splitlines() if not line.startswith(keys)]
-    cluster.write_config("\n".join([*kept, *lines]) + "\n")
+    write_config(cluster, "\n".join([*kept, *lines]) + "\n")
     try:
         yield
     finally:
-        cluster.write_config(before)
+        write_config(cluster, before)
 
 
 @contextlib.contextmanager
 def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
     """Add lines to slurm.conf while the block runs."""
     file = cluster.conf / "slurm.conf"
-    before = file.read_text()
-    file.write_text("\n".join([before, *lines, ""]))
+    reconfigure = ["scontrol", "reconfigure"]
     try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
-        yield
+        with rewritten(file, "\n".join([file.read_text(), *lines, ""])):
+            cluster.exec("ctl", reconfigure, check=True)
+            yield
     finally:
-        file.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        cluster.exec("ctl", reconfigure, check=True)
 
 
 @dataclass(frozen=True)
@@ -101,8 +158,7 @@ class Node:
     def hook_argv(
         self, which: str, job: int, *, uid: int = ALICE, gpus: str = "0", share: str | None = "2", **more: str
     ) -> list[str]:
-        """Return the command that starts the hook as slurmd would: with nothing in its environment but what slurmd
-        sets."""
+        """Return the command that starts the hook with the environment that slurmd sets."""
         environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
         environ |= {"SLURM_JOB_EXTRA": "slurm-share=on"}
         environ |= {"SLURMD_NODENAME": self.name, "SLURM_JOB_USER": USERS[uid], "CUDA_VISIBLE_DEVICES": gpus}
@@ -123,6 +179,13 @@ class Node:
         """Run an Epilog that must end with 0."""
         done = self.hook("epilog", job, **options)
         assert done.returncode == 0, done.stderr
+
+    @contextlib.contextmanager
+    def job(self, job: int, **options: str | int | None) -> Iterator[None]:
+        """Run a job's Prolog and, after the block, its Epilog; both must end with 0."""
+        self.prolog(job, **options)
+        yield
+        self.epilog(job, **options)
 
     def background(self, argv: list[str], user: str | None = None) -> int:
         """Start a program that outlives this call, in a session of its own; its pid there."""
@@ -215,8 +278,7 @@ class Node:
 
     def gpu_value(self, gpu: int, key: str) -> str:
         """Return the last value in the state file of a simulated GPU."""
-        values = re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)
-        return str(values[-1])
+        return str(re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)[-1])
 
     def remains(self) -> list[str]:
         """Return what is left of shares on the node; nothing once all jobs have left."""
@@ -274,6 +336,17 @@ def _ledger(text: str) -> dict[str, list[dict[str, object]]]:
 
 def _named(folders: str) -> list[str]:
     return sorted({folder[folder.index("/slurm-share/") :] for folder in folders.split()})
+
+
+def of_release(plugin: bytes, built: str, wanted: str) -> bytes:
+    """Return the plugin's object with another version of Slurm in it than the one it was built for."""
+
+    def number(version: str) -> bytes:
+        major, minor, micro = map(int, re.findall(r"\d+", version)[:3])
+        return (major << 16 | minor << 8 | micro).to_bytes(4, "little")
+
+    assert number(built) in plugin
+    return plugin.replace(number(built), number(wanted))
 
 
 def start_agent(node: Node) -> None:

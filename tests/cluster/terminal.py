@@ -87,8 +87,7 @@ class Terminal:
 
         def all_there() -> bool:
             found[:] = self.lines
-            text = "\n".join(found)
-            return all(word in text for word in words)
+            return all(word in "\n".join(found) for word in words)
 
         self.until(all_there, f"show {' and '.join(map(repr, words))}")
         return found

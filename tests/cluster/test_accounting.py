@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 from hooked import until
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 from localcluster.paths import CHECKOUT
 
 pytestmark = pytest.mark.cluster
@@ -24,20 +24,15 @@ TOO_SMALL = "CPU=1,GRES/gpu=8,GRES/shard=0.0000111"
 NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("accounting-"))
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """Yield a cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else
-    none."""
-    release = request.param
+    """Yield a cluster with accounting: the document's weights in `gpu` and `fine`, others in `down`."""
     partitions = (
         f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
         f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'
         f'PartitionName=down {NODES} TRESBillingWeights="{TOO_SMALL}"\n'
     )
-    name = name_for("acct" + release)
-    with Cluster.up(name, release, accounting=True, slurm_conf_extra=partitions, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("acct", request.param, accounting=True, slurm_conf_extra=partitions) as made:
         yield made
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 from hooked import BOB, Node, start_agent, until
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 from slurm_share.load import snapshot as snapshots
 from slurm_share.load.snapshot import Snapshot
 
@@ -128,15 +128,10 @@ def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], w
     return found[0]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("agent-"))
 def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Scene]:
     """Start the work of two users and wait until every agent and Prometheus have seen it."""
-    release = request.param
-    with Cluster.up(name_for("agent" + release), release, prometheus=True, without=WITHOUT) as cluster:
-        if cluster.slurm_release != release:
-            pytest.skip(
-                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
-            )
+    with cluster_of("agent", request.param, prometheus=True) as cluster:
         for host in ("login", "n1"):
             cluster.exec(host, ["useradd", "-M", "-u", str(OLGA), "-G", "gpu-operators", "olga"], check=True)
         n1 = Node(cluster, "n1")
@@ -287,8 +282,7 @@ def test_peaks_outlive_a_restart_and_a_kill(scene: Scene) -> None:
         scene.n1.run("kill", f"-{signal}", str(pid))
         until(lambda: agent_pid(scene.n1) is None, "the agent's end")
         if signal == "TERM":
-            gone = scene.n1.run(PYTHON, "-c", ASK, "all")
-            assert "no agent is there; start slurm-share-agent" in gone.stderr
+            assert "no agent is there; start slurm-share-agent" in scene.n1.run(PYTHON, "-c", ASK, "all").stderr
         start_agent(scene.n1)
         until(lambda: scene.n1.run(PYTHON, "-c", ASK, "all").returncode == 0, "an answer of the new agent")
         answered(scene.everything, lambda seen: seen.interval_s is not None, "its second sample")

@@ -48,8 +48,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 def alice(node: Node, script: str, *words: object) -> str:
     """Run Python code as alice on the node and return its output."""
     argv = ["python3", "-c", script, *map(str, words)]
-    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60, check=True)
     return done.stdout
 
 
@@ -57,8 +56,6 @@ def alices_pipe(node: Node) -> str:
     (daemon,) = [one for one in node.mps() if one.user == "alice"]
     return daemon.pipe
 
-
-# --- her own files beside root's -----------------------------------------------------------------------------------
 
 FORGE = """import os, sys
 path, old, new = sys.argv[1:]
@@ -77,18 +74,15 @@ def give_plan(node: Node, job: int) -> None:
 
 
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
-    """Her plan, which is root's, is given to her, and says that it is of a job of bob's; the ledger, from which alone
-    hooks know who is here, is torn: what is made anew from the plans has no job of bob's but his own."""
-    node.prolog(9001)
-    give_plan(node, 9001)
-    alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
-    node.run("truncate", "-s", "7", f"{STATE}/ledger")
-    node.prolog(9003, uid=BOB, gpus="1")
-    assert node.jobs() == [9003]
-    assert "rebuilt from the plans of the jobs on the node (none)" in node.log()
-    assert node.run("slurm-share", "status").returncode == 0
-    node.epilog(9003, uid=BOB, gpus="1")
-    node.epilog(9001)
+    """A plan that its owner rewrote for a job of bob's, and a torn ledger: the rebuilt ledger has no such job."""
+    with node.job(9001):
+        give_plan(node, 9001)
+        alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
+        node.run("truncate", "-s", "7", f"{STATE}/ledger")
+        with node.job(9003, uid=BOB, gpus="1"):
+            assert node.jobs() == [9003]
+            assert "rebuilt from the plans of the jobs on the node (none)" in node.log()
+            assert node.run("slurm-share", "status").returncode == 0
 
 
 NONSENSE = ("on_gpu=0|on_gpu=" + "9" * 500, "on_gpu=|X=", "end\n|")
@@ -123,10 +117,9 @@ for link, target, name in ((os.link, hard, "control.log"), (os.symlink, symbolic
 
 
 def test_a_link_in_place_of_a_log_empties_nothing(node: Node) -> None:
-    """A hook that visits a daemon empties logs that have grown: not a file that has another name elsewhere, and not
-    what a symbolic link leads to."""
+    """Hooks empty logs that have grown, but no file that is hard-linked or that a symbolic link leads to."""
     node.prolog(9001, **PART)
-    kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept")
+    kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept.log")
     alice(node, LINK, alices_pipe(node), *kept)
     node.prolog(9002, **PART)  # joins her daemon
     assert "joined" in node.log()
@@ -162,24 +155,19 @@ time.sleep(600)
 
 
 def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
-    """Every lock that her uid can get and every place in the queue of her daemon, held from outside the job: its Epilog
-    comes to its end, the daemon too, and the GPU has a daemon for the next user."""
-    node.prolog(9001)
-    argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
-    pid = node.background(argv, "alice")
-    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "a hand on every lock")
-    assert int(node.run("cat", "/tmp/out").stdout.split()[1]) >= 4
-    node.epilog(9001)
+    """The Epilog and the daemon end all the same, and the GPU has a daemon for the next user."""
+    with node.job(9001):
+        argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
+        pid = node.background(argv, "alice")
+        until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "a hand on every lock")
+        assert int(node.run("cat", "/tmp/out").stdout.split()[1]) >= 4
     assert node.mps() == []
     assert node.jobs() == []
-    node.prolog(9002, uid=BOB)
-    assert [one.user for one in node.mps()] == ["bob"]
-    node.run("kill", "-9", str(pid))
-    node.epilog(9002, uid=BOB)
+    with node.job(9002, uid=BOB):
+        assert [one.user for one in node.mps()] == ["bob"]
+        node.run("kill", "-9", str(pid))
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
-
-# --- full ----------------------------------------------------------------------------------------------------------
 
 FILL = """import itertools, os, sys
 slot, pipe = sys.argv[1:]
@@ -204,8 +192,7 @@ def small_users(node: Node) -> Iterator[Node]:
 
 
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
-    """alice's files fill the users' folder, bytes and inodes; root's state has room. Her next share is refused with a
-    sentence, ordinary jobs run. Her files go with her job, and the next user has a share."""
+    """Her next share is refused with a sentence; ordinary jobs run, and the next user has a share."""
     node = small_users
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
@@ -221,10 +208,9 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_use
     node.epilog(9001)
     assert node.mps() + node.mps("server") == []
     assert node.jobs() == []
-    node.prolog(9004, uid=BOB)
-    assert "slot 1 " in node.plan(9004)
-    assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
-    node.epilog(9004, uid=BOB)
+    with node.job(9004, uid=BOB):
+        assert "slot 1 " in node.plan(9004)
+        assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
 
 
 FILL_SCRIPT = f"""\
@@ -236,8 +222,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 
 
 def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
-    """alice's job fills it. Her next job on the node has its slots, or ends with 69 and a sentence, and does not run
-    unshared; bob's, which waits for her to leave, has its share at once; no node is drained."""
+    """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     cluster.as_user("alice", "rm -f go", check=True)
     first = cluster.sbatch("alice", FILL_SCRIPT, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-ofirst.out")
@@ -256,26 +241,22 @@ def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users
 
 
 def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
-    """Root's own state cannot be written, so not even a refusal can: batch script, srun and llsub's launchers all end
-    with 69. An ordinary job runs, and the share is there again when there is room."""
+    """Not even a refusal can be written: batch script and srun end with 69, and an ordinary job runs."""
     node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=64k,nr_inodes=20", "tmpfs", STATE)
     try:
         node.run("bash", "-c", f"for i in $(seq 30); do : >{STATE}/full.$i; done; cat /dev/zero >{STATE}/full.1")
         until(lambda: start_s() > changed_s(node), "a second in which the configuration is not new")
         options = ("-wn2", "--share-gpu=2", "--gres=gpu:1")
-        batch = cluster.sbatch("alice", "echo ran", *options, "-obatch.out")
-        assert cluster.wait(batch) == "FAILED"
+        assert cluster.wait(cluster.sbatch("alice", "echo ran", *options, "-obatch.out")) == "FAILED"
         said = cluster.as_user("alice", "cat batch.out").stdout
         assert "is to share its GPUs, but node n2 has no plan for it" in said
         assert "ran" not in said
         step = cluster.as_user("alice", ["srun", *options, "-n1", "hostname"])
         assert (step.returncode, step.stdout) == (69, "")
-        plain = cluster.sbatch("bob", "echo ran", "-wn2", "-oplain.out")
-        assert cluster.wait(plain) == "COMPLETED"
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-wn2", "-oplain.out")) == "COMPLETED"
     finally:
         node.run("umount", "-l", STATE)
-    again = cluster.sbatch("alice", "srun echo ran", *options, "-oagain.out")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun echo ran", *options, "-oagain.out")) == "COMPLETED"
     assert cluster.as_user("alice", "grep -c ran again.out").stdout == "2\n"
     assert set(cluster.status().nodes.values()) == {"idle"}
 
@@ -306,23 +287,12 @@ def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
         node.run("umount", "/mnt/logs")
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
-
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
 LOOKS = [
-    "llstat",
-    "llstat --json",
-    "llfree",
-    "llload -g --detail",
-    "llload -g --processes",
-    "llload -g --tsv",
-    "llload --advise",
-    "slurm-share status",
-    "slurm-share sample",
-    "slurm-share archive --source local",
-    "slurm-share report --from {day}",
-    "slurm-share report --from {day} --json",
-]
+    "llstat", "llstat --json", "llfree", "llload -g --detail", "llload -g --processes", "llload -g --tsv",
+    "llload --advise", "slurm-share status", "slurm-share sample", "slurm-share archive --source local",
+    "slurm-share report --from {day}", "slurm-share report --from {day} --json",
+]  # fmt: skip
 AS_ROOT = ("slurm-share archive", "slurm-share report")
 SCREEN = "llload-tui --interval 1 --view jobs"
 ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-\U0010ffff]")
@@ -330,26 +300,13 @@ ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-
 
 
 def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """Job, comment, folder and program have names with markup, newlines and a terminal's orders: every command shows
-    its table, and none of its bytes is an order; on the dashboard they stand as they are written."""
+    """Names with markup, newlines and control sequences: every command shows its table and prints none of them."""
     folder = f"/home/alice/{HOSTILE.replace('/', '|')}"
     cluster.as_user("alice", f"mkdir -p {shlex.quote(folder)}", check=True)
     job = cluster.sbatch(
         "alice",
         "ln -sf /usr/local/bin/simgpu-task '[b]p'; srun -n1 './[b]p' --memory 1G --seconds 600",
-        *(
-            "-wn2",
-            "--share-gpu=2",
-            "--gres=gpu:1",
-            "-J",
-            HOSTILE,
-            "--comment",
-            HOSTILE,
-            "-D",
-            folder,
-            "-o",
-            "/dev/null",
-        ),
+        *("-wn2", "--share-gpu=2", "--gres=gpu:1", "-J", HOSTILE, "--comment", HOSTILE, "-D", folder, "-o/dev/null"),
     )
     try:
         cluster.wait_running(job)
@@ -391,8 +348,6 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
         cluster.wait(job)
 
 
-# --- many ----------------------------------------------------------------------------------------------------------
-
 MANY = 120
 PARTS = ("--share-gpu=4", "--gres=gpu:1", "-n1", "-c1", "--mem=100")
 START_S = 30.0
@@ -400,9 +355,7 @@ START_S = 30.0
 
 
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
-    """alice's array of short shares keeps the hooks of two nodes busy. bob's share on the third starts at once, and the
-    one that waits for n2 comes in when hers are through; all of hers did their work, and nothing of them is left. (Ten
-    thousand at once: tests/bench/jobs_a_minute.py 10000 0.)"""
+    """alice's short shares keep two nodes busy; bob's starts at once (10,000: tests/bench/jobs_a_minute.py 10000 0)."""
     task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"
     array = cluster.sbatch("alice", task, f"--array=1-{MANY}", "-xn3", "-o", "many-%a", *PARTS)
     until(lambda: len(node.jobs()) >= 4, "her jobs on n2")
@@ -420,8 +373,6 @@ def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node
         assert Node(cluster, name).remains() == []
     assert set(cluster.status().nodes.values()) == {"idle"}
 
-
-# --- what root opens -----------------------------------------------------------------------------------------------
 
 CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat"
 CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"
@@ -452,16 +403,8 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
     """Return the system calls that a program and its children made as root."""
     entered = node.cluster._enter(node.name, list(argv), cwd="/root")
     trace = [
-        "strace",
-        "-f",
-        "--pidns-translation",
-        "-e",
-        f"trace={CALLS},{BECOME}",
-        "-e",
-        "signal=none",
-        "-o",
-        str(out),
-    ]
+        "strace", "-f", "--pidns-translation", "-e", f"trace={CALLS},{BECOME}", "-e", "signal=none", "-o", str(out),
+    ]  # fmt: skip
     out.unlink(missing_ok=True)
     # it would stay as long as the daemons that the hook leaves behind
     with subprocess.Popen([*trace, *entered], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as strace:
@@ -496,9 +439,7 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="NOT TESTED: strace is not installed")
 def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, node: Node, tmp_path: Path) -> None:
-    """Prolog and Epilog of a shared job, MPS and clearing up included, as the kernel saw them: whatever root writes,
-    makes, moves, hands over or removes lies where only root can put a name; and what it opens in a folder of the user's
-    it opens without following a link. Without the helper, whose hooks are no children of what is traced."""
+    """Root writes only where it alone can put a name, and follows no link in a user's folder, by the system calls."""
     lines = ('clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]', "hook_helper = false")
     with configured(cluster, *lines):
         calls = traced(node, tmp_path / "trace", *node.hook_argv("prolog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import files, put_back, reconfigure, strip
-from conftest import name_for
-from hooked import Node, until
+from conftest import cluster_of
+from hooked import Node, completed, until
 
 from localcluster import RELEASES, Cluster
 
@@ -24,13 +24,9 @@ PLUGIN, PROLOG = "/usr/lib/slurm-share/share_gpu.so", "/opt/slurm-share/bin/slur
 
 @pytest.fixture(scope="module", params=list(RELEASES))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """Yield a configless cluster with our packages and none of our lines; the node has only the files that the
-    controller sends."""
-    release = request.param
+    """Yield a configless cluster with our packages and none of our lines."""
     extra = "SlurmctldParameters=enable_configless\n"
-    with Cluster.up(name_for(f"configless{release}"), release, nodes=2, slurm_conf_extra=extra) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("configless", request.param, nodes=2, slurm_conf_extra=extra) as made:
         strip(made)
         for node in ("n1", "n2"):
             made.exec(node, ["bash", "-ec", START + "slurmd --conf-server ctl:6817"], check=True)
@@ -67,15 +63,13 @@ def test_written_on_the_controller_used_on_the_nodes(site: Cluster) -> None:
         site.exec("n1", ["mv", f"{file}.away", file], check=True)
     said = doctor(site)
     assert "FAIL  " not in said, said
-    job = site.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2", "-wn1")
-    assert site.wait(job) == "COMPLETED", site.job(job)
-    assert sorted(site.output(job).split()[-8:]) == list("01234567"), site.output(job)
+    output = completed(site, "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2", "-wn1")
+    assert sorted(output.split()[-8:]) == list("01234567"), output
     assert node.remains() == []
     site.exec("ctl", ["slurm-share", "install", "--undo"], check=True)
     assert files(site) == before
     reconfigure(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
 AWAY = "for folder in /opt/slurm-share /usr/lib/slurm-share; do mv $folder $folder.away; done"
@@ -132,19 +126,16 @@ def test_nodes_without_the_package_take_ordinary_jobs_and_no_shared_ones(partly:
     slurm.write_text(text.replace("NodeName=n1 ", "NodeName=n1 Feature=here "))
     partly.exec("ctl", ["scontrol", "reconfigure"], check=True)
     mine = files(partly)
-    said = install(partly, "--apply", "--with", "partial", code=2)
-    assert 'node_feature = "share"' in said
+    assert 'node_feature = "share"' in install(partly, "--apply", "--with", "partial", code=2)
     assert files(partly) == mine
     partly.exec("ctl", ["bash", "-ec", FEATURE], check=True)
-    said = install(partly, "--apply", "--with", "partial")
-    assert "without the package, and left alone: n2" in said
+    assert "without the package, and left alone: n2" in install(partly, "--apply", "--with", "partial")
     wrapper = partly.conf / "slurm-share-prolog.sh"
     assert wrapper.stat().st_mode & 0o777 == 0o755
     assert "Prolog=slurm-share-prolog.sh\n" in slurm.read_text()
     assert "no line is missing" in install(partly, "--check", "--with", "partial")
     reconfigure(partly)
-    plain = partly.sbatch("alice", "srun true", "-wn2")
-    assert partly.wait(plain) == "COMPLETED"
+    assert partly.wait(partly.sbatch("alice", "srun true", "-wn2")) == "COMPLETED"
     shared = [partly.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2") for _ in range(2)]
     for job in shared:
         assert partly.wait(job) == "COMPLETED", partly.job(job)
@@ -154,8 +145,7 @@ def test_nodes_without_the_package_take_ordinary_jobs_and_no_shared_ones(partly:
     assert refused.returncode != 0, refused.stdout
     assert set(partly.status().nodes.values()) == {"idle"}
     assert "FAIL  " not in doctor(partly), doctor(partly)
-    said = install(partly, "--undo")
-    assert "/etc/slurm/slurm-share-prolog.sh stays" in said
+    assert "/etc/slurm/slurm-share-prolog.sh stays" in install(partly, "--undo")
     assert wrapper.exists()  # slurmd has it until the reconfigure
     assert partly.wait(partly.sbatch("alice", "srun true", "-wn2")) == "COMPLETED"
     reconfigure(partly)

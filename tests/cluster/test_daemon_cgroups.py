@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import ALICE, Node, configured, until, why_not_idle
-
-from localcluster import Cluster, Misuse
-from localcluster.records import CURRENT
 
 pytestmark = pytest.mark.cluster
 
@@ -26,13 +23,7 @@ pytestmark = pytest.mark.cluster
 def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Node]:
     """Yield the one node of a cluster whose jobs are in cgroups, of the current release."""
     kind = request.param
-    try:
-        cluster = Cluster.up(name_for(f"groups{kind}"), CURRENT, cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with cluster:
-        if cluster.slurm_release != CURRENT:
-            pytest.skip(f"NOT TESTED: only Slurm {cluster.slurm_version} can be made on this machine today")
+    with cluster_of(f"groups{kind}", cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1) as cluster:
         yield Node(cluster, "n1")
 
 
@@ -139,21 +130,19 @@ STAY = "trap '' TERM; (trap '' TERM; sleep 600 & sleep 600 & wait) & sleep 600"
 
 def test_what_is_in_a_daemons_cgroup_ends_with_the_job(node: Node) -> None:
     """Programs that ignore SIGTERM, in a session of their own; and the group goes, too."""
-    node.prolog(9001)
-    in_group(node, f'setsid -f bash -c "{STAY}" >/dev/null 2>&1 </dev/null')
-    until(lambda: "sleep 600" in node.run("ps", "-u", "alice", "-o", "args").stdout, "her programs")
-    assert node.daemon_groups() != []
-    node.epilog(9001)
+    with node.job(9001):
+        in_group(node, f'setsid -f bash -c "{STAY}" >/dev/null 2>&1 </dev/null')
+        until(lambda: "sleep 600" in node.run("ps", "-u", "alice", "-o", "args").stdout, "her programs")
+        assert node.daemon_groups() != []
     assert "sleep 600" not in node.run("ps", "-u", "alice", "-o", "args").stdout
     assert node.daemon_groups() == []
 
 
 def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
     """He kills it, as he may, and removes its folder; the server that it leaves ends with the job all the same."""
-    node.prolog(9001)
-    (daemon,) = node.mps()
-    node.cluster.as_user("alice", f"kill -9 {daemon.pid}; rm -rf {daemon.pipe}/*", node="n1")
-    node.epilog(9001)
+    with node.job(9001):
+        (daemon,) = node.mps()
+        node.cluster.as_user("alice", f"kill -9 {daemon.pid}; rm -rf {daemon.pipe}/*", node="n1")
     assert node.mps("server") == []
 
 
@@ -199,8 +188,7 @@ def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> Non
 
 
 def test_the_hooks_helper_is_in_no_group_of_slurms(node: Node) -> None:
-    """A slurmd that is started anew sets up its cgroups, in which nothing else may be; and what limits slurmd does not
-    limit the helper, whose hooks are in its group."""
+    """A new slurmd sets up cgroups in which nothing else may be; its limits do not apply to the helper."""
     node.prolog(9001)
     node.epilog(9001)
     until(lambda: node.run("test", "-S", "/run/slurm-share.hooks/socket").returncode == 0, "a helper")

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import name_for
-from hooked import LOG, STATE, USER, Node, configured, slurm_conf, until
+from conftest import cluster_of
+from hooked import LOG, STATE, USER, Node, check_empty, configured, of_release, rewritten, slurm_conf, until
 
-from localcluster import RELEASES, Cluster, Misuse
+from localcluster import RELEASES, Cluster
 from slurm_share.doctor.facts.programs import read_release
 
 pytestmark = pytest.mark.cluster
@@ -67,13 +67,7 @@ def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | No
 @pytest.fixture(params=list(RELEASES))
 def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster set up as a site's should be: confined, with nodes of one kind."""
-    try:
-        made = Cluster.up(name_for(f"doc{request.param}"), request.param, cgroup=True, nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED with cgroups: {error}")
-    with made:
-        if made.slurm_release != request.param:
-            pytest.skip(f"NOT TESTED on Slurm {request.param}: only {made.slurm_version} can be made today")
+    with cluster_of("doc", request.param, cgroup=True, nodes=1) as made:
         yield made
 
 
@@ -107,9 +101,6 @@ def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_fin
     assert {"node-state", "clock", "slurmd-restarted"} <= set(dead["n1"].of("SKIP"))
 
 
-# --- a node on which much is wrong ---------------------------------------------------------------------------------
-
-
 TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "opt/slurm-share/libexec", "etc/pam.d")
 
 
@@ -126,10 +117,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
     made.run("rm", "-f", f"{STATE}/filler")
     made.run("pkill", "-9", "-u", "alice,bob")
     made.run("pkill", "-9", "-f", "nvidia-cuda-mps")
-    remains = made.remains()
-    if remains:
-        cluster.reboot("n1")
-    assert remains == []
+    check_empty(cluster, "n1")
 
 
 current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
@@ -143,14 +131,10 @@ def age_jobs(node: Node) -> None:
 
 def other_release(node: Node, place: str) -> None:
     """Put an object for another Slurm there: ours, with another number in it than it was built with."""
-    file = node.cluster.root(node.name) / OBJECT.lstrip("/")
-    data = file.read_bytes()
-    major, minor, micro = (int(word) for word in re.findall(r"\d+", node.cluster.slurm_version)[:3])
-    number = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
-    assert number in data
-    target = node.cluster.root(node.name) / place.lstrip("/")
+    root = node.cluster.root(node.name)
+    target = root / place.lstrip("/")
     target.parent.mkdir(exist_ok=True)
-    target.write_bytes(data.replace(number, (20 << 16 | 2 << 8 | 7).to_bytes(4, "little")))
+    target.write_bytes(of_release((root / OBJECT[1:]).read_bytes(), node.cluster.slurm_version, "20.02.7"))
     assert read_release(target) == "20.02"
 
 
@@ -242,9 +226,6 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
     fixed = doctor(cluster, "n1", "--fix")
     assert (fixed.code, fixed.wrong()) == (0, {})
     assert (node.mps(), node.compute_mode(0)) == ([], "0")
-
-
-# --- a slurm.conf in which much is wrong -----------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -358,21 +339,6 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
     assert "there is no slurm.conf on this host" in done.stderr
 
 
-# --- each further thing that a check foresees, really made -----------------------------------------------------------
-
-
-@contextlib.contextmanager
-def text_of(cluster: Cluster, name: str, text: str) -> Iterator[None]:
-    """Replace a file beside slurm.conf while the block runs."""
-    file = cluster.conf / name
-    before = file.read_text()
-    file.write_text(text)
-    try:
-        yield
-    finally:
-        file.write_text(before)
-
-
 SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
 function slurm_job_submit(job, partitions, uid)
   %s
@@ -386,18 +352,19 @@ def test_a_script_that_lua_does_not_take_or_that_never_calls_ours_is_told(cluste
     """By the Lua that slurmctld has loaded; and what Slurm's own plugin for it being away means."""
     ours = (cluster.conf / "job_submit.lua").read_text()
     object_ = doctor(cluster, "ctl").of("PASS")["lua-plugin"][0].removesuffix(" []")
-    with text_of(cluster, "job_submit.lua", ours + "\nlocal = 3\n"):
+    script = cluster.conf / "job_submit.lua"
+    with rewritten(script, ours + "\nlocal = 3\n"):
         wrong = doctor(cluster, "ctl").wrong()
     assert set(wrong) == {"job-submit", "lua-syntax"}, wrong
     assert re.search(r"^/etc/slurm/job_submit.lua:\d+: .*near", wrong["lua-syntax"][0]), wrong
     cluster.exec("ctl", ["install", "-D", "-m", "644", "/dev/stdin", "/usr/lib/slurm-share/job_submit.lua"], check=True)
     (cluster.root("ctl") / "usr/lib/slurm-share/job_submit.lua").write_text(ours)
     try:
-        with text_of(cluster, "job_submit.lua", SITES_OWN % "-- share.submit(job, partitions, uid)"):
+        with rewritten(script, SITES_OWN % "-- share.submit(job, partitions, uid)"):
             wrong = doctor(cluster, "ctl").wrong()
         assert set(wrong) == {"job-submit"}, wrong
         assert "never calls ours from it [job_submit.lua: `local code = share.submit" in wrong["job-submit"][0]
-        with text_of(cluster, "job_submit.lua", SITES_OWN % "share.submit(job, partitions, uid)"):
+        with rewritten(script, SITES_OWN % "share.submit(job, partitions, uid)"):
             assert doctor(cluster, "ctl").wrong() == {}
         cluster.exec("ctl", ["mv", object_, "/root/away.so"], check=True)
         wrong = doctor(cluster, "ctl").wrong()
@@ -416,7 +383,7 @@ def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -
     files = {name: (cluster.conf / name).stat() for name in ("slurm.conf", "gres.conf")}
     folder.mkdir()
     try:
-        with text_of(cluster, "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
+        with rewritten(cluster.conf / "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
             assert doctor(cluster, "login").wrong() == {}
             for name in files:
                 cluster.exec("ctl", ["chmod", "664", f"/etc/slurm/{name}"], check=True)
@@ -440,8 +407,7 @@ def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -
 
 
 def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_told(cluster: Cluster) -> None:
-    """A link to nowhere; a node that only observes while the controller made a job a shared one; a partition that the
-    file forgot."""
+    """A broken link, a node that observes where the controller shares, a partition without a mode."""
     file = cluster.site / "config.toml"
     file.rename(cluster.site / "real.toml")
     try:
@@ -470,8 +436,7 @@ def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_t
 
 
 def test_what_hangs_or_is_full_on_a_node_is_named(cluster: Cluster, node: Node) -> None:
-    """A hook that holds the ledger and is stopped; an MPS daemon that is stopped, one that never answers, a server in
-    FAULT; /dev/shm and the log's disk full."""
+    """A stopped hook with the ledger's lock; MPS that is stopped, silent or in FAULT; full /dev/shm and log disk."""
     assert doctor(cluster, "n1").wrong() == {}
     holder = node.background(["flock", "--no-fork", f"{STATE}/ledger.lock", "sleep", "600"])
     until(lambda: "FLOCK" in node.run("cat", "/proc/locks").stdout, "a lock")
@@ -527,8 +492,7 @@ def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node:
     assert f"{pipe} of job {job} of uid 2001 is gone while the job is here [scontrol requeue {job};" in text
     assert f"{USER}/mps/2001 belongs to uid 2001 [chown root" in text
     node.run("rm", "-rf", f"{STATE}/jobs/{job}")
-    wrong = doctor(cluster, "n1").wrong()
-    assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(wrong["job-folders"])
+    assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(doctor(cluster, "n1").wrong()["job-folders"])
     # An Epilog without the job's folder takes it for a job without a share: --fix is what ends it.
     cluster.cancel_all()
     until(lambda: cluster.status().nodes["n1"] == "idle", "the end of the job")

@@ -13,13 +13,28 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import name_for
-from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, configured, until
+from hooked import (
+    ALICE,
+    BIN,
+    BOB,
+    PART,
+    STATE,
+    USER,
+    Node,
+    check_empty,
+    completed,
+    configured,
+    output_of,
+    resume,
+    rewritten,
+    until,
+)
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -47,10 +62,7 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     for name in ("n2", "n3"):
         Node(cluster, name).forget_refusals()
     states = cluster.status().nodes
-    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
-    for name in [name for name in remains if remains[name]]:
-        cluster.reboot(name)  # the next test finds the node clean
-    assert remains == {"n2": [], "n3": []}
+    check_empty(cluster, "n2", "n3")
     assert set(states.values()) == {"idle"}
 
 
@@ -59,10 +71,6 @@ def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: output_of(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
-
-
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 @contextlib.contextmanager
@@ -126,9 +134,8 @@ def test_row_04_the_first_of_two_jobs_ends_and_the_other_notices_nothing(node: N
 
 def test_row_05_clients_that_are_still_there_are_told_before_the_daemon_ends(node: Node) -> None:
     """The last job's Epilog finds a client at work: it is terminated, so that quit does not wait for it. GPU."""
-    node.prolog(FIRST)
-    node.task(FIRST)
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        node.task(FIRST)
     assert "quit in" in node.log()
     assert "1 clients ended" in node.log()
     assert "CUDA_ERROR_MPS_CLIENT_TERMINATED" in node.run("cat", "/tmp/out").stdout
@@ -136,10 +143,9 @@ def test_row_05_clients_that_are_still_there_are_told_before_the_daemon_ends(nod
 
 def test_row_05_a_client_killed_in_flight_does_not_keep_the_daemon(node: Node) -> None:
     """Slurm killed the tasks before the Epilog, as it does; one is merely stopped, and takes no SIGTERM. GPU."""
-    node.prolog(FIRST)
-    node.run("kill", "-9", str(node.task(FIRST)))
-    node.run("kill", "-STOP", str(node.task(FIRST, 1)))
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        node.run("kill", "-9", str(node.task(FIRST)))
+        node.run("kill", "-STOP", str(node.task(FIRST, 1)))
 
 
 # --- rows 6 to 11: what stands in the way --------------------------------------------------------------------------
@@ -154,10 +160,9 @@ def test_row_06_a_daemon_that_never_answers_ends_by_signals(
     with contextlib.ExitStack() as stack:
         if stubborn:
             stack.enter_context(node.fault("mps_stubborn"))
-        node.prolog(FIRST)
-        stack.enter_context(node.fault("mps_hang", commands))
-        stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            stack.enter_context(node.fault("mps_hang", commands))
+            stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
     assert ("SIGKILL in" if stubborn else "SIGTERM in") in node.log()
 
 
@@ -190,17 +195,16 @@ def test_row_07_a_dead_daemons_folder_is_remade(node: Node) -> None:
 
 def test_row_08_a_pid_that_means_another_process_is_never_signalled(node: Node) -> None:
     """The daemon is dead; its pid file, and the lock it held, name another program of the user."""
-    node.prolog(FIRST)
-    pipe = node.mps()[0].pipe
-    for one in node.mps() + node.mps("server"):
-        node.run("kill", "-9", str(one.pid))
-    holder = (
-        f"import fcntl, time; f = open('{pipe}/control_lock', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
-    )
-    other = node.background(["python3", "-c", holder], "alice")
-    node.run("bash", "-c", f"echo {other} > {pipe}/nvidia-cuda-mps-control.pid")
-    until(lambda: f" {other} " in node.run("cat", "/proc/locks").stdout, "the other program's lock")
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        pipe = node.mps()[0].pipe
+        for one in node.mps() + node.mps("server"):
+            node.run("kill", "-9", str(one.pid))
+        holder = (
+            f"import fcntl, time; f = open('{pipe}/control_lock', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
+        )
+        other = node.background(["python3", "-c", holder], "alice")
+        node.run("bash", "-c", f"echo {other} > {pipe}/nvidia-cuda-mps-control.pid")
+        until(lambda: f" {other} " in node.run("cat", "/proc/locks").stdout, "the other program's lock")
     alive = node.alive(other)
     node.run("kill", "-9", str(other))
     assert alive
@@ -241,11 +245,10 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
     node.run("install", "-d", "-o", "bob", "-m755", "/tmp/elsewhere")
     try:
         plant(node, pipe)  # type: ignore[operator]
-        node.prolog(FIRST)
-        target = node.run("find", "/tmp/elsewhere", "-mindepth", "1").stdout
-        owner = node.run("stat", "-c", "%U %a", "/tmp/elsewhere").stdout
-        task = node.slot(FIRST, 0)
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            target = node.run("find", "/tmp/elsewhere", "-mindepth", "1").stdout
+            owner = node.run("stat", "-c", "%U %a", "/tmp/elsewhere").stdout
+            task = node.slot(FIRST, 0)
     finally:
         node.run("rm", "-rf", f"{USER}/mps", "/tmp/elsewhere")
     assert target == ""
@@ -254,16 +257,14 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
 
 
 def test_row_09_what_a_user_does_to_his_own_folder_harms_nobody(node: Node) -> None:
-    """Locks and sockets removed, links to the system planted, a thousand nested folders: the Epilog ends the daemon,
-    removes all of it and follows nothing; the node is not drained for it."""
+    """Sockets removed, links and a thousand folders planted: the Epilog removes them and follows nothing."""
     node.prolog(FIRST)
     pipe = node.mps()[0].pipe
     mischief = f"""cd {pipe} && rm -f control* && ln -s /etc/passwd control && ln -s /etc etc
         ln -sf /etc/shadow logs/server.log
         python3 -c 'import os
 for _ in range(1000): os.mkdir("d"); os.chdir("d")'"""
-    done = node.cluster.as_user("alice", mischief, node=node.name)
-    assert done.returncode == 0, done.stderr
+    node.cluster.as_user("alice", mischief, node=node.name, check=True)
     before = node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout
     node.epilog(FIRST)
     assert node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout == before
@@ -279,11 +280,10 @@ def test_row_10_a_previous_users_daemon_makes_way(node: Node, silent: bool) -> N
         client = node.task(FIRST, user="bob")
     if silent:
         node.run("kill", "-STOP", str(node.mps()[0].pid))
-    node.prolog(SECOND)
-    assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
-    assert not node.alive(client)
-    assert "job 9001 of uid 2002 ended without an Epilog" in node.log()
-    node.epilog(SECOND)
+    with node.job(SECOND):
+        assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
+        assert not node.alive(client)
+        assert "job 9001 of uid 2002 ended without an Epilog" in node.log()
 
 
 def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> None:
@@ -312,8 +312,7 @@ def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> N
 
 
 def test_row_12_a_server_in_fault_costs_its_own_gpu_only(node: Node) -> None:
-    """A program failed on GPU 0: a further job there goes without MPS and is told, GPU 1 stays as it is; when the fault
-    is over, the next job has MPS again. GPU."""
+    """A further job there goes without MPS and is told; when the fault is over, the next one has MPS. GPU."""
     node.prolog(FIRST)
     node.prolog(OTHER, gpus="1")
     before = {one.gpu: one.pid for one in node.mps()}
@@ -355,8 +354,7 @@ def test_row_13_a_fatal_fault_of_one_task_stays_on_its_gpu(cluster: Cluster) -> 
 
 
 def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster: Cluster) -> None:
-    """Tasks that start after its death are refused before their program runs, since CUDA would go on without MPS and
-    say nothing; the orphaned server goes with the job, and the node stays in service. GPU."""
+    """Later tasks are refused before their program runs: CUDA would go on without MPS. GPU."""
     script = """srun -n1 true && echo before
         until [ -e go ]; do sleep 0.1; done; rm go
         srun -n1 echo IT RAN; echo code $?"""
@@ -373,14 +371,11 @@ def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster:
 
 
 def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster) -> None:
-    """The script names another one, as a leftover line of another site does: CUDA would find no daemon there and go on
-    without MPS. The tasks are on MPS all the same."""
+    """The script exports another one, without a daemon: the tasks are on MPS all the same."""
     script = (
         "export CUDA_MPS_PIPE_DIRECTORY=/tmp/nowhere CUDA_MPS_LOG_DIRECTORY=/tmp/nowhere\nsrun simgpu-task --seconds 1"
     )
-    job = cluster.sbatch("alice", script, "-wn2", *ONE_GPU)
-    assert cluster.wait(job) == "COMPLETED"
-    assert cluster.output(job).count("mps server") == 2
+    assert completed(cluster, script, "-wn2", *ONE_GPU).count("mps server") == 2
 
 
 def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster) -> None:
@@ -404,8 +399,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
 
 
 def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, node: Node) -> None:
-    """The Epilog is killed while it waits for the daemon: the next hook of any job, here an ordinary one of bob's, ends
-    the daemon and puts the mode back."""
+    """The next hook of any job, here an ordinary one of bob's, ends the daemon and restores the mode."""
     with configured(cluster, 'compute_mode = "exclusive_process"'):
         node.prolog(FIRST)
         assert node.compute_mode() == "3"
@@ -429,8 +423,7 @@ def twelve(node: Node) -> Iterator[list[str]]:
 
 
 def test_row_17_gpus_are_known_by_number_and_by_uuid_however_many(node: Node, twelve: list[str]) -> None:
-    """CUDA_VISIBLE_DEVICES with numbers, with UUIDs, and more than ten of either: the plan names them by UUID, in
-    Slurm's order."""
+    """The plan names them by UUID, in Slurm's order, whatever CUDA_VISIBLE_DEVICES has."""
     for granted, gpus in (
         ("1", twelve[1:2]),
         ("11,3", [twelve[11], twelve[3]]),
@@ -438,9 +431,8 @@ def test_row_17_gpus_are_known_by_number_and_by_uuid_however_many(node: Node, tw
         (twelve[1], twelve[1:2]),
         (",".join(reversed(twelve)), twelve[::-1]),
     ):
-        node.prolog(FIRST, gpus=granted, share="2,mps=off")
-        assert [node.slot(FIRST, slot)["CUDA_VISIBLE_DEVICES"] for slot in range(2 * len(gpus))] == gpus * 2
-        node.epilog(FIRST, gpus=granted)
+        with node.job(FIRST, gpus=granted, share="2,mps=off"):
+            assert [node.slot(FIRST, slot)["CUDA_VISIBLE_DEVICES"] for slot in range(2 * len(gpus))] == gpus * 2
 
 
 NOTHING = "Slurm granted the job no GPU here"
@@ -456,46 +448,40 @@ UNLIKE_SLURM = "is not what slurmd writes there"
     ids=lambda word: word[:20],
 )
 def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, why: str) -> None:
-    """No GPU, one that is not there, an instance of a card that is not in MIG mode, no list of GPUs at all: a sentence
-    for the job or for the log, no slot, no daemon."""
-    node.prolog(FIRST, gpus=granted)
-    assert why in node.log()
-    assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
-    assert "slot " not in node.plan(FIRST)
-    assert node.mps() == []
-    node.epilog(FIRST, gpus=granted)
+    """A sentence for the job or for the log, no slot, no daemon."""
+    with node.job(FIRST, gpus=granted):
+        assert why in node.log()
+        assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
+        assert "slot " not in node.plan(FIRST)
+        assert node.mps() == []
 
 
 def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None:
     with node.gpu_file(1, "mig=1"):
         for granted in ("0,1", node.uuid(1)):
-            node.prolog(FIRST, gpus=granted)
-            assert (
-                "GPU 1 is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
-                in node.plan(FIRST)
-            )
-            node.epilog(FIRST, gpus=granted)
+            with node.job(FIRST, gpus=granted):
+                assert (
+                    "GPU 1 is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
+                    in node.plan(FIRST)
+                )
 
 
 def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
     """A share of GPUs 2 and 3: daemon and task name them by UUID, and the task is on the GPU that its plan says."""
     node = Node(cluster, "n1")
-    node.prolog(FIRST, gpus="2,3")
-    assert sorted(one.gpu for one in node.mps()) == sorted([node.uuid(2), node.uuid(3)])
-    for slot, gpu in ((0, 2), (1, 3)):
-        node.task(FIRST, slot)
-        assert f"gpu {node.uuid(gpu)}," in node.run("cat", "/tmp/out").stdout
-    node.epilog(FIRST)
+    with node.job(FIRST, gpus="2,3"):
+        assert sorted(one.gpu for one in node.mps()) == sorted([node.uuid(2), node.uuid(3)])
+        for slot, gpu in ((0, 2), (1, 3)):
+            node.task(FIRST, slot)
+            assert f"gpu {node.uuid(gpu)}," in node.run("cat", "/tmp/out").stdout
     assert node.remains() == []
 
 
 def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
-    node.prolog(FIRST, share="49")
-    assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
-    node.epilog(FIRST)
-    node.prolog(SECOND, share="48")
-    assert "slots 48" in node.plan(SECOND)
-    node.epilog(SECOND)
+    with node.job(FIRST, share="49"):
+        assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
+    with node.job(SECOND, share="48"):
+        assert "slots 48" in node.plan(SECOND)
 
 
 @pytest.fixture(scope="module")
@@ -534,20 +520,13 @@ def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Clust
 
 
 HOSTILE = [
-    "4;touch /tmp/hacked",
-    "$(touch /tmp/hacked)",
-    "4\ntouch /tmp/hacked",
-    "-4",
-    "%s%n",
-    "../4",
-    "4\u0660",
+    "4;touch /tmp/hacked", "$(touch /tmp/hacked)", "4\ntouch /tmp/hacked", "-4", "%s%n", "../4", "4\u0660",
     "9" * 9999,
-]
+]  # fmt: skip
 
 
 def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster: Cluster, node: Node) -> None:
-    """At submission it is refused with the valid form, be it an option or the variable that stands for it; the hook
-    exits 0, and tells of it in one bounded line."""
+    """Refused at submission, as option and as variable; the hook exits 0 and logs one bounded line."""
     for value in HOSTILE:
         for options, env in (
             ([f"--share-gpu={value}"], {}),
@@ -558,10 +537,9 @@ def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster
             assert names.OPTION_FORM in done.stderr
             assert len(done.stderr) < 12_000
         node.forget_log()
-        node.prolog(FIRST, share=value)
-        assert node.plan(FIRST) == ""
-        assert re.fullmatch(r"\S+ prolog: job 9001 of uid 2001: not shared: .{1,400}\n", node.log())
-        node.epilog(FIRST, share=value)
+        with node.job(FIRST, share=value):
+            assert node.plan(FIRST) == ""
+            assert re.fullmatch(r"\S+ prolog: job 9001 of uid 2001: not shared: .{1,400}\n", node.log())
     for host in ("ctl", "login", "n3"):
         assert cluster.exec(host, ["ls", "/tmp/hacked"]).returncode != 0
 
@@ -583,23 +561,19 @@ def test_row_22_srun_cannot_change_the_share_of_its_job(cluster: Cluster) -> Non
 def other_epilog(cluster: Cluster) -> Iterator[None]:
     """Configure a folder of Epilogs in which another script fails before ours."""
     slurm_conf = cluster.conf / "slurm.conf"
-    before = slurm_conf.read_text()
     folder = cluster.conf / "epilog.d"
     folder.mkdir()
     (folder / "10-slurm-share").write_text(f"#!/bin/sh\nexec {BIN}epilog\n")
     (folder / "90-site").write_text("#!/bin/sh\necho the site script fails\nexit 1\n")
     for file in folder.iterdir():
         file.chmod(0o755)
-    slurm_conf.write_text(re.sub("^Epilog=.*$", "Epilog=/etc/slurm/epilog.d/*", before, flags=re.MULTILINE))
+    text = re.sub("^Epilog=.*$", "Epilog=/etc/slurm/epilog.d/*", slurm_conf.read_text(), flags=re.MULTILINE)
+    with rewritten(slurm_conf, text):
+        reconfigure(cluster)
+        yield
+    shutil.rmtree(folder)
     reconfigure(cluster)
-    yield
-    slurm_conf.write_text(before)
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-    reconfigure(cluster)
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"])
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    resume(cluster, "n2")
 
 
 def reconfigure(cluster: Cluster) -> None:
@@ -611,18 +585,15 @@ def reconfigure(cluster: Cluster) -> None:
 def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     cluster: Cluster, other_epilog: None
 ) -> None:
-    """Another script fails first, so ours is skipped and the node drained for that script: alice's daemon is still
-    there. When the node is back, the Prolog of bob's ordinary job clears it away."""
+    """Another script fails first and drains the node; then bob's Prolog ends alice's daemon."""
     node = Node(cluster, "n2")
     job = cluster.sbatch("alice", "srun true", "-wn2", "--share-gpu=2")
     assert cluster.wait(job) == "COMPLETED"
     until(lambda: "drain" in cluster.status().nodes["n2"], "the site script's drain")
     assert [one.user for one in node.mps()] == ["alice", "alice"]
     (cluster.conf / "epilog.d/90-site").unlink()
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
-    second = cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")
-    assert cluster.wait(second) == "COMPLETED"
+    resume(cluster, "n2")
+    assert cluster.wait(cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")) == "COMPLETED"
     assert f"job {job} of uid 2001 ended without an Epilog" in node.log()
     assert node.remains() == []
 
@@ -631,18 +602,14 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
 def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
     """Configure folders of Prologs and Epilogs, each with a link to our hook, as a package installs it."""
     slurm_conf = cluster.conf / "slurm.conf"
-    before = slurm_conf.read_text()
     folders = {which: cluster.conf / f"{which}.d" for which in ("prolog", "epilog")}
     for which, folder in folders.items():
         folder.mkdir()
         (folder / "zz-slurm-share").symlink_to(BIN + which)
-    named = re.sub(
-        "^(Prolog|Epilog)=.*$", lambda line: f"{line[1]}=/etc/slurm/{line[1].lower()}.d/*", before, flags=re.M
-    )
-    slurm_conf.write_text(named)
-    reconfigure(cluster)
-    yield folders
-    slurm_conf.write_text(before)
+    in_folders = "".join(f"{which.capitalize()}=/etc/slurm/{which}.d/*\n" for which in folders)
+    with rewritten(slurm_conf, re.sub("(?m)^(Prolog|Epilog)=.*\n", "", slurm_conf.read_text()) + in_folders):
+        reconfigure(cluster)
+        yield folders
     for folder in folders.values():
         shutil.rmtree(folder)
     reconfigure(cluster)
@@ -652,66 +619,43 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
     for folder in hook_folders.values():
         (folder / "10-site").write_text("#!/bin/sh\n")
         (folder / "10-site").chmod(0o755)
-    job = cluster.sbatch("alice", "srun bash -c 'echo slot $SLURM_SHARE_SLOT'", "-wn2", *ONE_GPU)
-    assert cluster.wait(job) == "COMPLETED"
-    assert sorted(re.findall(r"slot \d", cluster.output(job))) == ["slot 0", "slot 1"]
+    output = completed(cluster, "srun bash -c 'echo slot $SLURM_SHARE_SLOT'", "-wn2", *ONE_GPU)
+    assert sorted(re.findall(r"slot \d", output)) == ["slot 0", "slot 1"]
     assert Node(cluster, "n2").remains() == []
 
 
-def empty(folder: Path) -> None:
-    (folder / "zz-slurm-share").unlink()
-
-
-def not_executable(folder: Path) -> None:
-    (folder / "zz-slurm-share").unlink()
-    (folder / "zz-slurm-share").write_text("#!/bin/sh\n")
-
-
-def read_me(folder: Path) -> None:
-    """Add a file that cannot be executed beside ours."""
-    (folder / "README").write_text("Prologs of this site\n")
-
-
 @pytest.mark.parametrize("which", ["prolog", "epilog"])
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (empty, "Unable to create list of paths"),
-        (not_executable, "can not be executed"),
-        (read_me, "can not be executed"),
-    ],
-)
+@pytest.mark.parametrize("spoilt", ["empty", "zz-slurm-share", "README"])
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
-    cluster: Cluster, hook_folders: dict[str, Path], which: str, spoil: Callable[[Path], None], says: str
+    cluster: Cluster, hook_folders: dict[str, Path], which: str, spoilt: str
 ) -> None:
-    """slurmd does so for every job, and no hook can prevent it. Once the folder is in order, the next job finds nothing
-    in its way."""
+    """No hook can prevent that. With the folder in order, the next job runs."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
-    spoil(hook_folders[which])
+    if spoilt != "README":
+        (hook_folders[which] / "zz-slurm-share").unlink()
+    if spoilt != "empty":  # a file that is not executable
+        (hook_folders[which] / spoilt).write_text("#!/bin/sh\n")
     job = cluster.sbatch("alice", "srun true", "-wn2", *ONE_GPU)
     until(lambda: cluster.status().nodes["n2"].startswith("drain"), "slurmd's drain")
     reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
     assert f"Reason={which.capitalize()} error" in reason
-    assert f"{which}{':' if spoil is empty else ''} {says}" in node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    says = ": Unable to create list of paths" if spoilt == "empty" else " can not be executed"
+    assert which + says in node.run("cat", "/var/log/slurm/slurmd.log").stdout
     cluster.exec("ctl", ["scancel", str(job)])
     cluster.settle()
-    for spoilt in hook_folders[which].iterdir():
-        spoilt.unlink()
+    for file in hook_folders[which].iterdir():
+        file.unlink()
     (hook_folders[which] / "zz-slurm-share").symlink_to(BIN + which)
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
-    after = cluster.sbatch("alice", "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU)
-    assert cluster.wait(after) == "COMPLETED"
-    assert cluster.output(after).count("mps server") == 2
+    resume(cluster, "n2")
+    assert completed(cluster, "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU).count("mps server") == 2
 
 
 # --- rows 25 to 28: slurmd and its ways ----------------------------------------------------------------------------
 
 
 def test_row_25_daemons_hold_no_pipe_and_outlive_the_hooks_process_group(node: Node) -> None:
-    """slurmd reads a hook's output to its end and then kills its process group: the hook is done at once, the daemon
-    and its server live."""
+    """slurmd reads a hook's output to its end and then kills its process group."""
     script = """import os, signal, subprocess, sys
 hook = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 hook.communicate(timeout=50)
@@ -722,8 +666,7 @@ sys.exit(hook.returncode)"""
     done = node.run("python3", "-c", script, *node.hook_argv("prolog", FIRST))
     assert done.returncode == 0, done.stderr
     assert len(node.mps()) == len(node.mps("server")) == 1
-    task = node.task(FIRST)
-    assert node.alive(task)
+    assert node.alive(node.task(FIRST))
     node.epilog(FIRST)
 
 
@@ -736,9 +679,7 @@ def run_in_job(can_make_clusters: None) -> Iterator[Cluster]:
 
 def test_row_26_prologflags_runinjob_is_recognised_by_name(run_in_job: Cluster) -> None:
     """The Prolog's daemons would be killed with the job's first step: none is started, and the job is told why."""
-    job = run_in_job.sbatch("alice", "srun -n2 bash -c 'echo mps $SLURM_SHARE_MPS'", "--share-gpu=2", "--gres=gpu:1")
-    assert run_in_job.wait(job) == "COMPLETED"
-    output = run_in_job.output(job)
+    output = completed(run_in_job, "srun -n2 bash -c 'echo mps $SLURM_SHARE_MPS'", "--share-gpu=2", "--gres=gpu:1")
     assert output.count("mps off") == 2
     assert output.count("PrologFlags=RunInJob") == 1
     assert Node(run_in_job, "n1").remains() == []
@@ -746,16 +687,14 @@ def test_row_26_prologflags_runinjob_is_recognised_by_name(run_in_job: Cluster) 
 
 
 def test_row_27_a_slow_server_costs_mps_and_not_the_node(cluster: Cluster, node: Node) -> None:
-    """A cold driver takes longer than the Prolog may wait: the share goes on without MPS, nothing half-started stays,
-    and the next job has MPS again."""
+    """The share goes on without MPS, nothing half-started stays, and the next job has MPS again."""
     with configured(cluster, "hook_deadline_s = 1.0"), node.fault("mps_slow", "30"):
         node.prolog(FIRST, gpus="0,1")
         assert node.plan(FIRST).count("is shared without MPS") == 2
         assert node.mps() + node.mps("server") == []
     node.epilog(FIRST)
-    node.prolog(SECOND)
-    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
-    node.epilog(SECOND)
+    with node.job(SECOND):
+        assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
 
 
 def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
@@ -789,11 +728,10 @@ def test_row_28_a_daemon_that_survived_its_job_is_adopted(node: Node) -> None:
     """The user's first job is over and had no Epilog; the second one joins the daemon, which is well."""
     node.prolog(FIRST, gpus="0,1")
     before = node.mps() + node.mps("server")
-    node.prolog(SECOND, gpus="0,1")
-    assert node.mps() + node.mps("server") == before
-    assert node.jobs() == [SECOND]
-    assert node.log().count(" joined in ") == 2
-    node.epilog(SECOND)
+    with node.job(SECOND, gpus="0,1"):
+        assert node.mps() + node.mps("server") == before
+        assert node.jobs() == [SECOND]
+        assert node.log().count(" joined in ") == 2
 
 
 def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: Node) -> None:
@@ -813,21 +751,19 @@ def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: No
 
 
 def test_row_29_a_limit_names_the_tasks_one_gpu_and_is_in_force(cluster: Cluster) -> None:
-    """GPUs 2 and 3 of four. The limit in a task's environment names device 0 alone, which is the task's GPU, by UUID
-    and not by the number that it has on the node; what MPS hands out obeys it. GPU."""
+    """The limit names device 0, the task's GPU by UUID, and MPS enforces it (GPUs 2 and 3 of four). GPU."""
     node = Node(cluster, "n1")
-    node.prolog(FIRST, gpus="2,3", share="4,mem=4G")
-    for slot, gpu in ((0, 2), (1, 3), (2, 2)):
-        found = node.slot(FIRST, slot)
-        assert found["CUDA_VISIBLE_DEVICES"] == node.uuid(gpu)
-        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
-        assert node.alive(node.task(FIRST, slot, memory="3000M"))
-        words = [f"{name}={value}" for name, value in found.items()]
-        greedy = node.cluster.as_user(
-            "alice", ["env", *words, "simgpu-task", "--memory", "5000M", "--seconds", "1"], node="n1"
-        )
-        assert (greedy.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in greedy.stderr + greedy.stdout) == (1, True)
-    node.epilog(FIRST)
+    with node.job(FIRST, gpus="2,3", share="4,mem=4G"):
+        for slot, gpu in ((0, 2), (1, 3), (2, 2)):
+            found = node.slot(FIRST, slot)
+            assert found["CUDA_VISIBLE_DEVICES"] == node.uuid(gpu)
+            assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+            assert node.alive(node.task(FIRST, slot, memory="3000M"))
+            words = [f"{name}={value}" for name, value in found.items()]
+            greedy = node.cluster.as_user(
+                "alice", ["env", *words, "simgpu-task", "--memory", "5000M", "--seconds", "1"], node="n1"
+            )
+            assert (greedy.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in greedy.stderr + greedy.stdout) == (1, True)
     assert node.remains() == []
 
 
@@ -858,28 +794,23 @@ def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @contextlib.contextmanager
 def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
     """Replace our plugin on every host with this object."""
-    (cluster.conf / "other.so").write_bytes(object_file)
-    file = cluster.conf / "plugstack.conf"
-    before = file.read_text()
-    file.write_text("optional /etc/slurm/other.so\n")
+    file = cluster.conf / "other.so"
+    file.write_bytes(object_file)
     try:
-        yield
+        with rewritten(cluster.conf / "plugstack.conf", "optional /etc/slurm/other.so\n"):
+            yield
     finally:
-        file.write_text(before)
-        (cluster.conf / "other.so").unlink()
+        file.unlink()
 
 
 def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained(
     cluster: Cluster, other_release: bytes
 ) -> None:
-    """Slurm was upgraded, our object was not: it is left out with a line in the log. Ordinary jobs are as ever, and the
-    option is one that sbatch does not know."""
+    """Slurm leaves the object out with a line in its log; sbatch does not know the option."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     with plugin_of(cluster, other_release):
-        job = cluster.sbatch("alice", "srun --gpus=1 echo it ran", "-wn2", "-pplain", "--gres=gpu:1")
-        assert cluster.wait(job) == "COMPLETED"
-        assert "it ran" in cluster.output(job)
+        assert "it ran" in completed(cluster, "srun --gpus=1 echo it ran", "-wn2", "-pplain", "--gres=gpu:1")
         refused = cluster.as_user("alice", ["sbatch", *ONE_GPU, "--wrap=true"])
     assert (refused.returncode != 0, "unrecognized option '--share-gpu" in refused.stderr) == (True, True)
     assert re.search(
@@ -889,8 +820,7 @@ def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained
 
 
 def test_row_30_a_shared_job_survives_the_loss_of_the_plugin(cluster: Cluster, other_release: bytes) -> None:
-    """Slurm is upgraded under it, as in a rolling upgrade: its later steps run with the job's GPU and no slot, and the
-    Epilog, which needs no plugin, takes everything away."""
+    """Its later steps run with the job's GPU and no slot, and the Epilog removes the share."""
     script = """srun bash -c 'echo slot $SLURM_SHARE_SLOT'
         until [ -e go ]; do sleep 0.1; done; rm go
         srun -n1 bash -c 'echo later slot ${SLURM_SHARE_SLOT-none} of $CUDA_VISIBLE_DEVICES'"""
@@ -918,8 +848,7 @@ def test_a_hook_killed_half_way_is_taken_up_by_the_next_one(node: Node, which: s
 def test_a_requeued_job_keeps_what_its_second_run_made_while_the_first_runs_epilog_is_at_work(
     cluster: Cluster, node: Node
 ) -> None:
-    """Same number, same GPU: the old Epilog waits for a daemon that does not answer, and then takes nothing that is the
-    new run's."""
+    """The old Epilog waits for a silent daemon and takes nothing of the new run."""
     node.prolog(FIRST, SLURM_JOB_RESTART_COUNT="0")
     with configured(cluster, "release_deadline_s = 4.0"):
         with node.fault("mps_hang", "quit"):
@@ -979,31 +908,23 @@ def test_a_process_that_names_a_living_job_to_be_spared_ends_with_that_job(node:
     assert not node.alive(hidden)
 
 
-def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(cluster: Cluster) -> None:
-    """bob's program sits on the GPU that alice's job leaves: the next job must not meet it, and it is no reason to
-    take the node from everybody."""
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [("bob", "of uid 2002 on a GPU that no job has: ended"), (None, "of uid 0 is on a GPU that no job has; it is not")],
+)
+def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(
+    cluster: Cluster, user: str | None, says: str
+) -> None:
+    """It sits on the GPU that alice's job leaves: the next job must not meet bob's, and the node serves on."""
     node = Node(cluster, "n2")
     job = start(cluster, "srun -n1 simgpu-task --seconds 2", "--share-gpu=2,mps=off", say="simgpu-task: host")
-    bobs = node.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
+    other = node.on_gpu(user, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
     cluster.wait(job)
-    later = cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)
-    assert cluster.wait(later) == "COMPLETED"
-    alive = node.alive(bobs)
-    node.run("kill", "-9", str(bobs))
-    assert not alive
-    assert f"leftover process {bobs} (simgpu-task) of uid 2002 on a GPU that no job has: ended" in node.log()
-
-
-def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: Cluster) -> None:
-    node = Node(cluster, "n2")
-    job = start(cluster, "srun -n1 simgpu-task --seconds 1", "--share-gpu=2,mps=off", say="simgpu-task: host")
-    roots = node.on_gpu(None, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
-    cluster.wait(job)
-    assert cluster.wait(cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)) == "COMPLETED"
-    alive = node.alive(roots)
-    node.run("kill", "-9", str(roots))
-    assert alive
-    assert f"process {roots} (simgpu-task) of uid 0 is on a GPU that no job has; it is not ended" in node.log()
+    completed(cluster, "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU, user="bob")
+    alive = node.alive(other)
+    node.run("kill", "-9", str(other))
+    assert alive == (user is None)
+    assert f"process {other} (simgpu-task) {says}" in node.log()
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
@@ -1020,16 +941,13 @@ def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
 @pytest.mark.parametrize("line", [None, "lost=1"], ids=["missing", "fallen off the bus"])
 def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None) -> None:
     """Slurm grants GPU 1, and the driver does not list it, or lost it: refused, no node drained by it."""
-    with node.gpu_file(1, line):
-        node.prolog(FIRST, gpus="0,1")
+    with node.gpu_file(1, line), node.job(FIRST, gpus="0,1"):
         plan = node.plan(FIRST)
-        node.epilog(FIRST)
     assert re.search(r"^refused .*(Slurm granted GPU 1, but the driver lists only 0|GPU is lost)", plan, re.MULTILINE)
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
-    """The driver answers no question about it: daemons end, folders go. Nobody can say what is on the GPU: the Epilog's
-    exit code drains the node."""
+    """Nobody can say what is on the GPU: the Epilog's exit code drains the node."""
     node.prolog(FIRST, gpus="0,1")
     with node.gpu_file(1, "lost=1"):
         assert node.hook("epilog", FIRST).returncode == names.EXIT_NODE_UNWELL
@@ -1051,22 +969,19 @@ def test_a_node_without_gpus_refuses_with_a_sentence(node: Node) -> None:
 
 
 def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
-    """Where nobody mounted the users' part, and the Prolog may not, a job fills the ledger's file system from its own
-    pipe directory: its Epilog makes room, and forgets it."""
+    """Without a file system for users, a job fills the ledger's: its Epilog makes room."""
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
     node.run("mkdir", "-p", f"{USER}/jobs")  # nothing is mounted over what somebody may be using
     try:
-        node.prolog(FIRST)
-        node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
         assert node.remains() == []
     finally:
         node.run("umount", STATE)
 
 
 def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(node: Node) -> None:
-    """No user's file is on its file system, so no user can bring that about, and every share is refused here. The node
-    takes shares again when there is room."""
+    """No user can bring that about. The node takes shares again when there is room."""
     node.run("mkdir", "-p", STATE)
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
     try:
@@ -1078,9 +993,8 @@ def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(n
             "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)" in node.log()
         )
         node.run("rm", f"{STATE}/full")
-        node.prolog(OTHER)
-        assert node.slot(OTHER, 0)
-        node.epilog(OTHER)
+        with node.job(OTHER):
+            assert node.slot(OTHER, 0)
     finally:
         node.run("umount", f"{STATE}/user")
         node.run("umount", STATE)
@@ -1095,8 +1009,7 @@ def file_system(node: Node, path: str) -> str:
 
 
 def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node: Node) -> None:
-    """With neither the unit nor a line in fstab: once, with its limits; not over what is in it. Where it may not, as in
-    a container, the job shares all the same, and doctor says what is missing."""
+    """Once, with its limits. Where it may not, as in a container, the job shares and doctor tells."""
     before = node.run("grep", "-c", USER, "/proc/mounts").stdout
     node.run("umount", USER)
     try:
@@ -1104,8 +1017,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
         node.prolog(FIRST, **PART)
         assert file_system(node, USER) == file_system(node, STATE)
         assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
-        said = node.run("slurm-share", "doctor", "--quiet").stdout
-        assert f"{USER} has no file system of its own" in said
+        assert f"{USER} has no file system of its own" in node.run("slurm-share", "doctor", "--quiet").stdout
         node.epilog(FIRST)
         node.run("rm", "-r", USER)
         argv = node.hook_argv("prolog", FIRST, **PART)
@@ -1139,9 +1051,7 @@ def set_users_folder(node: Node, name: str) -> None:
 
 
 def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> None:
-    """An earlier release, which keeps users' files beside the ledger on its one tmpfs, lets a job in; then this one is
-    installed and the second tmpfs mounted. The job's plan, slots and daemon stay where they are until it ends, its next
-    step has them, a further job on its GPU joins the daemon, and nothing is left of either."""
+    """The older release keeps users' files beside the ledger: the job's stay there until it ends."""
     node = Node(cluster, "n2")
     script = """srun -n1 bash -c 'echo early $CUDA_MPS_PIPE_DIRECTORY'; echo up; until [ -e go ]; do sleep 0.1; done
         srun -n1 bash -c 'echo late $CUDA_MPS_PIPE_DIRECTORY; simgpu-task --memory 100M --seconds 0.1'"""
@@ -1161,9 +1071,8 @@ def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> 
     assert node.run("test", "-d", f"{STATE}/jobs/{first}/slots").returncode == 0
     assert "FAIL" not in node.run("slurm-share", "doctor", "--quiet").stdout
     status = node.run("slurm-share", "status").stdout
-    second = cluster.sbatch("alice", "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert cluster.wait(second) == "COMPLETED"
-    assert f"joined {pipe}\n" in cluster.output(second)
+    output = completed(cluster, "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert f"joined {pipe}\n" in output
     assert node.mps() == daemon
     assert f"pid {daemon[0].pid}" in status
     cluster.as_user("alice", "touch go", check=True)
@@ -1171,20 +1080,18 @@ def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> 
     assert f"early {pipe}\n" in cluster.output(first)
     assert f"late {pipe}\n" in cluster.output(first)
     assert "mps server" in cluster.output(first)
-    third = cluster.sbatch("alice", "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert cluster.wait(third) == "COMPLETED"
-    assert f"new {USER}/mps/" in cluster.output(third)
+    said = completed(cluster, "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert f"new {USER}/mps/" in said
     node.run("rmdir", f"{STATE}/mps")
 
 
 def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
     """A ledger that was being written, and the folder of a user whose daemon never came to be."""
     node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
-    node.prolog(FIRST)
-    assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
-    assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
-    node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
-    node.epilog(FIRST)
+    with node.job(FIRST):
+        assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
+        assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
+        node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
     assert node.remains() == []
 
 
@@ -1193,10 +1100,9 @@ def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
     node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
     try:
         node.run("bash", "-c", "cat /dev/zero >/var/log/full")
-        node.prolog(FIRST)
-        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
-        assert node.alive(node.task(FIRST))
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+            assert node.alive(node.task(FIRST))
         assert node.remains() == []
     finally:
         node.run("umount", "/var/log")
@@ -1204,19 +1110,16 @@ def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
 
 @pytest.mark.parametrize("since", ["1.0", "9999999999.0"], ids=["set forward", "set back"])
 def test_a_clock_that_jumps_makes_nobody_live_on(node: Node, since: str) -> None:
-    """alice's job has ended without an Epilog, and the clock was set since: bob's is no reason to turn away, and what
-    she left goes."""
+    """alice's job ended without an Epilog before the clock was set: bob is let in."""
     node.prolog(FIRST)
     node.run("sed", "-i", f's/"since":[0-9.]*/"since":{since}/', f"{STATE}/ledger")
-    node.prolog(SECOND, uid=BOB)
-    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
-    assert [one.user for one in node.mps()] == ["bob"]
-    node.epilog(SECOND, uid=BOB)
+    with node.job(SECOND, uid=BOB):
+        assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
+        assert [one.user for one in node.mps()] == ["bob"]
 
 
 def test_a_logout_that_takes_shared_memory_takes_no_share(cluster: Cluster) -> None:
-    """logind's RemoveIPC deletes the user's files in /dev/shm when a login of his ends, in mid-job: later tasks of the
-    job are on MPS as before. GPU."""
+    """logind's RemoveIPC deletes files in /dev/shm in mid-job: later tasks are on MPS as before. GPU."""
     script = """srun -n1 simgpu-task --seconds 1
         until [ -e go ]; do sleep 0.1; done; rm go
         srun simgpu-task --seconds 1"""

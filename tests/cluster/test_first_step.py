@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, until, why_not_idle
+from hooked import Node, completed, until, why_not_idle
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -45,12 +45,11 @@ def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
     """The Prolog on n3 is told of the share by that srun, which has none itself; the next one needs the plan."""
     script = f"{first}\nsrun {SLOT}\n"
     if shell == "sbatch":
-        job = cluster.sbatch("alice", script, "--share-gpu=2", "-N2", "-wn[2-3]")
-        assert cluster.wait(job) == "COMPLETED", cluster.output(job)
-        text = cluster.output(job)
+        text = completed(cluster, script, "--share-gpu=2", "-N2", "-wn[2-3]")
     else:
-        done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "bash", "-c", script])
-        assert done.returncode == 0, done.stderr
+        done = cluster.as_user(
+            "alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "bash", "-c", script], check=True
+        )
         text = done.stdout
     assert slots(text) == sorted(ALL), text
     assert "SPANK_" not in text
@@ -78,14 +77,12 @@ def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Clust
 
 
 def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"])
-    assert done.returncode == 0, done.stderr
+    cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"], check=True)
     assert "slots" not in "".join(node.log() for node in nodes)
 
 
 def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2. The hook refuses it with the way out,
-    which then works."""
+    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2: the hook refuses it."""
     other = cluster.sbatch("alice", "sleep 120", "-wn2", "--gres=gpu:1", "-n1")
     cluster.wait_running(other)
     options = ("--share-gpu=2", "--gres=gpu:1", "-N2", "-n4", "-wn[2-3]")
@@ -95,15 +92,12 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
     text = cluster.output(job)
     assert f"job {job} has other GPUs on node n3 than its plan there" in text
     assert "n3 1" not in text
-    job = cluster.sbatch("alice", f"srun -N2 -n2 true; srun -N1 -n1 -wn3 {task}", *options)
-    assert cluster.wait(job) == "COMPLETED", cluster.output(job)
-    assert "n3 0\n" in cluster.output(job)
+    assert "n3 0\n" in completed(cluster, f"srun -N2 -n2 true; srun -N1 -n1 -wn3 {task}", *options)
     cluster.cancel_all()
 
 
 def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """The node gets srun's option from the user. In an ordinary job it brings no slot and leaves nothing; another
-    user's job runs on."""
+    """In an ordinary job a forged option brings no slot, and another user's job runs on."""
     forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
     plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
     other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)

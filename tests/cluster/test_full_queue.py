@@ -40,8 +40,7 @@ def llload(cluster: Cluster) -> Any:
 
 
 def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster: Cluster, opened: Terminals) -> None:
-    """Three jobs and an array of twenty, with reason and expected start. Of llload, and of the choice of steps, they
-    are no part."""
+    """Three jobs and an array of twenty, with reason and expected start."""
     work = cluster.sbatch("alice", WORK, "--share-gpu=2", "-wn1", "-t60", "-Jwork")
     cluster.wait_running(work)
     before = llload(cluster)
@@ -51,8 +50,7 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
     try:
         screen = opened.open("queue", as_alice(cluster, "llload-tui", "--interval", "1", "--view", "jobs"), (200, 50))
         for job in waits:
-            row = screen.row(str(job), "alice")
-            assert row[3:5] == ["PD", "-"]
+            assert screen.row(str(job), "alice")[3:5] == ["PD", "-"]
         assert screen.row(str(array), "x20")[4] == "PD"
         assert "(JobHeldUser)" in screen.row(str(held), "alice")
         screen.shows("25 jobs of yours  1 R, 24 PD")

@@ -80,8 +80,7 @@ class Scene:
 
     def ask(self, wanted: Mapping[str, tuple[str, float]]) -> dict[str, Series]:
         """Return each expression's answer, as of that many seconds later than now."""
-        done = self.cluster.exec("ctl", [PYTHON, "-c", ASK], input=json.dumps(wanted))
-        assert done.returncode == 0, done.stderr
+        done = self.cluster.exec("ctl", [PYTHON, "-c", ASK], input=json.dumps(wanted), check=True)
         return {key: [(one, value) for one, value in rows] for key, rows in json.loads(done.stdout).items()}
 
     def answered(self, wanted: Mapping[str, tuple[str, float]], what: str) -> dict[str, Series]:
@@ -177,8 +176,7 @@ def test_prometheus_takes_the_rules_and_their_tests_pass(scene: Scene) -> None:
     until(lambda: "unknown" not in health().values(), "the evaluation of every rule")
     assert health() == dict.fromkeys(names, "ok")
     (scene.cluster.root("ctl") / "tmp/test.yaml").write_text(RULE_TESTS.read_text())
-    done = scene.cluster.exec("ctl", ["promtool", "test", "rules", "/tmp/test.yaml"])
-    assert done.returncode == 0, done.stdout + done.stderr
+    scene.cluster.exec("ctl", ["promtool", "test", "rules", "/tmp/test.yaml"], check=True)
     tests = yaml.safe_load(RULE_TESTS.read_text())["tests"]
     fired = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one.get("exp_alerts")}
     assert fired == names

@@ -77,8 +77,7 @@ def health(node: Node, *words: str) -> tuple[int, str]:
 
 
 def test_a_node_with_a_broken_gpu_is_drained_and_comes_back(cluster: Cluster, nodes: list[Node]) -> None:
-    """n1 by what slurmd runs, with its reason, and back when the GPU is. n2, of which doctor warns, runs a job; n3,
-    which an administrator drained, stays so, with his reason."""
+    """n2, of which doctor warns, runs a job; n3, which an administrator drained, stays so."""
     n1, n2, n3 = nodes
     n3.run("scontrol", "update", "nodename=n3", "state=drain", "reason=a new fan")
     assert n2.run("slurm-share", "doctor", "--quiet", "--role", "compute").returncode == 1

@@ -71,12 +71,10 @@ def test_a_task_that_died_of_gpu_memory_counts_in_the_advice(cluster: Cluster) -
     script = "#!/bin/bash\n[ $LLSUB_RANK = 0 ] && { echo CUDA out of memory; exit 1; }\n" + WORK.removeprefix("srun ")
     cluster.as_user("alice", "mkdir -p ~/died && cat > ~/died/task.sh && chmod +x ~/died/task.sh", input=script)
     try:
-        found = cluster.as_user("alice", "cd ~/died && llsub ./task.sh '[1,4]' --options='-w n2'")
-        assert found.returncode == 0, found.stdout + found.stderr
+        cluster.as_user("alice", "cd ~/died && llsub ./task.sh '[1,4]' --options='-w n2'", check=True)
         results = "cat ~/died/LLSUB.1/p*/results.jsonl"
         until(lambda: "gpu memory" in cluster.as_user("alice", results).stdout, "a task's death in the results")
-        told = cluster.as_user("alice", "llload --advise --json")
-        assert told.returncode == 0, told.stderr
+        told = cluster.as_user("alice", "llload --advise --json", check=True)
         (advice,) = json.loads(told.stdout)["advice"]
         assert any(line.startswith("1 task of it ran out of GPU memory") for line in advice["evidence"]), advice
     finally:

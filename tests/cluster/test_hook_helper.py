@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, slurm_conf, until, why_not_idle
+from hooked import Node, configured, resume, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
 
@@ -17,8 +17,7 @@ SHARED = ("--share-gpu=2", "--gres=gpu:1", "--mem=200", "-wn1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """Yield n1 with a helper that has read the current configuration: the one of an earlier test ends with the next
-    hook."""
+    """Yield n1 with a helper that has read the current configuration."""
     found = Node(cluster, "n1")
     share(cluster)
     until(lambda: has_helper(found) and len(helpers(found)) == 1, "a helper")
@@ -133,7 +132,6 @@ def test_a_prolog_that_slurmd_cuts_off_ends_in_the_helper(cluster: Cluster, node
         until(lambda: not node.alive(prolog), "the end of the Prolog")
         cluster.exec("ctl", ["scancel", str(job)])
         until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of the job")
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n1", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n1"] == "idle", "n1 in service")
+    resume(cluster, "n1")
     assert helpers(node) == [helper]
     share(cluster)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 from hooked import configured
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
@@ -47,8 +47,7 @@ def nodes(output: str) -> dict[str, int]:
 
 def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[str]:
     """Run a command in salloc, on the login host."""
-    argv = ["salloc", *options, "bash", "-c", command]
-    return cluster.as_user("alice", argv, timeout=60)
+    return cluster.as_user("alice", ["salloc", *options, "bash", "-c", command], timeout=60)
 
 
 @contextlib.contextmanager
@@ -69,17 +68,10 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
     return cluster.as_user("alice", ["srun", *words], env=environ, timeout=60)
 
 
-# --- a shell that is no step ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("shell-"))
 def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster without use_interactive_step: the shell of salloc is on the login host."""
-    release = request.param
-    extra = "LaunchParameters=mpir_use_nodeaddr\n"
-    with Cluster.up(name_for("shell" + release), release, slurm_conf_extra=extra, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("shell", request.param, slurm_conf_extra="LaunchParameters=mpir_use_nodeaddr\n") as made:
         yield made
 
 
@@ -87,14 +79,12 @@ def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
 def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster) -> None:
     """Tasks, slots and GPUs as in a batch script, the node's notes are said, and the shell itself is given nothing."""
     script = f"hostname\nsrun {TASK} </dev/null\nenv\nsrun env </dev/null | sed 's/^/in task: /'\nexit\n"
-    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, timeout=60)
-    assert done.returncode == 0
+    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, timeout=60, check=True)
     assert done.stdout.startswith("login\n")
     assert sorted(task.slot for task in tasks(done.stdout)) == ["0", "1", "2", "3"]
     assert sorted(Counter(task.gpu for task in tasks(done.stdout)).values()) == [2, 2]
     assert "slurm-share: the GPUs of this node are simulated" in done.stderr
-    shell = re.findall(r"^(\w+)=", done.stdout, re.MULTILINE)
-    assert not {*GIVEN, names.ENV_JOB} & set(shell)
+    assert not {*GIVEN, names.ENV_JOB} & set(re.findall(r"^(\w+)=", done.stdout, re.MULTILINE))
     in_task = dict(re.findall(r"^in task: (\w+)=(.*)$", done.stdout, re.MULTILINE))
     assert in_task[names.ENV_JOB] == in_task["SLURM_JOB_ID"]
     assert "SLURM_SHARE_SHELL" not in in_task
@@ -192,9 +182,6 @@ def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> Non
         assert "it was to share" not in srun(cluster, job, *way[1].split(), "hostname").stdout
 
 
-# --- unlike nodes --------------------------------------------------------------------------------------------------
-
-
 def batch(cluster: Cluster, sruns: list[str], *options: str) -> list[str]:
     """Return what each line of a batch script printed, with its exit code last."""
     script = "\n".join(f"{line} 2>&1; echo rc $?; echo ---" for line in sruns)
@@ -258,9 +245,6 @@ def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: 
     assert f"(n1: 4 GPUs, n2: 2), and {UNLIKE}" in done.stderr
     assert done.stdout.startswith(f"rc {names.EXIT_REFUSED}\n")
     assert nodes(done.stdout) == {"n1": 8, "n2": 4}
-
-
-# --- what it costs -------------------------------------------------------------------------------------------------
 
 
 def questions(cluster: Cluster) -> int:

@@ -7,23 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import SCRIPT, files, put_back, reconfigure, strip
-from conftest import name_for
-from hooked import STATE, Node, until
+from conftest import by_release, cluster_of
+from hooked import STATE, Node, completed, of_release, until
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"install-{name}")) for name in RELEASES]
-)
+@pytest.fixture(scope="module", params=by_release("install-"))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with our packages on every host and none of our lines in Slurm's files."""
-    release = request.param
-    with Cluster.up(name_for(f"install{release}"), release, nodes=1) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("install", request.param, nodes=1) as made:
         strip(made)
         reconfigure(made)
         yield made
@@ -68,12 +63,10 @@ def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict
     assert "\n4\n" in f"\n{site.output(part)}"
     assert Node(site, "n1").remains() == []
 
-    said = install(site, "--undo")
-    assert "removed /etc/slurm/plugstack.conf" in said
+    assert "removed /etc/slurm/plugstack.conf" in install(site, "--undo")
     assert files(site) == before
     reconfigure(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert "nothing to take back" in install(site, "--undo")
 
 
@@ -123,8 +116,7 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
 
 
 def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[str, bytes]) -> None:
-    """The parser of the release that runs is asked first; and what it cannot know, a reconfigure refuses, with the old
-    configuration in force."""
+    """The parser of the running release is asked first; what it cannot know, a reconfigure refuses."""
     (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"NoSuchKey=1\n")
     mine = files(site)
     assert "unrecognized key: NoSuchKey" in install(site, "--apply", code=2)
@@ -132,8 +124,7 @@ def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[
     (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"JobSubmitPlugins=no_such\n")
     assert site.exec("ctl", ["scontrol", "reconfigure"]).returncode != 0
     assert "no_such" not in site.exec("ctl", ["scontrol", "show", "config"], check=True).stdout
-    job = site.sbatch("alice", "srun true")
-    assert site.wait(job) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true")) == "COMPLETED"
 
 
 @pytest.mark.release
@@ -152,7 +143,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
     plugin = site.root("ctl") / "usr/lib/slurm-share/share_gpu.so"
     good = plugin.read_bytes()
     try:
-        plugin.write_bytes(of_another_release(good, site.slurm_version))
+        plugin.write_bytes(of_release(good, site.slurm_version, "99.11.0"))
         said = install(site, "--apply", code=2)
     finally:
         plugin.write_bytes(good)
@@ -160,14 +151,6 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
     assert "ncompatible Slurm plugin" in said
     assert files(site) == mine
     assert not list((site.root("ctl") / "var/log/slurm").glob("slurmd.log"))
-
-
-def of_another_release(plugin: bytes, version: str) -> bytes:
-    """Return the object with the number of a Slurm that it was not built for."""
-    major, minor, micro = (int(part) for part in version.split(".")[:3])
-    built = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
-    assert built in plugin
-    return plugin.replace(built, ((major + 1) << 16).to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize(
@@ -193,13 +176,11 @@ def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
     assert (site.conf / name).read_text() == left
     (site.conf / name).write_text(left.replace(line, ""))
     reconfigure(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
 def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict[str, bytes]) -> None:
-    """It is said how many run and what becomes of them; the job ends as it would have, the node takes the next one,
-    and what no Epilog took back is taken back by doctor."""
+    """The job ends as it would have; what no Epilog took back, doctor does."""
     install(site, "--apply", "--shards")
     reconfigure(site)
     node, home = Node(site, "n1"), site.home / "alice"
@@ -220,8 +201,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
     assert site.wait(job) == "COMPLETED"
     # as it is said: a later srun has no share
     assert sorted(re.findall(r"later (\d) none", site.output(job))) == list("01234567")
-    following = site.sbatch("bob", "srun true", "--gres=gpu:1")
-    assert site.wait(following) == "COMPLETED"
+    assert site.wait(site.sbatch("bob", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert site.status().nodes == {"n1": "idle"}
     assert node.mps() == daemons
     node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")  # doctor leaves a young job alone
@@ -238,8 +218,7 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
 
 
 def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
-    """The site's additions to our lines and its own new lines stay, and Slurm accepts the rest. A value that may be the
-    site's is shown, and removed by --force only."""
+    """The site's additions stay; a value that may be the site's is removed by --force only."""
     install(site, "--apply", "--shards", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
     epilog = "Epilog=/opt/slurm-share/bin/slurm-share-epilog"
@@ -259,13 +238,11 @@ def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, be
     assert files(site).keys() == before.keys()
     reconfigure(site)
     restart(site)
-    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert site.wait(plain) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
 def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, before: dict[str, bytes]) -> None:
-    """The site has made our script its own, with a function that ours lacks then, and has other shards than we wrote:
-    what they need stays and is named, and slurmctld starts."""
+    """A function in our script and other shards, both of the site's, stay and are named."""
     install(site, "--apply", "--shards")
     slurm, script = site.conf / "slurm.conf", site.conf / "job_submit.lua"
     shards = re.search(r"shard:simulated:\d+", slurm.read_text())
@@ -284,15 +261,13 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
     assert "slurm-share-prolog" not in slurm.read_text()
     reconfigure(site)
     restart(site)
-    job = site.sbatch("alice", "true")
-    assert site.wait(job) == "COMPLETED"
+    assert site.wait(site.sbatch("alice", "true")) == "COMPLETED"
 
 
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site: Cluster, before: dict[str, bytes]
 ) -> None:
-    """This holds for the current lines. Those of earlier releases are named one by one at the removal, with what to
-    write."""
+    """Lines of earlier releases are named at the removal, with what to write."""
     own = "function slurm_job_submit(job, partitions, uid)\n  -- here\n  return slurm.SUCCESS\nend\n"
     own += "function slurm_job_modify(job, old, partitions, uid)\n  -- there\n  return slurm.SUCCESS\nend\n"
     script = site.conf / "job_submit.lua"
@@ -309,8 +284,7 @@ def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     job = site.sbatch("alice", "srun true", "--share-gpu=2")
     assert site.wait(job) == "COMPLETED"
     assert "OverSubscribe=NO" in site.job(job)
-    said = install(site, "--undo")
-    assert "works without it; these lines may stay" in said
+    assert "works without it; these lines may stay" in install(site, "--undo")
     script.write_text(safe.replace(lines[0], 'local share = dofile("/usr/lib/slurm-share/job_submit.lua")'))
     install(site, "--apply")
     said = install(site, "--undo")
@@ -323,8 +297,7 @@ def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site.exec("ctl", ["mv", ours, f"{ours}.away"], check=True)
     try:
         restart(site)
-        job = site.sbatch("alice", "true")
-        assert site.wait(job) == "COMPLETED"
+        assert site.wait(site.sbatch("alice", "true")) == "COMPLETED"
     finally:
         site.exec("ctl", ["mv", f"{ours}.away", ours], check=True)
 
@@ -350,9 +323,8 @@ def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict
     install(site, "--apply")
     assert BRIGHT.split("\n", 1)[1] in slurm.read_text()
     reconfigure(site)
-    job = site.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
-    assert site.wait(job) == "COMPLETED"
-    assert sorted(site.output(job).split()[-8:]) == list("01234567")
+    output = completed(site, "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
+    assert sorted(output.split()[-8:]) == list("01234567")
     assert Node(site, "n1").remains() == []
     install(site, "--undo")
     assert files(site) == mine
@@ -369,8 +341,7 @@ def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict
 
 
 def test_another_controller_has_the_package_and_the_same_files(site: Cluster, before: dict[str, bytes]) -> None:
-    """It is asked through the site's remote command, which here is a job. One without job_submit.lua keeps --apply from
-    writing; one whose slurm.conf is another is named."""
+    """It is asked through the site's remote command. Without job_submit.lua there, --apply writes nothing."""
     slurm, lua = site.conf / "slurm.conf", "/usr/lib/slurm-share/job_submit.lua"
     slurm.write_text(slurm.read_text().replace("SlurmctldHost=ctl\n", "SlurmctldHost=ctl\nSlurmctldHost=n1(n1)\n"))
     mine = files(site)
@@ -382,13 +353,11 @@ def test_another_controller_has_the_package_and_the_same_files(site: Cluster, be
     site.exec("ctl", configure, input=f"{remote}{settings}", check=True)
     site.exec("n1", ["bash", "-ec", f"mv {lua} {lua}.away || true"], check=True)
     try:
-        said = install(site, "--apply", code=2)
-        assert f"n1: a controller that lacks {lua}" in said
+        assert f"n1: a controller that lacks {lua}" in install(site, "--apply", code=2)
         assert files(site) == mine
         site.exec("n1", ["install", "-D", "-m644", "/dev/stdin", lua], input=SCRIPT.read_text(), check=True)
         site.exec("n1", ["bash", "-ec", f"{apart} && mount --bind /run/apart /etc/slurm"], check=True)
-        said = install(site, "--check", code=1)
-        assert "on n1 /etc/slurm/slurm.conf differs from this host's" in said
+        assert "on n1 /etc/slurm/slurm.conf differs from this host's" in install(site, "--check", code=1)
         site.exec("n1", ["bash", "-ec", "umount /etc/slurm; rm -r /run/apart"], check=True)
         said = install(site, "--apply")
         assert "differs from this host's" not in said

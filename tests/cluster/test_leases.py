@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import until
 
-from localcluster import Cluster, ClusterError
+from localcluster import Cluster
 from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
@@ -63,9 +63,6 @@ def slots(output: str) -> list[int]:
 def slot_file(cluster: Cluster, job: int, slot: int) -> str:
     path = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}/{slot}"
     return cluster.exec("n2", ["cat", path], check=True).stdout
-
-
-# --- who gets which ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -127,19 +124,11 @@ def test_a_step_that_wants_no_slot_takes_none(cluster: Cluster) -> None:
     assert sorted(re.findall(r"^free (\S+)", output, re.MULTILINE)) == ["0,1", "0,1", "none"]
 
 
-# --- Slurm's own bindings ------------------------------------------------------------------------------------------
-
 BINDINGS = [
-    ("--gpu-bind=single:2", 4, [2, 2]),
-    ("--gpu-bind=map_gpu:1", 3, [0, 3]),
-    ("--gpu-bind=map_gpu:1,0", 2, [1, 1]),
-    ("--gpus-per-task=1", 2, [1, 1]),
-    ("--tres-bind=gres/gpu:map:1", 2, [0, 2]),
-    ("--gres=gpu:1", 3, [3, 0]),
-    ("--gpu-bind=none", 2, [1, 1]),
-    ("--gpu-bind=map_gpu:1", 5, [0, 4]),
-    ("--gres=gpu:1", 5, [4, 0]),
-]
+    ("--gpu-bind=single:2", 4, [2, 2]), ("--gpu-bind=map_gpu:1", 3, [0, 3]), ("--gpu-bind=map_gpu:1,0", 2, [1, 1]),
+    ("--gpus-per-task=1", 2, [1, 1]), ("--tres-bind=gres/gpu:map:1", 2, [0, 2]), ("--gres=gpu:1", 3, [3, 0]),
+    ("--gpu-bind=none", 2, [1, 1]), ("--gpu-bind=map_gpu:1", 5, [0, 4]), ("--gres=gpu:1", 5, [4, 0]),
+]  # fmt: skip
 
 
 def bound(cluster: Cluster) -> None:
@@ -174,11 +163,7 @@ def test_a_slot_follows_slurms_binding(cluster: Cluster) -> None:
 @pytest.mark.release
 def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
     """With ConstrainDevices the variable is renumbered: the task's own device cgroup says it."""
-    try:
-        confined = Cluster.up(name_for("cgroup"), cluster.slurm_release, cgroup=True)
-    except ClusterError as error:
-        pytest.skip(f"NOT TESTED with confined devices: {error}")
-    with confined:
+    with cluster_of("cgroup", cluster.slurm_release, cgroup=True) as confined:
         bound(confined)
 
 
@@ -192,9 +177,6 @@ def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
     assert all(seen == said for seen, said in found)
     assert len({seen for seen, _ in found[:2]}) == 1
     assert found[0][0] not in {seen for seen, _ in found[2:]}
-
-
-# --- who dies ------------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
@@ -247,9 +229,6 @@ def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> Non
     assert f"code={names.EXIT_REFUSED}" in output
 
 
-# --- what the user does to the files -------------------------------------------------------------------------------
-
-
 def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(cluster: Cluster) -> None:
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
     script = f"""cd /; S={folder}
@@ -287,8 +266,6 @@ def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:
     assert "cannot lease its slots on node n2" in said
     assert "No such file or directory" in said
 
-
-# --- the last line of the output -----------------------------------------------------------------------------------
 
 NONE = "slurm-share: no task took a share; start the program with srun or llsub\n"
 
@@ -336,9 +313,6 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     assert "slurm-share: 2 of 8 slots used" in done.stdout
     fifo = "mkfifo quiet; sleep 4 <quiet & exec sbatch -W -wn2 --share-gpu=4 -o quiet --wrap 'yes | head -c 60000'"
     assert cluster.as_user("alice", f"rm -f quiet; {fifo}", timeout=60).returncode == 0
-
-
-# --- what cannot be, said at submission ----------------------------------------------------------------------------
 
 
 @pytest.mark.release

@@ -139,9 +139,7 @@ def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None
 
 
 def test_a_job_that_leaves_its_gpus_idle_is_said(cluster: Cluster) -> None:
-    """One task that does nothing on one of two GPUs: Slurm says that both are held. A minute is too little to judge by;
-    of the same look ten minutes later both are idle, and llload says so of the recording. The GPUs of a job that works
-    are not."""
+    """A minute is too little to judge by: of the same recording ten minutes later, both GPUs are idle."""
     idle = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 1000M --load 0 --seconds 300", "--gres=gpu:2", "-wn1")
     busy = cluster.sbatch(
         "alice", "srun -n1 simgpu-task --memory 1000M --load 90 --seconds 300", "--gres=gpu:1", "-wn2"

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 
-from localcluster import RELEASES, Cluster
+from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -93,9 +93,6 @@ def job_of(text: str, which: str = "map") -> int:
     return int(re.findall(rf"Submitted {which} job (\d+)", text)[0])
 
 
-# ---- Who gets what ----
-
-
 def test_np_deals_blocks_whose_lowest_have_the_extra_one_and_the_reducer_follows(place: Place) -> None:
     text = place.good("--np=3", "--reducer=reduce.sh")
     assert place.ranks() == [0] * 6 + [1] * 5 + [2] * 5
@@ -168,8 +165,7 @@ def test_a_triple_larger_than_the_work_is_made_smaller_and_said(place: Place) ->
 
 def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> None:
     """32 CPUs: with 3 for each process there is room for 5 + 2 + 2."""
-    text = place.good("--np=16", "--slotsPerTask=3")
-    assert "the partition gpu has room for 9 of 16 processes at once" in text
+    assert "the partition gpu has room for 9 of 16 processes at once" in place.good("--np=16", "--slotsPerTask=3")
     assert sorted(set(place.ranks())) == list(range(9))
     text = place.good("--np=99", "--output=more")
     assert "--np=99 is more than the number of inputs; 16 processes will run" in text
@@ -179,9 +175,6 @@ def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> N
 def test_without_a_number_each_input_has_its_process(place: Place) -> None:
     place.good()
     assert place.ranks() == list(range(16))
-
-
-# ---- The mapper ----
 
 
 def test_mimo_starts_the_mapper_once_a_process_with_a_file_of_pairs(place: Place) -> None:
@@ -238,9 +231,6 @@ def test_a_list_gives_the_mapper_its_words(place: Place) -> None:
     assert place.sh("cat got.3.out got.5.out") == f"<3><{place.path}/out/3.out><5><{place.path}/out/5.out>"
 
 
-# ---- The reducer ----
-
-
 def test_the_reducer_has_its_arguments_and_its_file(place: Place) -> None:
     place.good("--np=2", "--reducer=./reduce.sh", "--redout=sum.txt", "--redargs=-x 'two words'")
     assert place.sh("head -1 sum.txt").strip() == f"with <{place.path}/out> <{place.path}/sum.txt> <-x> <two words>"
@@ -289,9 +279,6 @@ def test_a_reducer_that_failed_keeps_the_folder(place: Place) -> None:
     assert "the reducer ended with 9" in place.sh("cat MAPRED.1/logs/llmapreduce-reduce.log-*")
 
 
-# ---- The temporary folder ----
-
-
 def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in_it(place: Place) -> None:
     place.good("--np=2", "--tempdir=new/one", "--apptype=mimo", "--mapper=/bin/true")
     assert place.sh("ls new") == ""
@@ -303,9 +290,6 @@ def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in
     code, text = place.run("--np=2", "--tempdir=mine")
     assert code == 2
     assert "of another run;" in text
-
-
-# ---- The scheduler ----
 
 
 def test_options_reach_the_jobs(place: Place) -> None:
@@ -352,9 +336,6 @@ def test_a_triple_with_gpus_and_a_share(place: Place) -> None:
     text = place.good("--np=[1,8,1]", "--share-gpu=4", "--options=-wn2", "--output=shared")
     assert len({one["gpu"] for one in place.outputs("shared").values()}) == 2
     assert "--share-gpu=4" in text
-
-
-# ---- Calls within calls, and without a scheduler ----
 
 
 def test_a_call_within_a_task_runs_in_its_callers_place_and_its_task_ends_with_it(place: Place) -> None:
@@ -417,9 +398,6 @@ def test_dry_run_makes_nothing(place: Place) -> None:
     assert sorted(place.sh("ls -A").split()) == ["in", "map.sh", "reduce.sh"]
 
 
-# ---- Failures, and waiting ----
-
-
 def test_inputs_are_never_overwritten(place: Place) -> None:
     """By no name of their folder; and a folder that a refused run would have made is not there."""
     place.write("bad.sh", '#!/bin/bash\n: > "$2"\n')
@@ -455,9 +433,6 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
     assert f"llkill {number} ends all" in text
     assert option(place.cluster.job(number), "JobState") == "RUNNING"
     place.sh(f"llkill {number}")
-
-
-# ---- Mistakes ----
 
 
 @pytest.mark.parametrize(
@@ -521,16 +496,10 @@ def test_help_and_version(place: Place) -> None:
         assert word in told
 
 
-# ---- What a user may have ----
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("llmapreduce-"))
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with accounting, where alice may have six CPUs."""
-    release = request.param
-    with Cluster.up(name_for("mracct" + release), release, accounting=True, without=WITHOUT) as made:
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of("mracct", request.param, accounting=True) as made:
         change = ["sacctmgr", "-i", "modify", "user", "where", "name=alice", "set", "GrpTRES=cpu=6"]
         made.exec("ctl", change, check=True)
         yield made

@@ -36,8 +36,7 @@ def queue_of(cluster: Cluster, user: str, *words: str) -> dict[str, dict]:  # ty
 
 def ids(cluster: Cluster) -> list[str]:
     """Return the jobs in squeue that are not completing."""
-    said = cluster.exec("ctl", ["squeue", "-h", "-r", "-t", "PD,R", "-o", "%i"], check=True).stdout
-    return sorted(said.split())
+    return sorted(cluster.exec("ctl", ["squeue", "-h", "-r", "-t", "PD,R", "-o", "%i"], check=True).stdout.split())
 
 
 def wait_for(cluster: Cluster, wanted: list[str]) -> None:
@@ -57,8 +56,7 @@ def test_llstat_says_what_squeue_says(cluster: Cluster) -> None:
         nonlocal before, shown, after
         before = cluster.as_user("alice", SQUEUE, check=True).stdout
         shown = cluster.as_user("alice", ["llstat", "--hide-header"], check=True).stdout.splitlines()
-        after = cluster.as_user("alice", SQUEUE, check=True).stdout
-        return before == after
+        return before == cluster.as_user("alice", SQUEUE, check=True).stdout
 
     until(stands_still, "a queue in which nothing changes")
     said = {line.split("|")[0]: line.split("|") for line in before.splitlines()}
@@ -104,8 +102,7 @@ def test_everybody_sees_what_slurm_lets_him(cluster: Cluster) -> None:
 def test_a_strange_name_and_a_narrow_terminal(cluster: Cluster) -> None:
     """Colour, markup and a newline in a name stay text; at a terminal of 80 columns every line fits."""
     start(cluster, "-pplain", "-J", "\x1b[31mred[bold]\nx")
-    said = cluster.as_user("alice", ["llstat", "-h"], check=True).stdout
-    assert r"\x1b[31mred[bold]\nx" in said.splitlines()[1]
+    assert r"\x1b[31mred[bold]\nx" in cluster.as_user("alice", ["llstat", "-h"], check=True).stdout.splitlines()[1]
     typed = "stty cols 80; llstat"
     screen = cluster.as_user("alice", ["script", "-qec", typed, "/dev/null"], check=True, env={"TERM": "xterm"}).stdout
     lines = screen.replace("\r", "").splitlines()
@@ -162,8 +159,7 @@ def test_llkill_of_a_user_is_slurms_to_allow(cluster: Cluster) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert f"job {hers} " in done.stderr
     assert ids(cluster) == sorted([str(hers), str(his)])
-    done = cluster.exec("ctl", ["llkill", "-u", "alice"], check=True)
-    assert done.stdout.startswith(f"ended {hers} (")
+    assert cluster.exec("ctl", ["llkill", "-u", "alice"], check=True).stdout.startswith(f"ended {hers} (")
     wait_for(cluster, [str(his)])
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import completed
 
 import localcluster.cluster as cluster_module
 import localcluster.locks as cluster_locks
@@ -37,7 +38,6 @@ from localcluster import (
     take_down,
     tools,
 )
-from localcluster.cluster import parse_states
 from localcluster.records import RELEASES, Root, make_hosts
 
 PROGRAM = Path(cluster_paths.HERE).parent / "cluster"
@@ -122,29 +122,6 @@ def test_an_extra_line_takes_the_place_of_ours() -> None:
         "PartitionName=gpu",
         "PartitionName=more",
     ]
-
-
-def test_slurm_names_the_gpus_simulated() -> None:
-    text = conf.slurm_conf(make_hosts(3), cgroup="", parts=(), job_submit=False, shards_per_gpu=0)
-    assert "NodeName=n1 CPUs=16" in text
-    assert "Gres=gpu:simulated:4 " in text
-    assert conf.gres_conf(make_hosts(1), 0) == "NodeName=n1 Name=gpu Type=simulated File=/dev/nvidia[0-3]\n"
-
-
-def test_accounting_adds_what_is_kept_and_nothing_that_schedules() -> None:
-    """No limit is enforced, no priority changes; shards are named where there are any."""
-    for shards, tracked in ((720720, "gres/gpu,gres/gpu:simulated,gres/shard"), (0, "gres/gpu,gres/gpu:simulated")):
-        with_it, without = (
-            conf.slurm_conf(
-                make_hosts(1), cgroup="", parts=(), job_submit=False, shards_per_gpu=shards, accounting=accounting
-            ).splitlines()
-            for accounting in (True, False)
-        )
-        assert sorted(set(with_it) - set(without)) == [
-            "AccountingStorageHost=ctl",
-            f"AccountingStorageTRES={tracked}",
-            "AccountingStorageType=accounting_storage/slurmdbd",
-        ]
 
 
 def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,14 +209,6 @@ def test_the_mirror_is_the_one_apt_uses_for_debian_itself() -> None:
     )
     assert tools.parse_mirror(text) == "http://mirror.example.org/debian/"
     assert tools.parse_mirror("") is None
-
-
-def test_every_record_of_an_array_has_its_state() -> None:
-    text = (
-        "JobId=8 ArrayJobId=7 JobState=COMPLETED Reason=None\n\n"
-        "JobId=7 ArrayJobId=7 JobState=FAILED Reason=NonZeroExitCode\n"
-    )
-    assert parse_states(text) == ["COMPLETED", "FAILED"]
 
 
 def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
@@ -425,9 +394,7 @@ def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
-    job = cluster.sbatch("alice", "srun hostname", "-N3", "-p", "plain")
-    assert cluster.wait(job) == "COMPLETED"
-    assert sorted(cluster.output(job).split()) == ["n1", "n2", "n3"]
+    assert sorted(completed(cluster, "srun hostname", "-N3", "-p", "plain").split()) == ["n1", "n2", "n3"]
 
 
 @pytest.mark.cluster
@@ -520,8 +487,7 @@ def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, wor
 
 @pytest.mark.cluster
 def test_the_state_folder_and_its_users_part_are_bounded_file_systems(cluster: Cluster) -> None:
-    """On every host; pipes and sockets work there, programs do not, and what fills the users' part leaves the rest
-    alone."""
+    """Pipes and sockets work there, programs do not; a full users' part leaves the rest alone."""
     for node in cluster.hosts:
         for folder, mode in (("/run/slurm-share", "mode=755"), ("/run/slurm-share/user", "mode=711")):
             mount = cluster.exec(node, ["grep", f" {folder} ", "/proc/mounts"], check=True).stdout.split()

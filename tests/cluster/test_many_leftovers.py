@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import name_for
+from conftest import cluster_of
 from hooked import ALICE, Node, until, why_not_idle
-
-from localcluster import Cluster, Misuse
-from localcluster.records import CURRENT
 
 pytestmark = pytest.mark.cluster
 
@@ -54,13 +51,7 @@ int main(int argc, char **argv)
 @pytest.fixture
 def node(can_make_clusters: None) -> Iterator[Node]:
     """Yield the node of a cluster with cgroups: without them Slurm itself looks at every process for each step."""
-    try:
-        cluster = Cluster.up(name_for("many"), CURRENT, cgroup=True, nodes=1)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with cluster:
-        if cluster.slurm_release != CURRENT:
-            pytest.skip(f"NOT TESTED: only Slurm {cluster.slurm_version} can be made on this machine today")
+    with cluster_of("many", cgroup=True, nodes=1) as cluster:
         yield Node(cluster, "n1")
 
 
@@ -78,16 +69,8 @@ def test_fifteen_thousand_leftover_processes_keep_no_share_from_the_next_user(no
     cluster = node.cluster
     leave_many(node, tmp_path)
     script = "srun -n1 bash -c 'echo pipe=$CUDA_MPS_PIPE_DIRECTORY'"
-    options = (
-        "--share-gpu=4",
-        "--gres=gpu:1",
-        "-n1",
-        "--mem=100",
-        f"--array=1-{JOBS}%{AT_ONCE}",
-        "-o",
-        "/home/bob/many-%a",
-    )
-    cluster.sbatch("bob", script, *options)
+    options = ("--share-gpu=4", "--gres=gpu:1", "-n1", "--mem=100", f"--array=1-{JOBS}%{AT_ONCE}")
+    cluster.sbatch("bob", script, *options, "-o", "/home/bob/many-%a")
     until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of his jobs")
     said = node.run("bash", "-c", "grep -v simulated /home/bob/many-*").stdout
     assert said.count("pipe=/run/slurm-share/user/mps/") == JOBS, said + node.log()

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import FULL, WANTED, name_for
-from hooked import Node, until, why_not_idle
+from conftest import FULL, WANTED, cluster_of
+from hooked import Node, completed, output_of, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 from localcluster.records import CURRENT
@@ -74,9 +74,7 @@ def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tu
     release, _, name = request.param.partition("-")
     profile = PROFILES[name]
     extra = profile.conf.get(release, "")
-    with Cluster.up(name_for(f"m{name}"), release, nodes=2, slurm_conf_extra=extra, **profile.options) as made:  # type: ignore[arg-type]
-        if made.slurm_release != release:
-            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+    with cluster_of(f"m{name}", release, nodes=2, slurm_conf_extra=extra, **profile.options) as made:
         (made.conf / "witness").write_text(WITNESS_TEXT)
         (made.conf / "witness").chmod(0o755)
         if name in ("exclusive", TOGETHER):  # Slurm alone is to keep others out
@@ -102,10 +100,6 @@ def slots(text: str) -> list[str]:
     return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
 
 
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
-
-
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
     job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
     cluster.wait_running(job)
@@ -114,25 +108,21 @@ def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
 
 
 def test_share(made: Cluster) -> None:
-    job = made.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
-    assert made.wait(job) == "COMPLETED"
-    text = made.output(job)
+    text = completed(made, JOB, "-wn2", "--share-gpu=2")
     assert slots(text) == [f"{number}/4 on" for number in range(4)], text
     assert len(set(re.findall(r"gpu (GPU-\S+), .* mps server \d+", text))) == 2, text
 
 
 def test_part(made: Cluster) -> None:
-    job = made.sbatch("alice", JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
-    assert made.wait(job) == "COMPLETED"
-    assert len(slots(made.output(job))) == 2, made.output(job)
+    output = completed(made, JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
+    assert len(slots(output)) == 2, output
 
 
 @in_full
 def test_triple(made: Cluster) -> None:
     text = "#!/bin/bash\necho rank $LLSUB_RANK of $LLSUB_SIZE\n"
     made.as_user("alice", "rm -rf LLSUB.*; cat >triple.sh; chmod +x triple.sh", input=text, check=True)
-    done = made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"])
-    assert done.returncode == 0, done.stderr
+    made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"], check=True)
     text = made.as_user("alice", "cat LLSUB.*/p*/triple.sh.log.*", check=True).stdout
     assert sorted(text.splitlines()) == [f"rank {rank} of 4" for rank in range(4)]
 
@@ -222,8 +212,7 @@ def _contain(cluster: Cluster) -> None:
     """Check that Prolog and Slurm's own step start as soon as the job has its node."""
     before = Node(cluster, "n2").log()
     steps = "sleep 1; squeue -s -h -j $SLURM_JOB_ID -o %i"
-    done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps])
-    assert done.returncode == 0, done.stderr
+    done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps], check=True)
     assert ".extern" in done.stdout
     assert ": 4 slots, 4 under MPS" in Node(cluster, "n2").log().removeprefix(before)
 
@@ -234,9 +223,7 @@ def _auth(cluster: Cluster) -> None:
     assert re.search(r"^AuthType\s+= auth/slurm$", settings, re.MULTILINE)
     assert re.search(r"^CredType\s+= auth/slurm$", settings, re.MULTILINE)
     assert [host for host in cluster.hosts if cluster.exec(host, ["pgrep", "-x", "munged"]).returncode == 0] == []
-    job = cluster.sbatch("bob", "id -un", "-wn2", "--share-gpu=2")
-    assert cluster.wait(job) == "COMPLETED"
-    assert "bob\n" in cluster.output(job)
+    assert "bob\n" in completed(cluster, "id -un", "-wn2", "--share-gpu=2", user="bob")
 
 
 def _uuids(cluster: Cluster) -> None:
@@ -253,8 +240,7 @@ def _uuids(cluster: Cluster) -> None:
 def _exclusive(cluster: Cluster) -> None:
     """Check that Slurm keeps a second user from the node and lets the same user in."""
     start(cluster, "--gres=gpu:1", "-n1")
-    again = cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")) == "COMPLETED"
     other = cluster.sbatch("bob", "true", "-wn2", "--share-gpu=2", "--gres=gpu:1")
     until(lambda: re.search(r"Reason=(?!None)\w+", cluster.job(other)), "why bob's job waits")
     assert "JobState=PENDING" in cluster.job(other)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, until
+from hooked import WITHOUT_OURS, Node, completed, configured, output_of, rewritten, until
 
 from localcluster import Cluster
 
@@ -42,20 +42,13 @@ def own_configuration(node: Node, *lines: str) -> Iterator[None]:
         node.run("umount", "/etc/slurm-share")
 
 
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
-
-
-def slots(cluster: Cluster, job: int) -> list[str]:
-    return sorted(re.findall("^slot .*", output_of(cluster, job), re.MULTILINE))
+def slots(output: str) -> list[str]:
+    return sorted(re.findall("^slot .*", output, re.MULTILINE))
 
 
 def extra(cluster: Cluster, job: int) -> str:
     found = re.search(r"\bExtra=(\S*)", cluster.job(job))
     return found[1] if found else ""
-
-
-# --- the lesser of the two -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -64,15 +57,17 @@ def extra(cluster: Cluster, job: int) -> str:
 def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     cluster: Cluster, n2: Node, controllers: str, own: str
 ) -> None:
+    n2.forget_log()
     with configured(cluster, f'mode = "{controllers}"'), own_configuration(n2, f'mode = "{own}"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--extra=hers")
         assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
         assert extra(cluster, job).startswith(f"hers;slurm-share={controllers}")
     if controllers == own == "on":
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
     else:
-        assert set(slots(cluster, job)) == {"slot none"}
+        assert set(slots(output_of(cluster, job))) == {"slot none"}
         assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
+    assert own != "off" or n2.log() == ""
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -93,18 +88,11 @@ def test_a_job_that_came_past_our_script_shares_only_where_the_site_says_it_has_
     cluster: Cluster, n2: Node
 ) -> None:
     """No verdict is off; with job_submit = false the node's own mode counts, whatever a user wrote himself."""
-    lua = cluster.conf / "job_submit.lua"
-    before = lua.read_text()
-    try:
-        lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
-        rows = {(): "slot none", ("job_submit = false",): "slot 0", ("job_submit = false", 'mode = "off"'): "slot none"}
+    rows = {(): "slot none", ("job_submit = false",): "slot 0", ("job_submit = false", 'mode = "off"'): "slot none"}
+    with rewritten(cluster.conf / "job_submit.lua", WITHOUT_OURS):
         for lines, expected in rows.items():
             with configured(cluster, *lines):
-                job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
-                assert slots(cluster, job)[0] == expected, lines
-    finally:
-        lua.write_text(before)
+                assert slots(completed(cluster, SLOTS, *ONE_GPU))[0] == expected, lines
 
 
 @pytest.mark.release
@@ -125,30 +113,21 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         assert update("alice", "timelimit=3", "comment=mine") == ""
         assert "only administrators may set" in update("alice", "comment=slurm-share=off")
         as_slurm = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"]
-        done = cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"])
-        assert done.returncode == 0, done.stderr
+        cluster.exec("ctl", [*as_slurm, "scontrol", "update", f"jobid={job}", "extra=new;slurm-share=off"], check=True)
         assert update(None, "extra=new;slurm-share=on") == ""
         cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
         assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
     finally:
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
 
 
-# --- one command ---------------------------------------------------------------------------------------------------
-
 SEQUENCES = [
-    ("ctl off",),
-    ("n2 off",),
-    ("ctl off", "n2 off"),
-    ("n2 off", "ctl off"),
-    ("ctl off", "ctl on"),
-    ("ctl off", "n2 off", "ctl on"),
-    ("n2 off", "ctl off", "n2 on"),
-    ("ctl off", "n2 off", "n2 on", "ctl on"),
+    ("ctl off",), ("n2 off",), ("ctl off", "n2 off"), ("n2 off", "ctl off"), ("ctl off", "ctl on"),
+    ("ctl off", "n2 off", "ctl on"), ("n2 off", "ctl off", "n2 on"), ("ctl off", "n2 off", "n2 on", "ctl on"),
     ("n2 off", "ctl off", "ctl on", "n2 on"),
-]
+]  # fmt: skip
 """Orders in which the mode is switched on the hosts."""
 
 
@@ -187,9 +166,9 @@ def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
         assert extra(cluster, pending) == f"hers;slurm-share={state['ctl']}"
         cluster.as_user("alice", "touch go", check=True)
         assert [cluster.wait(job) for job in (running, pending)] == ["COMPLETED", "COMPLETED"]
-    assert slots(cluster, running) == [f"slot {slot}" for slot in range(4)]
+    assert slots(output_of(cluster, running)) == [f"slot {slot}" for slot in range(4)]
     is_shared = state == {"ctl": "on", "n2": "on"}
-    assert slots(cluster, pending) == ([f"slot {slot}" for slot in range(4)] if is_shared else ["slot none"])
+    assert slots(output_of(cluster, pending)) == ([f"slot {slot}" for slot in range(4)] if is_shared else ["slot none"])
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -199,23 +178,17 @@ def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> 
         before = (cluster.site / "config.toml").read_text()
         words = switch(cluster, "ctl", "off", "--cluster")
         assert "switched_off = true; before: mode observe, mode on in partition gpu" in words
-        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
-        assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot none"]
+        assert slots(completed(cluster, SLOTS, *ONE_GPU, "-pgpu")) == ["slot none"]
         assert "nothing is changed" in switch(cluster, "ctl", "off", "--cluster")
-        words = switch(cluster, "ctl", "on", "--cluster")
-        assert "now again: mode observe, mode on in partition gpu" in words
+        assert "now again: mode observe, mode on in partition gpu" in switch(cluster, "ctl", "on", "--cluster")
         assert (cluster.site / "config.toml").read_text() == before
         assert "nothing is changed" in switch(cluster, "ctl", "on", "--cluster")
-        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
-        assert cluster.wait(job) == "COMPLETED"
-        assert slots(cluster, job) == ["slot 0", "slot 1"]
+        assert slots(completed(cluster, SLOTS, *ONE_GPU, "-pgpu")) == ["slot 0", "slot 1"]
 
 
 @pytest.mark.release
 def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Node) -> None:
-    """Elements that wait get the word, those that run do not; a job that ran when it was said, and comes back, does not
-    share."""
+    """Pending elements are switched, running ones are not; a job that is requeued does not share again."""
     with configured(cluster):
         running = held(cluster)
         array = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--array=1-6:2,9%2", "-oarray-%a.out")
@@ -233,9 +206,8 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
         until(lambda: waits(cluster, running), "a requeued job that waits")
         cluster.exec("ctl", ["scontrol", "update", f"jobid={running}", "StartTime=now+2"], check=True)
         assert cluster.wait(running) == "COMPLETED"
-        assert slots(cluster, running) == ["slot none"]
-        found = cluster.as_user("alice", "cat array-*.out").stdout
-        assert set(re.findall("^slot .*", found, re.MULTILINE)) == {"slot none"}
+        assert slots(output_of(cluster, running)) == ["slot none"]
+        assert set(slots(cluster.as_user("alice", "cat array-*.out").stdout)) == {"slot none"}
 
 
 @pytest.mark.release
@@ -245,9 +217,6 @@ def test_switching_says_where_and_by_whom_it_can_be_done(cluster: Cluster) -> No
     assert done.returncode == 1
     assert "run this as root" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-# --- the mode file -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -271,9 +240,7 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
                 )
                 if change.startswith("rm -rf"):
                     cluster.exec("ctl", ["rm", file])
-                job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
-                assert slots(cluster, job)[0] == expected, change
+                assert slots(completed(cluster, SLOTS, *ONE_GPU))[0] == expected, change
             cluster.exec("ctl", ["rm", "-rf", file])
             assert f"{file}: off" in switch(cluster, "ctl", "off", "--cluster")
             assert cluster.exec("n2", ["cat", file]).stdout == "off\n"
@@ -282,8 +249,6 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
         finally:
             cluster.exec("ctl", ["rm", "-rf", file])
 
-
-# --- all nodes -----------------------------------------------------------------------------------------------------
 
 REMOTE = """\
 import socket, subprocess
@@ -328,8 +293,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
     with configured(cluster, call), own_configuration(n2, 'mode = "observe"'):
         job = cluster.sbatch("alice", "echo up; sleep 60", "-wn3", *ONE_GPU[1:])
         until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
-        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"])
-        assert done.returncode == 0, done.stderr
+        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"], check=True)
         lines = [line.split() for line in done.stdout.splitlines()]
         assert lines[0] == ["ctl:", "mode", "on"]
         assert [line[:1] + line[2:] for line in lines[2:5]] == [
@@ -350,8 +314,6 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
 
-
-# --- what observing predicts ---------------------------------------------------------------------------------------
 
 SUBMISSIONS = [
     ("--share-gpu=4",),
@@ -424,9 +386,6 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
     assert line.endswith(f"with MPS, when other users' jobs have left the node ({other})")
 
 
-# --- where the word stands, and for whom ---------------------------------------------------------------------------
-
-
 @pytest.mark.release
 def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
     with configured(cluster, 'verdict_field = "comment"'):
@@ -434,7 +393,7 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
         assert cluster.wait(job) == "COMPLETED"
         assert extra(cluster, job) == "other"
         assert "Comment=hers;slurm-share=on" in cluster.job(job)
-    assert slots(cluster, job) == ["slot 0", "slot 1"]
+    assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
 
 
 def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
@@ -457,5 +416,5 @@ def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluste
     with own_configuration(Node(cluster, "n3"), 'mode = "off"'):
         job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
         assert cluster.wait(job) == "FAILED"
-    assert slots(cluster, job) == ["slot 0"]
+    assert slots(output_of(cluster, job)) == ["slot 0"]
     assert "but node n3 has no plan for it: its tasks here have no slot" in output_of(cluster, job)

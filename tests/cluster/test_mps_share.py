@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, until
+from hooked import Node, configured, output_of, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -48,19 +48,11 @@ def hold(cluster: Cluster, *options: str, tasks: int) -> int:
     return job
 
 
-def output_of(cluster: Cluster, job: int) -> str:
-    """Return the output so far of a batch job that may not have begun."""
-    return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
-
-
 def tasks(output: str) -> list[dict[str, str]]:
     """Return the environment of each task that ran `ENV`."""
     return [
         dict(word.split("=", 1) for word in line[5:].split()) for line in output.splitlines() if line[:5] == "task "
     ]
-
-
-# --- what a task finds ---------------------------------------------------------------------------------------------
 
 
 def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node: Node) -> None:
@@ -111,8 +103,7 @@ def test_the_caps_of_a_share_are_in_its_tasks_environment(
 
 @pytest.mark.parametrize("share", ["2,mps=off", "1"])
 def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, share: str) -> None:
-    """mps=off, and a task alone on its GPU: no daemon, no cap, no remark. Where CUDA looks for a daemon there is an
-    empty folder of root's."""
+    """Where CUDA looks for a daemon there is an empty folder of root's."""
     node.forget_log()
     _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
     assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}
@@ -121,9 +112,6 @@ def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, sha
     assert node.run("stat", "-c", "%U %a", "/run/slurm-share/no-mps").stdout == "root 711\n"
     assert "without MPS" not in output
     assert "MPS daemon" not in node.log()
-
-
-# --- caps ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: Node) -> None:
@@ -136,9 +124,6 @@ def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: 
     assert dict(re.findall(r"slot (\d) code (\d+)", output)) == {"0": "0", "1": "1", "2": "0", "3": "0"}
     assert output.count("CUDA_ERROR_OUT_OF_MEMORY (simulated): 30720 MiB is above the MPS limit of 19942 MiB") == 1
     assert "ExitCode=1:0" in cluster.job(job)
-
-
-# --- where there is no MPS -----------------------------------------------------------------------------------------
 
 
 def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(cluster: Cluster, node: Node) -> None:
@@ -172,9 +157,6 @@ def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Nod
     assert "MIG mode" in output
 
 
-# --- two jobs ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", [0, 1], ids=["the first job ends first", "the second job ends first"])
 def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, first: int) -> None:
     """Two jobs of alice on one node and different GPUs: the one that stays notices nothing."""
@@ -190,9 +172,6 @@ def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, fi
     assert after < before
     assert len(on_gpus) == 3  # its two tasks and its server
     assert "CUDA_ERROR" not in output_of(cluster, jobs[1 - first])
-
-
-# --- exclusive_process ---------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_gpu_is_set_for_the_share_and_put_back_after_it(cluster: Cluster, node: Node) -> None:

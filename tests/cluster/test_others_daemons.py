@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from hooked import LOG, Node, configured, until
+from hooked import LOG, Node, check_empty, configured, until
 
 from localcluster import Cluster
 
@@ -26,10 +26,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
     node.run("pkill", "-9", "-f", "nvidia-cuda-mps")
     for job in node.jobs():
         node.epilog(job)
-    remains = node.remains()
-    if remains:
-        cluster.reboot("n2")
-    assert remains == []
+    check_empty(cluster, "n2")
 
 
 @contextlib.contextmanager
@@ -52,16 +49,14 @@ def named(node: Node) -> list[int]:
 
 
 def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> None:
-    """It is at its password prompt, so its effective uid is root's: alice has her MPS all the same, and doctor sees no
-    daemon."""
+    """Its effective uid is root's: alice has her MPS, and doctor sees no daemon."""
     with program_of_that_name(node, "/usr/bin/su", "-f alice") as pid:
         uids = node.run("grep", "^Uid:", f"/proc/{pid}/status").stdout.split()[1:]
         assert set(uids) == {"2002", "0"}, "not what this test is about"
-        node.prolog(FIRST)
-        plan = node.plan(FIRST)
-        said = node.run("slurm-share", "doctor", "--explain", "foreign-mps").stdout
-        seen = node.run("slurm-share", "doctor").stdout
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            plan = node.plan(FIRST)
+            said = node.run("slurm-share", "doctor", "--explain", "foreign-mps").stdout
+            seen = node.run("slurm-share", "doctor").stdout
     assert "operators" not in plan
     assert node_slots(plan) == ["on", "on"]
     assert said
@@ -81,10 +76,9 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
     assert done.returncode == 0, done.stdout
     try:
         (pid,) = named(node)
-        node.prolog(FIRST)
-        plan = node.plan(FIRST)
-        seen = node.run("slurm-share", "doctor").stdout
-        node.epilog(FIRST)
+        with node.job(FIRST):
+            plan = node.plan(FIRST)
+            seen = node.run("slurm-share", "doctor").stdout
         assert node.run(*driver, "CUDA_MPS_PROTOCOL_VERSION=3", "nvidia-cuda-mps-control", "-q").returncode == 0
         until(lambda: not named(node), "its end")
     finally:
@@ -114,8 +108,7 @@ TASK = "echo partition ${CUDA_MPS_SM_PARTITION-none}; exec simgpu-task --seconds
 
 @pytest.mark.parametrize("way", ["mps=off", "without a server", "llsub", "llsub --local"])
 def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: Node, way: str) -> None:
-    """A share that wants no MPS, one whose server does not start, and llsub where no Prolog of ours is. A partition
-    that she names is one of another daemon's, and taken out."""
+    """A partition that she names belongs to another daemon and is removed."""
     export = "export CUDA_MPS_SM_PARTITION=GPU-1/abc"
     with bobs_daemon(cluster, node), contextlib.ExitStack() as stack:
         if way.startswith("llsub"):
@@ -141,8 +134,7 @@ def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: 
 
 
 def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:
-    """Her group is 100. A group whose number is her uid is somebody else's: no program of hers runs with it, neither
-    the daemon nor what the Epilog says to it."""
+    """Not the group whose number is her uid: neither for the daemon nor in the Epilog."""
     seen, program = "/tmp/groups", "/usr/local/bin/nvidia-cuda-mps-control"
     wrapper = f'#!/bin/bash\nid -G >>{seen}\nexec {program} "$@"\n'
     (cluster.root("n2") / "usr/local/bin/mps-with-groups").write_text(wrapper)
@@ -152,10 +144,9 @@ def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, no
     node.run("sed", "-i", r"s/^\(alice:[^:]*:[0-9]*\):[0-9]*:/\1:100:/", "/etc/passwd")
     try:
         with configured(cluster, 'mps_control = "/usr/local/bin/mps-with-groups"'):
-            node.prolog(FIRST, SLURM_JOB_GID="100")
-            begun = node.run("cat", seen).stdout
-            node.run("truncate", "-s0", seen)
-            node.epilog(FIRST, SLURM_JOB_GID="100")
+            with node.job(FIRST, SLURM_JOB_GID="100"):
+                begun = node.run("cat", seen).stdout
+                node.run("truncate", "-s0", seen)
             ended = node.run("cat", seen).stdout
     finally:
         node.run("cp", "-p", "/root/passwd", "/etc/passwd")

@@ -138,8 +138,7 @@ def test_every_program_says_its_version(installed: CleanRoot) -> None:
     """
     version = installed.run("dpkg-query", "-W", "-f", "${source:Upstream-Version}", "slurm-share")
     said = dict(line.split(": ", 1) for line in installed.shell(script).splitlines())
-    names = {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
-    assert said.keys() == names
+    assert said.keys() == {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
     wrong = {name: text for name, text in said.items() if text.lower() != f"{name} of slurm-share {version}".lower()}
     assert wrong == {}
 
@@ -156,8 +155,7 @@ def test_the_line_for_users_names_a_wheel_that_any_python_imports(installed: Cle
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
-    """A changed config.toml stays, without a question, and is written for job_submit.lua where slurmctld is installed.
-    The new release's byte-code is that of its files."""
+    """A changed config.toml stays, unasked, and is written for job_submit.lua; byte-code is of the new files."""
     trixie.shell(INSTALL, packages)
     before = {path for path in trixie.changes() if not RECORDS.fullmatch(path)}
     trixie.shell("echo 'mode = \"on\"' >/etc/slurm-share/config.toml")
@@ -211,9 +209,10 @@ is_kept() { [ "$(settings)" = "$before" ] || { echo "after $*: $(settings)"; exi
 """
 
 
-@pytest.fixture
-def with_old(packages: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def with_old(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with our packages, and with old.deb and old.rpm, which owned config.toml."""
+    tmp_path = tmp_path_factory.mktemp("old")
     folder = tmp_path / "packages"
     shutil.copytree(packages, folder)
     tree = tmp_path / "old"
@@ -238,9 +237,9 @@ def with_old(packages: Path, tmp_path: Path) -> Path:
 def test_no_package_changes_or_removes_the_sites_settings(
     trixie: CleanRoot, with_old: Path, mount: str, way: str
 ) -> None:
-    """Upgraded from a release whose conffile config.toml was, removed and purged: every file in the folder is the same,
-    none is beside it, and nobody is asked; also where the folder is mounted, and where nobody may write there."""
+    """Also where the folder is mounted or read-only, and after a release that had config.toml as a conffile."""
     script = """
+    mount --bind /dev/null $(echo /usr/lib/python3.*/compileall.py)  # byte-code, which others test, takes long
     dpkg -i /mnt/old.deb
     [ -z "$1" ] || mount -t tmpfs shared /etc/slurm-share
     printf 'mode = "on"\r\n\\303' >/etc/slurm-share/config.toml
@@ -282,8 +281,7 @@ def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_ol
 
 
 def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanRoot) -> None:
-    """Without them slurmd would drain the node; a pattern that leads to ours counts as well. The plugin's package has
-    the controller's script: it stays while that is run."""
+    """By name or pattern: slurmd would drain the node. The same for job_submit.lua and the plugin's package."""
     installed.shell(
         "mkdir -p /etc/slurm/prolog.d; ln -s /opt/slurm-share/bin/slurm-share-prolog /etc/slurm/prolog.d/zz"
     )
@@ -303,16 +301,14 @@ def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanR
 
 
 def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Path) -> None:
-    """Where the package has none for the release, it is built against the headers that are here; and whenever Debian's
-    package of slurmd or slurmctld comes anew, dpkg's trigger has the choice made again."""
+    """It is built against the headers that are here, also when dpkg's trigger runs for a new Slurm."""
     trixie.shell(PLUGIN, packages)
     trixie.shell("rm -r /usr/lib/slurm-share/24.11; slurm-share-plugin")
     link = "/usr/lib/slurm-share/share_gpu.so"
     assert trixie.run("readlink", link) == "built/24.11/share_gpu.so\n"
     assert trixie.run("readlink", "-e", link) == "/usr/lib/slurm-share/built/24.11/share_gpu.so\n"
     for package in ("slurmd", "slurmctld"):
-        said = trixie.shell(f"rm {link}; {AGAIN}", words=(package,))
-        assert "Processing triggers for slurm-share-spank" in said
+        assert "Processing triggers for slurm-share-spank" in trixie.shell(f"rm {link}; {AGAIN}", words=(package,))
         assert trixie.run("readlink", link) == "built/24.11/share_gpu.so\n"
     trixie.shell("dpkg -P slurm-share-spank")
     assert not (trixie.upper / "usr/lib/slurm-share").exists()
@@ -369,23 +365,14 @@ def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> Non
     [base] = packages.glob("slurm-share-[0-9]*.rpm")
     [spank] = packages.glob("slurm-share-spank-*.rpm")
     scripts = process.run(["rpm", "-qp", "--scripts", "--filetriggers", str(base)]).stdout
-    for step in (
-        "pyvenv.cfg",
-        "slurm-share.unpacking",
-        "configure install",
-        "configure check",
-        "configure remove",
-        "configure python",
-        "configure tidy",
-        "systemctl daemon-reload",
-    ):
+    steps = ("pyvenv.cfg", "slurm-share.unpacking", "systemctl daemon-reload")
+    for step in (*steps, *(f"configure {word}" for word in ("install", "check", "remove", "python", "tidy"))):
         assert step in scripts
     scripts = process.run(["rpm", "-qp", "--scripts", "--filetriggers", str(spank)]).stdout
     assert re.search(r"transfiletriggerin.* /usr/bin/srun, /usr/sbin/slurmctld, /usr/sbin/slurmd", scripts)
     assert scripts.count("slurm-share-plugin") == 4
     assert "slurm-share-plugin --check || exit 1" in scripts
-    settings = process.run(["rpm", "-qp", "--configfiles", str(base)]).stdout.split()
-    assert sorted(settings) == sorted(CONFIGURATION)
+    assert sorted(process.run(["rpm", "-qp", "--configfiles", str(base)]).stdout.split()) == sorted(CONFIGURATION)
 
 
 def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Path) -> None:
@@ -429,8 +416,7 @@ def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Pat
 def test_a_python_that_there_are_modules_for_will_do(
     packages: Path, tmp_path: Path, there: dict[str, str], will_do: bool
 ) -> None:
-    """It may be the host's own or installed beside it, as on Ubuntu 22.04 and DGX OS 6; dpkg checks the
-    dependencies."""
+    """The host's own, or one beside it as on Ubuntu 22.04; dpkg checks the dependencies."""
     [deb] = packages.glob("slurm-share_*.deb")
     needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
     (tmp_path / "status").write_text(
@@ -467,8 +453,7 @@ def version_of(text: str) -> tuple[int, ...]:
 
 def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
     names = [file.name for file in sorted(packages.glob("*.rpm"))]
-    said = rpm_inside(trixie, packages, "--nodeps", "-i", *names)
-    assert "in place for Slurm 24.11" in said
+    assert "in place for Slurm 24.11" in rpm_inside(trixie, packages, "--nodeps", "-i", *names)
     assert helps(trixie) == set(COMMANDS)
     rpm_inside(trixie, packages, "--nodeps", "-e", "slurm-share-tui", "slurm-share-spank", "slurm-share")
     # rpm erases settings that nobody changed, and leaves the account; folders of the system stay

@@ -10,7 +10,7 @@ import pytest
 from bare_site import files, reconfigure, strip
 from clean_roots import newer
 from conftest import name_for
-from hooked import Node, until
+from hooked import Node, completed, until
 
 from localcluster import Cluster, packaged, progress
 from localcluster.errors import Misuse
@@ -78,8 +78,7 @@ def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
 
 
 def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
-    """The real one, with another Debian in it: with a line of our examples, the administrator's or the user's, the task
-    finds its MPS daemon and its lease; without, not."""
+    """With a line of our examples the task finds its MPS daemon and its lease; without, not."""
     apptainer.put_on(cluster, "n1")
     (cluster.home / "alice/task").write_text(TASK)
     lines = cluster.exec("n1", ["grep", "-E", "^(apptainer|export) ", EXAMPLES], check=True).stdout.splitlines()
@@ -120,8 +119,7 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
     folder.mkdir()
     for package in packages.glob("*.deb"):
         (folder / package.name).write_bytes(package.read_bytes())
-    done = cluster.exec("n1", ["bash", "-c", INSTALL])
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    cluster.exec("n1", ["bash", "-c", INSTALL], check=True)
     version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
     assert cluster.exec("n1", ["/opt/slurm-share/bin/python", "-Ic", version], check=True).stdout == "99.1\n"
     assert node.mps() == before
@@ -133,8 +131,7 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
 
 
 def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
-    """An administrator installs the packages, writes and checks the lines and shares a job; then he removes the lines,
-    and only then the packages can go."""
+    """An administrator installs, shares a job and removes the lines; only then the packages can go."""
     strip(cluster)
     reconfigure(cluster)
     before = files(cluster)
@@ -155,9 +152,8 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
         # a reconfigure puts a new slurmctld in the place of the old one, and for a moment its pid file names neither
         until(lambda: cluster.exec(host, ["slurm-share", "doctor"]).returncode == well, f"a green doctor on {host}")  # noqa: B023
 
-    job = cluster.sbatch("alice", "srun simgpu-task --memory 100M --seconds 1", "--share-gpu=2")
-    assert cluster.wait(job) == "COMPLETED"
-    lines = [line for line in cluster.output(job).splitlines() if "simgpu-task: host n1" in line]
+    output = completed(cluster, "srun simgpu-task --memory 100M --seconds 1", "--share-gpu=2")
+    lines = [line for line in output.splitlines() if "simgpu-task: host n1" in line]
     assert len(lines) == 8
     assert all("mps server" in line for line in lines)
     assert Node(cluster, "n1").remains() == []
@@ -165,19 +161,16 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     done = cluster.exec("n1", ["dpkg", "-r", "slurm-share-tui", "slurm-share"])
     assert done.returncode != 0
     assert "still names our hooks" in done.stderr
-    again = cluster.sbatch("alice", "srun true", "--share-gpu=2")
-    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun true", "--share-gpu=2")) == "COMPLETED"
 
     slurm_share(cluster, "ctl", 0, "install", "--undo")
     assert files(cluster) == before
     reconfigure(cluster)
     for host in cluster.hosts:
-        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"])
-        assert done.returncode == 0, f"{host}: {done.stderr}"
+        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"], check=True)
         gone = ["bash", "-c", "ls -d /opt/slurm-share /opt/slurm-share-tui /usr/lib/slurm-share /usr/bin/llload"]
         assert cluster.exec(host, gone).stdout == ""
-    plain = cluster.sbatch("alice", "srun true", "--gres=gpu:1")
-    assert cluster.wait(plain) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert cluster.status().nodes == {"n1": "idle"}
 
 

@@ -151,8 +151,7 @@ def test_the_timer_calls_the_archive(host: Booted) -> None:
     host.run("systemctl", "start", "slurm-share-archive.service")
     said = host.run("journalctl", "--no-pager", "-o", "cat", "-u", "slurm-share-archive.service").stdout
     assert "the source srun does not show everybody's load; write --source " in said
-    folder = host.run("stat", "-c", "%a %U", "/var/lib/slurm-share/archive").stdout
-    assert folder == "750 slurm-share\n"
+    assert host.run("stat", "-c", "%a %U", "/var/lib/slurm-share/archive").stdout == "750 slurm-share\n"
 
 
 def exposure(host: Booted, unit: str) -> float:

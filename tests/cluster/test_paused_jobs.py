@@ -35,8 +35,7 @@ def stopped(cluster: Cluster) -> list[str]:
 
 
 def test_a_job_at_its_time_limit_while_a_task_is_paused_leaves_nothing_behind(cluster: Cluster) -> None:
-    """Alone first, so that the rate alone is known; then two on each GPU, of which one is paused after a minute. Then
-    the limit comes."""
+    """Alone first, so that the rate alone is known; then two on each GPU, of which one is paused."""
     name = "time limit"
     alone = submit(cluster, 2, name)
     assert alone.wait(120) == "COMPLETED", alone.log()

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import Node, configured, slurm_conf, until, why_not_idle
+from hooked import (
+    WITHOUT_OURS,
+    Node,
+    check_empty,
+    completed,
+    configured,
+    end,
+    output_of,
+    resume,
+    rewritten,
+    slurm_conf,
+    until,
+    why_not_idle,
+)
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -35,12 +48,9 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     cluster.cancel_all()
     Node(cluster, "n2").forget_refusals()
     states, why = cluster.status().nodes, why_not_idle(cluster)
-    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
     for name in [name for name in states if states[name] != "idle"]:
         cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
-    for name in [name for name in remains if remains[name]]:
-        cluster.reboot(name)
-    assert remains == {"n2": [], "n3": []}
+    check_empty(cluster, "n2", "n3")
     assert set(states.values()) == {"idle"}, why
 
 
@@ -48,18 +58,6 @@ def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "e
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: "up\n" in output_of(cluster, job, user), f"job {job}'s first word")
     return job
-
-
-def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
-    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
-
-
-def end(cluster: Cluster, job: int) -> None:
-    cluster.exec("ctl", ["scancel", str(job)])
-    cluster.wait(job)
-
-
-# --- one user at a time --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -114,23 +112,17 @@ def test_a_user_who_is_between_two_steps_is_no_proof(cluster: Cluster, n2: Node)
 
 def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> None:
     """No node is listed, and a share came past job_submit.lua, as on a site that does not use it."""
-    lua = cluster.conf / "job_submit.lua"
-    before = lua.read_text()
-    try:
-        lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
-        with configured(cluster, "exclusive_user_partitions = []", "job_submit = false"):
-            start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
-            job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
-            assert cluster.wait(job) == "FAILED"
-            assert "one user at a time" in output_of(cluster, job, "bob")
-            assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
-    finally:
-        lua.write_text(before)
+    sites = rewritten(cluster.conf / "job_submit.lua", WITHOUT_OURS)
+    with sites, configured(cluster, "exclusive_user_partitions = []", "job_submit = false"):
+        start(cluster, "-pplain", *ONE_GPU)
+        job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", *ONE_GPU)
+        assert cluster.wait(job) == "FAILED"
+        assert "one user at a time" in output_of(cluster, job, "bob")
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
 
 
 def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
-    """The driver answers nothing about a GPU. Two jobs end with the sentence; the third finds the node drained, and is
-    not lost."""
+    """Two jobs end with the sentence; the third finds the node drained, and is not lost."""
     with n2.gpu_file(0, "lost=1"):
         array = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU, "--array=1-20%1", "--requeue")
         until(lambda: cluster.status().nodes["n2"].startswith("drain"), "a drained node")
@@ -141,13 +133,12 @@ def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(clu
         assert "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (no-driver)" in n2.log()
         cluster.exec("ctl", ["scancel", str(array)])
         until(lambda: not cluster.jobs(), "an empty queue")
-    in_service(cluster)
+    resume(cluster, "n2")
     assert cluster.wait(cluster.sbatch("alice", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
 
 
 def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: Node) -> None:
-    """alice keeps a job on a listed node, and three of bob's are refused; alice asks for what no node gives. The next
-    job that can run does."""
+    """Three of bob's on alice's node, three of alice's for what no node gives."""
     with configured(cluster, *GUARDED):
         first = start(cluster, "-pplain")
         jobs = [cluster.sbatch("bob", "echo ran", "-pplain", "-wn2") for _ in range(3)]
@@ -162,25 +153,16 @@ def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: N
     assert cluster.status().nodes["n2"] == "idle"
 
 
-def in_service(cluster: Cluster) -> None:
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
-
-
 @pytest.mark.release
 def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster: Cluster, n2: Node) -> None:
     """Ordinary and shared ones; the ledger knows them all and forgets them one by one."""
     with configured(cluster, *GUARDED):
         jobs = [start(cluster, "-pplain"), start(cluster, "--share-gpu=2", "--gres=gpu:1"), start(cluster, "-pgpu")]
         assert n2.jobs() == jobs
-        status = n2.run("slurm-share", "status").stdout
-        assert re.search(rf"{jobs[0]}\s+alice\s+-\s+-\s+-\s+-", status)
+        assert re.search(rf"{jobs[0]}\s+alice\s+-\s+-\s+-\s+-", n2.run("slurm-share", "status").stdout)
         for job in jobs:
             end(cluster, job)
         assert n2.jobs() == []
-
-
-# --- what is cleared after a user ----------------------------------------------------------------------------------
 
 
 def shm(node: Node) -> str:
@@ -193,8 +175,7 @@ LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /ho
 
 
 def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, n2: Node) -> None:
-    """Files, folders and links of his in /dev/shm; other users' stay, and so do his in /tmp, which the site did not
-    name. While he has another job here nothing is touched."""
+    """Other users' files stay, and his in /tmp, which the site did not name; before his last job nothing goes."""
     cluster.as_user("bob", "touch /dev/shm/bobs /home/bob/kept", node="n2", check=True)
     with configured(cluster, *GUARDED):
         first = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER)
@@ -236,9 +217,7 @@ END"""
 
 
 def test_a_clean_up_that_takes_too_long_is_gone_on_with_and_drains_nothing(cluster: Cluster, n2: Node) -> None:
-    """alice leaves more files than her Epilog can clear away in its time, and bob has a crowd of names in /tmp that
-    look like what a hook set aside. bob's job begins all the same; the hooks that come clear the rest, and no name of
-    bob's goes."""
+    """The hooks that come clear the rest; files of bob's with the names of set-aside ones stay."""
     crowd = CROWD.format(count=5000, folder="/tmp", name=".slurm-share-leftovers-1.1.")
     cluster.as_user("bob", crowd, node="n2", check=True)
     files = CROWD.format(count=MANY_FILES, folder="/dev/shm", name="hers")
@@ -248,8 +227,7 @@ def test_a_clean_up_that_takes_too_long_is_gone_on_with_and_drains_nothing(clust
         assert f"job {job} of uid 2001: its share is removed, but the time was too short for all of it" in n2.log()
         assert [entry["job"]["job_id"] for entry in n2.ledger()["leaving"]] == [job]  # type: ignore[index]
         assert "was not all cleared up after: no time" in n2.run("slurm-share", "doctor").stdout
-        first = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)
-        assert cluster.wait(first) == "COMPLETED"
+        assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
     while n2.ledger()["leaving"]:
         assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
     assert "NODE UNWELL" not in n2.log()
@@ -288,9 +266,6 @@ def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -
     n2.run("rm", "-f", "/dev/shm/dataset")
 
 
-# --- what is submitted stays what it is ----------------------------------------------------------------------------
-
-
 @pytest.mark.release
 @pytest.mark.parametrize("change", ["NumTasks=4", "Gres=shard:1", "Partition=plain"])
 def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> None:
@@ -302,8 +277,6 @@ def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> No
     assert cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", "TimeLimit=5"]).returncode == 0
 
 
-# --- modes ---------------------------------------------------------------------------------------------------------
-
 ENVIRONMENT = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -l env | sort"
 SEEN = (
     "find / -xdev \\( -path /proc -o -path /sys -o -path /var/log -o -path /var/spool -o -path /dev/pts \\) -prune -o \
@@ -313,10 +286,9 @@ SEEN = (
 
 def environment(cluster: Cluster, *options: str) -> set[str]:
     """Return the variables of a job's batch shell and task, without those that differ between any two jobs."""
-    job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
-    assert cluster.wait(job) == "COMPLETED"
+    output = completed(cluster, ENVIRONMENT, "-pplain", "-wn2", *options, user="bob")
     odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-    lines = output_of(cluster, job, "bob").splitlines()
+    lines = output.splitlines()
     found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
     return {line for line in found if not re.search(odd, line.split("=")[0])}
 
@@ -353,15 +325,6 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
     assert "observe: would be refused: job " in n2.log()
     assert f"job {first} of alice" in n2.log()
     assert cluster.status().nodes["n2"] == "mixed"
-
-
-def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluster, n2: Node) -> None:
-    with configured(cluster, 'mode = "off"'):
-        job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
-        assert cluster.wait(job) == "COMPLETED"
-    assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
-    assert names.ENV_SLOT + "=" not in output_of(cluster, job)
-    assert n2.log() == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "on"])

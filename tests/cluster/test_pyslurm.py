@@ -83,8 +83,7 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def test_pyslurm_and_the_commands_give_the_same_records(made: Cluster) -> None:
-    """Jobs of two users run on one node, on two, wait, are held, in an array, and request GPUs in every form; a node
-    drains."""
+    """Running, pending, held, array jobs with GPUs in every form, and a drained node."""
     jobs = [
         made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain", "--gres=gpu:1"),
         made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain", "--mem=100", "--comment=of bob"),
@@ -112,14 +111,12 @@ def test_pyslurm_and_the_commands_give_the_same_records(made: Cluster) -> None:
 
 
 def test_config_print_says_what_slurm_is_asked_through(made: Cluster) -> None:
-    """pyslurm where that is wanted; the commands where the one that is installed is for another release, and why it
-    cannot be used, where its import finds no slurm.conf."""
+    """pyslurm where wanted; the commands, and why, where the installed one cannot be used."""
     show = ["slurm-share", "config", "print"]
     assert "the pyslurm here is 25.11.2, for another release" in made.as_user("alice", show, check=True).stdout
     with configured(made, '[slurm]\nbackend = "pyslurm"'):
         assert "Slurm is asked through pyslurm " in made.as_user("alice", show, check=True).stdout
-        done = made.as_user("alice", show, env={"SLURM_CONF": "/nowhere/slurm.conf"})
-        assert done.returncode == 0, done.stderr
+        done = made.as_user("alice", show, env={"SLURM_CONF": "/nowhere/slurm.conf"}, check=True)
         assert "pyslurm cannot be used: there is no /nowhere/slurm.conf" in done.stdout
         done = made.as_user("alice", ["llfree"], env={"SLURM_CONF": "/nowhere/slurm.conf"})
         assert 'slurm.backend is "pyslurm" in config.toml, and pyslurm cannot be used' in done.stderr

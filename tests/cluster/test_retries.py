@@ -30,8 +30,6 @@ def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
         assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
 
 
-# ---- Memory caps ---------------------------------------------------------------------------------------------------
-
 NEEDS_6000_MIB = """#!/bin/bash
 simgpu-task --memory 6000M --load 5 --seconds 3 && exit 0
 echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.86 GiB."
@@ -53,8 +51,7 @@ def most_booked_mib(attempts: dict[int, list[Ended]], cap_mib: int) -> dict[int,
 
 
 def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluster: Cluster) -> None:
-    """6,000 MiB each, 48 on 2 x 80 GB: the cap of an even part is 3,323 MiB. Without retries all fail and it is said
-    what to write; with them all are done, and no sum of caps is ever more than a GPU has."""
+    """6,000 MiB each under caps of 3,323: with retries all are done, and no sum of caps exceeds a GPU."""
     words = ("[1,48,1]", "--options=-w n2")
     lost = Submitted(cluster, NEEDS_6000_MIB, *words)
     assert lost.wait() == "FAILED"
@@ -73,8 +70,7 @@ def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluste
 
 
 def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) -> None:
-    """One of six needs 60,000 MiB and does not say so: twice its cap is not enough, a GPU alone is. For the others
-    nothing changes."""
+    """60,000 MiB: twice its cap is not enough, a GPU alone is. For the others nothing changes."""
     text = """#!/bin/bash
     [ $LLSUB_TASK = 0 ] && exec simgpu-task --memory 60000M --seconds 1
     exec simgpu-task --memory 1000M --seconds 1
@@ -88,8 +84,7 @@ def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) 
 
 
 def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one(cluster: Cluster) -> None:
-    """24 tasks of 25,000 MiB, eight at a time with 19,942 MiB each, none tried again. At most the eight that began
-    together die, and two that began before the third death. Resumed, these have the larger cap at once."""
+    """At most the eight of the first time die, and two more. Resumed, all have the larger cap at once."""
     text = "#!/bin/bash\nexec simgpu-task --memory 25000M --seconds 0.5\n"
     made = Submitted(cluster, text, "[1,8,1]", "--ntasks", "24", "--options=-w n2")
     assert made.wait() == "FAILED"

@@ -160,14 +160,9 @@ SPECIAL = [
     Row("sbatch --share-gpu=4 --gres=gpu:1 job.sh", note="the GPU is in MIG mode"),
 ]
 CHAPTERS = {
-    "Whole nodes": WHOLE,
-    "Some GPUs of a node": GPUS,
-    "A part of one GPU": PARTS,
-    "Caps": CAPS,
-    "In the script": STEPS,
-    "Refused": REFUSED,
-    "What the site says": SPECIAL,
-}
+    "Whole nodes": WHOLE, "Some GPUs of a node": GPUS, "A part of one GPU": PARTS, "Caps": CAPS,
+    "In the script": STEPS, "Refused": REFUSED, "What the site says": SPECIAL,
+}  # fmt: skip
 HEADING = """\
 # What you write, and what you get
 
@@ -230,8 +225,7 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
         table[first_cell(row)] = made
     else:
         assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/rows.sh")
-    states = cluster.status().nodes
-    assert set(states.values()) <= {"idle", "completing"}
+    assert set(cluster.status().nodes.values()) <= {"idle", "completing"}
 
 
 def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]

@@ -38,8 +38,7 @@ def on(snapshot: Any, uuid: str) -> dict[int, dict[str, Any]]:
 
 
 def test_the_sampler_agrees_with_every_other_witness(cluster: Cluster) -> None:
-    """Shared jobs of two users, and a stranger on a GPU of the first: the same memory, load, processes, users, jobs and
-    slots as gpustat, nvitop, squeue and /proc have. Memory to the MiB, CPU and resident memory as they move."""
+    """The figures of gpustat, nvitop, squeue and /proc: memory to the MiB, CPU as it moves."""
     program = "srun simgpu-task --memory 1000M --load 10 --seconds 120 >/dev/null"
     jobs = {
         "n2": cluster.sbatch("alice", program, "--share-gpu=4", "-w", "n2"),
@@ -132,8 +131,7 @@ def _read_as_users(cluster: Cluster, jobs: dict[str, int]) -> None:
 
 
 def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
-    """On a node without a job: a GPU that is lost, no driver at all, 60 clients on one GPU, half of them killed between
-    two looks of a stream."""
+    """A lost GPU, no driver, 60 clients on one GPU, half of them killed between two samples."""
     before = sample(cluster, "n3")
     shell(cluster, "n3", "echo lost=1 >>/run/simgpu/gpu0")
     seen = sample(cluster, "n3")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 
 import pytest
-from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, until
+from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, resume, until
 from test_share import FORGER
 
 from localcluster import Cluster
@@ -185,8 +185,7 @@ def start(cluster: Cluster, *options: str) -> Shared:
 
 
 def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
-    """Return PID, start time, whether it is stopped, and command of a user's processes, without those of `sleep`, which
-    come and go."""
+    """Return PID, start time, stopped or not, and command of a user's processes but `sleep`."""
     of_job = "true" if job is None else f"grep -qz '^SLURM_JOB_ID={job}$' /proc/$pid/environ"
     script = f"""for pid in $(pgrep -u {user}); do
         {of_job} && read -r stat </proc/$pid/stat && set -- ${{stat##*) }} || continue
@@ -208,11 +207,6 @@ def clear(node: Node) -> None:
     node.run("bash", "-c", "find /tmp /dev/shm -mindepth 1 -maxdepth 1 -exec rm -rf {} +")
 
 
-def resume(cluster: Cluster, name: str) -> None:
-    cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
-    until(lambda: "drain" not in cluster.status().nodes[name], f"{name} in service")
-
-
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:
     return node.cluster.as_user("bob", command, node=node.name, timeout=60, **options)  # type: ignore[arg-type]
 
@@ -224,43 +218,23 @@ def python(node: Node, script: str, *words: object) -> str:
     return done.stdout
 
 
-# --- landing -------------------------------------------------------------------------------------------------------
-
 SUBMISSIONS = [
-    "-wn2",
-    "--exclude=n1,n3",
-    "-wn2 --gres=gpu:1",
-    "-wn2 --gpus=1",
-    "-wn2 -n1 --gpus-per-task=1",
-    "-wn2 -pplain",
-    "-wn2 -pgpu,plain",
-    "-wn2 -pplain -n1 --mem=10 --time=1",
-    "-wn2 -pplain --gres=gpu:1",
-    "-wn2 -pplain --oversubscribe",
-    "-wn2 -pplain --oversubscribe --overcommit --mem=1",
-    "-wn2 -pplain --gres=shard:1",
-    "-wn2 --gres=shard:1",
-    "-wn2 --exclusive",
-    "-wn2 -pplain --exclusive=user",
-    "-wn2 --share-gpu=2",
-    "-wn2 --share-gpu=2 --exclusive",
-    "-wn2 --share-gpu=2 --oversubscribe",
-    "-wn2 --share-gpu=2 --gres=gpu:1",
-    "-wn2 -pplain --share-gpu=2 --gres=gpu:1",
-    "-wn2 --share-gpu=2 --gres=gpu:1 -n1",
-    "-wn2 -pplain --share-gpu=2 --gres=gpu:1 -n1",
-    "-wn2 -pplain --share-gpu=2,mps=off --gres=gpu:1 -n1",
-    "-wn2 -pplain --array=1-3",
-    "-wn2 --share-gpu=4 --gres=gpu:1 -n1 --array=1-4",
-    "-wn2 -pplain --dependency=after:{job}",
+    "-wn2", "--exclude=n1,n3", "-wn2 --gres=gpu:1", "-wn2 --gpus=1", "-wn2 -n1 --gpus-per-task=1", "-wn2 -pplain",
+    "-wn2 -pgpu,plain", "-wn2 -pplain -n1 --mem=10 --time=1", "-wn2 -pplain --gres=gpu:1",
+    "-wn2 -pplain --oversubscribe", "-wn2 -pplain --oversubscribe --overcommit --mem=1",
+    "-wn2 -pplain --gres=shard:1", "-wn2 --gres=shard:1", "-wn2 --exclusive", "-wn2 -pplain --exclusive=user",
+    "-wn2 --share-gpu=2", "-wn2 --share-gpu=2 --exclusive", "-wn2 --share-gpu=2 --oversubscribe",
+    "-wn2 --share-gpu=2 --gres=gpu:1", "-wn2 -pplain --share-gpu=2 --gres=gpu:1",
+    "-wn2 --share-gpu=2 --gres=gpu:1 -n1", "-wn2 -pplain --share-gpu=2 --gres=gpu:1 -n1",
+    "-wn2 -pplain --share-gpu=2,mps=off --gres=gpu:1 -n1", "-wn2 -pplain --array=1-3",
+    "-wn2 --share-gpu=4 --gres=gpu:1 -n1 --array=1-4", "-wn2 -pplain --dependency=after:{job}",
     "-wn2 -pplain : -wn3 -pplain",
-]
+]  # fmt: skip
 """sbatch's options; {job} is alice's."""
 
 
 def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
-    """Submit jobs of bob's with these options and wait until the scheduler has considered all of them and started
-    none."""
+    """Submit jobs of bob's and wait until the scheduler has considered all and started none."""
     lines = {words: words.format(job=shared.job).split() for words in options}
     jobs = {words: shared.cluster.sbatch("bob", "echo landed", *line) for words, line in lines.items()}
     until(lambda: all("LastSchedEval=2" in shared.cluster.job(job) for job in jobs.values()), "a look at every job")
@@ -367,26 +341,11 @@ def test_her_job_does_not_listen_to_bob(cluster: Cluster, shared: Shared, where:
 
 
 UPDATES = [
-    "partition=plain",
-    "partition=gpu,plain",
-    "oversubscribe=yes",
-    "oversubscribe=force",
-    "reqnodelist=n2",
-    "excnodelist=n1,n3",
-    "numcpus=1",
-    "numtasks=1",
-    "numnodes=1",
-    "minmemorynode=1",
-    "gres=shard:1",
-    "tresPerNode=gres/gpu:1",
-    "timelimit=1",
-    "starttime=now",
-    "nice=-100",
-    "priority=4000000000",
-    "dependency=after:{job}",
-    "reservationname=bobs",
-    "userid=2001",
-]
+    "partition=plain", "partition=gpu,plain", "oversubscribe=yes", "oversubscribe=force", "reqnodelist=n2",
+    "excnodelist=n1,n3", "numcpus=1", "numtasks=1", "numnodes=1", "minmemorynode=1", "gres=shard:1",
+    "tresPerNode=gres/gpu:1", "timelimit=1", "starttime=now", "nice=-100", "priority=4000000000",
+    "dependency=after:{job}", "reservationname=bobs", "userid=2001",
+]  # fmt: skip
 
 
 @WITH_ONE_GPU
@@ -417,8 +376,7 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
 
 @pytest.fixture
 def forge(cluster: Cluster) -> Callable[..., int]:
-    """Submits a job of bob's with SPANK variables of his choice, from a Slurm configuration that has his plugin and not
-    ours."""
+    """Return what submits a job of bob's with any SPANK variables, without our plugin."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"""gcc -shared -fPIC -o {home}/forger.so {home}/forger.c && cp /etc/slurm/slurm.conf {home}/slurm.conf
@@ -437,13 +395,9 @@ def forge(cluster: Cluster) -> Callable[..., int]:
 @FORMS
 def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
     forged = [
-        ("SHARE_GPU", "off"),
-        ("SHARE_GPU", "2"),
-        ("SHARE_GPU_SRUN", "1"),
-        ("SLURM_JOB_ID", str(shared.job)),
-        ("SLURM_JOB_UID", str(ALICE)),
-        ("SLURM_JOB_USER", "alice"),
-    ]
+        ("SHARE_GPU", "off"), ("SHARE_GPU", "2"), ("SHARE_GPU_SRUN", "1"), ("SLURM_JOB_ID", str(shared.job)),
+        ("SLURM_JOB_UID", str(ALICE)), ("SLURM_JOB_USER", "alice"),
+    ]  # fmt: skip
     jobs = [forge(*one, *more) for one in forged for more in ([], ["--gres=gpu:1", "-n1"], ["--exclusive=user"])]
     until(lambda: all("LastSchedEval=2" in cluster.job(job) for job in jobs), "a look at every job")
     assert [job for job in jobs if is_begun(cluster, job)] == []
@@ -452,8 +406,6 @@ def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, f
     shared.end()
     landed(cluster, jobs)
 
-
-# --- looking -------------------------------------------------------------------------------------------------------
 
 LIST = """import os, socket, sys
 for path in sys.argv[1:]:
@@ -486,8 +438,7 @@ def may_be_seen(shared: Shared) -> list[str]:
 
 
 def test_nothing_of_hers_can_be_opened(shared: Shared) -> None:
-    """Ledger, plan, slots, locks, sockets, MPS's logs, the hooks' log. bob sees that a job and a daemon may be there:
-    the names in the state folder itself, which are always the same."""
+    """bob sees only the names in the state folder itself, which are always the same."""
     paths = state_files(shared.node)
     assert len(paths) > 20
     assert python(shared.node, LIST, *paths).splitlines() == may_be_seen(shared)
@@ -515,8 +466,6 @@ def test_status_tells_bob_of_no_job(shared: Shared, claim: dict[str, str]) -> No
     assert (status["jobs"], status["gpus"], status["everything"]) == ([], [], False)
 
 
-# --- disturbing: by hand -------------------------------------------------------------------------------------------
-
 TOUCH = """import fcntl, os, sys
 for path in sys.argv[1:]:
     for what, do in (
@@ -543,8 +492,7 @@ for path in sys.argv[1:]:
 
 
 def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
-    """A lock of his on the ledger, on the chooser's file or on a slot would keep her tasks and every hook waiting. He
-    can hold one on the state folder itself, for which nobody asks."""
+    """A lock of his would keep hooks waiting. He can lock the state folder itself, which nobody does."""
     assert python(shared.node, TOUCH, *state_files(shared.node)).splitlines() == [f"locked {STATE}"]
 
 
@@ -580,12 +528,8 @@ def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
     bob(shared.node, "kill -9 -1")
 
 
-# --- disturbing: MPS -----------------------------------------------------------------------------------------------
-
-
 def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
-    """Questions, quit, the end of a client or a server; a front end that stays and says nothing; a daemon of his own in
-    her folder."""
+    """Nor a front end that stays and says nothing, nor a daemon of his own in her folder."""
     server = shared.node.mps("server")[0]
     client = shared.answer(server).split()[1]
     commands = ["get_server_list", "ps", f"get_client_list {server.pid}", f"terminate_client {server.pid} {client}"]
@@ -598,8 +542,7 @@ def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
     shared.node.background(
         ["env", f"CUDA_MPS_PIPE_DIRECTORY={server.pipe}", "bash", "-c", "sleep 600 | nvidia-cuda-mps-control"], "bob"
     )
-    done = bob(shared.node, f"CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control -d")
-    assert done.returncode != 0
+    assert bob(shared.node, f"CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control -d").returncode != 0
     shared.unchanged()
     bob(shared.node, "kill -9 -1")
 
@@ -638,8 +581,6 @@ def test_a_daemon_of_bobs_own_changes_nothing(cluster: Cluster, shared: Shared) 
     assert "operators" not in shared.node.log()
 
 
-# --- disturbing: where root's hooks come by ------------------------------------------------------------------------
-
 PLANT = """import os, sys
 how, target = sys.argv[1:]
 first = int(open("/proc/loadavg").read().split()[-1])
@@ -674,8 +615,7 @@ def contents(node: Node, user: str) -> list[str]:
     ids=["folders", "links to a folder of his", "links to a folder of hers", "links to his home", "files"],
 )
 def test_a_hook_clears_up_whatever_bob_put_in_its_way(cluster: Cluster, shared: Shared, how: str, target: str) -> None:
-    """alice's things in /dev/shm and /tmp go with her last job, into nobody's hands; his stay, and so do those of hers
-    that lie elsewhere; a hook that was to be stopped by a name comes to its end."""
+    """alice's files in /dev/shm and /tmp go with her last job; his stay, and hers elsewhere."""
     cluster.as_user("alice", LITTER, node="n2", check=True)
     node = shared.node
     with configured(cluster, ALL_IS_CLEARED):
@@ -745,14 +685,10 @@ for name in ("-rf", "*", "a b", "$(touch x)", "\\nx", "\\x1b[2J", "\\udcff", "x"
     clear(shared.node)
 
 
-# --- disturbing: looking like somebody else ------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
-    """By name and title, with a child: no live job of bob's, for which a job of alice's would be refused or her things
-    be spared; nor one of hers, for which her daemons would live on."""
+    """By name and title: neither a live job of bob's nor one of hers."""
     node = shared.node
     bob(node, "cp /bin/sleep slurmstepd", check=True)
     titles = [f"slurmstepd: [{shared.job + more}.{step}]" for more in range(4) for step in ("0", "batch", "extern")]
@@ -779,8 +715,7 @@ CLAIMS = {"nothing": {}, "her other job": {"SLURM_JOB_ID": "{job}"}, "her MPS": 
 @WITH_ONE_GPU
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Cluster, shared: Shared, claim: str) -> None:
-    """One that went round Slurm. Her tasks go on beside it; when her job leaves the GPU it is ended, whatever its
-    environment and name say of it, and the node stays in service."""
+    """Whatever its environment and name say; her tasks go on beside it, and the node stays in service."""
     node = shared.node
     second = start(cluster, *ONE_GPU)
     words = {"job": second.job, "pipe": node.slot(second.job, 0)["CUDA_MPS_PIPE_DIRECTORY"]}
@@ -804,28 +739,21 @@ def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Clust
     assert not state.startswith("drain")
 
 
-# --- hooks with a hostile environment ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("which", ["prolog", "epilog"])
 def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared, which: str) -> None:
-    """Her job's number with bob's uid: slurmd says no such thing, and her job has a step here under her own. Neither
-    her plan, her slots nor her daemons become his, and none of it is taken away."""
+    """Her job has a step here under her own uid: nothing of it becomes his or is removed."""
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE)}
-    done = shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims)
-    assert done.returncode == 0
+    assert shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims).returncode == 0
     shared.unchanged()
     assert python(shared.node, LIST, *state_files(shared.node)).splitlines() == may_be_seen(shared)
 
 
 def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> None:
-    """A number of its own, bob's uid, and alice's name in every other word: he is told that the node is hers, and has
-    no slot on a GPU of hers."""
+    """bob's uid, and alice's name in every other variable: he has no slot on a GPU of hers."""
     node = shared.node
     claims = {"SLURM_JOB_USER": "alice", "SLURM_JOB_GID": str(ALICE), "SPANK_SLURM_JOB_UID": str(ALICE)}
-    node.prolog(9001, uid=BOB, gpus="0,1", **claims)
-    assert re.findall(r"^(uid .*|refused|slot .*)", node.plan(9001), re.MULTILINE) == [f"uid {BOB}", "refused"]
-    node.epilog(9001, uid=BOB, gpus="0,1", **claims)
+    with node.job(9001, uid=BOB, gpus="0,1", **claims):
+        assert re.findall(r"^(uid .*|refused|slot .*)", node.plan(9001), re.MULTILINE) == [f"uid {BOB}", "refused"]
     assert node.jobs() == [shared.job]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import until
+from hooked import completed, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -56,9 +56,6 @@ def tasks(output: str) -> list[tuple[str, str, str]]:
 def field(record: str, name: str) -> str:
     match = re.search(rf"\b{name}=(\S*)", record)
     return match[1] if match else ""
-
-
-# --- the main case -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -110,8 +107,7 @@ def test_what_was_written_is_what_was_allocated_and_started(
     found = tasks(output)
     assert Counter(node for node, _, _ in found) == expected
     for node, count in expected.items():
-        slots = sorted(int(slot) for where, slot, _ in found if where == node)
-        assert slots == list(range(count))
+        assert sorted(int(slot) for where, slot, _ in found if where == node) == list(range(count))
         assert len({gpu for where, _, gpu in found if where == node}) == min(gpus, count)
     assert set(re.findall(r"GRES=gpu:simulated:(\d+)\(", output)) == {str(gpus)}  # on each node
     assert f"cpu={cpus}," in field(output, "AllocTRES")
@@ -142,13 +138,11 @@ def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cl
 
 @pytest.mark.release
 def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
-    done = cluster.as_user("alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60)
-    assert done.returncode == 0
+    done = cluster.as_user(
+        "alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60, check=True
+    )
     assert len(tasks(done.stdout)) == 4
     assert "simulated" in done.stderr
-
-
-# --- what a task finds ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.release
@@ -196,8 +190,6 @@ def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None
     assert "SLURM_GRES" not in inner
 
 
-# --- refusals ------------------------------------------------------------------------------------------------------
-
 BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
 
 
@@ -221,45 +213,17 @@ def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> Non
     assert f"srun={names.EXIT_REFUSED}" in output
 
 
-def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) -> None:
-    """The site's limit is lower than what the user asked: the sentence is in the output, the node stays in service."""
-    before = (cluster.site / "config.toml").read_text()
-    cluster.write_config(before + "max_share = 3\n")
-    try:
-        job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
-        assert cluster.wait(job) == "FAILED"
-        assert "at most 3 tasks (max_share)" in cluster.output(job)
-    finally:
-        cluster.write_config(before)
-
-
-@pytest.mark.parametrize("text", ["max_shares = 3", 'log_file = "/var/log/x\\u0000y"', "x = " + "[" * 3000])
-def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str) -> None:
-    """Unknown key, a file name that is none, a parser that gives up: the job runs and says that it is not shared."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    config.write_text(text + "\n")
-    try:
-        assert run(cluster, "echo ran", "--share-gpu=2", "-wn2").endswith("ran\n")
-    finally:
-        config.write_text(before)
-
-
-def test_a_broken_configuration_costs_the_share_and_not_the_node(cluster: Cluster) -> None:
-    """A typing mistake in the site's file: the job runs unshared and says so, the log says why."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    config.write_text("max_shares = 3\n")
-    try:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("max_shares = 3", "did you mean max_share?"), ('log_file = "/var/log/x\\u0000y"', ""), ("x = " + "[" * 3000, "")],
+)
+def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: str) -> None:
+    """Unknown key, a file name that is none, a parser that gives up: the job runs unshared and says so."""
+    with rewritten(cluster.site / "config.toml", text + "\n"):
         output = run(cluster, "echo ran", "--share-gpu=4", "-wn2")
-    finally:
-        config.write_text(before)
     assert "slurm-share: " in output
     assert output.endswith("ran\n")
-    assert "did you mean max_share?" in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
-
-
-# --- others --------------------------------------------------------------------------------------------------------
+    assert why in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
 
 
 @pytest.mark.release
@@ -268,11 +232,10 @@ def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
     script = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -n2 -l env"
 
     def environment(on: Cluster) -> set[str]:
-        job = on.sbatch("bob", script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2")
-        assert on.wait(job) == "COMPLETED"
+        output = completed(on, script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2", user="bob")
         # what differs between any two jobs: ids, times, ports, pids, and the two clusters' names
         odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-        return {line for line in on.output(job).splitlines() if line and not re.search(odd, line.split("=")[0])}
+        return {line for line in output.splitlines() if line and not re.search(odd, line.split("=")[0])}
 
     with Cluster.up(name_for("bare"), cluster.slurm_release, without=("python", "plugin")) as bare:
         assert environment(cluster) == environment(bare)
@@ -282,8 +245,7 @@ def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
     first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)
-    second = cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")
-    assert cluster.wait(second) == "COMPLETED"
+    assert cluster.wait(cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")) == "COMPLETED"
     other = cluster.sbatch("bob", "true", "-p", "plain", "-w", "n2")
     assert field(cluster.job(other), "JobState") == "PENDING"
     cluster.exec("ctl", ["scancel", str(first)])
@@ -332,8 +294,6 @@ def test_a_power_cut_leaves_no_old_state_behind(cluster: Cluster) -> None:
     assert len(tasks(run(cluster, TASK, "--share-gpu=4", "-wn2"))) == 8
 
 
-# --- hostile -------------------------------------------------------------------------------------------------------
-
 FORGER = r"""
 #include <slurm/spank.h>
 #include <stdlib.h>
@@ -351,8 +311,7 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 
 @pytest.fixture
 def forger(cluster: Cluster) -> str:
-    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job, as a program without our
-    plugin can."""
+    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"gcc -shared -fPIC -o {home}/forger.so {home}/forger.c"

@@ -148,8 +148,7 @@ TASK = "simgpu-task --memory 1G --load 20 --seconds 600"
 
 
 def test_a_user_s_nodes_through_srun(cluster: Cluster) -> None:
-    """A share that holds its whole node and every slot, one GPU on each of two nodes, parts of a GPU as an array; and
-    somebody else beside it."""
+    """A whole node, one GPU on each of two nodes, parts of a GPU in an array, and another user beside."""
     whole = cluster.sbatch("alice", f"srun {TASK}", "--share-gpu=2", "-wn2")
     pair = cluster.sbatch("alice", f"srun --gres=gpu:1 {TASK}", "-pplain", "-wn1,n3", "-N2", "-n2", "--gres=gpu:1")
     cluster.wait_running(pair)

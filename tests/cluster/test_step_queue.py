@@ -90,8 +90,7 @@ def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
-    """With --immediate srun's exit code reports it. A --slot-wait that is over fails a job that ignores it. A step
-    without a slot never waits, and one that can never get its slots is refused at once."""
+    """srun's exit code says so, and a --slot-wait that is over fails a job that ignores it."""
     script = """srun -n4 bash -c "$(until_file last)" & taken 4
         for no in --gres=none --share-gpu=off; do srun -n1 $no echo ran $no; done
         SLURM_SHARE_SLOT=none srun -n1 echo ran none
@@ -118,8 +117,7 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
-    """On another node it cannot see the slots: the refusal has the lines that work, and the job does not end
-    COMPLETED."""
+    """On another node it cannot see the slots: the refusal has lines that work."""
     task = "echo ran $SLURM_STEP_ID; touch up.$SLURM_STEP_ID; until [ -e go.on ]; do sleep .02; done"
     step = f"srun -Q -n1 -w NODE bash -c '{task}'"
     both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import WITHOUT, name_for
+from conftest import by_release, cluster_of
 from hooked import Node, start_agent, until
 from terminal import Terminal, Terminals, terminals
 
-from localcluster import RELEASES, Cluster, paths
+from localcluster import Cluster, paths
 from slurm_share.load.text import gigabytes, whole_gigabytes
 
 pytestmark = pytest.mark.cluster
@@ -81,20 +81,15 @@ def as_olga(cluster: Cluster, *argv: str) -> list[str]:
     return inside(cluster, "exec", "login", "--", *become, "env", "HOME=/tmp", "USER=olga", "LOGNAME=olga", *argv)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+@pytest.fixture(scope="module", params=by_release("tui-"))
 def scene(
     request: pytest.FixtureRequest, can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
     """Start three jobs and three dashboards, and wait until all are on the screen."""
-    release = request.param
     with (
-        Cluster.up(name_for("tui" + release), release, agents=True, without=WITHOUT) as cluster,
+        cluster_of("tui", request.param, agents=True) as cluster,
         terminals(tmp_path_factory.mktemp("tmux")) as opened,
     ):
-        if cluster.slurm_release != release:
-            pytest.skip(
-                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
-            )
         for host in ("login", *cluster.compute_nodes):
             cluster.exec(host, ["useradd", "-M", "-u", str(OLGA), "-G", "gpu-operators", "olga"], check=True)
         bobs = cluster.sbatch("bob", SHORT, "--share-gpu=1", "-wn1", "-Jbobs")
@@ -160,8 +155,7 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
         assert f"{whole_gigabytes(used).removesuffix('GB')}/{whole_gigabytes(total)}" in row
 
     goes_to(screen, "2", "Users")
-    row = screen.row("alice", "2", "2", "4")  # jobs, nodes, GPUs
-    assert gigabytes(sum(job["gpu_memory_mib"] for job in measured.values())) in row
+    assert gigabytes(sum(job["gpu_memory_mib"] for job in measured.values())) in screen.row("alice", "2", "2", "4")
 
     goes_to(screen, "4", "GPUs")
     for node in survey["nodes"]:
@@ -349,5 +343,4 @@ def test_q_leaves_nothing_behind(scene: Scene) -> None:
         screen.until(lambda: screen.code == 0, "its end")  # noqa: B023
         assert "Enter down" not in screen.text
     until(lambda: scene.steps() == [], "the end of the steps")
-    left = scene.cluster.exec("login", ["pgrep", "-af", "llload|feed_process"]).stdout
-    assert left == ""
+    assert scene.cluster.exec("login", ["pgrep", "-af", "llload|feed_process"]).stdout == ""

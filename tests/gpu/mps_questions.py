@@ -105,17 +105,16 @@ class Lab:
         """Start a PyTorch program as the place's owner (root without a place); it may fail before its first line."""
         own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
         base = own if place is None else control.environment(place)
-        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
-        who = {} if place is None else as_user(place.owner)
+        argv = [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)]
+        return self.start(argv, None if place is None else place.owner, {**base, **environ})
+
+    def start(self, argv: list[str], owner: Owner | None, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+        """Start a program as that user (None: root), to be ended with the lab."""
+        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
         child = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)],
-            env={**kept, **base, "HOME": "/tmp", **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            **who,
-        )
+            argv, env={**kept, "HOME": "/tmp", **environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd="/", **({} if owner is None else as_user(owner)),
+        )  # fmt: skip
         self.children.append(child)
         return child
 
@@ -271,25 +270,13 @@ def texts_with_a_client(lab: Lab) -> Facts:
         client = lab.client(place)
         facts = facts_of(client)
         commands = [
-            "get_server_list",
-            f"get_server_status {server}",
-            f"get_client_list {server}",
-            "get_device_client_list",
-            f"get_device_client_list {server}",
-            "ps",
-            f"ps -p {server}",
-            f"set_active_thread_percentage {server} 25",
-            f"get_active_thread_percentage {server}",
-            f"set_device_pinned_mem_limit {server} 0 512M",
-            f"get_device_pinned_mem_limit {server} 0",
-            f"set_default_device_pinned_mem_limit {lab.gpu} 512M",
-            f"get_default_device_pinned_mem_limit {lab.gpu}",
-            "get_default_client_priority",
-            f"start_server -uid {place.owner.uid}",
-            f"terminate_client {server} 1",
-            "lspart",
-            "device_query",
-        ]
+            "get_server_list", f"get_server_status {server}", f"get_client_list {server}", "get_device_client_list",
+            f"get_device_client_list {server}", "ps", f"ps -p {server}", f"set_active_thread_percentage {server} 25",
+            f"get_active_thread_percentage {server}", f"set_device_pinned_mem_limit {server} 0 512M",
+            f"get_device_pinned_mem_limit {server} 0", f"set_default_device_pinned_mem_limit {lab.gpu} 512M",
+            f"get_default_device_pinned_mem_limit {lab.gpu}", "get_default_client_priority",
+            f"start_server -uid {place.owner.uid}", f"terminate_client {server} 1", "lspart", "device_query",
+        ]  # fmt: skip
         said = [raw(place, f"{command}\n") for command in commands]
         return {"client": facts, "said": said}
 
@@ -523,14 +510,9 @@ print(json.dumps(found))
         found: Facts = {"client": client.pid, "server": started.servers[0].pid}
         for name, owner in (("root", Owner(0, 0)), ("owner", OWNER), ("other", OTHER)):
             done = subprocess.run(
-                [sys.executable, "-c", code, lab.gpu],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-                cwd="/",
+                [sys.executable, "-c", code, lab.gpu], capture_output=True, text=True, timeout=60, check=False, cwd="/",
                 **as_user(owner),
-            )
+            )  # fmt: skip
             found[name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-600:]
         return found
 
@@ -574,18 +556,7 @@ except BaseException as error:
         place = started.place
         neighbour = lab.client(place, seconds=20)
         facts_of(neighbour)
-        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
-        bad = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**kept, **control.environment(place), "HOME": "/tmp"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            **as_user(place.owner),
-        )
-        lab.children.append(bad)
+        bad = lab.start([sys.executable, "-c", code], place.owner, control.environment(place))
         if not first_line(bad):
             return {"culprit": ending(bad)}
         assert bad.stdin is not None
@@ -664,24 +635,11 @@ def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
 
 
 QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
-    start_up_times,
-    texts_with_a_client,
-    processes_of_a_daemon,
-    memory_of_an_idle_server,
-    memory_limits,
-    thread_percentages,
-    terminating_a_client,
-    quitting_with_clients,
-    a_killed_daemon,
-    a_root_daemon_in_a_root_folder,
-    one_client_too_many,
-    private_shared_memory,
-    counters_as_a_user,
-    newer_options,
-    a_fault_of_one_client,
-    a_client_killed_in_a_kernel,
-    a_daemon_that_cannot_be_traced,
-)
+    start_up_times, texts_with_a_client, processes_of_a_daemon, memory_of_an_idle_server, memory_limits,
+    thread_percentages, terminating_a_client, quitting_with_clients, a_killed_daemon, a_root_daemon_in_a_root_folder,
+    one_client_too_many, private_shared_memory, counters_as_a_user, newer_options, a_fault_of_one_client,
+    a_client_killed_in_a_kernel, a_daemon_that_cannot_be_traced,
+)  # fmt: skip
 
 
 def open_lab() -> Lab | str:

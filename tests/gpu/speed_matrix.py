@@ -78,19 +78,12 @@ def rows(
             continue
         speeds = (median(one for one, _ in repeats) / base_a, median(other for _, other in repeats) / base_b)
         said = predicted(beliefs[a], beliefs[b], method)
-        found.append(
-            {
-                "a": a,
-                "b": b,
-                "method": method,
-                "speed_a": round(speeds[0], 4),
-                "speed_b": round(speeds[1], 4),
-                "stp": round(sum(speeds), 4),
-                "predicted_a": round(said[0], 4),
-                "predicted_b": round(said[1], 4),
-                "spread": round(max(_spread([one for one, _ in repeats]), _spread([one for _, one in repeats])), 4),
-            }
-        )
+        figures = {
+            "speed_a": speeds[0], "speed_b": speeds[1], "stp": sum(speeds), "predicted_a": said[0],
+            "predicted_b": said[1], "spread": max(map(_spread, zip(*repeats, strict=True))),
+        }  # fmt: skip
+        rounded = {name: round(value, 4) for name, value in figures.items()}
+        found.append({"a": a, "b": b, "method": method, **rounded})
     return found
 
 

@@ -81,16 +81,11 @@ def held(seen: Snapshot, lab: Lab) -> dict[int, int | None]:
 
 
 def sample_as(owner: Owner) -> Snapshot | str:
+    environ = {**os.environ, "PYTHONPATH": str(HOME), "HOME": "/tmp"}
     done = subprocess.run(
-        [sys.executable, "-c", SAMPLE],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": str(HOME), "HOME": "/tmp"},
-        **as_user(owner),
-    )
+        [sys.executable, "-c", SAMPLE], capture_output=True, text=True, timeout=120, check=False, cwd="/",
+        env=environ, **as_user(owner),
+    )  # fmt: skip
     return snapshots.parse_snapshot(done.stdout, "sampler") if done.returncode == 0 else done.stderr[-1000:]
 
 

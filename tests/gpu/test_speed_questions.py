@@ -49,17 +49,6 @@ def test_a_plan_takes_the_time_that_there_is_and_no_more(minutes, repeats, left_
     assert runs * (plan.seconds + speed_matrix.BETWEEN_S) + starts_s <= minutes * 60 + 1
 
 
-def test_pairs_that_have_no_time_are_drawn_by_seed():
-    plan = speed_matrix.plan(NAMES, 8)
-    assert plan.pairs == speed_matrix.plan(NAMES, 8).pairs != speed_matrix.plan(NAMES, 8, seed=2).pairs
-    assert {name for pair in plan.pairs for name in pair} == set(NAMES)
-
-
-def test_too_little_time_is_said():
-    with pytest.raises(ValueError, match=r"0\.5 minutes are too few for 12 programs; at least 4\.9"):
-        speed_matrix.plan(NAMES, 0.5)
-
-
 ALONE = {"a": [100.0, 90.0, 110.0], "b": [10.0, 10.0, 10.0]}
 FULL, HALF = Belief(sm_ratio=1.0, busy_ratio=1.0), Belief(sm_ratio=0.3, busy_ratio=1.0)
 BELIEFS = {"a": FULL, "b": HALF}
@@ -73,21 +62,6 @@ def test_rows_compare_medians_with_alone_and_with_the_model():
     assert row["spread"] == 1.0
     found = speed_matrix.errors([row])
     assert (found["speed_mae"], found["stp_mae"], found["holds"], found["right_on_stp_1.05"]) == (0.0, 0.0, True, 1.0)
-
-
-def test_an_error_above_the_bar_is_a_failure_in_words():
-    together = {("a", "b"): [(100.0, 10.0)]}
-    rows = speed_matrix.rows(ALONE, together, BELIEFS, "time-slicing")
-    assert speed_matrix.errors(rows)["speed_mae"] == 0.5
-    text = speed_matrix.report(rows, speed_matrix.plan(NAMES, 8))
-    assert "time-slicing: mean error of predicted speeds 0.500 (bar 0.10: FAILS)" in text
-    assert "a beside b: 1.00 and 1.00, predicted 0.50 and 0.50" in text
-    assert "no time for 43 pairs" in text
-
-
-def test_a_program_that_gave_no_rate_has_no_row():
-    assert speed_matrix.rows({"a": [0.0], "b": [1.0]}, {("a", "b"): [(1.0, 1.0)]}, BELIEFS, "mps") == []
-    assert speed_matrix.errors([]) == {"pairs": 0}
 
 
 def test_figures_that_the_driver_did_not_give_are_not_believed():
@@ -168,8 +142,7 @@ def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_ot
     assert found["problems"] == []
     assert (again, len(problems)) == ({}, 2)
     beliefs = {name: speed_questions.belief(one) for name, one in figures.items()}
-    rows = speed_matrix.rows(found["alone"], found["together"], beliefs, "mps")
-    assert speed_matrix.errors(rows)["pairs"] == 2
+    assert speed_matrix.errors(speed_matrix.rows(found["alone"], found["together"], beliefs, "mps"))["pairs"] == 2
     assert all(child.poll() is not None for child in lab.children)
 
 
