@@ -22,17 +22,12 @@ EXIT_INCOMPLETE = 1
 
 def add_to(commands: Any) -> None:
     """Add the sub-commands `off` and `on`."""
-    for command, what in (
-        ("off", "switch sharing off on this host"),
-        ("on", "undo `slurm-share off` on this host"),
-    ):
+    for command, what in (("off", "switch sharing off on this host"), ("on", "undo `slurm-share off` on this host")):
         parser: argparse.ArgumentParser = commands.add_parser(
             command, help=f"{what}, or with --cluster on all hosts; running jobs keep their shares"
         )
         parser.add_argument(
-            "--cluster",
-            action="store_true",
-            help="on the controller: for the whole cluster, including pending jobs",
+            "--cluster", action="store_true", help="on the controller: for the whole cluster, including pending jobs"
         )
         parser.set_defaults(run=run_off if command == "off" else run_on)
 

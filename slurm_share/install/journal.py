@@ -89,10 +89,7 @@ def decode(data: bytes, file: str) -> Journal:
     try:
         journal = msgspec.json.decode(data, type=Journal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(
-            file,
-            f"is not a journal of slurm-share install ({error}); {BY_HAND}",
-        ) from error
+        raise StateError(file, f"is not a journal of slurm-share install ({error}); {BY_HAND}") from error
     if journal.version != _FORMAT:
         raise StateError(
             file, f"was written by another slurm-share (format {journal.version}): use that release; or {BY_HAND}"

@@ -119,11 +119,7 @@ class Mps:
 
     def start_client(self, **environ: str) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            self.program.client,
-            env=self.environ(environ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            self.program.client, env=self.environ(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.children.append(child)
         assert child.stdout is not None

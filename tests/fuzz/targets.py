@@ -42,26 +42,9 @@ from slurm_share.packing import TaskSpec
 from slurm_share.share import ledger_file, option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.records import (
-    Assignment,
-    Grant,
-    Ledger,
-    LedgerJob,
-    Plan,
-    Prepared,
-    Refusal,
-    Slot,
-    Unshared,
-)
+from slurm_share.share.records import Assignment, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal, Slot, Unshared
 from slurm_share.share.rules import allocation, queue, reconcile
-from slurm_share.slurm import (
-    cpu_limits,
-    hook_env,
-    jobs,
-    nodes,
-    private_data,
-    script,
-)
+from slurm_share.slurm import cpu_limits, hook_env, jobs, nodes, private_data, script
 from slurm_share.slurm.records import JobContext
 from slurm_share.slurm.rules import resources
 from slurm_share.testing import offers_of

@@ -155,12 +155,7 @@ class MpsConnection:
     """A client's connection to its MPS server, open as long as the client runs."""
 
     def __init__(
-        self,
-        line: socket.socket,
-        server_pid: int,
-        percentage: float,
-        gpu_uuids: tuple[str, ...],
-        memory_limits: str,
+        self, line: socket.socket, server_pid: int, percentage: float, gpu_uuids: tuple[str, ...], memory_limits: str
     ) -> None:
         self._line = line
         self.server_pid = server_pid

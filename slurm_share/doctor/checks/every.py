@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..facts.records import Check, Facts, Finding, Outcome
-from . import (
-    backends,
-    gpus,
-    hooks,
-    plugin,
-    policy,
-    slurm,
-    state,
-    system,
-)
+from . import backends, gpus, hooks, plugin, policy, slurm, state, system
 
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),

@@ -11,11 +11,15 @@ from .base import (
     COMPUTE,
     CONTROLLER,
     check,
+    configuration,
     fail,
+    failures,
     listed_values,
     named,
     ok,
     seconds,
+    seen,
+    seen_or,
     skip,
     unsafe,
     values,
@@ -32,27 +36,23 @@ from .base import (
     fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
 )
 def run_in_job(facts: Facts) -> Sequence[Verdict]:
-    found = listed_values(facts, "PrologFlags")
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(listed_values(facts, "PrologFlags"))
     return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
 
 
 def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     """Check the configured lines. A controller sees only the text; the files of a pattern are seen on a node."""
     program = f"slurm-share-{key.lower()}"
-    found = values(facts, key)
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(values(facts, key))
     hooks = facts.slurm.prologs if key == "Prolog" else facts.slurm.epilogs
-    ours = [] if isinstance(hooks, Unseen) else [one.path for hook in hooks for one in hook.files if one.is_ours]
+    ours = [one.path for hook in seen_or(hooks, ()) for one in hook.files if one.is_ours]
     if ours:
         return ok(f"slurmd runs {named(ours)}")
     if "compute" in facts.roles and not isinstance(hooks, Unseen):
         return fail(f"{key} is {named(found) or 'not set'}, and none of it is {program}")
     if any(program in one for one in found):
         return ok(f"{key}={named(found)}")
-    if not isinstance(hooks, Unseen) and any(not hook.files for hook in hooks):
+    if any(not hook.files for hook in seen_or(hooks, ())):
         return skip(f"{key}={named(found)}: what is in it is seen on a compute node")
     if any(set(one) & set("*?[") for one in found):
         return skip(f"{key}={named(found)} is a pattern: what it finds is seen on a compute node")
@@ -81,13 +81,10 @@ def epilog(facts: Facts) -> Sequence[Verdict]:
     return _configured(facts, "Epilog")
 
 
-def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]] | Unseen:
-    found: list[tuple[str, ConfiguredHook]] = []
-    for key, hooks in (("Prolog", facts.slurm.prologs), ("Epilog", facts.slurm.epilogs)):
-        if isinstance(hooks, Unseen):
-            return hooks
-        found += [(key, hook) for hook in hooks]
-    return found
+def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]]:
+    """Return all hooks with their keys. Raises Skip if one kind is unknown."""
+    prologs, epilogs = seen(facts.slurm.prologs), seen(facts.slurm.epilogs)
+    return [*(("Prolog", hook) for hook in prologs), *(("Epilog", hook) for hook in epilogs)]
 
 
 @check(
@@ -100,8 +97,6 @@ def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]] | Unseen:
 )
 def hook_files(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     found: list[Verdict] = []
     for key, hook in both:
         if not hook.files:
@@ -125,8 +120,6 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
 )
 def hooks_once(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     found: list[Verdict] = []
     for key in ("Prolog", "Epilog"):
         ours = [file.path for of, hook in both for file in hook.files if of == key and file.is_ours]
@@ -145,13 +138,11 @@ def hooks_once(facts: Facts) -> Sequence[Verdict]:
 )
 def hook_owner(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     files = [file for _, hook in both for file in hook.files]
     # A file from a configless controller is next to slurm.conf, whose owner sets the hooks anyway.
     conf, theirs = facts.slurm.file.rpartition("/")[0], (0, facts.slurm.slurm_uid)
-    found = [why for file in files if (why := unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)))]
-    return [one for why in dict.fromkeys(found) for one in fail(why)] or ok("hooks are root's alone")
+    whys = (unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)) for file in files)
+    return failures(filter(None, whys)) or ok("hooks are root's alone")
 
 
 @check(
@@ -163,10 +154,7 @@ def hook_owner(facts: Facts) -> Sequence[Verdict]:
     fix="name the link zz-slurm-share, or give it an Epilog= line before the others",
 )
 def hook_order(facts: Facts) -> Sequence[Verdict]:
-    hooks = facts.slurm.epilogs
-    if isinstance(hooks, Unseen):
-        return skip(hooks)
-    files = [file for hook in hooks for file in hook.files]
+    files = [file for hook in seen(facts.slurm.epilogs) for file in hook.files]
     ours = next((place for place, file in enumerate(files) if file.is_ours), 0)
     if ours:
         return warn(f"{named(file.path for file in files[:ours])} before {files[ours].path}")
@@ -181,12 +169,9 @@ def hook_order(facts: Facts) -> Sequence[Verdict]:
     fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
 )
 def hook_time(facts: Facts) -> Sequence[Verdict]:
-    config = facts.config
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
+    settings = configuration(facts).settings
     if isinstance(values(facts, "BatchStartTimeout"), Unseen):
         return skip("slurm.conf is not to be seen")
-    settings = config.settings
     found: list[Verdict] = []
     limits = {key: seconds(facts, key) for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")}
     for one in site.cut_off(limits, settings):
@@ -213,9 +198,7 @@ def hook_time(facts: Facts) -> Sequence[Verdict]:
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
 )
 def task_prolog(facts: Facts) -> Sequence[Verdict]:
-    text = facts.slurm.task_prolog
-    if isinstance(text, Unseen):
-        return skip(text)
+    text = seen(facts.slurm.task_prolog)
     if not text:
         return ok("there is no TaskProlog")
     found = [name for name in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if name in text]

@@ -8,16 +8,7 @@ from ...core.installed import HOME
 from ...core.names import STATE_ROOT, USER_FOLDER
 from ...share import LedgerJob
 from ..facts.records import Facts, FileFact, Unseen, Verdict
-from .base import (
-    COMPUTE,
-    check,
-    fail,
-    named,
-    ok,
-    skip,
-    unsafe,
-    warn,
-)
+from .base import COMPUTE, check, configuration, fail, ledger_of, named, ok, seen, seen_or, skip, unsafe, warn
 
 JUST_BEGUN_S = 120.0
 """A job whose Prolog has just run has no step yet, and Slurm may have been asked before the job came. Longer than one
@@ -162,20 +153,16 @@ def _has_just_begun(at: float, now: float) -> bool:
 def ledger(facts: Facts) -> Sequence[Verdict]:
     if facts.state.broken:
         return warn(f"{facts.state.broken}; the next hook makes it anew from the jobs' plans", LEAVE_IT)
-    stale, left = over(facts), orphans(facts)
-    if isinstance(stale, Unseen):
-        return skip(stale)
     found: list[Verdict] = []
-    for job in stale:
+    for job in seen(over(facts)):
         found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
     for job in facts.state.abandoned:
         found += warn(
             f"job {job.job_id} of uid {job.uid} was not all cleared up after: no time, or its hook was killed"
         )
-    if not isinstance(left, Unseen) and left:
+    if left := seen_or(orphans(facts), ()):
         found += warn(f"folders of jobs that are over: {named(left)}")
-    count = 0 if isinstance(facts.state.ledger, Unseen) else len(facts.state.ledger.jobs)
-    return found or ok(f"{count} jobs, all here")
+    return found or ok(f"{len(ledger_of(facts).jobs)} jobs, all here")
 
 
 @check(
@@ -200,17 +187,15 @@ def ledger_lock(facts: Facts) -> Sequence[Verdict]:
     fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
 )
 def job_folders(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.state.ledger, Unseen):
-        return skip(facts.state.ledger)
-    stale = over(facts)
-    elsewhere = set() if isinstance(stale, Unseen) else {job.job_id for job in stale}
-    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(job.since, facts.state.uptime_s)}
+    elsewhere = {
+        job.job_id for job in seen(facts.state.ledger).jobs if _has_just_begun(job.since, facts.state.uptime_s)
+    }
+    elsewhere |= {job.job_id for job in seen_or(over(facts), ())}  # over, or its Prolog still runs
     found: list[Verdict] = []
     for one in facts.state.lost:
-        if one.job_id in elsewhere:  # over, or its Prolog still runs
-            continue
-        fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
-        found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
+        if one.job_id not in elsewhere:
+            fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
+            found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
     for file in facts.state.folders_of_root:
         if why := unsafe(file):
             found += fail(why, f"chown root and chmod go-w {file.chain[-1].path}")
@@ -225,9 +210,7 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
     fix="make room, or put log_file in config.toml where root can write",
 )
 def log(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    path = facts.config.settings.log_file
+    path = configuration(facts).settings.log_file
     if not path:
         return ok("config.toml wants none")
     if not facts.is_root and not facts.state.log_is_writable:
@@ -251,9 +234,7 @@ def log(facts: Facts) -> Sequence[Verdict]:
     " config.toml: do without",
 )
 def hook_helper(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    state = facts.state
+    state, settings = facts.state, configuration(facts).settings
     if state.helper_folder is not None and (why := unsafe(state.helper_folder)):
         return warn(why, f"rm -r {state.helper_folder.path}")
     if not facts.is_root:
@@ -262,7 +243,7 @@ def hook_helper(facts: Facts) -> Sequence[Verdict]:
         return warn(f"{state.helper} does not answer", "kill -9 it: the next shared job's hook starts another one")
     if state.helper:
         return ok(state.helper)
-    if not facts.config.settings.hook_helper:
+    if not settings.hook_helper:
         return ok("config.toml wants none")
     if state.helper_did_not_start:
         return warn("the helper that a hook started did not become ready")

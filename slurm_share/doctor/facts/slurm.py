@@ -27,16 +27,7 @@ from ...slurm.backend import parse_version
 from ...slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from . import files, lua, programs
-from .records import (
-    Mount,
-    Role,
-    SharedJob,
-    SiteNode,
-    SitePartition,
-    SlurmFacts,
-    Unseen,
-    Values,
-)
+from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from .system import Ask
 
 COMMAND_S = 10.0

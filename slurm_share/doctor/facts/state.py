@@ -22,12 +22,7 @@ from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, Unseen
 
 
-def read_state(
-    settings: Settings,
-    state_root: str,
-    root: Path = Path("/"),
-    mounts: Sequence[Mount] = (),
-) -> StateFacts:
+def read_state(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> StateFacts:
     """Return the state of this node. What only root can read is Unseen to others."""
     paths = Paths(root=root / state_root.lstrip("/"))
     user = f"{state_root}/{names.USER_FOLDER}"

@@ -160,8 +160,7 @@ def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
         files.apply(folder, changes(folder), "d", known(folder))
         journal = files.read_journal(folder, known(folder))
         if not killed_at(
-            step,
-            lambda: files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder)),
+            step, lambda: files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder))
         ):
             break
         files.settle(folder, known(folder))
