@@ -814,7 +814,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
         )
         monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
         with Cluster.up(own_name, "24.11", without=("python", "plugin"), nodes=1) as made:
-            layer = Path(made._layer_stack.split(":")[0]).parent
+            layer = Path(made.layer_stack.split(":")[0]).parent
             assert os.umask(0o077) == 0o077
             look = "cat /opt/new/Makefile /opt/new/made /etc/hosts /etc/slurm/slurm.conf >/dev/null && /opt/new/probe"
             for _ in range(2):
