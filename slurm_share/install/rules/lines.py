@@ -13,7 +13,7 @@ from ...slurm.conf_text import ConfLine, ConfText, Edit
 from . import lua as rule_lua
 from . import managed, partial, shards
 from .choices import ALLOC, INTERACTIVE_STEP, PARTIAL, Choice, open_choices
-from .values import Unclear, end_of, extended
+from .edits import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
 OLDEST = (24, 11)
