@@ -1,4 +1,4 @@
-"""Test the files that `slurm-share install` is about to write: on copies in a temporary folder, with Slurm's programs."""
+"""Test the files that `slurm-share install` is about to write, with Slurm's programs, on copies."""
 
 from __future__ import annotations
 
