@@ -87,10 +87,3 @@ def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str
         assert texts["job_submit.lua"].count(way) == 1
         texts["job_submit.lua"] = texts["job_submit.lua"].replace(way, "")
     assert [name for name, text in texts.items() if form.search(text)] == []
-
-
-def test_the_check_sees_what_it_looks_for() -> None:
-    tree = ast.parse("subprocess.run(words, shell=True)\nos.system('x')")
-    assert [name for name, call in calls(tree) if name in FORBIDDEN or call.keywords] == ["subprocess.run", "os.system"]
-    assert IN_C.search('\tsystem("id");')
-    assert IN_LUA.search('os.execute("id")')
