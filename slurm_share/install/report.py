@@ -12,7 +12,7 @@ from ..core.errors import UsageError
 from ..slurm.conf_text import Edit
 from .rules.choices import Choice
 from .rules.edits import difference
-from .rules.partial import NodesSeen
+from .rules.hosts import NodesSeen
 from .text import as_list
 
 Action = Literal["check", "apply", "undo"]
