@@ -3,8 +3,9 @@
 It lies beside slurm.conf and is written before any file is changed. It has the old and the new content of each file, so
 that recovery after a power cut can tell which files are done. States:
 
-applying some files may be new, others old: recovery restores `before` everywhere applied complete; `--undo` starts here
-undoing some files may be restored, others not: recovery writes `after` everywhere
+- applying: some files may be new, others old; recovery restores `before` everywhere
+- applied: complete; `--undo` starts here
+- undoing: some files may be restored, others not; recovery writes `after` everywhere
 """
 
 from __future__ import annotations
