@@ -11,10 +11,10 @@ THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),
     ("Plugin, programs and settings", plugin.CHECKS),
     ("Prolog and Epilog", hooks.CHECKS),
-    ("What the controller makes of a shared job", policy.CHECKS),
-    ("The operating system, and what jobs are confined with", system.CHECKS),
+    ("The controller and shared jobs", policy.CHECKS),
+    ("Operating system and confinement of jobs", system.CHECKS),
     (f"GPUs and {backends.TITLES}", (*gpus.CHECKS, *backends.CHECKS, gpus.cuda)),
-    ("What slurm-share keeps on a node", state.CHECKS),
+    ("State on a node", state.CHECKS),
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
 FORESEES: dict[int, tuple[str, ...]] = {

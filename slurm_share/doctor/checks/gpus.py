@@ -43,7 +43,7 @@ def _whole(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
     "driver",
     COMPUTE,
     asks="NVIDIA's driver answers",
-    why="no GPU can be shared, and what jobs leave on GPUs is not found",
+    why="no GPU can be shared, and leftover processes on GPUs are not found",
     fix="nvidia-smi; dmesg | grep -i nvrm; reload the driver, or reboot the node",
 )
 def driver(facts: Facts) -> Sequence[Verdict]:
@@ -58,8 +58,8 @@ def driver(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gpu-count",
     COMPUTE,
-    asks="the driver has the GPUs that slurm.conf says",
-    why="a job is given a GPU that is not there (it fell off the bus), or GPUs lie idle that Slurm does not know",
+    asks="the driver has as many GPUs as slurm.conf",
+    why="Slurm allocates a GPU that is lost, or does not use GPUs that it does not know",
     fix="nvidia-smi -L; put Gres= and gres.conf right, or drain the node and have the GPU looked at",
 )
 def gpu_count(facts: Facts) -> Sequence[Verdict]:
@@ -76,8 +76,8 @@ def gpu_count(facts: Facts) -> Sequence[Verdict]:
 @check(
     "simulated-gpus",
     COMPUTE,
-    asks="the GPUs are real, or the site has said that it wants simulated ones",
-    why="nothing is computed on a simulated GPU; where config.toml does not allow it no share is made on one",
+    asks="the GPUs are real, or config.toml allows simulated ones",
+    why="a simulated GPU computes nothing; without simulated_gpus in config.toml it is not shared",
     fix="config.toml: simulated_gpus = true on a test cluster; elsewhere take the simulated libnvidia-ml.so.1 away",
 )
 def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
@@ -97,7 +97,7 @@ def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
     "gpu-health",
     COMPUTE,
     asks="no GPU has errors that outlast a job",
-    why="jobs fail on it one after the other, and the queue drains into a broken GPU",
+    why="job after job fails on the broken GPU",
     fix="drain the node; nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU",
 )
 def gpu_health(facts: Facts) -> Sequence[Verdict]:
@@ -113,7 +113,7 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
     "mig",
     COMPUTE,
     asks="no GPU is in MIG mode",
-    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is given the GPU"
+    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is allocated the GPU"
     " itself is refused",
     fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
     ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
@@ -127,8 +127,8 @@ def mig(facts: Facts) -> Sequence[Verdict]:
 @check(
     "persistence",
     COMPUTE,
-    asks="the driver stays awake between jobs (persistence mode)",
-    why="without it the driver lets a GPU go with its last process, and a Prolog waits seconds for each to come back",
+    asks="the driver stays loaded between jobs (persistence mode)",
+    why="the driver releases a GPU after its last process, and a Prolog then waits seconds for each GPU",
     fix="systemctl enable --now nvidia-persistenced",
 )
 def persistence(facts: Facts) -> Sequence[Verdict]:
@@ -150,8 +150,8 @@ def persistence(facts: Facts) -> Sequence[Verdict]:
 @check(
     "compute-mode",
     COMPUTE,
-    asks="every GPU is in the compute mode that the site wants, and none is left over from a job",
-    why="in Exclusive_Process a second program finds the GPU busy; in Prohibited every one does",
+    asks="every GPU that no job uses is in compute mode Default",
+    why="in Exclusive_Process a second program cannot use the GPU; in Prohibited none can",
     fix="nvidia-smi -i UUID -c 0",
 )
 def compute_mode(facts: Facts) -> Sequence[Verdict]:
@@ -177,8 +177,8 @@ def compute_mode(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gpu-processes",
     COMPUTE,
-    asks="no program is on a GPU that belongs to no job",
-    why="it takes memory from the next job's tasks; our Epilog ends users' programs there, and leaves a system user's",
+    asks="every program on a GPU belongs to a job",
+    why="other programs take memory from the next job's tasks; our Epilog ends those of users, not of system users",
     fix="find out whose it is and end it, or name it in tolerated_processes of config.toml",
 )
 def gpu_processes(facts: Facts) -> Sequence[Verdict]:
@@ -206,8 +206,8 @@ def _belongs(process: NodeProcess, facts: Facts) -> bool:
 @check(
     "cuda",
     COMPUTE,
-    asks="the CUDA that programs are built with here is none that is newer than the driver",
-    why="a program of a newer CUDA fails on this driver, and under MPS it is known to hang (OLCF user documentation)",
+    asks="/usr/local/cuda is not newer than the driver",
+    why="programs built with a newer CUDA fail on this driver, or hang under MPS (OLCF user documentation)",
     fix="point /usr/local/cuda to a CUDA that the driver serves, or install a newer driver",
 )
 def cuda(facts: Facts) -> Sequence[Verdict]:

@@ -31,8 +31,8 @@ from .base import (
     "run-in-job",
     CONTROLLER,
     asks="PrologFlags has no RunInJob",
-    why="the Prolog would run inside the job's own step: what ends the job kills the MPS daemons of all the user's jobs"
-    " on those GPUs, before the Epilog can end them cleanly",
+    why="the Prolog runs inside the job's own step: the job's end kills the MPS daemons of all of the user's jobs on"
+    " these GPUs, before the Epilog can stop them",
     fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
 )
 def run_in_job(facts: Facts) -> Sequence[Verdict]:
@@ -63,7 +63,7 @@ def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     "prolog",
     (*CONTROLLER, *COMPUTE),
     asks="slurm.conf has our Prolog, alone or in a folder of several",
-    why="no job's share is set up: its tasks are refused for want of a plan",
+    why="no share is set up, and tasks are refused because there is no plan",
     fix=f"slurm.conf: Prolog={PROLOG}, or a link to it in prolog.d; `slurm-share install` shows it",
 )
 def prolog(facts: Facts) -> Sequence[Verdict]:
@@ -74,7 +74,7 @@ def prolog(facts: Facts) -> Sequence[Verdict]:
     "epilog",
     (*CONTROLLER, *COMPUTE),
     asks="slurm.conf has our Epilog, alone or in a folder of several",
-    why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job comes",
+    why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job",
     fix=f"slurm.conf: Epilog={EPILOG}, or a link to it in epilog.d; `slurm-share install` shows it",
 )
 def epilog(facts: Facts) -> Sequence[Verdict]:
@@ -90,9 +90,9 @@ def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]]:
 @check(
     "hook-files",
     COMPUTE,
-    asks="every Prolog and Epilog line finds at least one file, and every file of it can be run",
-    why="slurmd takes a pattern that finds nothing, and a file that it cannot run, for a failure: the node drains with"
-    " the next job",
+    asks="every Prolog and Epilog line matches at least one file, and each file can be executed",
+    why="slurmd treats a pattern without a match, and a file that it cannot execute, as a failure: the next job drains"
+    " the node",
     fix="put the file there and `chmod 755` it, or take the line out of slurm.conf",
 )
 def hook_files(facts: Facts) -> Sequence[Verdict]:
@@ -114,8 +114,8 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hooks-once",
     COMPUTE,
-    asks="each of our hooks is run once for a job",
-    why="the second run of a Prolog or Epilog costs every job its time, and its lines in the log",
+    asks="each of our hooks runs once for a job",
+    why="the second run takes time from every job and adds lines to the log",
     fix="leave one of the lines of slurm.conf, links or scripts that are named",
 )
 def hooks_once(facts: Facts) -> Sequence[Verdict]:
@@ -132,8 +132,8 @@ def hooks_once(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-owner",
     COMPUTE,
-    asks="nobody but root can change a hook, nor a folder above it",
-    why="Prolog and Epilog run as root: whoever can write there is root on this node",
+    asks="only root can change a hook or a folder above it",
+    why="Prolog and Epilog run as root: a user who can write there is root on this node",
     fix="chown root and chmod go-w what is named",
 )
 def hook_owner(facts: Facts) -> Sequence[Verdict]:
@@ -148,9 +148,9 @@ def hook_owner(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-order",
     COMPUTE,
-    asks="of several Epilogs ours runs first",
-    why="slurmd runs a folder in reverse order (z to a, then 9 to 0), and the first script that fails keeps the rest"
-    " from running: what ours has to clear would stay. Of Prologs any may be first: where one fails, no job runs",
+    asks="our Epilog runs before all others",
+    why="slurmd runs the files of a folder in reverse order (z to a, then 9 to 0) and stops at the first that fails:"
+    " then ours does not clean up. The order of Prologs does not matter: if one fails, the job does not run",
     fix="name the link zz-slurm-share, or give it an Epilog= line before the others",
 )
 def hook_order(facts: Facts) -> Sequence[Verdict]:
@@ -164,8 +164,8 @@ def hook_order(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-time",
     CONTROLLER,
-    asks="Slurm's time limits leave our hooks the time that config.toml gives them",
-    why="a Prolog that is cut off drains the node and requeues the job; an Epilog that is cut off drains it, too",
+    asks="Slurm's time limits for hooks are not shorter than those in config.toml",
+    why="a Prolog or Epilog that Slurm ends drains the node; after a Prolog the job is requeued",
     fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
 )
 def hook_time(facts: Facts) -> Sequence[Verdict]:
@@ -193,8 +193,8 @@ def hook_time(facts: Facts) -> Sequence[Verdict]:
 @check(
     "task-prolog",
     COMPUTE,
-    asks="the site's TaskProlog leaves the GPU variables alone",
-    why="it runs after the plugin, so what it exports wins: tasks would find another GPU, or go round MPS unseen",
+    asks="the site's TaskProlog does not set GPU variables",
+    why="it runs after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS",
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
 )
 def task_prolog(facts: Facts) -> Sequence[Verdict]:

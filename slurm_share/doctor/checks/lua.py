@@ -21,8 +21,8 @@ def _need_lua(facts: Facts) -> None:
 @check(
     "job-submit",
     CONTROLLER,
-    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours, or calls ours",
-    why="a shared job gets neither its GPUs nor its nodes for itself: the hooks then refuse it",
+    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours or calls ours",
+    why="a shared job is allocated neither its GPUs nor whole nodes, and the hooks refuse it",
     fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
     " your own",
 )
@@ -68,8 +68,8 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-plugin",
     CONTROLLER,
-    asks="Slurm's job_submit_lua.so is here, where JobSubmitPlugins has lua",
-    why="the slurmctld that runs goes on, and its next start is its last: no job is taken any more",
+    asks="Slurm's job_submit_lua.so is here if JobSubmitPlugins has lua",
+    why="slurmctld does not start any more when it is restarted",
     fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
 )
 def lua_plugin(facts: Facts) -> Sequence[Verdict]:
@@ -81,8 +81,8 @@ def lua_plugin(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-syntax",
     CONTROLLER,
-    asks="Lua takes the site's job_submit.lua",
-    why="the slurmctld that runs goes on with the script that it had, and tells its log alone; its next start fails",
+    asks="Lua can compile the site's job_submit.lua",
+    why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
     fix="put the line right (`luac -p FILE` says it again); slurmctld reads the file anew with the next job",
 )
 def lua_syntax(facts: Facts) -> Sequence[Verdict]:
@@ -96,8 +96,8 @@ def lua_syntax(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-settings",
     CONTROLLER,
-    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the config.toml that is here",
-    why="a config.toml that was changed since counts as off: no job is shared until the command was run",
+    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the present config.toml",
+    why="a config.toml that has changed since counts as off: no job is shared until the command has run",
     fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",
 )
 def settings_of_lua(facts: Facts) -> Sequence[Verdict]:

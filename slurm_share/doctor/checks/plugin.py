@@ -84,9 +84,9 @@ def _opened(why: str) -> str:
 @check(
     "plugin",
     EVERYWHERE,
-    asks="the plugin's object is on this host, root's alone, and everybody may read it",
-    why="slurm.conf and plugstack.conf reach a configless node, the object does not: --share-gpu is then an unknown"
-    " option here, or a job's tasks get no slot",
+    asks="the plugin's object is on this host, only root can change it, and everybody can read it",
+    why="--share-gpu is an unknown option here, or a job's tasks get no slot; a configless controller sends"
+    " plugstack.conf, but not the object",
     fix="install slurm-share-spank on this host",
 )
 def plugin(facts: Facts) -> Sequence[Verdict]:
@@ -107,8 +107,8 @@ def plugin(facts: Facts) -> Sequence[Verdict]:
     "plugin-release",
     EVERYWHERE,
     asks="the plugin's object was built for the Slurm that is installed here",
-    why="Slurm loads a plugin of its own major.minor release only, and with an optional one says so in a log nobody"
-    " reads: every share is then refused or unknown",
+    why="Slurm loads only plugins of its own major.minor release, and reports an optional one only in its log: every"
+    " share is refused or unknown",
     fix="slurm-share-plugin (it chooses the object of this release, or builds one); slurm-share doctor --fix runs it",
 )
 def plugin_release(facts: Facts) -> Sequence[Verdict]:
@@ -133,9 +133,9 @@ def plugin_release(facts: Facts) -> Sequence[Verdict]:
 @check(
     "plugin-loads",
     EVERYWHERE,
-    asks="every program of Slurm's on this host can load the plugin's object",
-    why="an object that is torn, or wants a library or a symbol that is not here, is left out without a word: every"
-    " share is then refused or unknown",
+    asks="all of Slurm's programs on this host can load the plugin's object",
+    why="Slurm ignores an object that is damaged, or that needs a missing library or symbol: every share is refused or"
+    " unknown",
     fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
 )
 def plugin_loads(facts: Facts) -> Sequence[Verdict]:
@@ -160,7 +160,7 @@ def _by_reason(problems: Iterable[tuple[str, str]]) -> list[Verdict]:
     "hook-programs",
     COMPUTE,
     asks="our Prolog and Epilog are installed here, with the Python that they run on",
-    why="slurmd cannot start them: the node drains with the next job",
+    why="slurmd cannot start them, and the next job drains the node",
     fix="install slurm-share on this host (after an upgrade of Python: install it anew)",
 )
 def hook_programs(facts: Facts) -> Sequence[Verdict]:
@@ -181,7 +181,7 @@ def hook_programs(facts: Facts) -> Sequence[Verdict]:
     "modules",
     EVERYWHERE,
     asks="every Python module of slurm-share, and of the libraries that come with it, can be imported, by users too",
-    why="the command or the hook that needs it ends with an error, a Prolog too: the node drains with the next job",
+    why="the command or hook that needs the module fails; if the Prolog fails, the next job drains the node",
     fix="install slurm-share on this host anew",
 )
 def modules(facts: Facts) -> Sequence[Verdict]:
@@ -194,8 +194,8 @@ def modules(facts: Facts) -> Sequence[Verdict]:
 @check(
     "install-path",
     EVERYWHERE,
-    asks="programs and plugin lie on this host's own disk",
-    why="when the file server is slow every job's Prolog waits for it, and srun of everybody, too",
+    asks="programs and plugin are on this host's own disk",
+    why="when the file server is slow, every job's Prolog and every user's srun wait for it",
     fix=f"install the packages on each host; do not share {HOME} or {LIB}",
 )
 def install_path(facts: Facts) -> Sequence[Verdict]:
@@ -209,8 +209,8 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
 @check(
     "config",
     EVERYWHERE,
-    asks="/etc/slurm-share/config.toml is understood, everybody may read it, and it is root's alone to write",
-    why="with a file that is wrong no job is shared, and the hooks' log says so for each",
+    asks="/etc/slurm-share/config.toml is valid, everybody can read it, and only root can change it",
+    why="no job is shared; the hooks' log has a line for each",
     fix="`slurm-share config print` names the line",
 )
 def config(facts: Facts) -> Sequence[Verdict]:
@@ -233,7 +233,7 @@ def config(facts: Facts) -> Sequence[Verdict]:
     "operators-group",
     EVERYWHERE,
     asks="this host knows the group that operators_group names",
-    why="no operator sees the jobs of others in `slurm-share status`, and nobody is told why",
+    why="operators do not see other users' jobs in `slurm-share status`, without a message",
     fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",
 )
 def operators_group(facts: Facts) -> Sequence[Verdict]:

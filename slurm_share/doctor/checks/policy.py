@@ -42,7 +42,7 @@ def kinds_of(gres: str) -> str:
     "select-type",
     CONTROLLER,
     asks="SelectType is select/cons_tres",
-    why="no other hands out GPUs",
+    why="no other plugin allocates GPUs",
     fix="slurm.conf: SelectType=select/cons_tres; restart slurmctld",
 )
 def select_type(facts: Facts) -> Sequence[Verdict]:
@@ -53,8 +53,8 @@ def select_type(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gres",
     CONTROLLER,
-    asks="GresTypes has gpu, some node has GPUs, and shards where config.toml counts on them",
-    why="--share-gpu means GPUs that Slurm hands out; an array of parts of GPUs is handed out as shards",
+    asks="GresTypes has gpu, nodes have GPUs, and shards if config.toml has shards_per_gpu",
+    why="--share-gpu needs GPUs that Slurm allocates; parts of a GPU are allocated as shards",
     fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
 )
 def gres(facts: Facts) -> Sequence[Verdict]:
@@ -75,7 +75,7 @@ def gres(facts: Facts) -> Sequence[Verdict]:
     "exclusive",
     CONTROLLER,
     asks="while a shared job is on a node, Slurm keeps other users away from it",
-    why="MPS serves one user at a time: a second user's job beside it waits, or is refused by the hooks",
+    why="MPS serves one user at a time: the hooks refuse a second user's job, or it waits",
     fix="slurm.conf: no OverSubscribe=FORCE in partitions that share, and job_submit.lua in force",
 )
 def exclusive(facts: Facts) -> Sequence[Verdict]:
@@ -100,8 +100,8 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
 @check(
     "partitions",
     CONTROLLER,
-    asks="every partition and node that config.toml names is one of Slurm's",
-    why="a name that is misspelt means nothing, and nobody is told",
+    asks="every partition and node that config.toml names exists in Slurm",
+    why="a misspelt name has no effect, without a message",
     fix="put the name right in config.toml; `sinfo -s` lists them",
 )
 def partitions(facts: Facts) -> Sequence[Verdict]:
@@ -130,8 +130,8 @@ def _modes(config: Configuration, names: Iterable[str]) -> str:
 @check(
     "modes",
     (*CONTROLLER, *COMPUTE),
-    asks="where sharing is on, it is on in every partition with GPUs, or config.toml says that it is not",
-    why="a job that is submitted as shared comes to a node that only observes, or does nothing: its tasks are refused",
+    asks="if sharing is on, it is on in every partition with GPUs, unless config.toml sets another mode",
+    why="a shared job starts on a node that only observes, or does nothing, and its tasks are refused",
     fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
 )
 def modes(facts: Facts) -> Sequence[Verdict]:
@@ -156,9 +156,8 @@ def modes(facts: Facts) -> Sequence[Verdict]:
 @check(
     "controller-mode",
     (*COMPUTE, "login"),
-    asks="the controller's mode is the one that config.toml has here",
-    why="a job is shared only where both say on; where they differ it is refused or runs unshared, and its user cannot"
-    " see why",
+    asks="the controller's mode is that of config.toml on this host",
+    why="a job is shared only if both are on; otherwise it is refused or runs unshared, and its user cannot see why",
     fix="the same config.toml on the controller and on every other host",
 )
 def controller_mode(facts: Facts) -> Sequence[Verdict]:
@@ -188,8 +187,8 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
 @check(
     "mode-file",
     (*CONTROLLER, *COMPUTE),
-    asks="the file that mode_file names can be read here, and says off, observe or on",
-    why="hooks take any other word for off; a node that cannot read it does not hear of `slurm-share off --cluster`",
+    asks="the file that mode_file names can be read here, and contains off, observe or on",
+    why="any other word counts as off; a node that cannot read the file ignores `slurm-share off --cluster`",
     fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
 )
 def mode_file(facts: Facts) -> Sequence[Verdict]:
@@ -209,8 +208,8 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
 @check(
     "verdict-field",
     CONTROLLER,
-    asks="the field of a job in which the controller's verdict travels is not one that Slurm reads itself",
-    why="with extra_constraints Slurm takes `extra` for a demand on nodes, and none meets it: shared jobs stay pending",
+    asks="Slurm does not itself interpret the field of a job that has the controller's verdict",
+    why="with extra_constraints Slurm reads `extra` as a condition that no node meets: shared jobs stay pending",
     fix='config.toml: verdict_field = "comment"',
 )
 def verdict_field(facts: Facts) -> Sequence[Verdict]:
@@ -234,7 +233,7 @@ def _partitions_of(facts: Facts) -> list[str]:
     "unlike-nodes",
     CONTROLLER,
     asks="the nodes of a partition have the same GPUs",
-    why="a shared job over several nodes needs as many on each, and is refused where it got unlike ones",
+    why="a shared job on several nodes needs the same number of GPUs on each, and is refused otherwise",
     fix="a partition or a feature for each kind of node; until then users ask with --constraint or --nodelist",
 )
 def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
@@ -256,7 +255,7 @@ def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
     "gang",
     CONTROLLER,
     asks="no preemption suspends jobs (PreemptMode SUSPEND or GANG)",
-    why="a suspended job keeps its GPU memory and its place in MPS; whoever comes in between finds the GPU full",
+    why="a suspended job keeps its GPU memory and its MPS clients, so the next job finds the GPU full",
     fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",
 )
 def gang(facts: Facts) -> Sequence[Verdict]:

@@ -40,7 +40,7 @@ OURS = (
     "slurm-commands",
     EVERYWHERE,
     asks="Slurm's commands are in PATH, in a usual place, or in the one that /etc/default/slurm-share names",
-    why="llsub, llload and doctor ask Slurm by them",
+    why="llsub, llload and doctor cannot query Slurm",
     fix='SLURM_SHARE_SLURM="/the/folder/above/bin" in /etc/default/slurm-share, or install Slurm\'s client programs',
 )
 def slurm_commands(facts: Facts) -> Sequence[Verdict]:
@@ -59,7 +59,7 @@ def slurm_commands(facts: Facts) -> Sequence[Verdict]:
     "munge",
     EVERYWHERE,
     asks="munged answers on this host, where Slurm's AuthType is munge",
-    why="no daemon and no command of Slurm's here can speak with another host",
+    why="Slurm's daemons and commands on this host cannot communicate with other hosts",
     fix="systemctl enable --now munge; /var/log/munge/munged.log says why it does not start (often the owner or mode of"
     " /etc/munge/munge.key)",
 )
@@ -103,7 +103,7 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     "daemons",
     (*CONTROLLER, *COMPUTE),
     asks="slurmctld runs on a controller, slurmd on a compute node",
-    why="the node takes no jobs; what runs there is cleared when the daemon is back",
+    why="the node accepts no jobs; ended jobs are cleaned up when the daemon runs again",
     fix="`systemctl start` what is named, and look into its log",
 )
 def daemons(facts: Facts) -> Sequence[Verdict]:
@@ -120,7 +120,7 @@ def daemons(facts: Facts) -> Sequence[Verdict]:
     "slurm-release",
     EVERYWHERE,
     asks=f"Slurm is of a release that slurm-share is tested on: {', '.join(TESTED)}",
-    why="Slurm's plugin interface and what it tells hooks change from release to release",
+    why="Slurm's plugin interface and the environment of hooks differ between releases",
     fix="try it in mode observe first, or use a release that is tested",
 )
 def slurm_release(facts: Facts) -> Sequence[Verdict]:
@@ -132,7 +132,7 @@ def slurm_release(facts: Facts) -> Sequence[Verdict]:
     "slurmd-restarted",
     COMPUTE,
     asks="the slurmd that runs is the one that is installed",
-    why="after an upgrade the old slurmd goes on and starts the new slurmstepd; the plugin fits one of the two",
+    why="after an upgrade the old slurmd starts the new slurmstepd; the plugin fits only one of them",
     fix="systemctl restart slurmd",
 )
 def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
@@ -147,7 +147,7 @@ def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
     "node-state",
     COMPUTE,
     asks="this node takes jobs",
-    why="a drained or lost node is idle GPUs; a Prolog or Epilog that failed is the usual reason here",
+    why="the GPUs of a drained or lost node are idle; the usual reason is a Prolog or Epilog that failed",
     fix="look into the hooks' log (log_file); when it is put right, `scontrol update nodename=NODE state=resume`",
 )
 def node_state(facts: Facts) -> Sequence[Verdict]:
@@ -166,7 +166,7 @@ def node_state(facts: Facts) -> Sequence[Verdict]:
     "same-conf",
     EVERYWHERE,
     asks="this host's slurm.conf is the one that the controller runs with",
-    why="hooks, plugin and limits then differ from node to node, and nobody sees why",
+    why="hooks, plugin and limits differ between nodes, without a message",
     fix="copy the controller's slurm.conf here (or `scontrol reconfigure` where the new one is here already)",
 )
 def same_conf(facts: Facts) -> Sequence[Verdict]:
@@ -250,7 +250,7 @@ def _plain(said: tuple[str, ...]) -> set[str]:
     "conf-owner",
     EVERYWHERE,
     asks="nobody but root and SlurmUser can change slurm.conf, what it includes, or a file beside it",
-    why="they say which programs and plugins slurmd and slurmctld run, and slurmd runs them as root: whoever can write"
+    why="these files name the programs and plugins that slurmd and slurmctld run, slurmd as root: a user who can write"
     " there is root on every node",
     fix="chown root and chmod go-w what is named",
 )
@@ -265,8 +265,9 @@ def conf_owner(facts: Facts) -> Sequence[Verdict]:
 @check(
     "clock",
     (*COMPUTE, "login"),
-    asks="this host's clock goes with the controller's",
-    why="munge refuses what is minutes old, so no job starts; times in ledger and history are wrong before that",
+    asks="this host's clock agrees with the controller's",
+    why="munge rejects messages that are minutes old, so no job starts; smaller differences make times in the history"
+    " wrong",
     fix="systemctl restart chronyd (or your time service), then `chronyc tracking`",
 )
 def clock(facts: Facts) -> Sequence[Verdict]:

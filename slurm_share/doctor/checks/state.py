@@ -26,8 +26,8 @@ USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
 @check(
     "state-folder",
     COMPUTE,
-    asks="the state folder is a tmpfs of its own, root's, and has room",
-    why="on the node's disk old state outlives a reboot; as part of /run whoever fills it takes /run from everybody",
+    asks="the state folder is a tmpfs of its own, owned by root, with free space",
+    why="on disk, old state survives a reboot; as a part of /run, users who fill it fill /run",
     fix=f"with no shared job here, and {USERS} unmounted: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}'"
     f" '{USER_MOUNT_UNIT}' (each is skipped while anything is in its folder); without systemd the lines for /etc/fstab"
     f" in install.md, then: mount {STATE_ROOT}",
@@ -51,8 +51,8 @@ def state_folder(facts: Facts) -> Sequence[Verdict]:
 @check(
     "users-folder",
     COMPUTE,
-    asks="what users can write to in the state folder is a second tmpfs, and has room",
-    why="without it a user can fill the file system of the ledger, and then shared jobs of everybody are refused here",
+    asks="the part of the state folder that users can write to is a second tmpfs, with free space",
+    why="a user can fill the file system of the ledger, and all shared jobs here are refused",
     fix=f"with no shared job here: rm -rf {USERS}; systemctl start '{USER_MOUNT_UNIT}'; without systemd the second line"
     f" for /etc/fstab in install.md, then: mount {USERS}; a container may not mount, so its host mounts a tmpfs there"
     " for it, or gives it CAP_SYS_ADMIN",
@@ -146,8 +146,8 @@ def _has_just_begun(at: float, now: float) -> bool:
 @check(
     "ledger",
     COMPUTE,
-    asks="the ledger can be read, and every job in it is one that is here",
-    why="a job whose Epilog never came keeps its MPS daemons, and its compute mode, until the next shared job comes",
+    asks="the ledger can be read, and every job in it is on this node",
+    why="MPS daemons and compute modes of a job without an Epilog stay until the next shared job",
     fix="slurm-share doctor --fix: does what the job's Epilog would have done",
 )
 def ledger(facts: Facts) -> Sequence[Verdict]:
@@ -168,9 +168,9 @@ def ledger(facts: Facts) -> Sequence[Verdict]:
 @check(
     "ledger-lock",
     COMPUTE,
-    asks="nobody holds the ledger's lock for longer than a moment",
-    why="every Prolog and Epilog of a shared job waits for it, and gives up in the end: jobs are refused, nothing is"
-    " cleared",
+    asks="no process holds the ledger's lock for long",
+    why="every Prolog and Epilog of a shared job waits for it and gives up in the end: jobs are refused, and nothing is"
+    " cleaned up",
     fix="see what it waits for (cat /proc/PID/stack); kill -CONT one that is stopped, kill -9 one that hangs: the next"
     " hook takes up its work",
 )
@@ -182,8 +182,8 @@ def ledger_lock(facts: Facts) -> Sequence[Verdict]:
 @check(
     "job-folders",
     COMPUTE,
-    asks="what hooks made for the jobs that run here is still there, and its folders are root's",
-    why="tasks that are yet to start find no plan, slot or MPS daemon, and are refused",
+    asks="the files that hooks made for running jobs exist, and their folders are owned by root",
+    why="tasks that start later find no plan, slot or MPS daemon, and are refused",
     fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
 )
 def job_folders(facts: Facts) -> Sequence[Verdict]:
@@ -206,7 +206,7 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
     "log",
     COMPUTE,
     asks="the hooks can write their log, and nobody else can",
-    why="it is the one place that says why a share was refused; slurmd keeps a hook's own words only when it fails",
+    why="only the log says why a share was refused; slurmd keeps a hook's output only if it fails",
     fix="make room, or put log_file in config.toml where root can write",
 )
 def log(facts: Facts) -> Sequence[Verdict]:
@@ -228,8 +228,8 @@ def log(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-helper",
     COMPUTE,
-    asks="the helper that runs the hooks of shared jobs is well, where there is one",
-    why="without it the hooks do the same work and take four times as long; nothing else depends on it",
+    asks="the helper that runs the hooks of shared jobs, if there is one, works",
+    why="without a helper the hooks take four times as long; nothing else depends on it",
     fix=f"{HOME}/libexec/slurm-share-prolog --helper in a terminal says what is wrong; hook_helper = false in"
     " config.toml: do without",
 )
@@ -253,8 +253,8 @@ def hook_helper(facts: Facts) -> Sequence[Verdict]:
 @check(
     "agent",
     COMPUTE,
-    asks="the agent answers, where the site uses it",
-    why="operators and Prometheus see this node as silent",
+    asks="the agent answers, if the site uses it",
+    why="operators and Prometheus get no answer from this node",
     fix="systemctl restart slurm-share-agent; journalctl -u slurm-share-agent",
 )
 def agent(facts: Facts) -> Sequence[Verdict]:
@@ -268,8 +268,8 @@ def agent(facts: Facts) -> Sequence[Verdict]:
 @check(
     "agent-token",
     COMPUTE,
-    asks="the agents' token is for the agent and the operators alone",
-    why="whoever can read it sees everybody's load on every node",
+    asks="only the agent and the operators can read the agents' token",
+    why="a user who can read it can see all users' load on every node",
     fix="chown root:slurm-share and chmod 640 the file",
 )
 def agent_token(facts: Facts) -> Sequence[Verdict]:

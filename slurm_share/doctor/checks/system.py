@@ -35,8 +35,7 @@ SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
     "private-shm",
     (*CONTROLLER, *COMPUTE),
     asks="jobs see the node's own /dev/shm",
-    why="an MPS daemon speaks with its clients through /dev/shm: behind a private one they run without MPS, or not at"
-    " all",
+    why="an MPS daemon reaches its clients through /dev/shm: with a private one they run without MPS, or fail",
     fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
 )
 def private_shm(facts: Facts) -> Sequence[Verdict]:
@@ -56,8 +55,8 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
     "process-tracking",
     CONTROLLER,
     asks="ProctrackType is proctrack/cgroup",
-    why="by any other a job's process that left its session outlives the job, with its GPU memory, until our Epilog"
-    " finds it on the GPU",
+    why="with another plugin a process that left its session outlives the job, with its GPU memory, until our Epilog"
+    " ends it",
     fix="slurm.conf: ProctrackType=proctrack/cgroup; restart slurmd everywhere, with no job running",
 )
 def process_tracking(facts: Facts) -> Sequence[Verdict]:
@@ -68,8 +67,8 @@ def process_tracking(facts: Facts) -> Sequence[Verdict]:
 @check(
     "confined-devices",
     CONTROLLER,
-    asks="a job can open no GPU but its own (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
-    why="any job on the node, one without a GPU too, can use any GPU past its share and its caps",
+    asks="a job can open only its own GPUs (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
+    why="every job on the node, also one without a GPU, can use any GPU without caps",
     fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",
 )
 def confined_devices(facts: Facts) -> Sequence[Verdict]:
@@ -85,8 +84,8 @@ def confined_devices(facts: Facts) -> Sequence[Verdict]:
 @check(
     "pam-adopt",
     COMPUTE,
-    asks="where pam_slurm_adopt is used, PrologFlags has Contain",
-    why="without the extern step a login is adopted by no job: it sees every GPU, and no Epilog ends it",
+    asks="if pam_slurm_adopt is used, PrologFlags has Contain",
+    why="without the extern step no job adopts a login: it sees every GPU, and no Epilog ends it",
     fix="slurm.conf: add Contain to PrologFlags, then `scontrol reconfigure`",
 )
 def pam_adopt(facts: Facts) -> Sequence[Verdict]:
@@ -101,7 +100,7 @@ def pam_adopt(facts: Facts) -> Sequence[Verdict]:
     "open-files",
     COMPUTE,
     asks=f"slurmd, and the MPS daemons that its Prolog starts, may open {OPEN_FILES} files",
-    why="an MPS daemon with less cannot make its shared memory, and its clients run without MPS",
+    why="with a lower limit an MPS daemon cannot make its shared memory, and its clients run without MPS",
     fix="systemctl edit slurmd: LimitNOFILE=131072 (Slurm's own unit has it); restart slurmd",
 )
 def open_files(facts: Facts) -> Sequence[Verdict]:
@@ -112,8 +111,8 @@ def open_files(facts: Facts) -> Sequence[Verdict]:
 @check(
     "remove-ipc",
     COMPUTE,
-    asks="systemd-logind leaves a user's shared memory alone at logout (RemoveIPC=no)",
-    why="a user who logs in here and out again takes away /dev/shm files of his running jobs and of his MPS servers",
+    asks="systemd-logind does not remove a user's shared memory at logout (RemoveIPC=no)",
+    why="a user's logout removes the /dev/shm files of the user's running jobs and MPS servers",
     fix="/etc/systemd/logind.conf: RemoveIPC=no; systemctl restart systemd-logind",
 )
 def remove_ipc(facts: Facts) -> Sequence[Verdict]:
@@ -124,7 +123,7 @@ def remove_ipc(facts: Facts) -> Sequence[Verdict]:
     "ptrace",
     COMPUTE,
     asks="a task cannot trace its user's other processes (kernel.yama.ptrace_scope is 1 or more)",
-    why="one task could stop, or read, its user's other tasks; never his MPS daemons, nor what is another user's",
+    why="a task can read and stop other tasks of its user, but not the MPS daemons or other users' processes",
     fix="sysctl -w kernel.yama.ptrace_scope=1, and a line in /etc/sysctl.d",
 )
 def ptrace(facts: Facts) -> Sequence[Verdict]:
@@ -135,8 +134,8 @@ def ptrace(facts: Facts) -> Sequence[Verdict]:
 @check(
     "daemon-limits",
     COMPUTE,
-    asks="a user's MPS daemons are in cgroups with limits, may open their own GPU alone, and cannot be traced by him",
-    why="a user who found a way into his daemon would have host memory, processes or other users' GPUs past his job's"
+    asks="a user's MPS daemons are in limited cgroups, can open only their own GPU, and cannot be traced by the user",
+    why="a user who gets control of such a daemon can use host memory, processes or other users' GPUs beyond the job's"
     " limits",
     fix="mount cgroup v2 (or v1 with memory, pids, devices and freezer) on /sys/fs/cgroup, for writing; let slurmd's"
     " unit have CAP_WAKE_ALARM, CAP_BPF and CAP_SYS_ADMIN (CapabilityBoundingSet=)",
@@ -153,7 +152,7 @@ def daemon_limits(facts: Facts) -> Sequence[Verdict]:
     "hidepid",
     COMPUTE,
     asks="/proc shows processes to the agent's user",
-    why="with hidepid the agent, which is not root, sees no process of anybody: load without owners",
+    why="with hidepid the agent, which is not root, sees no users' processes: load has no owners",
     fix="mount /proc with gid=GROUP and put the user slurm-share into that group",
 )
 def hidepid(facts: Facts) -> Sequence[Verdict]:
@@ -173,8 +172,8 @@ def _mount(facts: Facts, point: str) -> Mount | None:
 @check(
     "shared-memory",
     COMPUTE,
-    asks="/dev/shm is a tmpfs that everybody may write to, and has room",
-    why="MPS, and every framework's data loaders, keep what they share there",
+    asks="/dev/shm is a tmpfs with free space that everybody can write to",
+    why="MPS and the data loaders of frameworks store their shared memory there",
     fix="mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /dev/shm",
 )
 def shared_memory(facts: Facts) -> Sequence[Verdict]:
@@ -207,7 +206,7 @@ SHM_FIX = (
 @check(
     "containers",
     COMPUTE,
-    asks="containers of enroot, pyxis and Apptainer see the state folder, where these are set up",
+    asks="containers of enroot, pyxis and Apptainer, if these are installed, see the state folder",
     why="a task in a container finds neither its slot nor its GPU's MPS daemon, and is refused",
     fix="enroot: 50-slurm-share.fstab of the packages into /etc/enroot/mounts.d; Apptainer: apptainer config global"
     ' --set "bind path" /run/slurm-share',
@@ -223,8 +222,8 @@ def containers(facts: Facts) -> Sequence[Verdict]:
 @check(
     "selinux",
     COMPUTE,
-    asks="where SELinux enforces, the state folder has a label of a run-time folder",
-    why="confined programs (containers, a confined slurmd) are denied the pipe folder, and run without MPS",
+    asks="if SELinux is enforcing, the state folder has the label of a run-time folder",
+    why="confined programs (containers, a confined slurmd) cannot access the pipe folder, and run without MPS",
     fix="mount the tmpfs with rootcontext=system_u:object_r:var_run_t:s0, then restorecon -R /run/slurm-share",
 )
 def selinux(facts: Facts) -> Sequence[Verdict]:
