@@ -82,11 +82,12 @@ def is_line(sentence: str, most: int = 4000) -> None:
 
 @contextlib.contextmanager
 def may_refuse(*allowed: type[Exception]) -> Iterator[None]:
-    """Accept these errors if their sentence is one line."""
+    """Accept these errors; the sentence of one of ours is one line."""
     try:
         yield
     except allowed as error:
-        is_line(str(error))
+        if isinstance(error, SlurmShareError):
+            is_line(str(error))
 
 
 # ---- root: hooks ----------------------------------------------------------------------------------------------------
