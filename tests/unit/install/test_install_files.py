@@ -90,7 +90,7 @@ def killed_at(step, work):
     if child:
         return os.waitpid(child, 0)[1] != 0
     left = [step]
-    for name in ("open", "replace", "unlink", "fsync", "fchmod"):
+    for name in ("open", "replace", "unlink", "fchmod"):
         real = getattr(os, name)
 
         def counted(*args, real=real, **kwargs):
@@ -144,7 +144,7 @@ def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
 
 def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
     """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
-    before, wrapper = content(folder), folder / "hook.sh"
+    before, wrapper, seen = content(folder), folder / "hook.sh", []
     for step in count(1):
         was_killed = killed_at(step, lambda: apply(folder, Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755)))
         if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
@@ -152,10 +152,12 @@ def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
             assert wrapper.stat().st_mode & 0o777 == 0o755, step
         if not was_killed:
             break
-        again = 0
-        while killed_at(again := again + 1, lambda: settle(folder)):
+        again, left = 0, [content(folder), *(file.stat().st_mode for file in sorted(folder.iterdir()))]
+        while left not in seen and killed_at(again := again + 1, lambda: settle(folder)):
             if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
                 assert wrapper.exists(), (step, again)
+        seen.append(left)
+        settle(folder)
         if journal_of(folder) is None:
             assert content(folder) == before, step
         else:

@@ -51,7 +51,8 @@ class Host:
         self.slurm("25.05.9")
 
     def choose(self, *words: str, path: str = os.environ["PATH"], **more: str) -> subprocess.CompletedProcess[str]:
-        environ = {"PATH": path, "SLURM_SHARE_ROOT": str(self.root), "TMPDIR": str(self.root), **more}
+        quick = {"CFLAGS": "-O0", "MAKEFLAGS": "-j4"}
+        environ = {"PATH": path, "SLURM_SHARE_ROOT": str(self.root), "TMPDIR": str(self.root), **quick, **more}
         return subprocess.run(["/bin/sh", PROGRAM, *words], env=environ, capture_output=True, text=True, check=False)
 
     @property
