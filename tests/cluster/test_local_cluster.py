@@ -29,7 +29,6 @@ from localcluster import (
     NotDone,
     conf,
     layers,
-    modes,
     namespaces,
     process,
     progress,
@@ -273,11 +272,11 @@ def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypa
 def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with contextlib.suppress(KeyError), modes.usual_umask(), modes.usual_umask():
+        with contextlib.suppress(KeyError), process.usual_umask(), process.usual_umask():
             (tmp_path / "inside").write_text("")
             raise KeyError
         assert os.umask(0o077) == 0o077
-        inner, outer = modes.usual_umask(), modes.usual_umask()
+        inner, outer = process.usual_umask(), process.usual_umask()
         inner.__enter__()
         outer.__enter__()
         inner.__exit__(None, None, None)
