@@ -246,10 +246,10 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
     before = content(folder)
     real = os.replace
 
-    def full(source, target):
+    def full(source, target, **folders):
         if Path(target).name == "plugstack.conf":
             raise OSError(28, "No space left on device")
-        real(source, target)
+        real(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StateError, match="No space left"):
@@ -383,11 +383,11 @@ def test_a_file_that_two_write_at_once_is_whole(tmp_path, monkeypatch):
     file.write_bytes(b"old")
     rename, said = os.replace, []
 
-    def meanwhile(part, place):
+    def meanwhile(part, place, **folders):
         with pytest.raises(StateError, match="another slurm-share is changing files there") as found:
             files.replace(str(file), b"old", b"another")
         said.append(found.value)
-        rename(part, place)
+        rename(part, place, **folders)
 
     monkeypatch.setattr(files.os, "replace", meanwhile)
     files.replace(str(file), b"old", b"new")
