@@ -50,10 +50,10 @@ said["not read"] = second.memory_busy_percent, second.unknown["memory_busy_perce
 print(json.dumps(said))
 """
 DASHBOARD = """
-import json, sys
+import asyncio, json, sys
 sys.path[:0] = ["tests/unit/tui"]
-from dashboards import drive
-from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
+from dashboards import running, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture
 from slurm_share_tui.location import Location
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
@@ -61,28 +61,29 @@ from slurm_share_tui.screens.help import Help
 feed, said = FakeFeed(), {}
 app = a_dashboard(feed, location=Location(view="gpus"))
 
-async def play(pilot):
-    feed.picture(arrived_picture())
-    await until(pilot, lambda: "Simulated" in screen_text(app))
-    said["table"] = screen_text(app)
-    await pilot.press("question_mark")
-    await until(pilot, lambda: isinstance(app.screen, Help))
-    said["help"] = str(app.screen.query_one("#help-text").render())
-    await pilot.press("escape")
-    await pilot.press("c")
-    await until(pilot, lambda: isinstance(app.screen, ColumnsScreen))
-    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
-    said["choice"] = screen_text(app)
-    await pilot.press("escape")
-    await pilot.press("enter")
-    await until(pilot, lambda: "SM activity" in screen_text(app) or "occupancy" in screen_text(app))
-    said["page"] = screen_text(app)
-    await pilot.press("escape")
-    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
-    await pilot.press("slash", *"membusy>1000", "enter")
-    await until(pilot, lambda: "Simulated" not in screen_text(app))
+async def play():
+    async with running(app, size=(260, 60)) as pilot:
+        feed.picture(arrived_picture())
+        await until(pilot, lambda: "Simulated" in screen_text(app))
+        said["table"] = screen_text(app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        said["help"] = str(app.screen.query_one("#help-text").render())
+        await pilot.press("escape")
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, ColumnsScreen))
+        await until(pilot, lambda: "HOSTNAME" in screen_text(app))
+        said["choice"] = screen_text(app)
+        await pilot.press("escape")
+        await pilot.press("enter")
+        await until(pilot, lambda: "SM activity" in screen_text(app) or "occupancy" in screen_text(app))
+        said["page"] = screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "HOSTNAME" in screen_text(app))
+        await pilot.press("slash", *"membusy>1000", "enter")
+        await until(pilot, lambda: "Simulated" not in screen_text(app))
 
-drive(app, play, size=(260, 60))
+asyncio.run(play())
 print(json.dumps(said))
 """
 
