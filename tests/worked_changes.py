@@ -55,20 +55,23 @@ def change_of(section: str) -> Change:
     return {change.section: change for change in changes()}[section]
 
 
-def changed_tree(change: Change, target: Path) -> Path:
-    """Copy this checkout with its virtual environment into the empty folder `target`, and apply the change there.
-
-    Raises AssertionError, with git's message, where the tree has other lines.
-    """
-    copy_tree(target)
+def apply(change: Change, tree: Path, *options: str) -> None:
+    """Apply the change to a tree with `git apply`. Raises AssertionError, with git's message, where the tree has other
+    lines. `options`: `--check` tries it only."""
     # One line of context on each side, or git takes a hunk for the end of the file. --recount: a person may edit a hunk
     # without counting its lines; git then ends a hunk only where a line begins with "diff".
     text = _HEAD.sub(lambda head: f"diff -u\n{head[0]}", change.diff)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    kept |= {"GIT_CEILING_DIRECTORIES": str(target.resolve().parent), "GIT_CONFIG_GLOBAL": "/dev/null"}
-    argv = ["git", "apply", "--recount", "-"]
-    done = subprocess.run(argv, cwd=target, env=kept, input=text, capture_output=True, text=True)
+    kept |= {"GIT_CEILING_DIRECTORIES": str(tree.resolve().parent), "GIT_CONFIG_GLOBAL": "/dev/null"}
+    argv = ["git", "apply", "--recount", *options, "-"]
+    done = subprocess.run(argv, cwd=tree, env=kept, input=text, capture_output=True, text=True)
     assert done.returncode == 0, f"the diff of {change.section!r} does not apply:\n{done.stderr}"
+
+
+def changed_tree(change: Change, target: Path) -> Path:
+    """Copy this checkout with its virtual environment into the empty folder `target`, and apply the change there."""
+    copy_tree(target)
+    apply(change, target)
     return target
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from localcluster import layers, locks, modes, paths, process
+from localcluster import layers, locks, paths, process
 from localcluster import tools as machine_tools
 from localcluster.errors import ClusterError, CommandFailed
 from localcluster.progress import Say, stage, to_stderr
@@ -40,7 +40,7 @@ _PURE = "-none-any.whl"
 _VERSION = re.compile(r"^#define SLURM_VERSION_NUMBER (0x[0-9a-fA-F]+)", re.MULTILINE)
 
 
-@modes.usual_umask()
+@process.usual_umask()
 def main() -> int:
     """Fetch everything; return 0 done, 1 failed, 2 invalid call; print a sentence on stderr for each failure."""
     parser = argparse.ArgumentParser(prog="packaging/build.sh")
@@ -96,16 +96,12 @@ def cache() -> Path:
 def wheels(wanted: Sequence[str], kept: Path, say: Say) -> list[Path]:
     """Return wheels of `wanted` and their dependencies: pure ones once, compiled ones for each of PYTHONS. Cached."""
     key = hashlib.sha256(json.dumps([sorted(wanted), PYTHONS, platform.machine()]).encode()).hexdigest()[:16]
-    home = kept / f"wheels-{key}"
-    with locks.waiting(kept / f"wheels-{key}.lock", say):
-        if not home.exists():
-            making = kept / f".making-{home.name}"
-            shutil.rmtree(making, ignore_errors=True)
-            making.mkdir(parents=True)
-            with stage(say, f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
-                _download(wanted, making)
-            making.rename(home)
-    return sorted(home.glob("*.whl"))
+
+    def fill(making: Path) -> None:
+        with stage(say, f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
+            _download(wanted, making)
+
+    return sorted(locks.made_once(kept / f"wheels-{key}", kept / f"wheels-{key}.lock", say, fill).glob("*.whl"))
 
 
 def _download(wanted: Sequence[str], target: Path) -> None:
@@ -128,15 +124,12 @@ def _download(wanted: Sequence[str], target: Path) -> None:
 def tools(kept: Path, say: Say) -> Path:
     """Return a folder with the Python packages of the build. Cached."""
     key = hashlib.sha256(json.dumps([TOOLS, sys.version_info[:2]]).encode()).hexdigest()[:16]
-    home = kept / f"build-tools-{key}"
-    with locks.waiting(kept / "build-tools.lock", say):
-        if not home.exists():
-            making = kept / f".making-{home.name}"
-            shutil.rmtree(making, ignore_errors=True)
-            with stage(say, "tools for manual pages and completion"):
-                process.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(making), *TOOLS])
-            making.rename(home)
-    return home
+
+    def fill(making: Path) -> None:
+        with stage(say, "tools for manual pages and completion"):
+            process.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(making), *TOOLS])
+
+    return locks.made_once(kept / f"build-tools-{key}", kept / "build-tools.lock", say, fill)
 
 
 def release_of(include: Path) -> str:
@@ -157,18 +150,20 @@ def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Pat
 
     def of(suite: str) -> Path:
         home = _home(suite, kept)
-        with locks.waiting(kept / f"{home.name}.lock", say):
-            if not home.exists():
-                try:
-                    _headers(suite, mirror, home)
-                except CommandFailed as error:
-                    lines = error.output.strip().splitlines() or [f"code {error.returncode}"]
-                    why = next((line for line in lines if "Failed to fetch" in line), lines[-1])
-                    raise ClusterError(
-                        f"no headers of Slurm {SUITES[suite]} from Debian {suite} at {mirror}: {why}; try again, "
-                        f"or build packages without that plugin: --leave-out {suite}"
-                    ) from error
-        return home / "include"
+        return locks.made_once(home, kept / f"{home.name}.lock", say, lambda making: fill(suite, making)) / "include"
+
+    def fill(suite: str, making: Path) -> None:
+        try:
+            debian.unpacked(suite, mirror, "libslurm-dev", making / "root")
+        except CommandFailed as error:
+            lines = error.output.strip().splitlines() or [f"code {error.returncode}"]
+            why = next((line for line in lines if "Failed to fetch" in line), lines[-1])
+            raise ClusterError(
+                f"no headers of Slurm {SUITES[suite]} from Debian {suite} at {mirror}: {why}; try again, "
+                f"or build packages without that plugin: --leave-out {suite}"
+            ) from error
+        (making / "root/usr/include").rename(making / "include")
+        shutil.rmtree(making / "root")
 
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(of, suites))
@@ -177,17 +172,6 @@ def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Pat
 
 def _home(suite: str, kept: Path) -> Path:
     return kept / f"slurm-headers-{suite}"
-
-
-def _headers(suite: str, mirror: str, home: Path) -> None:
-    root = home.with_name(f".root-{home.name}")
-    debian.unpacked(suite, mirror, "libslurm-dev", root)
-    whole = home.with_name(f".whole-{home.name}")
-    shutil.rmtree(whole, ignore_errors=True)
-    whole.mkdir()
-    (root / "usr/include").rename(whole / "include")
-    shutil.rmtree(root)
-    whole.rename(home)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,8 @@ def main() -> None:
         # LLSC's spellings refer to the page of ours
         same = seen.setdefault(where, name)
         parser = _parser(where)
-        if same == name:
-            _put(f"{target}/man/man{section(name)}/{name}.{section(name)}", page(parser, version))
-        else:
-            _put(
-                f"{target}/man/man{section(name)}/{name}.{section(name)}",
-                f".so man{section(same)}/{same}.{section(same)}\n",
-            )
+        text = page(parser, version) if same == name else f".so man{section(same)}/{same}.{section(same)}\n"
+        _put(f"{target}/man/man{section(name)}/{name}.{section(name)}", text)
         parser = _parser(where)
         parser.prog = name
         _put(f"{target}/bash-completion/completions/{name}", shell_completion(parser, "bash"))
@@ -130,13 +125,10 @@ def fish_completion(parser: argparse.ArgumentParser, name: str) -> str:
 def _fish(parser: argparse.ArgumentParser, name: str, before: tuple[str, ...]) -> Iterator[str]:
     deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     below = [word for action in deeper for word in action.choices]
-    seen = " and ".join(f"__fish_seen_subcommand_from {word}" for word in before)
-    if below:
-        here = f"not __fish_seen_subcommand_from {' '.join(below)}"
-        condition = f"{seen} and {here}" if seen else here
-    else:
-        condition = seen
-    when = f" -n {_quoted(condition.replace(' and ', '; and '))}" if condition else ""
+    seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in before)
+    here = f"not __fish_seen_subcommand_from {' '.join(below)}" if below else ""
+    condition = "; and ".join(filter(None, (seen, here)))
+    when = f" -n {_quoted(condition)}" if condition else ""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from ..core import names, terminal
 from ..core.command import forget_output
 from ..core.errors import SlurmShareError, UsageError
@@ -117,13 +119,11 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
     """Return the names of checks. Raises UsageError for an unknown one, and suggests a similar one."""
     from ..doctor import every
 
-    known = [check.name for check in every.ALL]
-    found = tuple(given)
-    for name in found:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
-            raise UsageError(f"there is no check {name!r}; {hint}")
+    known, found = [check.name for check in every.ALL], tuple(given)
+    for name in (name for name in found if name not in known):
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
+        raise UsageError(f"there is no check {name!r}; {hint}")
     return found
 
 
@@ -145,10 +145,8 @@ def as_json(facts: Facts, findings: Collection[Finding], results: Iterable[FixRe
         "root": facts.is_root,
         "slurm": version if isinstance(version, str) else None,
         "counts": counts(findings),
-        "fixed": [{"what": one.what, "problem": one.problem} for one in results],
-        "findings": [
-            {"check": one.check, "outcome": one.outcome, "what": one.what, "fix": one.fix} for one in findings
-        ],
+        "fixed": [to_builtins(one) for one in results],
+        "findings": [to_builtins(one) for one in findings],
     }
 
 
@@ -161,20 +159,14 @@ def as_lines(
     lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in results]
     if quiet:
         wrong = [one for outcome in ("FAIL", "WARN") for one in findings if one.outcome == outcome]
-        return [terminal.safe(line) for line in lines + [f"{one.outcome} {_said(one)}; {one.fix}" for one in wrong]]
+        lines += [f"{one.outcome} {one.check}: {one.what}; {one.fix}" for one in wrong]
+        return [terminal.safe(line) for line in lines]
     version = facts.slurm.version
     slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
     who = "" if facts.is_root else ", not as root"
     lines.append(f"{facts.host}: {' and '.join(facts.roles)} node, {slurm}{who}")
-    for outcome in every.ORDER:
-        if outcome == "PASS" and not verbose:
-            continue
-        for one in findings:
-            if one.outcome == outcome:
-                lines += [f"{outcome}  {_said(one)}", *([f"      fix: {one.fix}"] if one.fix else [])]
+    for one in sorted(findings, key=lambda one: every.ORDER.index(one.outcome)):
+        if one.outcome != "PASS" or verbose:
+            lines += [f"{one.outcome}  {one.check}: {one.what}", *([f"      fix: {one.fix}"] if one.fix else [])]
     lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts(findings).items()))
     return [terminal.safe(line) for line in lines]
-
-
-def _said(one: Finding) -> str:
-    return f"{one.check}: {one.what}"

@@ -32,18 +32,8 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add_to(top)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    status.add_to(commands)
-    switch.add_to(commands)
-    config.add_to(commands)
-    install.add_to(commands)
-    doctor.add_to(commands)
-    launch.add_to(commands)
-    sample.add_to(commands)
-    agent.add_to(commands)
-    archive.add_to(commands)
-    report.add_to(commands)
-    pack.add_to(commands)
-    pip_line.add_to(commands)
+    for module in (status, switch, config, install, doctor, launch, sample, agent, archive, report, pack, pip_line):
+        module.add_to(commands)
     signal_task.add_to(commands)
     return top
 

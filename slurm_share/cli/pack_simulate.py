@@ -89,9 +89,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
     parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help="gavel, carma, run, history, philly, helios or alibaba (default: by the name)",
+        "--format", metavar="NAME", help="gavel, carma, run, history, philly, helios or alibaba (default: by the name)"
     )
     parser.add_argument("--rows", type=int, metavar="N", help="read the first N jobs of a cluster log (default: 1000)")
     parser.add_argument("--throughputs", type=Path, metavar="FILE", help="Gavel's matrix of rates")

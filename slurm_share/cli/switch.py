@@ -22,32 +22,20 @@ EXIT_INCOMPLETE = 1
 
 def add_to(commands: Any) -> None:
     """Add the sub-commands `off` and `on`."""
-    for command, what in (
-        ("off", "switch sharing off on this host"),
-        ("on", "undo `slurm-share off` on this host"),
-    ):
+    for command, what in (("off", "switch sharing off on this host"), ("on", "undo `slurm-share off` on this host")):
         parser: argparse.ArgumentParser = commands.add_parser(
             command, help=f"{what}, or with --cluster on all hosts; running jobs keep their shares"
         )
         parser.add_argument(
-            "--cluster",
-            action="store_true",
-            help="on the controller: for the whole cluster, including pending jobs",
+            "--cluster", action="store_true", help="on the controller: for the whole cluster, including pending jobs"
         )
-        parser.set_defaults(run=run_off if command == "off" else run_on)
+        parser.set_defaults(run=run, off=command == "off")
 
 
-def run_off(arguments: argparse.Namespace) -> int:
-    """Switch sharing off. Return 1 if it was done here, but not everywhere."""
-    return _switch(off=True, cluster=arguments.cluster)
-
-
-def run_on(arguments: argparse.Namespace) -> int:
-    """Switch sharing on again. Return 1 if not done everywhere, or the site's settings say off or observe."""
-    return _switch(off=False, cluster=arguments.cluster)
-
-
-def _switch(*, off: bool, cluster: bool) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Switch sharing off or on again. Return 1 if not done everywhere, or after `on` if the site's settings say off or
+    observe."""
+    off, cluster = arguments.off, arguments.cluster
     controllers = _controllers() if cluster else {}
     before = _load(off=off, cluster=cluster)
     after = write_switched_off(before, off=off)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import stat
@@ -67,12 +68,12 @@ def _do(todo: Iterable[Fix], facts: Facts) -> list[FixResult]:
     settings = facts.config.settings if isinstance(facts.config, Configuration) else Settings()
     found = []
     for one in todo:
+        problem = ""
         try:
             _one(one, facts, settings)
         except (SlurmShareError, OSError) as error:
-            found.append(FixResult(one.what, str(error)))
-        else:
-            found.append(FixResult(one.what))
+            problem = str(error)
+        found.append(FixResult(one.what, problem))
     return found
 
 
@@ -80,15 +81,8 @@ def _one(one: Fix, facts: Facts, settings: Settings) -> None:
     if one.kind == "epilog":
         state.prepare(Paths())
         state.make_job_folder(Paths(), one.job_id)  # without a folder the Epilog takes the job for one without a share
-        run_epilog(
-            next(path for path in facts.hooks if path.endswith(EPILOG_NAME)),
-            one.job_id,
-            one.uid,
-            facts.host,
-            restart_count=one.restart_count,
-            partition=one.partition,
-            timeout_s=site.hook_needs_s(settings)[1] + START_S,
-        )
+        program = next(path for path in facts.hooks if path.endswith(EPILOG_NAME))
+        run_epilog(program, one, facts.host, timeout_s=site.hook_needs_s(settings)[1] + START_S)
     elif one.kind == "choose":
         choose_plugin(one.path)
     elif one.kind == "relink":
@@ -109,20 +103,18 @@ def _restore_mode(gpu: str, settings: Settings) -> None:
         before = next((one for one in ledger.modes if one.gpu == gpu), None)
         if before is None or reconcile.is_in_use(ledger, gpu):
             return
-        if unknown := _unknown_jobs(ledger):
-            raise StateError(gpu, _may_have_it(unknown))
+        _refuse_unknown_jobs(ledger, gpu)
         nvml.set_compute_mode(gpu, before.mode)
         state.write_ledger(paths, reconcile.forget_mode(ledger, gpu), settings)
 
 
-def _unknown_jobs(ledger: Ledger) -> list[int]:
-    """Return jobs that have a step here and are not in the ledger, which may have been lost."""
+def _refuse_unknown_jobs(ledger: Ledger, what: str) -> None:
+    """Raise StateError about `what` if a job has a step here and is not in the ledger, which may have been lost."""
     known = {job.job_id for job in (*ledger.jobs, *(one.job for one in ledger.leaving))}
-    return [job.job_id for job in processes.read_live_jobs() if job.job_id not in known]
-
-
-def _may_have_it(jobs: list[int]) -> str:
-    return f"is left alone: job {jobs[0]} is here, the ledger does not know it, and it may have it"
+    for job in processes.read_live_jobs():
+        if job.job_id not in known:
+            why = f"is left alone: job {job.job_id} is here, the ledger does not know it, and it may have it"
+            raise StateError(what, why)
 
 
 def _stop_daemon(one: Fix, settings: Settings) -> None:
@@ -133,8 +125,7 @@ def _stop_daemon(one: Fix, settings: Settings) -> None:
     def read_in_use() -> Mapping[UserGpu, int]:
         with state.exclusive(paths, Deadline.after(LOCK_S)):
             ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
-        if unknown := _unknown_jobs(ledger):
-            raise StateError(one.path, _may_have_it(unknown))
+        _refuse_unknown_jobs(ledger, one.path)
         jobs = (*ledger.jobs, *(leaving.job for leaving in ledger.leaving))
         return {(job.uid, gpu): job.job_id for job in jobs for gpu in job.gpus}
 
@@ -154,35 +145,23 @@ def _stop_daemon(one: Fix, settings: Settings) -> None:
 # --- What it does with its own hands. Each can be done twice. --------------------------------------------------------
 
 
-def run_epilog(
-    program: str,
-    job_id: int,
-    uid: int,
-    node: str,
-    *,
-    restart_count: int | None,
-    partition: str | None,
-    timeout_s: float,
-) -> None:
+def run_epilog(program: str, job: Fix, node: str, *, timeout_s: float) -> None:
     """Run our Epilog as slurmd would for a job that is over. Raises CommandError if it fails or does not end.
 
     It gets the restart count from the ledger, so that it leaves a later run of the job alone.
     """
     environ = {
-        "PATH": SEARCH_PATH,
-        "SLURM_JOB_ID": str(job_id),
-        "SLURM_JOB_UID": str(uid),
-        "SLURM_JOB_GID": str(_group_of(uid)),
+        "SLURM_JOB_ID": str(job.job_id),
+        "SLURM_JOB_UID": str(job.uid),
+        "SLURM_JOB_GID": str(_group_of(job.uid)),
         "SLURMD_NODENAME": node,
         "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
     }
-    if restart_count is not None:
-        environ["SLURM_JOB_RESTART_COUNT"] = str(restart_count)
-    if partition is not None:
-        environ["SLURM_JOB_PARTITION"] = partition
-    done = finish([program], timeout_s=timeout_s, env=environ)
-    if done.code:
-        raise CommandError((program,), done.code, done.stderr)
+    if job.restart_count is not None:
+        environ["SLURM_JOB_RESTART_COUNT"] = str(job.restart_count)
+    if job.partition is not None:
+        environ["SLURM_JOB_PARTITION"] = job.partition
+    _run(program, environ, timeout_s)
 
 
 def _group_of(uid: int) -> int:
@@ -194,7 +173,11 @@ def _group_of(uid: int) -> int:
 
 def choose_plugin(program: str) -> None:
     """Run the package's slurm-share-plugin, which makes the plugin's link. Raises CommandError with its message."""
-    done = finish([program], timeout_s=CHOOSE_S, env={"PATH": SEARCH_PATH})
+    _run(program, {}, CHOOSE_S)
+
+
+def _run(program: str, environ: Mapping[str, str], timeout_s: float) -> None:
+    done = finish([program], timeout_s=timeout_s, env={"PATH": SEARCH_PATH, **environ})
     if done.code:
         raise CommandError((program,), done.code, done.stderr)
 
@@ -208,10 +191,8 @@ def relink(path: str, target: str) -> None:
     except OSError as error:
         raise StateError(path, "is no link: put the object there by hand") from error
     new = f"{path}.new"
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(new)  # noqa: PTH108  (of one who was killed here)
-    except FileNotFoundError:
-        pass
     os.symlink(target, new)  # noqa: PTH211
     os.replace(new, path)  # noqa: PTH105
 

@@ -15,40 +15,39 @@ _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 HEAD = """\
 # slurm-share doctor
 
-Made by `slurm-share doctor --explain`. Every check, what holds on a healthy host, what goes wrong where it does not,
-and how to put it right. It runs on controllers, login and compute nodes, looks and changes nothing (but with `--fix`,
-which touches only what is slurm-share's own), and asks nothing that takes long. `slurm-share doctor --help` has the
-options.
+Printed by `slurm-share doctor --explain`: every check, what is true on a healthy host, the consequences if it is not,
+and the remedy. Doctor runs on controllers, login and compute nodes. It changes nothing, except with `--fix`, which
+changes only what is slurm-share's own. `slurm-share doctor --help` shows the options.
 
 | outcome | |
 |---|---|
 | PASS | as it should be |
-| WARN | works, and not as it should; exit code 1 |
-| FAIL | shares are refused, go without MPS, or a node goes down by it; exit code 2 |
-| SKIP | not to be seen from here, or nothing to see; the reason is said |
+| WARN | works, but not as it should; exit code 1 |
+| FAIL | shares are refused or run without MPS, or a node is drained; exit code 2 |
+| SKIP | unknown on this host, or not applicable, with the reason |
 
-Exit code 3: doctor itself could not do its work, and says why; nothing is known of the host then.
+Exit code 3: doctor could not examine the host, and prints why.
 
-`--fix` does what the Epilog of a job that is over left undone (daemons, leftover processes, folders, its line in the
-ledger), puts compute modes back that a job changed, stops MPS daemons of ours that no job has, has slurm-share-plugin
-choose the object for the installed Slurm, and takes others' write permission from the state folder and the log. It
-proves of jobs, modes and daemons first that no job has them: by Slurm, by the kernel and by the ledger. Where one of
-these does not answer it leaves them alone, and modes and daemons as well while a job is here that the ledger does not
-know; a daemon that any program uses is left alone, too, and the program is named. What is Slurm's or the system's it
-only names.
+`--fix` completes the clean-up of ended jobs (daemons, leftover processes, folders, lines in the ledger), restores
+compute modes that a job changed, stops MPS daemons of slurm-share without a job, runs slurm-share-plugin to choose the
+object for the installed Slurm, and removes others' write permission from the state folder and the log. Before it
+changes anything of a job, mode or daemon, it checks with Slurm, the kernel and the ledger that no job uses it. If one
+of them does not answer, it changes nothing of these. While the ledger lacks a job that runs here, it changes no mode
+and no daemon. A daemon that a program uses is not stopped, and the program is named. Problems of Slurm or the system
+are only reported.
 
-Five hundred nodes may run it at once. It sends slurmctld two pings and a question for its configuration; from a compute
-node one for the nodes and partitions, and for each job that the node knows of (from the fifth on: for all jobs at once)
-one more; from a controller one each for nodes and partitions. `--fix` asks for all jobs. From login and compute nodes
-it also asks which mode the controller's job_submit.lua is in, by a job that is never queued: `sbatch --test-only` with
-a share of no GPU, which is refused before slurmctld looks for nodes (two messages, a third of a millisecond) and leaves
-a line in slurmctld's log.
+Five hundred nodes can run it at once. It sends slurmctld two pings and a request for the configuration; from a compute
+node one request for nodes and partitions and one for each job that the node knows (for more than four: one for all
+jobs); from a controller one request each for nodes and partitions. `--fix` requests all jobs. Login and compute nodes
+also ask for the mode of the controller's job_submit.lua with a job that is never queued: `sbatch --test-only` with a
+share of no GPU. It is refused before slurmctld searches nodes (two messages, a third of a millisecond) and leaves a
+line in slurmctld's log.
 """
 FORESEEN = """\
-## What it foresees
+## Failures that it detects
 
-Of the failures in [failure-modes.md](failure-modes.md) these are seen before a job meets them, or while they last; the
-others befall one job in one moment, and nothing shows them before.
+Doctor detects these failures of [failure-modes.md](failure-modes.md) before they affect a job, or while they last. The
+others happen to one job at one moment, and nothing shows them before.
 
 | # | checks |
 |---|---|
@@ -57,8 +56,8 @@ others befall one job in one moment, and nothing shows them before.
 PLANTED = """
 ## Faults of real sites
 
-Each is planted on a cluster by a test, which compares what doctor says with this table, that it says nothing else, and
-that it is content when the remedy has been applied or the fault taken back.
+A test makes each fault on a cluster, compares doctor's findings with this table, and checks that there are no others
+and that all checks pass after the remedy.
 
 | fault | found by | remedy |
 |---|---|---|
@@ -92,5 +91,5 @@ def _described(check: Check) -> str:
 
 def _sentence(text: str) -> str:
     """Return a sentence with a capital letter, unless it begins with the name of a file or daemon."""
-    is_name = "." in text.split()[0] or text.startswith(("slurmd", "slurmctld"))
+    is_name = "." in text.split()[0] or text.startswith(("slurmd", "slurmctld", "munged", "systemd-logind"))
     return f"{text}." if is_name else f"{text[:1].upper()}{text[1:]}."

@@ -21,10 +21,9 @@ from .journal import NAME, Change, copy_of
 from .nodes import check_controllers, check_nodes, nodes_with
 from .present import known_files, read_present, read_shares, without_lua
 from .report import Report
-from .rules.controllers import controller_notes, controller_refusals
 from .rules.edits import put_in
+from .rules.hosts import MODE, WRAPPERS, controller_notes, controller_refusals, is_wrapper, node_notes, node_refusals
 from .rules.lines import Present, SiteLines
-from .rules.partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals
 from .text import Wanted
 from .trial import validate
 

@@ -3,8 +3,9 @@
 It lies beside slurm.conf and is written before any file is changed. It has the old and the new content of each file, so
 that recovery after a power cut can tell which files are done. States:
 
-applying some files may be new, others old: recovery restores `before` everywhere applied complete; `--undo` starts here
-undoing some files may be restored, others not: recovery writes `after` everywhere
+- applying: some files may be new, others old; recovery restores `before` everywhere
+- applied: complete; `--undo` starts here
+- undoing: some files may be restored, others not; recovery writes `after` everywhere
 """
 
 from __future__ import annotations
@@ -89,10 +90,7 @@ def decode(data: bytes, file: str) -> Journal:
     try:
         journal = msgspec.json.decode(data, type=Journal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(
-            file,
-            f"is not a journal of slurm-share install ({error}); {BY_HAND}",
-        ) from error
+        raise StateError(file, f"is not a journal of slurm-share install ({error}); {BY_HAND}") from error
     if journal.version != _FORMAT:
         raise StateError(
             file, f"was written by another slurm-share (format {journal.version}): use that release; or {BY_HAND}"

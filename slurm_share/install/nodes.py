@@ -14,9 +14,8 @@ from ..slurm import controllers, remote_hosts
 from ..slurm import nodes as slurm_nodes
 from ..slurm.conf_text import ConfText
 from ..slurm.rules.free import partition_now
-from .rules.controllers import ControllersSeen
+from .rules.hosts import ControllersSeen, NodesSeen, starts_ours
 from .rules.lines import Present
-from .rules.partial import NodesSeen, starts_ours
 
 DEADLINE_S = 60.0
 """For all nodes together; nodes that have not answered by then are reported."""

@@ -14,8 +14,8 @@ from ..slurm.conf import included_path, read_conf, read_text
 from ..slurm.conf_text import ConfText
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
+from .rules.hosts import WRAPPERS, is_wrapper
 from .rules.lines import Present
-from .rules.partial import WRAPPERS, is_wrapper
 
 QUEUE_S = 20.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from ..core.errors import UsageError
 from ..slurm.conf_text import Edit
 from .rules.choices import Choice
 from .rules.edits import difference
-from .rules.partial import NodesSeen
+from .rules.hosts import NodesSeen
 from .text import as_list
 
 Action = Literal["check", "apply", "undo"]
@@ -79,21 +80,21 @@ class InstallReport(Struct, frozen=True):
     schema: int = 1
 
 
+@dataclass
 class Report:
     """Collects an InstallReport and prints the same for people."""
 
-    def __init__(self, action: Action, chosen: Sequence[str], say: Callable[[str], None]) -> None:
-        """`say` prints one or more lines."""
-        self.action = action
-        self.chosen = tuple(chosen)
-        self.say = say
-        self.slurm_conf = ""
-        self.changed = False
-        self.files: list[FileReport] = []
-        self.choices: tuple[Choice, ...] = ()
-        self.refusals: list[str] = []
-        self.notes: list[str] = []
-        self.nodes = NodesReport()
+    action: Action
+    chosen: Sequence[str]
+    say: Callable[[str], None]
+    """Prints one or more lines."""
+    slurm_conf: str = ""
+    changed: bool = False
+    files: list[FileReport] = field(default_factory=list)
+    choices: tuple[Choice, ...] = ()
+    refusals: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nodes: NodesReport = field(default_factory=NodesReport)
 
     def note(self, text: str) -> None:
         """Print and record a note that the administrator should check."""
@@ -134,7 +135,7 @@ class Report:
             exit_code,
             self.changed,
             tuple(self.files),
-            self.chosen,
+            tuple(self.chosen),
             self.choices,
             tuple(self.refusals),
             tuple(self.notes),

@@ -1,22 +1,36 @@
-"""Tests, with Slurm's own programs, the files that `slurm-share install` is about to write."""
+"""Test the files that `slurm-share install` is about to write, with Slurm's programs, on copies."""
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ..core.errors import CommandError, UsageError
+from ..core.process import Finished, finish
 from ..slurm.conf import read_conf
 from ..slurm.conf_text import ConfText, Edit, parse
-from . import slurm_trial
 from .report import Report
 from .rules.lines import Present
 from .text import Wanted, as_list
 
 _NODES = 8
 """Largest number of nodes tested, of those with new lines in gres.conf."""
+_TIMEOUT_S = 30.0
+_MOST_DEVICES = 1024
+_NO_DEVICE = "is not a valid character or block device"
+"""slurmd's message about a regular file used in place of a device."""
+_ERROR = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
+"""Prefix of an error message. srun does not count a plugin built for another release as an error: it goes on without
+it.
+"""
+_FILE = re.compile(r'(?i)(\bFile\s*=\s*"?)([^\s"]+)')
 
 
 def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted, report: Report) -> None:
@@ -30,9 +44,9 @@ def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], 
         present, slurm=slurm, plugstack=plugstack, gres=gres, texts={**present.texts, **after}
     )
     try:
-        if before := slurm_trial.read_objection(present.slurm):
+        if before := read_objection(present.slurm):
             raise UsageError(f"Slurm rejects {present.slurm.file} as it is ({before}); correct that first")
-        if objection := slurm_trial.read_objection(slurm):
+        if objection := read_objection(slurm):
             raise UsageError(f"nothing was written: Slurm would reject the new lines ({objection})")
     except CommandError:
         report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
@@ -47,9 +61,7 @@ def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> 
     if not slurm.lines:
         return
     try:
-        if slurm_trial.read_objection(slurm) is None and (
-            objection := slurm_trial.read_objection(read_conf(slurm.file, after))
-        ):
+        if read_objection(slurm) is None and (objection := read_objection(read_conf(slurm.file, after))):
             raise UsageError(
                 f"nothing was taken back: Slurm would reject {slurm.file} without our lines ({objection}); change "
                 "that, then run --undo again"
@@ -62,7 +74,7 @@ def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report
     if not {str(file) for file in after.plugstack.files} & texts.keys():
         return
     try:
-        if said := slurm_trial.read_plugstack_objection(before.slurm, before.plugstack, after.plugstack):
+        if said := read_plugstack_objection(before.slurm, before.plugstack, after.plugstack):
             yield f"{after.plugstack.file}: {said} (srun --help)"
     except CommandError:
         report.note("there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
@@ -70,19 +82,19 @@ def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report
 
 def _gres(before: Present, after: Present, edits: Sequence[Edit], report: Report) -> Iterator[str]:
     nodes = list(_nodes(after.gres, edits))
-    if nodes and not slurm_trial.can_try_gres(after.gres):
+    if nodes and not can_try_gres(after.gres):
         report.note("gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")
         return
     for node in nodes:
         try:
-            if fault := slurm_trial.read_gres_fault(before.slurm, before.gres, node):
+            if fault := read_gres_fault(before.slurm, before.gres, node):
                 report.note(
                     f"slurmd on this host rejects {before.gres.file} as it is ({fault}), so the new lines "
                     f"cannot be tried here. If {node} rejects it too (slurmd -G there), correct that "
                     "before the reconfigure: a node whose slurmd has no shards is drained"
                 )
                 return
-            said = slurm_trial.read_gres_objection((before.slurm, before.gres), (after.slurm, after.gres), node)
+            said = read_gres_objection((before.slurm, before.gres), (after.slurm, after.gres), node)
         except CommandError:
             report.note("there is no slurmd on this host to try gres.conf with; on a node, when it is there: slurmd -G")
             return
@@ -96,3 +108,114 @@ def _nodes(gres: ConfText, edits: Iterable[Edit]) -> Iterator[str]:
     names = dict.fromkeys(line.pairs[0][1] for line in lines)
     for name in list(names)[:_NODES]:
         yield str(NodeSet(name, resolver=RESOLVER_NOGROUP)[0])
+
+
+# --- Slurm's programs on copies of the files -------------------------------------------------------------------------
+
+
+def read_objection(conf: ConfText) -> str | None:
+    """Return Slurm's objection to a slurm.conf; None: it accepts the file. Raises CommandError if there is no scontrol.
+
+    Every Slurm command first reads the file in SLURM_CONF with the daemons' parser and fails if a line is invalid;
+    `scontrol show hostnames` then contacts no daemon. Includes are inlined first.
+    """
+    done = _try(["scontrol", "show", "hostnames", "localhost"], {"slurm.conf": _flat(conf)})
+    if done.code == 0:
+        return None
+    return "; ".join(_complaints(done)) or f"scontrol ended with {done.code}"
+
+
+def read_plugstack_objection(slurm: ConfText, before: ConfText, after: ConfText) -> str | None:
+    """Return what `srun --help`, which loads every plugin of plugstack.conf, reports about the new file but not about
+    the old; None: nothing. Raises CommandError if there is no srun."""
+    return _new_messages(*(_run_srun(slurm, stack) for stack in (before, after)))
+
+
+def read_gres_objection(before: tuple[ConfText, ConfText], after: tuple[ConfText, ConfText], node: str) -> str | None:
+    """Return what `slurmd -G`, which combines a node's slurm.conf and gres.conf and exits, reports about the new pair
+    but not about the old; None: nothing, or the old pair fails here already. Regular files replace the node's devices.
+    Raises CommandError if there is no slurmd."""
+    return _new_messages(*(_run_slurmd(slurm, gres, node) for slurm, gres in (before, after)))
+
+
+def read_gres_fault(slurm: ConfText, gres: ConfText, node: str) -> str | None:
+    """Return why `slurmd -G` rejects a pair of files; None: it accepts them. Raises CommandError if there is no
+    slurmd."""
+    done = _run_slurmd(slurm, gres, node)
+    return None if done.code == 0 else "; ".join(_complaints(done)) or f"it ended with {done.code}"
+
+
+def can_try_gres(gres: ConfText) -> bool:
+    """Return whether gres.conf can be tested here: with AutoDetect slurmd needs the GPUs, which only the nodes have."""
+    found = [line.get("AutoDetect") for line in gres.lines]
+    return all(value is None or value.lower() == "off" for value in found)
+
+
+def _run_srun(slurm: ConfText, stack: ConfText) -> Finished:
+    kept = [line.text for line in slurm.lines if line.get("PlugStackConfig") is None]
+    files = {"slurm.conf": _text([*kept, "PlugStackConfig={folder}/plugstack.conf"]), "plugstack.conf": _flat(stack)}
+    return _try(["srun", "--help"], files)
+
+
+def _run_slurmd(slurm: ConfText, gres: ConfText, node: str) -> Finished:
+    kept = [line.text for line in slurm.lines if line.get("SlurmdLogFile") is None]
+    files = {
+        "slurm.conf": _text([*kept, "SlurmdLogFile={folder}/log"]),
+        "gres.conf": _text(_FILE.sub(r"\1{folder}/files\2", line.text) for line in gres.lines),
+        "cgroup.conf": "CgroupPlugin=disabled\n",
+    }
+    devices = [name for line in gres.lines if (name := line.get("File"))]
+    return _try(["slurmd", "-G", "-N", node], files, _paths(devices))
+
+
+def _paths(names: Iterable[str]) -> list[str]:
+    """Return the files in lists such as /dev/nvidia[0-3]; ignore invalid lists, which slurmd reports."""
+    found: list[str] = []
+    for name in names:
+        with suppress(NodeSetException):
+            found += list(NodeSet(name, resolver=RESOLVER_NOGROUP))[:_MOST_DEVICES]
+    return [path for path in found if path.startswith("/") and ".." not in path.split("/")]
+
+
+def _try(argv: Sequence[str], files: Mapping[str, str], devices: Sequence[str] = ()) -> Finished:
+    with tempfile.TemporaryDirectory(prefix="slurm-share-") as folder:
+        for path in devices:
+            replacement = Path(f"{folder}/files{path}")
+            replacement.parent.mkdir(parents=True, exist_ok=True)
+            replacement.touch()
+        for name, text in files.items():
+            whole = text.replace("{folder}", folder)
+            Path(folder, name).write_bytes(whole.encode("utf-8", "surrogateescape"))
+        env = {"PATH": os.environ.get("PATH", os.defpath), "SLURM_CONF": f"{folder}/slurm.conf"}
+        done = finish(argv, timeout_s=_TIMEOUT_S, env=env)
+        # each run has its own folder: remove it, so that the messages can be compared
+        return Finished(done.code, done.stdout, done.stderr.replace(folder, ""))
+
+
+def _new_messages(before: Finished, after: Finished) -> str | None:
+    """Return the messages of the second run that the first does not have; None: nothing new, or the first failed
+    already."""
+    if before.code != 0:
+        return None
+    known = set(_complaints(before))
+    new = [line for line in _complaints(after) if line not in known]
+    if after.code == 0:
+        return "; ".join(new) or None
+    return "; ".join(new or _complaints(after)) or f"it ended with {after.code}"
+
+
+def _complaints(done: Finished) -> list[str]:
+    """Return the messages without time, program name and severity."""
+    lines = [line.strip() for line in done.stderr.splitlines() if _ERROR.match(line) and _NO_DEVICE not in line]
+    if not lines and done.code != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return [_ERROR.sub("", line) for line in lines]
+
+
+def _flat(conf: ConfText) -> str:
+    return _text(line.text for line in conf.lines)
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Return logical lines of a Slurm file in a form that Slurm reads back unchanged."""
+    return "".join(f"{line}\n".replace("\\", "\\\\").replace("#", "\\#") for line in lines)

@@ -16,7 +16,7 @@ from .journal import NAME, Change
 from .present import known_files, read_shares
 from .report import FileReport, Report
 from .rules.edits import difference
-from .rules.partial import WRAPPERS, is_wrapper, wrapper
+from .rules.hosts import WRAPPERS, is_wrapper, wrapper
 from .rules.undo import undone
 from .trial import validate_undo
 

@@ -30,7 +30,6 @@ from localcluster import (
     NotDone,
     conf,
     layers,
-    modes,
     namespaces,
     process,
     progress,
@@ -242,11 +241,11 @@ def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypa
 def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with contextlib.suppress(KeyError), modes.usual_umask(), modes.usual_umask():
+        with contextlib.suppress(KeyError), process.usual_umask(), process.usual_umask():
             (tmp_path / "inside").write_text("")
             raise KeyError
         assert os.umask(0o077) == 0o077
-        inner, outer = modes.usual_umask(), modes.usual_umask()
+        inner, outer = process.usual_umask(), process.usual_umask()
         inner.__enter__()
         outer.__enter__()
         inner.__exit__(None, None, None)
@@ -780,7 +779,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
         )
         monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
         with Cluster.up(own_name, "24.11", without=("python", "plugin"), nodes=1) as made:
-            layer = Path(made._layer_stack.split(":")[0]).parent
+            layer = Path(made.layer_stack.split(":")[0]).parent
             assert os.umask(0o077) == 0o077
             look = "cat /opt/new/Makefile /opt/new/made /etc/hosts /etc/slurm/slurm.conf >/dev/null && /opt/new/probe"
             for _ in range(2):

@@ -15,12 +15,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from simulated_host import HOME, without_driver
 
-HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
 NOBODY = 65534
 NO_DAEMON = (1, "", "Cannot find MPS control daemon process\n")
 ALREADY = (1, "An instance of this daemon is already running\n", "")
@@ -28,10 +29,7 @@ DONE = (0, "", "")
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a second user needs root")
 
-pytestmark = pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(),
-    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the stand-in refuses to work",
-)
+pytestmark = without_driver
 
 
 @dataclass
@@ -117,13 +115,15 @@ class Mps:
             self.wait(lambda: self.answer(f"get_server_status {server}") == "ACTIVE\n")
         return server
 
+    def run_client(self) -> subprocess.CompletedProcess[str]:
+        """Run a client to its end."""
+        return subprocess.run(
+            self.program.client, env=self.environ(), capture_output=True, text=True, timeout=120, check=False
+        )
+
     def start_client(self, **environ: str) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            self.program.client,
-            env=self.environ(environ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            self.program.client, env=self.environ(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.children.append(child)
         assert child.stdout is not None
@@ -141,21 +141,16 @@ class Mps:
         for child in self.children:
             child.kill()
             child.communicate()
-        servers = []
-        try:
-            servers = [int(pid) for pid in self.answer("get_server_list").split() if pid.isdecimal()]
+        left: list[int | None] = []
+        with suppress(subprocess.TimeoutExpired, OSError):
+            left += [int(pid) for pid in self.answer("get_server_list").split() if pid.isdecimal()]
             self.say("quit")
-        except (subprocess.TimeoutExpired, OSError):
-            pass
-        try:
-            holder = self.holder()
-        except OSError:
-            holder = None
-        for pid in [*servers, *([] if holder is None else [holder])]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        with suppress(OSError):
+            left.append(self.holder())
+        for pid in left:
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.home)
 
 
@@ -394,9 +389,7 @@ def test_a_servers_own_values_are_set_and_read(running: Mps) -> None:
 def test_a_default_memory_limit_holds_for_the_next_server(running: Mps) -> None:
     running.say("set_default_device_pinned_mem_limit 0 1G")
     running.start_server()
-    client = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    client = running.run_client()
     assert client.returncode != 0
     assert "out of memory" in client.stderr.lower().replace("_", " ")
 

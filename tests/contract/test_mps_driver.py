@@ -12,11 +12,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec.structs
 import pytest
+from simulated_host import HOME, without_driver
 
 from slurm_share.core import process
 from slurm_share.core.errors import (
@@ -37,17 +38,13 @@ from slurm_share.mps import processes as mp_processes
 from slurm_share.mps.records import MpsDefaults, MpsFailed, MpsPlace, MpsProcess, MpsServer, MpsStarted
 from slurm_share.mps.session import ControlDaemon
 
-HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
 ROOT = os.geteuid() == 0
 ANNA = Owner(61001, 61001, (61001,)) if ROOT else Owner(os.geteuid(), os.getegid())
 BERT = Owner(61002, 61002, (61002,))
 
 root_only = pytest.mark.skipif(not ROOT, reason="NOT TESTED: daemons of other users need root")
 
-pytestmark = pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(),
-    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the stand-in refuses to work",
-)
+pytestmark = without_driver
 
 
 class Node:
@@ -70,6 +67,19 @@ class Node:
         found = control.node_place(self.paths, str(HOME / "nvidia-cuda-mps-control"), owner, self.uuids[index])
         environ = {"SIMGPU_STATE": str(self.state), **variables}
         return msgspec.structs.replace(found, environment=tuple(environ.items()))
+
+    def served(self) -> MpsPlace:
+        """Return the place of the first GPU, with a daemon."""
+        place = self.place()
+        actuator.start(place, soon())
+        return place
+
+    def with_folders(self) -> MpsPlace:
+        """Return the place of the first GPU, with its folders and no daemon."""
+        place = self.place()
+        folders.make_parents(place)
+        folders.make(place)
+        return place
 
     def fault(self, name: str, text: str = "") -> Path:
         file = self.state / name
@@ -106,6 +116,15 @@ class Node:
 
 def as_user(owner: Owner) -> dict[str, object]:
     return {"user": owner.uid, "group": owner.gid, "extra_groups": []} if ROOT else {}
+
+
+def at_once(work: Callable[[int], None], count: int) -> None:
+    """Call `work` with 0, 1, ... in so many threads at the same time."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def soon(seconds: float = 10.0) -> Deadline:
@@ -213,12 +232,8 @@ def test_several_gpus_start_at_once_each_with_its_own_outcome() -> None:
         assert len({one.daemon.pid for one in outcomes if isinstance(one, MpsStarted)}) == 3
         assert not Path(places[2].pipe).exists(), "what was begun was undone"
         stopped = actuator.stop_many(places, soon())
-        assert [one.how for one in stopped if not isinstance(one, MpsFailed)] == [
-            "quit",
-            "quit",
-            "was not there",
-            "quit",
-        ]
+        ways = [one.how for one in stopped if not isinstance(one, MpsFailed)]
+        assert ways == ["quit", "quit", "was not there", "quit"]
         assert node.processes() == []
     finally:
         node.close()
@@ -245,11 +260,7 @@ def test_starts_and_stops_in_any_order_leave_nothing_half(node: Node) -> None:
         except BaseException as error:  # noqa: BLE001
             problems.append(error)
 
-    threads = [threading.Thread(target=hook, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(hook, 3)
     assert problems == []
     actuator.stop(place, soon())
     assert list(node.paths.mps.iterdir()) == []
@@ -288,25 +299,19 @@ def test_defaults_are_there_before_the_first_server(node: Node) -> None:
 
 
 def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     answers: list[float] = []
 
-    def call() -> None:
+    def call(_: int) -> None:
         for _ in range(5):
             answers.append(control.read_percent(place, None, soon(30)))
 
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(call, 8)
     assert answers == [100.0] * 40
 
 
 def test_lost_answers_are_asked_for_again(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     node.fault("mps_lose", "5")
     actuator.set_percent(place, None, 25, soon())
     actuator.set_memory_mib(place, None, 0, 2048, soon())
@@ -317,8 +322,7 @@ def test_lost_answers_are_asked_for_again(node: Node) -> None:
 
 
 def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     with pytest.raises(MpsRefusedError, match="its memory limit is None MiB, not 512 MiB"):
         actuator.set_memory_mib(place, None, 99, 512, soon())
     for wrong in (0, 101, -5):
@@ -332,8 +336,7 @@ def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
 
 @root_only
 def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     for folder in (Path(place.pipe), Path(place.pipe).parent):
         folder.chmod(0o755)
     with pytest.raises(MpsRefusedError, match="Insufficient privileges for UID 61002"):
@@ -341,8 +344,7 @@ def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
 
 
 def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     idle = subprocess.Popen(
         [place.program], stdin=subprocess.PIPE, env=control.environment(place), text=True, **as_user(ANNA)
     )
@@ -360,8 +362,7 @@ def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
 
 def test_a_daemon_that_hangs_in_every_call(node: Node) -> None:
     """Every call ends in time; a start does not touch it unless told that nobody uses it."""
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     node.fault("mps_hang", "get_server_list")
     began = time.monotonic()
     assert control.examine(place, soon(0.5)).condition == "silent"
@@ -390,8 +391,7 @@ def test_a_start_that_hangs_is_over_in_time(node: Node) -> None:
 
 
 def test_a_quit_that_never_returns(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     node.fault("mps_hang", "quit")
     began = time.monotonic()
     stopped = actuator.stop(place, soon(2))
@@ -432,8 +432,7 @@ def test_a_killed_daemon_leaves_a_server_behind(node: Node) -> None:
 
 
 def test_clients_are_told_before_the_daemon_goes(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     first, second = node.client(place), node.client(place)
     stopped = actuator.stop(place, soon())
     assert stopped.how == "quit"
@@ -537,9 +536,7 @@ def hold_lock(place: MpsPlace, owner: Owner) -> subprocess.Popen[str]:
 
 
 def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
-    place = node.place()
-    folders.make_parents(place)
-    folders.make(place)
+    place = node.with_folders()
     thief = hold_lock(place, ANNA)
     node.children.append(thief)
     health = control.examine(place, soon())
@@ -583,8 +580,7 @@ def test_an_operators_own_daemon_is_seen_and_named(node: Node) -> None:
 
 @root_only
 def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     precious = node.home / "precious"
     precious.mkdir()
     (precious / "control.log").write_text("x" * 10_000)
@@ -607,9 +603,7 @@ def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
 
 @root_only
 def test_a_users_maze_of_folders_is_removed(node: Node) -> None:
-    place = node.place()
-    folders.make_parents(place)
-    folders.make(place)
+    place = node.with_folders()
     fd = os.open(place.pipe, os.O_RDONLY)
     for _ in range(1500):
         os.mkdir("d", 0o700, dir_fd=fd)
@@ -638,8 +632,7 @@ def test_a_folder_that_others_may_write_is_no_place_for_a_daemon(node: Node) -> 
 
 def test_somebody_who_sits_on_a_lock_costs_no_more_than_the_deadline(node: Node) -> None:
     """The lock for calls is the user's to hold: then there are no answers, and `stop` has its signals."""
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     with open(control.ui_lock(place), "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(MpsSilentError, match="another program holds"):
@@ -650,8 +643,7 @@ def test_somebody_who_sits_on_a_lock_costs_no_more_than_the_deadline(node: Node)
 
 
 def test_logs_that_have_grown_are_emptied_and_go_on(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     log = Path(place.logs, "control.log")
     with log.open("a") as file:
         file.write("x" * 200_000)
@@ -709,8 +701,7 @@ def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> 
 def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = node.place()
-    actuator.start(place, soon())
+    place = node.served()
     with subprocess.Popen(["sleep", "60"], **as_user(ANNA)) as other:
         monkeypatch.setattr(control, "read_servers", lambda place, deadline: (MpsServer(other.pid, "ACTIVE"),))
         stopped = actuator.stop(place, soon())
@@ -793,8 +784,6 @@ print("good")
 
 
 def test_the_front_door_says_what_a_node_without_mps_lacks(node: Node) -> None:
-    with (
-        pytest.raises(MpsMissingError),
-        ControlDaemon(node.home / "x" / "y", "GPU-1", program=str(node.home / "nothing")),
-    ):
+    program = str(node.home / "nothing")
+    with pytest.raises(MpsMissingError), ControlDaemon(node.home / "x" / "y", "GPU-1", program=program):
         pass

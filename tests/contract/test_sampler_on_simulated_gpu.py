@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,19 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated_host import Host, without_driver
 
-HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
-
-pytestmark = [
-    pytest.mark.skipif(
-        Path("/proc/driver/nvidia/version").exists(),
-        reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
-    ),
-    pytest.mark.skipif(
-        shutil.which("make") is None or shutil.which("cc") is None,
-        reason="NOT TESTED: the simulated NVML is built with make and cc, and they are not here",
-    ),
-]
+pytestmark = without_driver
 
 SAMPLER = """
 import sys
@@ -44,49 +33,21 @@ for word in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library")
-    subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}"], check=True)
-    return folder
+class Node(Host):
+    """A host with a sampler that looks when it is told to."""
 
+    sampler: subprocess.Popen[str] | None = None
 
-class Node:
-    """A state folder, its tasks, and a sampler that looks when it is told to."""
-
-    def __init__(self, folder: Path, library: Path) -> None:
-        self.state = folder / "state"
-        self.environ = {
-            "PATH": "/usr/bin:/bin",
-            "SIMGPU_STATE": str(self.state),
-            "LD_LIBRARY_PATH": str(library),
-            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps"),
-        }
-        self.running: list[subprocess.Popen[str]] = []
-        self.sampler: subprocess.Popen[str] | None = None
-
-    def init(self, *words: str) -> None:
-        subprocess.run([HOME / "simgpu-init", *words], env=self.environ, check=True, stdout=subprocess.DEVNULL)
-
-    def say(self, index: int, line: str) -> None:
-        with (self.state / f"gpu{index}").open("a") as file:
-            file.write(line + "\n")
-
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        task = self._start([str(HOME / "simgpu-task"), "--seconds", "600", *words], environ)
-        assert task.stdout is not None
-        assert "(simulated)" in task.stdout.readline()
-        return task
-
-    def _start(self, words: list[str], environ: dict[str, str]) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(words, env={**self.environ, **environ}, stdin=pipe, stdout=pipe, text=True)
-        self.running.append(process)
-        return process
+    def begin(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a task that runs until it is ended."""
+        return self.start_and_hear("--seconds", "600", *words, **environ)
 
     def look(self, word: str = "look") -> dict[str, Any]:
         if self.sampler is None:
-            self.sampler = self._start([sys.executable, "-c", SAMPLER], {})
+            pipe = subprocess.PIPE
+            argv = [sys.executable, "-c", SAMPLER]
+            self.sampler = subprocess.Popen(argv, env=self.environ(), stdin=pipe, stdout=pipe, text=True)
+            self.running.append(self.sampler)
         assert self.sampler.stdin is not None
         assert self.sampler.stdout is not None
         time.sleep(0.12)  # GPM's shortest time between two samples
@@ -94,11 +55,6 @@ class Node:
         self.sampler.stdin.flush()
         found: dict[str, Any] = json.loads(self.sampler.stdout.readline())
         return found
-
-    def end(self) -> None:
-        for process in self.running:
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture
@@ -113,7 +69,7 @@ def test_a_loaded_gpu_is_read_whole(node: Node) -> None:
     node.init("2")
     for line in ("power_w=310", "energy_j=123456", "temperature_c=61"):
         node.say(0, line)
-    task = node.start("--memory", "2G", "--load", "30", "--tensor", "20", "--dram", "10", SLURM_SHARE_SLOT="3")
+    task = node.begin("--memory", "2G", "--load", "30", "--tensor", "20", "--dram", "10", SLURM_SHARE_SLOT="3")
     node.look()
     seen = node.look()
     first, second = seen["gpus"]
@@ -137,7 +93,7 @@ def test_every_client_is_seen_whichever_list_names_it(node: Node, lists: str, de
     node.init("1")
     node.say(0, f"mps_lists={lists}")
     node.say(0, f"detail_list={detail}")
-    pids = {node.start("--memory", "1G").pid for _ in range(2)}
+    pids = {node.begin("--memory", "1G").pid for _ in range(2)}
     for _ in range(3):
         seen = node.look()
         assert {one["pid"] for one in seen["processes"]} == pids
@@ -146,7 +102,7 @@ def test_every_client_is_seen_whichever_list_names_it(node: Node, lists: str, de
 
 def test_an_older_card_has_no_gpm_and_says_so(node: Node) -> None:
     node.init("1", "--cc", "8.0")
-    node.start("--load", "70")
+    node.begin("--load", "70")
     node.look()
     (gpu,) = node.look()["gpus"]
     assert (gpu["sm"], gpu["activity"]["sm"], gpu["utilization"]["m1"]) == (None, None, 70.0)
@@ -156,8 +112,8 @@ def test_an_older_card_has_no_gpm_and_says_so(node: Node) -> None:
 def test_a_card_that_is_lost_and_comes_back(node: Node) -> None:
     """Its neighbour is read all the while; back again, its windows and its process's peak go on."""
     node.init("2")
-    node.start("--memory", "3G", "--device", "0")
-    other = node.start("--memory", "1G", "--device", "1")
+    node.begin("--memory", "3G", "--device", "0")
+    other = node.begin("--memory", "1G", "--device", "1")
     node.look()
     uuid = node.look()["gpus"][0]["uuid"]
     node.say(0, "lost=1")
@@ -186,7 +142,7 @@ def test_without_a_driver_and_with_one_that_comes_later(node: Node) -> None:
 
 def test_a_task_that_is_killed_between_two_looks_is_gone(node: Node) -> None:
     node.init("1")
-    first, second = (node.start("--memory", "1G") for _ in range(2))
+    first, second = (node.begin("--memory", "1G") for _ in range(2))
     assert len(node.look()["processes"]) == 2
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -198,7 +154,7 @@ def test_a_task_that_is_killed_between_two_looks_is_gone(node: Node) -> None:
 def test_sixty_clients_on_one_card(node: Node) -> None:
     """All are there, with what they have; their shares of the card's time add up to it."""
     node.init("1")
-    tasks = [node.start("--memory", "1G", "--load", "1") for _ in range(60)]
+    tasks = [node.begin("--memory", "1G", "--load", "1") for _ in range(60)]
     node.look()
     seen = node.look()
     (gpu,) = seen["gpus"]
@@ -210,7 +166,7 @@ def test_sixty_clients_on_one_card(node: Node) -> None:
 def test_a_sampler_that_was_restarted_goes_on(node: Node) -> None:
     """Windows, peaks and the time that was watched; the first look after it has rates at once."""
     node.init("1")
-    task = node.start("--memory", "4G", "--load", "50")
+    task = node.begin("--memory", "4G", "--load", "50")
     node.look()
     before = node.look()
     after = node.look("restart")

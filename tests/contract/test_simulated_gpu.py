@@ -11,111 +11,16 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from simulated_host import HOME, INIT, MIB, TASK, Host, MpsAnswers, StartMps, build, until, used_mib, without_driver
 
-HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
-TASK = HOME / "simgpu-task"
-INIT = HOME / "simgpu-init"
-MIB = 1 << 20
+pytestmark = without_driver
 NOBODY = 65534
-
-pytestmark = pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(),
-    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
-)
-
-ASK_NVML = """
-import json, sys
-import pynvml as nvml
-
-def answer(function, *arguments):
-    try:
-        return function(*arguments)
-    except nvml.NVMLError as error:
-        return type(error).__name__
-
-def processes(function, handle):
-    found = answer(function, handle)
-    return found if isinstance(found, str) else {process.pid: process.usedGpuMemory for process in found}
-
-def gpm(handle, ids):
-    samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
-    for sample in samples:
-        nvml.nvmlGpmSampleGet(handle, sample)
-    request = nvml.c_nvmlGpmMetricsGet_t()
-    request.version, request.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(ids)
-    request.sample1, request.sample2 = samples
-    for slot, number in enumerate(ids):
-        request.metrics[slot].metricId = number
-    nvml.nvmlGpmMetricsGet(request)
-    values = {}
-    for slot, number in enumerate(ids):
-        metric = request.metrics[slot]
-        values[number] = metric.value if metric.nvmlReturn == 0 else metric.nvmlReturn
-    for sample in samples:
-        nvml.nvmlGpmSampleFree(sample)
-    return values
-
-def describe(index):
-    handle = answer(nvml.nvmlDeviceGetHandleByIndex, index)
-    if isinstance(handle, str):
-        return {"handle": handle}
-    plain, second = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
-    rates = answer(nvml.nvmlDeviceGetUtilizationRates, handle)
-    samples = answer(nvml.nvmlDeviceGetProcessUtilization, handle, 0)
-    infos = answer(nvml.nvmlDeviceGetProcessesUtilizationInfo, handle, 0)
-    pci = nvml.nvmlDeviceGetPciInfo(handle)
-    uuid = nvml.nvmlDeviceGetUUID(handle)
-    supported = nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice
-    return {
-        "name": nvml.nvmlDeviceGetName(handle),
-        "uuid": uuid,
-        "index": nvml.nvmlDeviceGetIndex(handle),
-        "by_uuid": nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByUUID(uuid)),
-        "by_bus": nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(pci.busIdLegacy)),
-        "minor": nvml.nvmlDeviceGetMinorNumber(handle),
-        "bus": [pci.busId, pci.domain, pci.bus, pci.device],
-        "cc": nvml.nvmlDeviceGetCudaComputeCapability(handle),
-        "cpus": nvml.nvmlDeviceGetCpuAffinity(handle, 2)[:],
-        "memory": [plain.total, plain.free, plain.used],
-        "memory_v2": [second.total, second.free, second.used],
-        "rates": rates if isinstance(rates, str) else [rates.gpu, rates.memory],
-        "compute": processes(nvml.nvmlDeviceGetComputeRunningProcesses, handle),
-        "compute_v2": processes(nvml.nvmlDeviceGetComputeRunningProcesses_v2, handle),
-        "mps": processes(nvml.nvmlDeviceGetMPSComputeRunningProcesses, handle),
-        "graphics": processes(nvml.nvmlDeviceGetGraphicsRunningProcesses, handle),
-        "process_sm": samples if isinstance(samples, str) else {one.pid: one.smUtil for one in samples},
-        "process_info": infos if isinstance(infos, str) else {one.pid: one.smUtil for one in infos},
-        "mode": nvml.nvmlDeviceGetComputeMode(handle),
-        "mig": nvml.nvmlDeviceGetMigMode(handle),
-        "temperature": answer(nvml.nvmlDeviceGetTemperature, handle, 0),
-        "power": answer(nvml.nvmlDeviceGetPowerUsage, handle),
-        "power_limit": answer(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-        "energy": answer(nvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        "gpm": gpm(handle, [1, 2, 3, 5, 10, 13]) if supported else None,
-    }
-
-try:
-    nvml.nvmlInit()
-except nvml.NVMLError as error:
-    print(json.dumps({"init": type(error).__name__}))
-    sys.exit()
-print(json.dumps({
-    "init": "ok",
-    "driver": nvml.nvmlSystemGetDriverVersion(),
-    "gpus": [describe(index) for index in range(nvml.nvmlDeviceGetCount())],
-}))
-"""
-
 
 ASK_BOTH = """
 import json, sys
@@ -152,153 +57,6 @@ except nvml.NVMLError as error:
     theirs = ["nvmlInit", str(error)]
 print(json.dumps([ours, theirs]))
 """
-
-
-def build(folder: Path, *variables: str) -> Path:
-    """Build the library with its own Makefile."""
-    subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}", *variables], check=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("make") is None or shutil.which("cc") is None:
-        pytest.skip("NOT TESTED: the simulated NVML is built with make and cc, and they are not here")
-    return build(tmp_path_factory.mktemp("simgpu") / "lib")
-
-
-class Host:
-    """One simulated host: its state folder, and the programs that run on it."""
-
-    def __init__(self, folder: Path, library: Path) -> None:
-        self.state = folder / "state"
-        self.library = library
-        self._running: list[subprocess.Popen[str]] = []
-
-    def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return an environment without the caller's CUDA variables and preloads."""
-        venv = str(Path(sys.executable).parent)
-        return {
-            "PATH": f"{venv}:/usr/bin:/bin",
-            "HOME": "/nonexistent",
-            "TERM": "dumb",
-            "LC_ALL": "C.UTF-8",
-            "SIMGPU_STATE": str(self.state),
-            "LD_LIBRARY_PATH": str(self.library),
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.state / "no-mps"),
-            **(extra or {}),
-        }
-
-    def init(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([INIT, *words], env=self.environ(), capture_output=True, text=True, check=False)
-
-    def start(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """Start a task; `extra` is added to its environment."""
-        return self._start(words, extra, None)
-
-    def _start(self, words: Sequence[str], extra: Mapping[str, str], user: int | None) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [TASK, *words],
-            env=self.environ(extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            user=user,
-            # A shell starts what it puts into the background with SIGINT ignored, and that is inherited.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        self._running.append(process)
-        return process
-
-    def start_and_hear(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """Start a task and wait for its first line, when it holds its memory."""
-        return self.start_as(None, *words, **extra)
-
-    def start_as(self, user: int | None, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """Start a task as another user (None: as ourselves) and wait for its first line."""
-        process = self._start(words, extra, user)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert "(simulated)" in line, process.communicate()
-        return process
-
-    def task(self, *words: str, **extra: str) -> tuple[int, str, str]:
-        """Run a task to its end; return exit code, output, errors."""
-        out, err = (process := self.start(*words, **extra)).communicate(timeout=60)
-        return process.returncode, out, err
-
-    def nvml(self) -> dict[str, object]:
-        run = subprocess.run(
-            [sys.executable, "-c", ASK_NVML], env=self.environ(), capture_output=True, text=True, check=False
-        )
-        assert run.returncode == 0, run.stderr
-        answer: dict[str, object] = json.loads(run.stdout)
-        return answer
-
-    def both(self) -> list[object]:
-        """Return what our own calls and NVIDIA's binding report of the GPUs."""
-        run = subprocess.run(
-            [sys.executable, "-c", ASK_BOTH], env=self.environ(), capture_output=True, text=True, check=False
-        )
-        assert run.returncode == 0, run.stderr
-        answer: list[object] = json.loads(run.stdout)
-        return answer
-
-    def gpus(self) -> list[dict[str, object]]:
-        gpus = self.nvml()["gpus"]
-        assert isinstance(gpus, list)
-        return gpus
-
-    def gpu(self, index: int = 0) -> dict[str, object]:
-        return self.gpus()[index]
-
-    def say(self, index: int, line: str) -> None:
-        """Adds a line to a GPU's file; the last one of a key wins."""
-        with (self.state / f"gpu{index}").open("a") as file:
-            file.write(line + "\n")
-
-    def clients(self) -> list[str]:
-        return sorted(path.name for path in (self.state / "clients").iterdir())
-
-    def end(self) -> None:
-        for process in self._running:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-@pytest.fixture
-def host(tmp_path: Path, library: Path) -> Iterator[Host]:
-    # Another user's tasks must reach the folder too.
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.owner() == Path.home().owner() and os.geteuid() == 0:
-            folder.chmod(folder.stat().st_mode | 0o111)
-    host = Host(tmp_path, library)
-    yield host
-    host.end()
-
-
-@pytest.fixture
-def two_gpus(host: Host) -> Host:
-    made = host.init("2")
-    assert made.returncode == 0, made.stderr
-    return host
-
-
-def used_mib(gpu: Mapping[str, object]) -> int:
-    memory = gpu["memory"]
-    assert isinstance(memory, list)
-    return int(memory[2]) // MIB
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Wait until the condition holds; return False if it does not within that time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 # ---- The library ----
@@ -417,20 +175,11 @@ def test_init_does_not_overwrite(two_gpus: Host, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["99"],
-        ["x"],
-        ["2", "--memory-mib", "0"],
-        ["2", "--name", "NVIDIA H100"],
-        ["2", "--power", "300:200"],
-        ["2", "--power", "52"],
-        [],
-    ],
+    "words", ["99", "x", "2 --memory-mib 0", "2 --name NVIDIA", "2 --power 300:200", "2 --power 52", ""]
 )
-def test_init_refuses_wrong_arguments(host: Host, words: list[str]) -> None:
+def test_init_refuses_wrong_arguments(host: Host, words: str) -> None:
     """A wrong argument is exit 2 and a sentence; a name that hides the simulation is one."""
-    run = host.init(*words)
+    run = host.init(*words.split())
     assert run.returncode == 2
     assert "simgpu-init: error:" in run.stderr
     assert not host.state.exists()
@@ -488,10 +237,7 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
         "try: n.nvmlDeviceSetComputeMode(h, 1)\n"
         "except n.NVMLError_NotSupported: print('refused')"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=two_gpus.environ(), capture_output=True, text=True, check=True
-    )
-    assert run.stdout == "refused\n"
+    assert two_gpus.run(sys.executable, "-c", program).stdout == "refused\n"
     assert two_gpus.gpu()["mode"] == 3
     assert (two_gpus.state / "gpu0").read_text().count("compute_mode") == 1
     assert stat.S_IMODE((two_gpus.state / "gpu0").stat().st_mode) == 0o644
@@ -524,12 +270,11 @@ def test_the_hooks_hear_what_the_binding_hears(two_gpus: Host) -> None:
     """Through ctypes and through pynvml: GPUs, memory, processes and mode, and a driver that is not there."""
     two_gpus.say(0, "compute_mode exclusive_process")
     two_gpus.start_and_hear("--memory", "3000M", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
-    ours, theirs = two_gpus.both()
+    ours, theirs = two_gpus.nvml(ASK_BOTH)
     assert ours == theirs
-    assert isinstance(ours, dict)
     assert [len(gpu[-1]) for uuid, gpu in ours.items() if uuid.startswith("GPU-")] == [0, 1]
     shutil.rmtree(two_gpus.state)
-    ours, theirs = two_gpus.both()
+    ours, theirs = two_gpus.nvml(ASK_BOTH)
     assert ours == theirs == ["nvmlInit", "Driver Not Loaded"]
 
 
@@ -553,9 +298,7 @@ def test_twelve_greedy_tasks_on_one_card(two_gpus: Host) -> None:
         assert task.returncode == 1
         assert "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in task.communicate()[1]
     assert gpu["rates"] == [100, 0]
-    shares = gpu["process_sm"]
-    assert isinstance(shares, dict)
-    assert set(shares.values()) == {12}
+    assert set(gpu["process_sm"].values()) == {12}
 
 
 def test_kill_9_frees_the_memory(two_gpus: Host) -> None:
@@ -604,31 +347,13 @@ def test_bursts_come_and_go(two_gpus: Host) -> None:
         assert until(lambda: two_gpus.gpu()["rates"] == rates)  # noqa: B023  (asked at once, in this round)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--memory", "lots"],
-        ["--memory"],
-        ["--load", "101"],
-        ["--seconds", "-1"],
-        ["--seconds", "nan"],
-        ["--busy", "2"],
-        ["--every", "1", "--busy", "2"],
-        ["--memory", "2G", "--peak", "1G"],
-        ["--counters", "1"],
-        ["--lode", "1"],
-        ["--work", "2", "--seconds", "3"],
-        ["--work", "2", "--every", "1"],
-        ["--progress", "1"],
-        ["--load", "50", "--util", "40"],
-        ["--processes", "0"],
-        ["--error-style", "fortran"],
-        ["--memory", "101%"],
-        ["hello"],
-    ],
-)
-def test_wrong_arguments_are_exit_2(two_gpus: Host, words: list[str]) -> None:
-    code, out, err = two_gpus.task(*words)
+@pytest.mark.parametrize("words", [
+    "--memory lots", "--memory", "--load 101", "--seconds -1", "--seconds nan", "--busy 2", "--every 1 --busy 2",
+    "--memory 2G --peak 1G", "--counters 1", "--lode 1", "--work 2 --seconds 3", "--work 2 --every 1", "--progress 1",
+    "--load 50 --util 40", "--processes 0", "--error-style fortran", "--memory 101%", "hello",
+])  # fmt: skip
+def test_wrong_arguments_are_exit_2(two_gpus: Host, words: str) -> None:
+    code, out, err = two_gpus.task(*words.split())
     assert (code, out) == (2, "")
     assert re.fullmatch(r"simgpu-task: .+\n", err)
 
@@ -688,55 +413,6 @@ def test_compute_modes(two_gpus: Host) -> None:
 # ---- MPS, from the client's side ----
 
 
-class MpsAnswers:
-    """A daemon's socket that answers every client with one line."""
-
-    def __init__(self, pipe: Path, answer: str) -> None:
-        pipe.mkdir()
-        self.lines: list[socket.socket] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(str(pipe / "control"))
-        self._socket.listen(16)
-        self._answer = answer
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                line, _ = self._socket.accept()
-            except OSError:
-                return
-            self.lines.append(line)
-            request = line.recv(1000).decode()
-            line.send((self._answer if re.fullmatch(r"SIMGPU_CLIENT \d+\n", request) else "what?").encode())
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        for line in self.lines:
-            line.close()
-        self._thread.join()
-
-
-@pytest.fixture
-def mps(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
-    """Starts a daemon with that answer; returns the environment that leads to it."""
-    started: list[MpsAnswers] = []
-
-    def start(answer: str) -> dict[str, str]:
-        pipe = tmp_path / f"p{len(started)}"
-        started.append(MpsAnswers(pipe, answer))
-        return {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
-
-    yield start
-    for daemon in started:
-        daemon.close()
-
-
-StartMps = Callable[[str], dict[str, str]]
-
-
 def test_mps_share_and_memory_limit(two_gpus: Host, mps: StartMps) -> None:
     """Behind MPS a task keeps its SM share and its memory limit, and both process lists name it."""
     environ = mps(f"SIMGPU_SERVER pid={os.getpid()} percentage=50 limits=0=4G")
@@ -760,10 +436,7 @@ def test_mps_clients_in_the_lists_that_the_file_names(
     two_gpus.say(0, f"mps_lists={word}")
     two_gpus.start_and_hear("--seconds", "60", **mps("SIMGPU_SERVER pid=1"))
     gpu = two_gpus.gpu()
-    lists = gpu["compute"], gpu["mps"]
-    assert isinstance(lists[0], dict)
-    assert isinstance(lists[1], dict)
-    assert (len(lists[0]), len(lists[1])) == (compute, mps_list)
+    assert (len(gpu["compute"]), len(gpu["mps"])) == (compute, mps_list)
 
 
 def test_the_servers_gpus_are_the_clients_world(two_gpus: Host, mps: StartMps) -> None:
@@ -816,31 +489,22 @@ def test_a_daemon_without_a_server_breaks_the_task(two_gpus: Host, mps: StartMps
 # ---- What strangers may write ----
 
 
-def own_start_time() -> str:
-    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+def start_time(pid: int | str = "self") -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "used=1000",
-        "sm=50\n",
-        "used=-1\n",
-        "used=0x10\n",
-        "used= sm=1\n",
-        "used=1 sm=x\n",
-        "used=1\0 sm=1\n",
-        "nonsense\n",
-        "used=1  sm=2\n",
-        "used=" + "9" * 5000 + "\n",
-        "\xff\xfe\n",
-    ],
-)
+def own_file(host: Host) -> Path:
+    """Return the client file of this process."""
+    return host.state / "clients" / f"{os.getpid()}.0.{start_time()}"
+
+
+@pytest.mark.parametrize("line", [
+    "", "used=1000", "sm=50\n", "used=-1\n", "used=0x10\n", "used= sm=1\n", "used=1 sm=x\n", "used=1\0 sm=1\n",
+    "nonsense\n", "used=1  sm=2\n", "used=" + "9" * 5000 + "\n", "\xff\xfe\n",
+])  # fmt: skip
 def test_torn_or_mad_client_files_do_not_count(two_gpus: Host, line: str) -> None:
     """A file that is torn, too long or not understood is as good as none, for NVML and for tasks."""
-    name = f"{os.getpid()}.0.{own_start_time()}"
-    (two_gpus.state / "clients" / name).write_bytes(line.encode("latin-1"))
+    own_file(two_gpus).write_bytes(line.encode("latin-1"))
     gpu = two_gpus.gpu()
     assert (used_mib(gpu), gpu["compute"]) == (0, {})
     assert two_gpus.task("--memory", "81920M", "--seconds", "0.05")[0] == 0
@@ -848,8 +512,7 @@ def test_torn_or_mad_client_files_do_not_count(two_gpus: Host, line: str) -> Non
 
 def test_figures_are_cut_to_the_card(two_gpus: Host) -> None:
     """Huge figures of a live process count as a full card, and a task finds no room there."""
-    name = f"{os.getpid()}.0.{own_start_time()}"
-    (two_gpus.state / "clients" / name).write_text("used=99999999999999999999999 sm=4000000000 mem=101 new=words\n")
+    own_file(two_gpus).write_text("used=99999999999999999999999 sm=4000000000 mem=101 new=words\n")
     gpu = two_gpus.gpu()
     assert gpu["memory"] == [81920 * MIB, 0, 81920 * MIB]
     assert gpu["rates"] == [100, 100]
@@ -858,7 +521,7 @@ def test_figures_are_cut_to_the_card(two_gpus: Host) -> None:
 
 def test_planted_files_neither_count_nor_block(two_gpus: Host, tmp_path: Path) -> None:
     """Links, fifos, folders and names that only look right hold nobody up and count for nothing."""
-    clients, start = two_gpus.state / "clients", own_start_time()
+    clients, start = two_gpus.state / "clients", start_time()
     (tmp_path / "letter").write_text("used=1073741824\n")
     for name in (
         f"0{os.getpid()}.0.{start}",
@@ -879,7 +542,7 @@ def test_planted_files_neither_count_nor_block(two_gpus: Host, tmp_path: Path) -
 
 
 def test_another_start_time_is_another_process(two_gpus: Host) -> None:
-    name = f"{os.getpid()}.0.{int(own_start_time()) + 1}"
+    name = f"{os.getpid()}.0.{int(start_time()) + 1}"
     (two_gpus.state / "clients" / name).write_text("used=1073741824\n")
     assert used_mib(two_gpus.gpu()) == 0
 
@@ -887,7 +550,7 @@ def test_another_start_time_is_another_process(two_gpus: Host) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="writing as somebody else needs root")
 def test_nobody_speaks_for_somebody_else(two_gpus: Host) -> None:
     """A file counts if it belongs to the process's owner or to root, and not if it is a third one's."""
-    own = two_gpus.state / "clients" / f"{os.getpid()}.0.{own_start_time()}"
+    own = own_file(two_gpus)
     own.write_text("used=1073741824\n")
     assert used_mib(two_gpus.gpu()) == 1024
     os.chown(own, NOBODY, NOBODY)
@@ -903,7 +566,7 @@ def test_another_users_task_is_seen(two_gpus: Host) -> None:
         pytest.skip(f"user {NOBODY} cannot reach {TASK}")
     mask = os.umask(0o077)
     try:
-        task = two_gpus.start_as(NOBODY, "--memory", "1G", "--seconds", "60")
+        task = two_gpus.start_and_hear("--memory", "1G", "--seconds", "60", user=NOBODY)
     finally:
         os.umask(mask)
     assert two_gpus.gpu()["compute"] == {str(task.pid): 1024 * MIB}
@@ -918,10 +581,8 @@ def test_very_many_clients(two_gpus: Host) -> None:
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(300)]
     try:
         for sleeper in sleepers:
-            start = Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[19]
-            (clients / f"{sleeper.pid}.0.{start}").write_text("used=1048576 sm=1\n")
+            (clients / f"{sleeper.pid}.0.{start_time(sleeper.pid)}").write_text("used=1048576 sm=1\n")
         gpu = two_gpus.gpu()
-        assert isinstance(gpu["compute"], dict)
         assert sorted(gpu["compute"]) == sorted(str(sleeper.pid) for sleeper in sleepers)
         assert used_mib(gpu) == 300
         assert gpu["rates"] == [100, 0]
@@ -943,9 +604,7 @@ def tool(name: str) -> Path:
 
 def test_gpustat_as_a_witness(two_gpus: Host) -> None:
     task = two_gpus.start_and_hear("--memory", "3000M", "--load", "40", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
-    run = subprocess.run(
-        [tool("gpustat"), "--json"], env=two_gpus.environ(), capture_output=True, text=True, check=False
-    )
+    run = two_gpus.run(tool("gpustat"), "--json")
     assert (run.returncode, run.stderr) == (0, "")
     report = json.loads(run.stdout)
     assert report["driver_version"] == "550.0-simulated"
@@ -959,11 +618,8 @@ def test_gpustat_as_a_witness(two_gpus: Host) -> None:
 def test_nvitop_as_a_witness(two_gpus: Host) -> None:
     """nvitop draws its table, with the process and its load, and complains of nothing."""
     task = two_gpus.start_and_hear("--memory", "3000M", "--load", "40", "--seconds", "60")
-    run = subprocess.run(
-        [tool("nvitop"), "-1", "--ascii"], env=two_gpus.environ(), capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0
-    assert run.stderr == ""
+    run = two_gpus.run(tool("nvitop"), "-1", "--ascii")
+    assert (run.returncode, run.stderr) == (0, "")
     assert "550.0-simulated" in run.stdout
     assert "Simulated H100 80GB" in run.stdout
     assert re.search(r"\b214W / 275W\b", run.stdout)

@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from simulated_host import without_driver
 from test_mps_contract import HOME, NOBODY, Mps, Program, mps, root_only, running  # noqa: F401  (fixtures)
 
-pytestmark = pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(),
-    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the stand-in refuses to work",
-)
+pytestmark = without_driver
 
 
 @pytest.fixture(params=["550"])
@@ -93,9 +91,7 @@ def test_one_client_too_many(running: Mps, limit: int) -> None:  # noqa: F811
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline()
-    one_more = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    one_more = running.run_client()
     assert "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED (simulated)" in one_more.stderr
     assert len(running.answer(f"get_client_list {server}").split()) == limit
 
@@ -128,9 +124,7 @@ def test_another_users_client_waits_for_an_empty_server(running: Mps) -> None:  
 def test_a_users_daemon_serves_nobody_else(mps: Mps) -> None:  # noqa: F811
     os.chown(mps.home, NOBODY, NOBODY)
     assert mps.run("-d", uid=NOBODY)[0] == 0
-    done = subprocess.run(
-        mps.program.client, env=mps.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = mps.run_client()
     assert "CUDA_ERROR_MPS_CONNECTION_FAILED (simulated)" in done.stderr
     assert "Operation not permitted" in Path(mps.home, "logs", "control.log").read_text()
 
@@ -141,9 +135,7 @@ def test_a_server_without_a_gpu_ends_as_recorded(running: Mps) -> None:  # noqa:
     running.wait(lambda: running.answer("get_server_list") == "")
     assert "exited with status 1" in Path(running.home, "logs", "control.log").read_text()
     assert "no CUDA-capable device is detected" in Path(running.home, "logs", "server.log").read_text()
-    done = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = running.run_client()
     assert "CUDA_ERROR_MPS_CONNECTION_FAILED (simulated)" in done.stderr
 
 
@@ -155,9 +147,7 @@ def test_a_fault_takes_all_clients_and_passes(running: Mps) -> None:  # noqa: F8
     for client in clients:
         assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in client.communicate(timeout=120)[1]
     assert running.answer(f"get_server_status {server}") == "FAULT\n"
-    done = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = running.run_client()
     assert "CUDA_ERROR_MPS_SERVER_NOT_READY (simulated)" in done.stderr
     fault.unlink()
     assert running.answer(f"get_server_status {server}") == "ACTIVE\n"
@@ -198,9 +188,7 @@ def test_a_clients_own_fault_ends_its_neighbours_after_it(running: Mps) -> None:
     assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in neighbours[0].communicate(timeout=120)[1]
     assert (culprit.returncode, neighbours[0].returncode) == (1, 1)
     assert running.answer(f"get_server_status {server}") == "FAULT\n"
-    done = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = running.run_client()
     assert "CUDA_ERROR_MPS_SERVER_NOT_READY (simulated)" in done.stderr
     neighbours[1].send_signal(signal.SIGCONT)
     assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in neighbours[1].communicate(timeout=120)[1]

@@ -18,12 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_simulated_gpu import HOME, Host, StartMps, host, library, mps, two_gpus, until, used_mib  # noqa: F401
+from simulated_host import HOME, Host, StartMps, until, used_mib, without_driver
 
-pytestmark = pytest.mark.skipif(
-    Path("/proc/driver/nvidia/version").exists(),
-    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
-)
+pytestmark = without_driver
 IDLE_W, MAX_W = 52.0, 275.0
 
 
@@ -177,18 +174,18 @@ def progress(out: Path) -> list[tuple[float, float]]:
     return [(float(done), float(speed)) for done, speed in found]
 
 
-def start_work(host: Host, out: Path, *words: str, **environ: str) -> subprocess.Popen[str]:  # noqa: F811
+def start_work(host: Host, out: Path, *words: str, **environ: str) -> subprocess.Popen[str]:
     """Start a task whose output goes to a file; return once it has printed its progress."""
     with out.open("w") as file:
         task = subprocess.Popen(
             [HOME / "simgpu-task", "--progress", "0.05", *words], env=host.environ(environ), stdout=file, text=True
         )
-    host._running.append(task)
+    host.running.append(task)
     assert until(lambda: bool(progress(out)))
     return task
 
 
-def test_two_tasks_slow_each_other_down_until_one_is_killed(two_gpus: Host, tmp_path: Path) -> None:  # noqa: F811
+def test_two_tasks_slow_each_other_down_until_one_is_killed(two_gpus: Host, tmp_path: Path) -> None:
     """Without MPS both run at half their speed, and who is left is as fast as alone again; the other GPU is not
     concerned."""
     one, other, third = (tmp_path / name for name in ("one", "other", "third"))
@@ -198,14 +195,14 @@ def test_two_tasks_slow_each_other_down_until_one_is_killed(two_gpus: Host, tmp_
     assert until(lambda: progress(one)[-1][1] == progress(other)[-1][1] == 0.5)
     gpu = two_gpus.gpu()
     assert gpu["rates"] == [100, 0]
-    assert gpu["gpm"]["2"] == 100  # type: ignore[index]
+    assert gpu["gpm"]["2"] == 100
     neighbour.kill()
     assert until(lambda: progress(one)[-1][1] == 1.0)
     assert {speed for _, speed in progress(third)} == {1.0}
 
 
 def test_tasks_that_clash_are_slower_than_their_load_tells_and_a_stopped_one_slows_nobody(
-    two_gpus: Host,  # noqa: F811
+    two_gpus: Host,
     tmp_path: Path,
 ) -> None:
     """Loads that hardly hurt: without --clash, and beside another tag, all keep their speed."""
@@ -232,15 +229,15 @@ def test_tasks_that_clash_are_slower_than_their_load_tells_and_a_stopped_one_slo
         (("--clash", "a:2"), "--clash needs --work"),
     ],
 )
-def test_a_clash_that_makes_no_sense_is_refused(two_gpus: Host, words: tuple[str, ...], why: str) -> None:  # noqa: F811
+def test_a_clash_that_makes_no_sense_is_refused(two_gpus: Host, words: tuple[str, ...], why: str) -> None:
     code, _, err = two_gpus.task(*words)
     assert code == 2
     assert why in err
 
 
 def test_clients_of_one_mps_server_slow_each_other_down_less(
-    two_gpus: Host,  # noqa: F811
-    mps: StartMps,  # noqa: F811
+    two_gpus: Host,
+    mps: StartMps,
     tmp_path: Path,
 ) -> None:
     """Twice 55 % of the multiprocessors: soft(1.1) / soft(0.55) instead of taking turns."""
@@ -251,18 +248,18 @@ def test_clients_of_one_mps_server_slow_each_other_down_less(
     expected = round((1 + 0.55**2.5) ** 0.4 / (1 + 1.1**2.5) ** 0.4, 2)
     assert until(lambda: [progress(out)[-1][1] for out in outs] == [expected, expected])
     shown = round(55 * (1 + 0.55**2.5) ** 0.4 / (1 + 1.1**2.5) ** 0.4)
-    assert two_gpus.gpu()["gpm"]["2"] == 2 * shown  # type: ignore[index]
-    assert two_gpus.gpu()["gpm"]["1"] == 100  # type: ignore[index]
+    assert two_gpus.gpu()["gpm"]["2"] == 2 * shown
+    assert two_gpus.gpu()["gpm"]["1"] == 100
 
 
-def test_work_alone_ends_and_says_how_long_it_took(two_gpus: Host) -> None:  # noqa: F811
+def test_work_alone_ends_and_says_how_long_it_took(two_gpus: Host) -> None:
     code, out, err = two_gpus.task("--work", "0.3", "--memory", "1G")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"simgpu-task: 0.3 s of work took [0-9.]+ s \(simulated\)", out.splitlines()[-1])
     assert float(out.splitlines()[-1].split()[6]) >= 0.3
 
 
-def test_a_stopped_task_keeps_its_memory_and_has_no_load(two_gpus: Host, tmp_path: Path) -> None:  # noqa: F811
+def test_a_stopped_task_keeps_its_memory_and_has_no_load(two_gpus: Host, tmp_path: Path) -> None:
     """Its neighbour is as fast as alone meanwhile, and it does not work in the time that it was stopped."""
     paused, other, number = tmp_path / "paused", tmp_path / "other", tmp_path / "number"
     began = time.monotonic()
@@ -283,7 +280,7 @@ def test_a_stopped_task_keeps_its_memory_and_has_no_load(two_gpus: Host, tmp_pat
     assert 0 < float(number.read_text()) <= progress(paused)[-1][0] + 600
 
 
-def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:  # noqa: F811
+def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:
     words = ("--memory", "1G", "--peak", "90G", "--peak-at", "80", "--progress", "0.05")
     code, out, err = two_gpus.task(*words, "--work", "1")
     assert code == 1
@@ -295,7 +292,7 @@ def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:  #
 # ---- Elastic programs, several processes ----
 
 
-def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps) -> None:  # noqa: F811
+def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps) -> None:
     environ = mps(f"SIMGPU_SERVER pid={os.getpid()}") | {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10G"}
     for word, held, extra in (
         ("cap", 10240, {}),
@@ -309,18 +306,16 @@ def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps
     assert f"memory {81920 - 20480} MiB" in two_gpus.task("--peak", "cap", "--memory", "cap", "--seconds", "0.05")[1]
 
 
-def test_several_processes_hold_several_times_the_memory(two_gpus: Host) -> None:  # noqa: F811
+def test_several_processes_hold_several_times_the_memory(two_gpus: Host) -> None:
     task = two_gpus.start_and_hear("--processes", "3", "--memory", "2G", "--load", "10", "--seconds", "60")
     assert until(lambda: len(two_gpus.clients()) == 3 and used_mib(two_gpus.gpu()) == 3 * 2048)
-    compute = two_gpus.gpu()["compute"]
-    assert isinstance(compute, dict)
-    assert str(task.pid) not in compute
+    assert str(task.pid) not in two_gpus.gpu()["compute"]
     task.terminate()
     assert task.wait(timeout=60) == -signal.SIGTERM
     assert until(lambda: two_gpus.clients() == [])
 
 
-def test_a_killed_parent_takes_its_processes_with_it(two_gpus: Host) -> None:  # noqa: F811
+def test_a_killed_parent_takes_its_processes_with_it(two_gpus: Host) -> None:
     task = two_gpus.start_and_hear("--processes", "2", "--memory", "2G", "--seconds", "60")
     assert until(lambda: len(two_gpus.clients()) == 2)
     task.kill()
@@ -328,7 +323,7 @@ def test_a_killed_parent_takes_its_processes_with_it(two_gpus: Host) -> None:  #
     assert until(lambda: used_mib(two_gpus.gpu()) == 0)
 
 
-def test_one_of_several_processes_that_fails_ends_all(two_gpus: Host) -> None:  # noqa: F811
+def test_one_of_several_processes_that_fails_ends_all(two_gpus: Host) -> None:
     code, _, err = two_gpus.task("--processes", "3", "--memory", "30G", "--seconds", "60")
     assert code == 1
     assert "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in err
@@ -350,7 +345,7 @@ def test_one_of_several_processes_that_fails_ends_all(two_gpus: Host) -> None:  
         ("silent", r"simgpu-task: ended \(simulated\)", 1),
     ],
 )
-def test_out_of_memory_in_a_frameworks_form(two_gpus: Host, style: str, text: str, code: int) -> None:  # noqa: F811
+def test_out_of_memory_in_a_frameworks_form(two_gpus: Host, style: str, text: str, code: int) -> None:
     words = ("--memory", "1G", "--peak", "91G", "--seconds", "0.05", "--error-style", style)
     ended, _, err = two_gpus.task(*words)
     assert ended == code
@@ -358,18 +353,18 @@ def test_out_of_memory_in_a_frameworks_form(two_gpus: Host, style: str, text: st
     assert err.strip().endswith("(simulated)")
 
 
-def test_a_fault_without_mps_ends_its_task_alone(two_gpus: Host) -> None:  # noqa: F811
+def test_a_fault_without_mps_ends_its_task_alone(two_gpus: Host) -> None:
     other = two_gpus.start_and_hear("--seconds", "60")
     code, _, err = two_gpus.task("--seconds", "60", "--fault", "0.05", "--error-style", "pytorch")
     assert (code, err) == (1, "RuntimeError: CUDA error: an illegal memory access was encountered (simulated)\n")
     assert other.poll() is None
 
 
-def test_a_driver_that_hangs_answers_when_it_is_over(two_gpus: Host) -> None:  # noqa: F811
+def test_a_driver_that_hangs_answers_when_it_is_over(two_gpus: Host) -> None:
     two_gpus.say(0, "hang=1")
     ask = "import pynvml as n; n.nvmlInit(); n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByIndex({}))"
     start = [subprocess.Popen([sys.executable, "-c", ask.format(index)], env=two_gpus.environ()) for index in (0, 1)]
-    two_gpus._running += start  # type: ignore[arg-type]
+    two_gpus.running += start
     assert start[1].wait(timeout=60) == 0
     with pytest.raises(subprocess.TimeoutExpired):
         start[0].wait(timeout=1)
@@ -384,19 +379,17 @@ def power_w(sm_percent: float) -> float:
     return IDLE_W + (MAX_W - IDLE_W) * math.pow(sm_percent / 100, 0.35)
 
 
-def energy_j(host: Host, index: int = 0) -> float:  # noqa: F811
-    energy = host.gpu(index)["energy"]
-    assert isinstance(energy, int), energy
-    return energy / 1000
+def energy_j(host: Host, index: int = 0) -> float:
+    return float(host.gpu(index)["energy"]) / 1000
 
 
-def set_back(host: Host, seconds: float, sm: int) -> None:  # noqa: F811
+def set_back(host: Host, seconds: float, sm: int) -> None:
     """Set the last reading so many seconds back, with that load."""
     at = time.monotonic_ns() - int(seconds * 1e9)
     (host.state / "energy0").write_text(f"at={at:020} uj={0:020} sm={sm:03}\n")
 
 
-def between(host: Host, fixed_j: float, w: float, since: float) -> bool:  # noqa: F811
+def between(host: Host, fixed_j: float, w: float, since: float) -> bool:
     """Return whether the energy is `fixed_j` plus that power since then, and no more than has passed by now."""
     low = time.monotonic()
     energy = energy_j(host)
@@ -405,7 +398,7 @@ def between(host: Host, fixed_j: float, w: float, since: float) -> bool:  # noqa
     )
 
 
-def test_power_follows_the_load(two_gpus: Host) -> None:  # noqa: F811
+def test_power_follows_the_load(two_gpus: Host) -> None:
     assert two_gpus.gpu()["power"] == IDLE_W * 1000
     two_gpus.start_and_hear("--load", "50", "--seconds", "60")
     two_gpus.start_and_hear("--load", "20", "--seconds", "60")
@@ -415,13 +408,13 @@ def test_power_follows_the_load(two_gpus: Host) -> None:  # noqa: F811
     assert two_gpus.gpu()["power"] == two_gpus.gpu()["power_limit"] == MAX_W * 1000
 
 
-def test_an_idle_gpu_draws_its_idle_power(two_gpus: Host) -> None:  # noqa: F811
+def test_an_idle_gpu_draws_its_idle_power(two_gpus: Host) -> None:
     since = time.monotonic()
     set_back(two_gpus, 1000, 0)
     assert between(two_gpus, 1000 * IDLE_W, IDLE_W, since)
 
 
-def test_a_load_counts_for_as_long_as_it_lasts(two_gpus: Host) -> None:  # noqa: F811
+def test_a_load_counts_for_as_long_as_it_lasts(two_gpus: Host) -> None:
     """A live load that nobody has looked at counts for the whole time; one of a killed task for a second."""
     task = two_gpus.start_and_hear("--load", "100", "--seconds", "60")
     task.send_signal(signal.SIGSTOP)  # it would look itself
@@ -435,7 +428,7 @@ def test_a_load_counts_for_as_long_as_it_lasts(two_gpus: Host) -> None:  # noqa:
     assert between(two_gpus, MAX_W + 99 * IDLE_W, IDLE_W, time.monotonic())
 
 
-def test_energy_is_the_integral_of_the_power(two_gpus: Host) -> None:  # noqa: F811
+def test_energy_is_the_integral_of_the_power(two_gpus: Host) -> None:
     """Loads come and go while somebody else looks now and then: the counter is what the power was, times the time."""
     start = time.monotonic()
     before = energy_j(two_gpus)
@@ -457,7 +450,7 @@ def test_energy_is_the_integral_of_the_power(two_gpus: Host) -> None:  # noqa: F
     assert drawn <= at_most + IDLE_W * (time.monotonic() - start) + 1
 
 
-def test_the_counter_never_falls(two_gpus: Host) -> None:  # noqa: F811
+def test_the_counter_never_falls(two_gpus: Host) -> None:
     script = (
         "import pynvml as n, sys; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\n"
         "while True: print(n.nvmlDeviceGetTotalEnergyConsumption(h), flush=True)"
@@ -466,7 +459,7 @@ def test_the_counter_never_falls(two_gpus: Host) -> None:  # noqa: F811
         subprocess.Popen([sys.executable, "-c", script], env=two_gpus.environ(), stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    two_gpus._running += readers
+    two_gpus.running += readers
     seen: list[list[int]] = [[], []]
 
     def listen(number: int) -> None:
@@ -491,7 +484,7 @@ def test_the_counter_never_falls(two_gpus: Host) -> None:  # noqa: F811
         assert values[-1] > values[0]
 
 
-def test_a_stated_power_and_energy_win(two_gpus: Host) -> None:  # noqa: F811
+def test_a_stated_power_and_energy_win(two_gpus: Host) -> None:
     for line in ("power_w=300", "energy_j=5"):
         two_gpus.say(0, line)
     two_gpus.start_and_hear("--load", "50", "--seconds", "60")
@@ -499,19 +492,19 @@ def test_a_stated_power_and_energy_win(two_gpus: Host) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("text", ["", "at=1 uj=2", "at=x uj=2 sm=3\n", "at=1 uj=2 sm=101\n", "\xff" * 500])
-def test_a_torn_energy_file_is_no_energy(two_gpus: Host, text: str) -> None:  # noqa: F811
+def test_a_torn_energy_file_is_no_energy(two_gpus: Host, text: str) -> None:
     (two_gpus.state / "energy0").write_text(text)
     assert two_gpus.task("--seconds", "0.05", "--load", "50")[0] == 0
     assert (two_gpus.gpu()["energy"], two_gpus.gpu()["power"]) == ("NVMLError_NotSupported", IDLE_W * 1000)
 
 
-def test_without_an_energy_file_tasks_run(two_gpus: Host) -> None:  # noqa: F811
+def test_without_an_energy_file_tasks_run(two_gpus: Host) -> None:
     (two_gpus.state / "energy0").unlink()
     assert two_gpus.task("--work", "0.05", "--load", "50")[0] == 0
     assert two_gpus.gpu()["energy"] == "NVMLError_NotSupported"
 
 
-def test_a_lock_that_is_held_for_long_holds_nobody_up(two_gpus: Host) -> None:  # noqa: F811
+def test_a_lock_that_is_held_for_long_holds_nobody_up(two_gpus: Host) -> None:
     """A task that was stopped while it had the lock: others run, and the driver answers."""
     with (two_gpus.state / "energy0").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

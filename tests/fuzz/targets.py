@@ -7,10 +7,11 @@ again, a sentence is one printable line, a path stays in its folder.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -42,26 +43,9 @@ from slurm_share.packing import TaskSpec
 from slurm_share.share import ledger_file, option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.records import (
-    Assignment,
-    Grant,
-    Ledger,
-    LedgerJob,
-    Plan,
-    Prepared,
-    Refusal,
-    Slot,
-    Unshared,
-)
+from slurm_share.share.records import Assignment, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal, Slot, Unshared
 from slurm_share.share.rules import allocation, queue, reconcile
-from slurm_share.slurm import (
-    cpu_limits,
-    hook_env,
-    jobs,
-    nodes,
-    private_data,
-    script,
-)
+from slurm_share.slurm import cpu_limits, hook_env, jobs, nodes, private_data, script
 from slurm_share.slurm.records import JobContext
 from slurm_share.slurm.rules import resources
 from slurm_share.testing import offers_of
@@ -96,15 +80,21 @@ def is_line(sentence: str, most: int = 4000) -> None:
     assert len(sentence) <= most, len(sentence)
 
 
+@contextlib.contextmanager
+def may_refuse(*allowed: type[Exception]) -> Iterator[None]:
+    """Accept these errors; the sentence of one of ours is one line."""
+    try:
+        yield
+    except allowed as error:
+        if isinstance(error, SlurmShareError):
+            is_line(str(error))
+
+
 # ---- root: hooks ----------------------------------------------------------------------------------------------------
 
 
 def try_option(data: bytes) -> None:
-    try:
-        request = option.parse(text(data))
-    except OptionError as error:
-        is_line(str(error))
-        raise
+    request = option.parse(text(data))
     assert option.parse(option.render(request)) == request
     assert len(option.render(request)) <= names.OPTION_MAX_BYTES
 
@@ -116,11 +106,7 @@ def try_sm(data: bytes) -> None:
 def try_environment(data: bytes) -> None:
     """Parse variables that end with a NUL, as in a process."""
     pairs = (word.split("=", 1) for word in text(data).split("\0") if "=" in word)
-    try:
-        job = hook_env.read(dict(pairs), option.parse)
-    except HookEnvError as error:
-        is_line(str(error))
-        raise
+    job = hook_env.read(dict(pairs), option.parse)
     assert 0 <= job.job_id <= 2**32 - 1
     assert 0 <= job.uid <= 2**32 - 1
     assert "/" not in job.node
@@ -134,9 +120,6 @@ def try_plan(data: bytes) -> None:
         plan = plan_text.parse(data.decode("ascii"))
     except UnicodeDecodeError:
         return  # as ledger_file.read_plan has it
-    except StateError as error:
-        is_line(str(error))
-        raise
     if isinstance(plan, Plan):
         for slot in plan.slots:
             registry.slot_environment(plan, slot)
@@ -150,22 +133,14 @@ def try_plan(data: bytes) -> None:
 
 
 def try_ledger(data: bytes) -> None:
-    try:
-        read = ledger_file.parse_ledger(data)
-    except StateError as error:
-        is_line(str(error))
-        raise
+    read = ledger_file.parse_ledger(data)
     assert ledger_file.parse_ledger(ledger_file.render_ledger(read)) == read
 
 
 def try_gpu(data: bytes) -> None:
     """Pass a GPU's UUID and name, separated by a newline, through a plan, a path and a sentence."""
     first, _, second = data.partition(b"\n")
-    try:
-        uuid, name = binding.uuid_of(first), binding.text_of(second)
-    except DriverError as error:
-        is_line(str(error))
-        raise
+    uuid, name = binding.uuid_of(first), binding.text_of(second)
     gpus = (Gpu(uuid, 0, 0, name, 81920), Gpu("GPU-other", 1, 1, name, None))
     job = JobContext(7, 2001, 2001, "n1", ("0", "1"), ShareRequest(2))
     grant = allocation.admit(job, gpus, offers_of(job.share, why_not=f"no MPS on {name}"), Settings())
@@ -215,10 +190,8 @@ def try_mps(data: bytes) -> None:
     control._answers_before_the_last(answer)
     control.parse_status(answer)
     for read in (control.parse_pids, control.parse_percent, control.parse_memory_mib):
-        try:
+        with may_refuse(MpsRefusedError):
             read(PLACE, answer)
-        except MpsRefusedError as error:
-            is_line(str(error))
     control.refuse(PLACE, "ps", answer)
 
 
@@ -227,7 +200,7 @@ def try_config(data: bytes) -> None:
 
 
 def try_log(data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file, _quiet():
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file, quiet():
         log.line(file.name, "prolog", text(data))
         written = Path(file.name).read_text(encoding="ascii", errors="strict" if data.isascii() else "replace")
     assert written.count("\n") == 1
@@ -235,18 +208,17 @@ def try_log(data: bytes) -> None:
     assert all(one.isprintable() for one in written.splitlines())
 
 
-class _quiet:
-    """A block without stderr: log lines go there, too."""
-
-    def __enter__(self) -> None:
-        self._kept = os.dup(2)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 2)
-        os.close(null)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._kept, 2)
-        os.close(self._kept)
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Run a block without stderr: log lines go there, too."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def try_slurm_conf(data: bytes) -> None:
@@ -263,10 +235,8 @@ def try_slurm_json(data: bytes) -> None:
     files = functools.partial(job_output.parse_files, job_id=4711)
     limit = functools.partial(cpu_limits.parse_cpu_limit, partition="gpu")
     for read in (jobs.parse_queue, jobs.parse_node_kinds, jobs.parse_job_ids, jobs.parse_cluster, files, limit):
-        try:
+        with may_refuse(CommandError):
             read(answer)
-        except CommandError:
-            continue
 
 
 def try_slurm_text(data: bytes) -> None:
@@ -275,10 +245,8 @@ def try_slurm_text(data: bytes) -> None:
     resources.parse_gpus(answer)
     resources.count_gpus_in_parts(answer)
     resources.parse_gpu_indexes((answer, answer), 2)
-    try:
+    with may_refuse(CommandError):
         nodes.parse_nodes(answer)
-    except CommandError as error:
-        is_line(str(error))
 
 
 def try_targets(data: bytes) -> None:
@@ -296,19 +264,15 @@ def try_triple(data: bytes) -> None:
 
 def try_pack_options(data: bytes) -> None:
     for read in (pack_options.parse_policy, lambda word: pack_options.parse_gpu_mem(word, "--gpu-mem=")):
-        try:
+        with may_refuse(UsageError):
             read(text(data))
-        except UsageError as error:
-            is_line(str(error))
 
 
 def try_task_file(data: bytes) -> None:
     for base in (None, TaskSpec()):
         for is_json in (False, True):
-            try:
+            with may_refuse(UsageError):
                 task_files.parse(data, "a file", base, is_json=is_json)
-            except UsageError as error:
-                is_line(str(error))
 
 
 def try_script(data: bytes) -> None:
@@ -318,10 +282,8 @@ def try_script(data: bytes) -> None:
 
 def try_snapshot(data: bytes) -> None:
     for read in (snapshot.parse_snapshot, snapshot.parse_survey):
-        try:
+        with may_refuse(SlurmShareError):
             read(data, "a peer")
-        except SlurmShareError:
-            continue
 
 
 def try_history(data: bytes) -> None:
@@ -331,10 +293,8 @@ def try_history(data: bytes) -> None:
 def try_results(data: bytes) -> None:
     for ended in run_folder.parse_results(data):
         run_folder.render_ended(ended)
-    try:
+    with may_refuse(StateError):
         run_folder.parse_run(data, "run.json")
-    except StateError as error:
-        is_line(str(error))
 
 
 # ---- good examples --------------------------------------------------------------------------------------------------

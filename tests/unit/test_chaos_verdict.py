@@ -196,32 +196,6 @@ def test_each_action_explains_what_it_can_do_where_that_is_said(
     assert one(rec, WELL, (done(action, "n2"),), said).lost == 1
 
 
-def test_a_loss_among_many_jobs_and_actions_is_found() -> None:
-    """A job every ten seconds on each node is refused for no reason, during the planned actions of twenty minutes."""
-    nodes = [f"n{number}" for number in range(1, 7)]
-    told = [
-        Done(event, event.at_s, event.at_s + event.lasts_s, "killed it 1") for event in plan.make(4, 1200, nodes)
-        if event.actor not in plan.USERS
-    ]  # fmt: skip
-    # A node registers within three seconds of the end of what befell it.
-    log = Evidence([
-        LogLine(one.ended + 3.0, f"_slurm_rpc_node_registration complete for {node} usec=9") for one in told
-        for node in (nodes if one.event.actor == "ctl" else [one.event.actor])
-    ])  # fmt: skip
-    found: dict[str, list[bool]] = {}
-    for node in nodes:
-        for start in range(0, 1200, 10):
-            lost = failed(code="69:0", nodes=node, start=float(start), end=float(start + 8))
-            found.setdefault(node, []).append(verdict.cause(JOB, lost, (), told, log, is_told=False) is None)
-    shares = {node: sum(some) / len(some) for node, some in found.items()}
-    quiet = [node for node in nodes if node not in plan.hit_nodes(nodes)]
-    assert len(quiet) == 2
-    assert min(shares[node] for node in quiet) > 0.5
-    assert sum(shares[node] for node in plan.hit_nodes(nodes)) / 4 > 0.3
-    rest = [one for one in told if one.event.actor != "ctl"]
-    assert verdict.cause(JOB, failed(nodes=quiet[0]), (), rest, log, is_told=False) is None
-
-
 def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
     recorded = json.loads((RESULTS / "chaos_events.json").read_text(encoding="utf-8"))
     rows = {

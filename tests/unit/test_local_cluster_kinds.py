@@ -15,7 +15,7 @@ HOSTS = make_hosts(2)
 
 
 def slurm_conf(**kind: str) -> list[str]:
-    return conf.slurm_conf(HOSTS, cgroup="", parts=(), job_submit=False, shards_per_gpu=4, **kind).splitlines()
+    return conf.slurm_conf(HOSTS, cgroup="", parts=(), shards_per_gpu=4, **kind).splitlines()
 
 
 def test_slurms_own_key_takes_the_place_of_munges() -> None:
@@ -73,5 +73,5 @@ def test_both_plugin_objects_are_there_and_the_link_fits_the_host(
 )
 def test_jobs_are_in_the_cgroups_that_were_asked_for(kind: str, plugin: str, tracked: str) -> None:
     assert f"CgroupPlugin={plugin}" in conf.cgroup_conf(kind).splitlines()
-    lines = conf.slurm_conf(HOSTS, cgroup=kind, parts=(), job_submit=False, shards_per_gpu=4).splitlines()
+    lines = conf.slurm_conf(HOSTS, cgroup=kind, parts=(), shards_per_gpu=4).splitlines()
     assert [line for line in lines if line.startswith("ProctrackType=")] == [f"ProctrackType=proctrack/{tracked}"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from . import cluster as clusters
-from . import modes, paths, process, tools
+from . import paths, process, tools
 from .cluster import Cluster
 from .errors import ClusterError
 from .pyslurm import FITS
@@ -36,11 +36,14 @@ exit codes
 """
 
 
-@modes.usual_umask()
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@process.usual_umask()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print each expected error as a sentence."""
     process.open_missing_streams()
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ending in _ENDING:
         signal.signal(ending, _stop)
     args = _parser().parse_args(argv)
     try:
@@ -64,6 +67,19 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+_FLAGS = {
+    "cgroup": "confine memory and devices (needs cgroup v1)",
+    "cgroup-v2": "confine devices in cgroup v2 (on a kernel that has v1 too)",
+    "accounting": "accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users",
+    "agents": "slurm-share agent on every compute node",
+    "prometheus": "agents, and Prometheus on ctl that scrapes them",
+    "uuids": "slurmd finds the GPUs itself: AutoDetect=nvidia",
+    "pyslurm": f"with a pyslurm for our commands ({', '.join(FITS)})",
+    "packages": "library and plugin from our .deb files (built if necessary), as a site installs them",
+}
+"""Options of `up` without a value."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cluster",
@@ -74,43 +90,39 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default=clusters.DEFAULT_NAME, help="which cluster (default: %(default)s)")
     _up_options(parser, top=True)
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    up = verbs.add_parser("up", help="bring a cluster up")
-    up.add_argument("--name", default=argparse.SUPPRESS, help="which cluster")
-    _up_options(up, top=False)
-    up.set_defaults(run=_up)
-
     for verb, function, text in (
+        ("up", _up, "bring a cluster up"),
         ("down", _down, "take a cluster down, whole or broken; nothing is left"),
         ("status", _status, "hosts, and the state Slurm gives the nodes"),
     ):
         command = verbs.add_parser(verb, help=text)
         command.add_argument("--name", default=argparse.SUPPRESS, help="which cluster")
         command.set_defaults(run=function)
+        if verb == "up":
+            _up_options(command, top=False)
     verbs.add_parser("list", help="all clusters of this machine").set_defaults(run=_list)
 
-    run = verbs.add_parser(
-        "exec", help="run a program as root on a host", usage="cluster [--name NAME] exec NODE -- CMD"
-    )
-    run.add_argument("node", metavar="NODE")
-    run.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
-    run.set_defaults(run=_exec)
+    usage = "cluster [--name NAME] exec NODE -- CMD"
+    as_root = verbs.add_parser("exec", help="run a program as root on a host", usage=usage)
+    as_root.add_argument("on", metavar="NODE")
+    as_root.set_defaults(run=_become, user="root")
 
     usage = "cluster [--name NAME] as [--on NODE] USER -- CMD"
     as_user = verbs.add_parser("as", help="run a program as a user (alice, bob)", usage=usage)
     as_user.add_argument("--on", metavar="NODE", default="login", help="the host (default: %(default)s)")
     as_user.add_argument("user", metavar="USER", help=", ".join(user.name for user in USERS))
-    as_user.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
-    as_user.set_defaults(run=_as)
+    as_user.set_defaults(run=_become)
+    for command in (as_root, as_user):
+        command.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
 
-    for verb, function, text in (
-        ("kill", _kill, "cut a host's power; it stays down"),
-        ("reboot", _reboot, "cut a host's power and boot it again, with its daemons"),
-        ("upgrade", _upgrade, "bring a host to the release of --upgrade-to; its jobs run on"),
+    for verb, action, text in (
+        ("kill", Cluster.kill, "cut a host's power; it stays down"),
+        ("reboot", Cluster.reboot, "cut a host's power and boot it again, with its daemons"),
+        ("upgrade", Cluster.upgrade, "bring a host to the release of --upgrade-to; its jobs run on"),
     ):
         command = verbs.add_parser(verb, help=text)
         command.add_argument("node", metavar="NODE")
-        command.set_defaults(run=function)
+        command.set_defaults(run=_on_host, action=action)
     return parser
 
 
@@ -123,93 +135,31 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
     group = parser.add_argument_group("for up")
     choices = " or ".join(RELEASES)
     group.add_argument("--slurm", metavar="RELEASE", default=default(CURRENT), help=f"{choices} (default: {CURRENT})")
-    group.add_argument(
-        "--cgroup", action="store_true", default=default(False), help="confine memory and devices (needs cgroup v1)"
-    )
-    group.add_argument(
-        "--cgroup-v2",
-        action="store_true",
-        default=default(False),
-        help="confine devices in cgroup v2 (on a kernel that has v1 too)",
-    )
-    group.add_argument(
-        "--accounting",
-        action="store_true",
-        default=default(False),
-        help="accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users",
-    )
-    group.add_argument(
-        "--agents", action="store_true", default=default(False), help="slurm-share agent on every compute node"
-    )
-    group.add_argument(
-        "--prometheus",
-        action="store_true",
-        default=default(False),
-        help="agents, and Prometheus on ctl that scrapes them",
-    )
-    group.add_argument(
-        "--auth",
-        metavar="HOW",
-        choices=("munge", "slurm"),
-        default=default("munge"),
-        help="authentication: munge (default), or Slurm's own key (auth/slurm)",
-    )
-    group.add_argument(
-        "--uuids", action="store_true", default=default(False), help="slurmd finds the GPUs itself: AutoDetect=nvidia"
-    )
-    group.add_argument(
-        "--pyslurm",
-        action="store_true",
-        default=default(False),
-        help=f"with a pyslurm for our commands ({', '.join(FITS)})",
-    )
-    group.add_argument(
-        "--upgrade-to",
-        metavar="RELEASE",
-        default=default(""),
-        help="a newer release that the command `upgrade` brings a host to",
-    )
-    group.add_argument(
-        "--packages",
-        action="store_true",
-        default=default(False),
-        help="library and plugin from our .deb files (built if necessary), as a site installs them",
-    )
+    for flag, text in _FLAGS.items():
+        group.add_argument(f"--{flag}", action="store_true", default=default(False), help=text)
+    how = "authentication: munge (default), or Slurm's own key (auth/slurm)"
+    group.add_argument("--auth", metavar="HOW", choices=("munge", "slurm"), default=default("munge"), help=how)
+    newer = "a newer release that the command `upgrade` brings a host to"
+    group.add_argument("--upgrade-to", metavar="RELEASE", default=default(""), help=newer)
     group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
-    group.add_argument(
-        "--without",
-        action="append",
-        metavar="PART",
-        default=default([]),
-        help=f"omit a part of our software ({', '.join(PARTS)}); may be repeated",
-    )
+    parts = f"omit a part of our software ({', '.join(PARTS)}); may be repeated"
+    group.add_argument("--without", action="append", metavar="PART", default=default([]), help=parts)
 
 
 def _up(args: argparse.Namespace) -> int:
     start = time.monotonic()
+    flags = {name: getattr(args, name) for name in (flag.replace("-", "_") for flag in _FLAGS)}
     # argparse shares the default list of the top parser: do not modify it here
+    without = tuple(args.without)
     made = Cluster.up(
-        args.name,
-        args.slurm,
-        cgroup=args.cgroup,
-        cgroup_v2=args.cgroup_v2,
-        accounting=args.accounting,
-        agents=args.agents,
-        prometheus=args.prometheus,
-        auth=args.auth,
-        uuids=args.uuids,
-        pyslurm=args.pyslurm,
-        upgrade_to=args.upgrade_to,
-        packages=args.packages,
-        nodes=args.nodes,
-        without=tuple(args.without),
+        args.name, args.slurm, auth=args.auth, upgrade_to=args.upgrade_to, nodes=args.nodes, without=without, **flags
     )
-    for late in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for late in _ENDING:
         signal.signal(late, signal.SIG_IGN)  # the cluster is up: finish the report and ignore late signals
     named = "" if made.name == clusters.DEFAULT_NAME else f"--name {made.name} "
     hosts = " ".join(made.hosts)
     print(f"cluster {made.name} is up in {time.monotonic() - start:.1f} s: Slurm {made.slurm_version}, hosts {hosts}")
-    if "simgpu" not in args.without:
+    if "simgpu" not in without:
         print("its GPUs are simulated")
     print(f"try: {sys.argv[0]} {named}as alice -- sinfo")
     return 0
@@ -224,11 +174,15 @@ def _down(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     cluster = Cluster.attach(args.name)
     status = cluster.status()
-    kinds = (", cgroup v1" if status.cgroup else "") + (", accounting" if status.accounting else "")
-    kinds += ", cgroup v2" if cluster.cgroup_v2 else ""
-    kinds += ", agents" if cluster.agents else ""
-    kinds += ", Prometheus" if cluster.prometheus else ""
-    print(f"cluster {status.name}: Slurm {status.slurm_version}{kinds}")
+    shown = {
+        "cgroup v1": cluster.cgroup,
+        "accounting": cluster.accounting,
+        "cgroup v2": cluster.cgroup_v2,
+        "agents": cluster.agents,
+        "Prometheus": cluster.prometheus,
+    }
+    kinds = "".join(f", {kind}" for kind, is_on in shown.items() if is_on)
+    print(f"cluster {cluster.name}: Slurm {cluster.slurm_version}{kinds}")
     for host, up in status.hosts_up.items():
         print(f"  {host:8} {'up' if up else 'down':6} {status.nodes.get(host, '')}".rstrip())
     if not status.nodes:
@@ -247,29 +201,11 @@ def _list(_: argparse.Namespace) -> int:
     return 0
 
 
-def _exec(args: argparse.Namespace) -> int:
-    Cluster.attach(args.name).become(args.node, _command(args.command))
+def _become(args: argparse.Namespace) -> int:
+    rest = args.command[1:] if args.command[:1] == ["--"] else args.command
+    Cluster.attach(args.name).become(args.on, rest or ["/bin/bash", "-l"], user=args.user)
 
 
-def _as(args: argparse.Namespace) -> int:
-    Cluster.attach(args.name).become(args.on, _command(args.command), user=args.user)
-
-
-def _kill(args: argparse.Namespace) -> int:
-    Cluster.attach(args.name).kill(args.node)
+def _on_host(args: argparse.Namespace) -> int:
+    args.action(Cluster.attach(args.name), args.node)
     return 0
-
-
-def _reboot(args: argparse.Namespace) -> int:
-    Cluster.attach(args.name).reboot(args.node)
-    return 0
-
-
-def _upgrade(args: argparse.Namespace) -> int:
-    Cluster.attach(args.name).upgrade(args.node)
-    return 0
-
-
-def _command(words: Sequence[str]) -> Sequence[str]:
-    rest = words[1:] if words and words[0] == "--" else words
-    return rest or ["/bin/bash", "-l"]

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from types import TracebackType
 from typing import NoReturn
 
-from . import conf, layers, locks, modes, namespaces, packaged, paths, process, progress, rootfs, start, tools, upgrade
+from . import conf, layers, locks, namespaces, packaged, paths, process, progress, rootfs, start, tools, upgrade
 from .errors import ClusterError, CommandFailed, Misuse, NotDone
-from .records import CURRENT, PARTS, RELEASES, USERS, Host, Identity, Root, User, make_hosts
+from .records import CURRENT, PARTS, RELEASES, USERS, Host, Root, make_hosts
 
 DEFAULT_NAME = "demo"
 _POLL_S = 0.05
@@ -95,53 +94,33 @@ _KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "
 class Status:
     """State of a cluster at one moment."""
 
-    name: str
-    slurm_version: str
-    cgroup: bool
-    accounting: bool
     hosts_up: Mapping[str, bool]
     nodes: Mapping[str, str]
     """Slurm's state of each compute node; empty: the controller did not answer."""
 
 
+@dataclass(eq=False)
 class Cluster:
     """A cluster that is up, from `Cluster.up` or `Cluster.attach`; as a context manager it is taken down at the end."""
 
-    def __init__(
-        self,
-        name: str,
-        root: Root,
-        hosts: Sequence[Host],
-        layer_stack: str,
-        *,
-        cgroup: bool,
-        accounting: bool,
-        agents: bool = False,
-        prometheus: bool = False,
-        auth: str = "munge",
-        uuids: bool = False,
-        pyslurm: bool = False,
-        cgroup_v2: bool = False,
-        ahead: upgrade.Ahead | None = None,
-    ) -> None:
-        self.name = name
-        self.root_facts = root
-        self.hosts = {host.name: host for host in hosts}
-        self.cgroup = cgroup
-        self.cgroup_v2 = cgroup_v2
-        self.accounting = accounting
-        self.agents = agents
-        self.prometheus = prometheus
-        self.auth = auth
-        self.uuids = uuids
-        self.pyslurm = pyslurm
-        self.ahead = ahead
-        self._layer_stack = layer_stack
+    name: str
+    root_facts: Root
+    hosts: Mapping[str, Host]
+    layer_stack: str
+    cgroup: bool = False
+    cgroup_v2: bool = False
+    accounting: bool = False
+    agents: bool = False
+    prometheus: bool = False
+    auth: str = "munge"
+    uuids: bool = False
+    pyslurm: bool = False
+    ahead: upgrade.Ahead | None = None
 
     # ---- making and finding -------------------------------------------------------------------------------------
 
     @classmethod
-    @modes.usual_umask()
+    @process.usual_umask()
     def up(
         cls,
         name: str = DEFAULT_NAME,
@@ -208,20 +187,14 @@ class Cluster:
                 with_pyslurm=pyslurm,
                 packages=packaged.built(say) if packages else None,
             )
-            kinds = {
-                "cgroup": cgroup,
-                "cgroup_v2": cgroup_v2,
-                "accounting": accounting,
-                "agents": agents,
-                "prometheus": prometheus,
-            }
             ahead = None
             if upgrade_to:
                 newer = rootfs.root_for(upgrade_to, say)
                 ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts, say)))
                 stack = ahead.now
-            hosts = make_hosts(nodes, alike=alike)
-            cluster = cls(name, root, hosts, stack, **kinds, auth=auth, uuids=uuids, pyslurm=pyslurm, ahead=ahead)
+            hosts = {host.name: host for host in make_hosts(nodes, alike=alike)}
+            kinds = (cgroup, cgroup_v2, accounting, agents, prometheus, auth, uuids, pyslurm)
+            cluster = cls(name, root, hosts, stack, *kinds, ahead=ahead)
             try:
                 cluster._start(parts, slurm_conf_extra, shards_per_gpu)
             except BaseException:
@@ -238,10 +211,9 @@ class Cluster:
         if state is None or not state["ready"] or not namespaces.alive(name):
             others = f" (up: {', '.join(running())})" if running() else ""
             raise Misuse(f"cluster {name} is not up{others}; bring it up with: cluster --name {name} up")
-        hosts = [Host(**fields) for fields in state["hosts"]]
+        hosts = {fields["name"]: Host(**fields) for fields in state["hosts"]}
         # a key that is missing: an older checkout brought the cluster up
-        kinds = {kind: state.get(kind, False) for kind in _KINDS}
-        kinds["auth"] = kinds["auth"] or "munge"
+        kinds = {kind: state[kind] for kind in _KINDS if kind in state}
         ahead = upgrade.Ahead.of_state(state.get("ahead"))
         return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds, ahead=ahead)
 
@@ -252,9 +224,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # ---- what it is ---------------------------------------------------------------------------------------------
@@ -310,8 +280,7 @@ class Cluster:
                 nodes = dict(line.replace(" planned", " idle").split() for line in said.splitlines())
             except NotDone:
                 pass  # leave the nodes empty
-        up = {name: self.is_up(name) for name in self.hosts}
-        return Status(self.name, self.slurm_version, self.cgroup, self.accounting, up, nodes)
+        return Status({name: self.is_up(name) for name in self.hosts}, nodes)
 
     # ---- running things -----------------------------------------------------------------------------------------
 
@@ -330,8 +299,7 @@ class Cluster:
         Raises NotDone after `timeout` seconds, when the program is killed, Misuse if the host is down, and with `check`
         CommandFailed for a code other than 0.
         """
-        command = self._enter(node, argv, cwd="/root")
-        whole = {**namespaces.INSIDE_ENV, "HOME": "/root", "USER": "root", "LOGNAME": "root", **(env or {})}
+        command, whole = self._enter(node, argv), {**_env_of("root"), **(env or {})}
         return process.run(command, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
     def as_user(
@@ -347,12 +315,10 @@ class Cluster:
     ) -> CompletedProcess[str]:
         """Run a program, or a piece of bash, as a user in the home folder; otherwise like `exec`."""
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else command
-        person = _user(user)
-        entered = self._enter(node, argv, cwd=f"/home/{user}", uid=person.uid)
-        whole = {**_user_env(user), **(env or {})}
+        entered, whole = self._enter(node, argv, user), {**_env_of(user), **(env or {})}
         return process.run(entered, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
-    def become(self, node: str, argv: Sequence[str], *, user: str | None = None) -> NoReturn:
+    def become(self, node: str, argv: Sequence[str], *, user: str = "root") -> NoReturn:
         """Replace this process with a program on a host: the same exit code and streams, and a terminal if there is
         one."""
         # the file descriptors, since Python's sys.stdin may be replaced or None
@@ -361,11 +327,7 @@ class Cluster:
             # Our terminal is not in the host's /dev/pts: script(1) makes one there and passes exit codes on (-e).
             argv = ["/usr/bin/script", "-qefc", shlex.join(argv), "/dev/null"]
         keep = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
-        if user is None:
-            root_env = {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash"}
-            process.become(self._enter(node, argv, cwd="/root"), {**namespaces.INSIDE_ENV, **root_env, **keep})
-        entered = self._enter(node, argv, cwd=f"/home/{user}", uid=_user(user).uid)
-        process.become(entered, {**_user_env(user), **keep})
+        process.become(self._enter(node, argv, user), {**_env_of(user), **keep})
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
@@ -387,28 +349,27 @@ class Cluster:
 
         For an array, the first state that is not COMPLETED. Raises NotDone after `timeout` seconds.
         """
-        states: list[str] = []
-
-        def ended() -> bool:
-            states[:] = parse_states(self.job(job_id))
-            return not _UNFINISHED.intersection(states)
-
-        process.wait_until(ended, f"the end of job {job_id}", timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
+        states = self._wait_for_states(job_id, f"the end of job {job_id}", timeout, ends_with="")
         return next((state for state in states if state != "COMPLETED"), "COMPLETED")
 
     def wait_running(self, job_id: int, timeout: float = _PATIENCE_S) -> None:
         """Wait until a job (or a task of an array) runs. Raises NotDone after `timeout` seconds, or if it ended
         before."""
-        states: list[str] = []
-
-        def running_or_ended() -> bool:
-            states[:] = parse_states(self.job(job_id))
-            return "RUNNING" in states or not _UNFINISHED.intersection(states)
-
         what = f"the start of job {job_id}"
-        process.wait_until(running_or_ended, what, timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
+        states = self._wait_for_states(job_id, what, timeout, ends_with="RUNNING")
         if "RUNNING" not in states and "COMPLETED" not in states:
             raise NotDone(what, timeout, ", ".join(states))
+
+    def _wait_for_states(self, job_id: int, what: str, timeout: float, *, ends_with: str) -> list[str]:
+        """Wait until a task of the job is in the state `ends_with`, or all have ended; return the states."""
+        states: list[str] = []
+
+        def is_over() -> bool:
+            states[:] = parse_states(self.job(job_id))
+            return ends_with in states or not _UNFINISHED.intersection(states)
+
+        process.wait_until(is_over, what, timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
+        return states
 
     def output(self, job_id: int) -> str:
         """Return a batch job's stdout (for an array: that of all tasks, in the order of their files)."""
@@ -445,17 +406,13 @@ class Cluster:
         self._pid(node)
         namespaces.power_off(self.name, node)
 
-    @modes.usual_umask()
+    @process.usual_umask()
     def reboot(self, node: str) -> None:
         """Cut a host's power if it runs, boot it and start its daemons; /run and /tmp are empty then."""
         host = self._host(node)
         namespaces.power_off(self.name, node)
-        namespaces.boot(self.name, [host], self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
-        self._start_daemons([host])
-        if host.is_compute and self.is_up("ctl"):
-            process.wait_until(
-                lambda: self._answers(node), f"{node}'s answer to the controller", _DAEMONS_S, every_s=0.02
-            )
+        namespaces.boot(self.name, [host], self.layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
+        self._start_and_wait(host)
 
     # ---- upgrade ------------------------------------------------------------------------------------------------
 
@@ -473,11 +430,7 @@ class Cluster:
         self.exec(node, ["/bin/bash", "-ec", start.STOP], timeout=_DAEMONS_S, check=True)
         self.ahead = self.ahead.with_done(node)
         self._write_state(ready=True)
-        self._start_daemons_on(host)
-        if host.is_compute and self.is_up("ctl"):
-            process.wait_until(
-                lambda: self._answers(node), f"{node}'s answer to the controller", _DAEMONS_S, every_s=0.02
-            )
+        self._start_and_wait(host)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -488,7 +441,7 @@ class Cluster:
         hosts = list(self.hosts.values())
         namespaces.start_cluster(self.name, hosts)
         self._configure(parts, extra, shards_per_gpu)
-        namespaces.boot(self.name, hosts, self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
+        namespaces.boot(self.name, hosts, self.layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
         self.write_lua_settings()
         self._start_daemons(hosts)
         if self.accounting:
@@ -500,13 +453,11 @@ class Cluster:
 
     def _configure(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
         hosts = list(self.hosts.values())
-        job_submit = paths.CHECKOUT / "plugins" / "job_submit.lua"
         texts = {
             "slurm.conf": conf.slurm_conf(
                 hosts,
                 cgroup=self._cgroups,
                 parts=parts,
-                job_submit="plugin" in parts,
                 shards_per_gpu=shards_per_gpu,
                 accounting=self.accounting,
                 auth=self.auth,
@@ -526,10 +477,9 @@ class Cluster:
             (self.conf / "slurmdbd.conf").touch(0o600)
             (self.conf / "slurmdbd.conf").write_text(conf.SLURMDBD_CONF)
         if "plugin" in parts:
-            shutil.copyfile(job_submit, self.conf / "job_submit.lua")
-        (self.site / "config.toml").write_text(
-            conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu) + (conf.SITE_AGENTS if self.agents else "")
-        )
+            shutil.copyfile(paths.CHECKOUT / "plugins/job_submit.lua", self.conf / "job_submit.lua")
+        config = conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu) + (conf.SITE_AGENTS if self.agents else "")
+        (self.site / "config.toml").write_text(config)
         if self.agents:
             self._give_operators("agent.token", conf.AGENT_TOKEN)
         if self.prometheus:
@@ -567,10 +517,9 @@ class Cluster:
         file.chmod(0o640)
 
     def _start_daemons(self, hosts: Sequence[Host]) -> None:
-        first = [host for host in hosts if not host.is_compute]
         with ThreadPoolExecutor(max_workers=8) as pool:
-            for group in (first, [host for host in hosts if host.is_compute]):
-                list(pool.map(self._start_daemons_on, group))
+            for is_compute in (False, True):
+                list(pool.map(self._start_daemons_on, [host for host in hosts if host.is_compute == is_compute]))
 
     def _start_daemons_on(self, host: Host) -> None:
         slurm = (start.ONLY_V2 if self.cgroup_v2 else "") + _START_SLURMD if host.is_compute else ""
@@ -591,9 +540,16 @@ class Cluster:
             said = [line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:]]
             raise ClusterError(f"the daemons of {host.name} did not start: {' | '.join(said) or error}") from error
 
-    def _answers(self, node: str) -> bool:
-        state = self.status().nodes.get(node, "down*")
-        return not state.endswith("*") and not state.startswith("down")
+    def _start_and_wait(self, host: Host) -> None:
+        """Start a host's daemons and wait until the controller hears from it."""
+
+        def answers() -> bool:
+            state = self.status().nodes.get(host.name, "down*")
+            return not state.endswith("*") and not state.startswith("down")
+
+        self._start_daemons_on(host)
+        if host.is_compute and self.is_up("ctl"):
+            process.wait_until(answers, f"{host.name}'s answer to the controller", _DAEMONS_S, every_s=0.02)
 
     def _wait_for_nodes(self) -> None:
         states: dict[str, str] = {}
@@ -609,7 +565,7 @@ class Cluster:
         state = {
             "ready": ready,
             "root": asdict(self.root_facts),
-            "layers": self._layer_stack,
+            "layers": self.layer_stack,
             "ahead": None if self.ahead is None else asdict(self.ahead),
             **{kind: getattr(self, kind) for kind in _KINDS},
             "hosts": [asdict(host) for host in self.hosts.values()],
@@ -617,8 +573,9 @@ class Cluster:
         (run / "state.new").write_text(json.dumps(state, indent=1))
         (run / "state.new").replace(run / "state.json")
 
-    def _enter(self, node: str, argv: Sequence[str], *, cwd: str, uid: int | None = None) -> list[str]:
-        return namespaces.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self._cgroups)
+    def _enter(self, node: str, argv: Sequence[str], user: str = "root") -> list[str]:
+        uid = None if user == "root" else _uid_of(user)
+        return namespaces.enter_argv(self._pid(node), argv, cwd=_home_of(user), uid=uid, cgroup=self._cgroups)
 
     def _pid(self, node: str) -> int:
         identity = namespaces.alive(self.name, self._host(node).name)
@@ -643,13 +600,13 @@ class Cluster:
 
     @property
     def _tree(self) -> Path:
-        identity: Identity | None = namespaces.alive(self.name)
+        identity = namespaces.alive(self.name)
         if identity is None:
             raise Misuse(f"cluster {self.name} is not up; bring it up with: cluster --name {self.name} up")
         return Path(f"/proc/{identity.pid}/root{paths.run_dir(self.name)}/tree")
 
 
-@modes.usual_umask()
+@process.usual_umask()
 def take_down(name: str) -> bool:
     """Take a cluster down, whole or broken; return whether there was one. Raises Misuse while another process uses
     it."""
@@ -729,13 +686,17 @@ def _check_name(name: str) -> None:
         raise Misuse(f"{name!r} cannot name a cluster; use up to 40 small letters, digits and dashes")
 
 
-def _user(name: str) -> User:
+def _uid_of(name: str) -> int:
     for user in USERS:
         if user.name == name:
-            return user
+            return user.uid
     raise Misuse(f"the cluster has no user {name!r}; its users are {', '.join(user.name for user in USERS)}")
 
 
-def _user_env(user: str) -> dict[str, str]:
-    home = f"/home/{user}"
+def _home_of(user: str) -> str:
+    return "/root" if user == "root" else f"/home/{user}"
+
+
+def _env_of(user: str) -> dict[str, str]:
+    home = _home_of(user)
     return {**namespaces.INSIDE_ENV, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "PWD": home}

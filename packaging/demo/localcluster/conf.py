@@ -60,15 +60,9 @@ MinJobAge=300
 KillWait=2
 """
 _CGROUPS = {"": _WITHOUT_CGROUPS, "v1": _WITH_CGROUPS, "v2": _WITH_CGROUP_V2}
-_OWN_AUTH = """\
-AuthType=auth/slurm
-CredType=auth/slurm
-"""
+_OWN_AUTH = ("AuthType=auth/slurm", "CredType=auth/slurm")
 """Slurm's own key, slurm.key, instead of munge's."""
-_ACCOUNTING = """\
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=ctl
-"""
+_ACCOUNTING = ("AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=ctl")
 """Accounting only records: no limit is enforced and no priority changes, so jobs run as without it."""
 SLURMDBD_CONF = """\
 AuthType=auth/munge
@@ -162,7 +156,6 @@ def slurm_conf(
     *,
     cgroup: str,
     parts: Collection[str],
-    job_submit: bool,
     shards_per_gpu: int,
     accounting: bool = False,
     auth: str = "munge",
@@ -175,13 +168,11 @@ def slurm_conf(
     lines.append("GresTypes=gpu,shard" if shards_per_gpu else "GresTypes=gpu")
     if accounting:
         tracked = ["gres/gpu", f"gres/gpu:{GPU_TYPE}", *(["gres/shard"] if shards_per_gpu else [])]
-        lines += [*_ACCOUNTING.splitlines(), f"AccountingStorageTRES={','.join(tracked)}"]
+        lines += [*_ACCOUNTING, f"AccountingStorageTRES={','.join(tracked)}"]
     if auth == "slurm":
-        lines = _override(lines, _OWN_AUTH.splitlines())
-    if job_submit:
-        lines.append("JobSubmitPlugins=lua")
+        lines = _override(lines, _OWN_AUTH)
     if "plugin" in parts:
-        lines.append("PlugStackConfig=/etc/slurm/plugstack.conf")
+        lines += ["JobSubmitPlugins=lua", "PlugStackConfig=/etc/slurm/plugstack.conf"]
     if "python" in parts:
         lines += [f"Prolog={HOOKS}/slurm-share-prolog", f"Epilog={HOOKS}/slurm-share-epilog"]
     lines += [_node_line(host, shards_per_gpu) for host in nodes]

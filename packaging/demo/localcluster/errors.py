@@ -1,8 +1,9 @@
 """Errors of local clusters.
 
-ClusterError base of all; its text is one sentence for the user Misuse the request is impossible (exit code 2)
-CommandFailed a program ended with a code other than 0 (keeps command, code, output) NotDone a condition was not met in
-time (keeps what was waited for)
+- ClusterError: base of all; its text is one sentence for the user
+- Misuse: the request is impossible (exit code 2)
+- CommandFailed: a program ended with a code other than 0 (keeps command, code, output)
+- NotDone: a condition was not met in time (keeps what was waited for)
 """
 
 from __future__ import annotations

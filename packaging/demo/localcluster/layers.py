@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import conf, locks, modes, paths, process, pyslurm, rootfs, tools
+from . import conf, locks, paths, process, pyslurm, rootfs, tools
 from .errors import ClusterError, CommandFailed, Misuse
 from .progress import Say, stage
 from .records import PARTS, Root
@@ -209,7 +209,7 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         whole = checkout / path
-        digest.update(f"{path}\0{modes.installable(whole):o}\0".encode())
+        digest.update(f"{path}\0{_installable(whole):o}\0".encode())
         digest.update(hashlib.sha256(whole.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -226,19 +226,8 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
     # pip compares the tags of wheels literally: list every glibc version a wheel may name, up to that of Debian 13
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(41, 4, -1)]
     platforms += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
-    argv = [
-        python,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--only-binary=:all:",
-        "--dest",
-        str(target),
-        "--find-links",
-        str(target),
-    ]
-    argv += ["--implementation", "cp", "--python-version", python_version]
+    argv = [python, "-m", "pip", "download", "-q", "--only-binary=:all:", "--dest", str(target)]
+    argv += ["--find-links", str(target), "--implementation", "cp", "--python-version", python_version]
     argv += [word for name in platforms for word in ("--platform", name)]
     return [*argv, *(word for path in lists for word in ("-r", str(path)))]
 
@@ -246,8 +235,7 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
 def _dependencies(root: Root, lower: str, say: Say) -> Path:
     to_build, to_run, to_show = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
     beneath = [root.path, root.python_version, platform.machine()]
-    recipe = json.dumps([_GENERATION, to_build, to_run, to_show, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES])
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    recipe = [_GENERATION, to_build, to_run, to_show, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES]
 
     def fill(layer: Path) -> None:
         wheels = layer / "wheels"
@@ -267,30 +255,23 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
             rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=wheels)
         shutil.rmtree(wheels)
 
-    return _made_once(f"layer-{root.release}-deps-{key}", fill)
+    return _made_once(f"layer-{root.release}-deps", recipe, fill)
 
 
 def _accounting(root: Root, say: Say) -> Path:
-    recipe = json.dumps([root.path, root.slurm_version, _ACCOUNTING_PACKAGES, _INSTALL_ACCOUNTING, conf.MARIADB_CNF])
-    return _packages(
-        root,
-        say,
-        "accounting",
-        recipe,
-        f"slurmdbd and MariaDB for Slurm {root.slurm_version}",
-        [_INSTALL_ACCOUNTING, *_ACCOUNTING_PACKAGES],
-        {"slurm.cnf": conf.MARIADB_CNF},
-    )
+    recipe = [root.path, root.slurm_version, _ACCOUNTING_PACKAGES, _INSTALL_ACCOUNTING, conf.MARIADB_CNF]
+    install = [_INSTALL_ACCOUNTING, *_ACCOUNTING_PACKAGES]
+    what = f"slurmdbd and MariaDB for Slurm {root.slurm_version}"
+    return _packages(root, say, "accounting", recipe, what, install, {"slurm.cnf": conf.MARIADB_CNF})
 
 
 def _prometheus(root: Root, say: Say) -> Path:
-    recipe = json.dumps([root.path, _INSTALL_PROMETHEUS])
+    recipe = [root.path, _INSTALL_PROMETHEUS]
     return _packages(root, say, "prometheus", recipe, "Prometheus", [_INSTALL_PROMETHEUS], {})
 
 
 def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
     """Build pyslurm into our virtual environment, as `pip install 'slurm-share[pyslurm]'` does."""
-    key = hashlib.sha256(json.dumps([str(dependencies), pyslurm.VERSION, pyslurm.INSTALL]).encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
         wheels = layer / "wheels"
@@ -319,21 +300,20 @@ def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
             if part.name != "opt":
                 shutil.rmtree(part)  # packages needed for the build only
 
-    return _made_once(f"layer-{root.release}-pyslurm-{key}", fill)
+    return _made_once(f"layer-{root.release}-pyslurm", [str(dependencies), pyslurm.VERSION, pyslurm.INSTALL], fill)
 
 
 def _sackd(root: Root, say: Say) -> Path:
-    recipe = json.dumps([root.path, root.slurm_version, _INSTALL_SACKD])
+    recipe = [root.path, root.slurm_version, _INSTALL_SACKD]
     what = f"sackd for Slurm {root.slurm_version}"
     return _packages(root, say, "sackd", recipe, what, [_INSTALL_SACKD], {})
 
 
 def _packages(
-    root: Root, say: Say, kind: str, recipe: str, what: str, install: Sequence[str], files: Mapping[str, str]
+    root: Root, say: Say, kind: str, recipe: object, what: str, install: Sequence[str], files: Mapping[str, str]
 ) -> Path:
     """Build a layer of Debian packages directly over the root. `install` is a shell script and its arguments; `files`
     are in /mnt."""
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
         source = layer / "files"
@@ -355,15 +335,12 @@ def _packages(
                 ) from None
         shutil.rmtree(source)
 
-    return _made_once(f"layer-{root.release}-{kind}-{key}", fill)
+    return _made_once(f"layer-{root.release}-{kind}", recipe, fill)
 
 
 def _packaged(root: Root, lower: str, packages: Path, say: Say) -> Path:
     files = sorted(packages.glob("*.deb"))
-    recipe = json.dumps(
-        [_GENERATION, lower, _INSTALL_PACKAGED, fingerprint(packages, [Path(file.name) for file in files])]
-    )
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    recipe = [_GENERATION, lower, _INSTALL_PACKAGED, fingerprint(packages, [Path(file.name) for file in files])]
 
     def fill(layer: Path) -> None:
         script = ["/bin/sh", "-c", _INSTALL_PACKAGED]
@@ -373,18 +350,14 @@ def _packaged(root: Root, lower: str, packages: Path, say: Say) -> Path:
             except CommandFailed as error:
                 raise ClusterError(f"our packages do not install:\n{_tail(error.output)}") from None
 
-    layer = _made_once(f"layer-{root.release}-packaged-{key}", fill)
-    os.utime(layer.parent)
-    _prune(f"layer-{root.release}-packaged-")
-    return layer
+    return _made_once(f"layer-{root.release}-packaged", recipe, fill, prunes=True)
 
 
 def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
     wanted = [part for part in PARTS if part in parts]
     files = sources(paths.CHECKOUT, wanted)
     installed = fingerprint(paths.CHECKOUT, files)
-    recipe = json.dumps([_GENERATION, lower, wanted, _INSTALL_PYTHON, _INSTALL_MAKE, installed])
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    recipe = [_GENERATION, lower, wanted, _INSTALL_PYTHON, _INSTALL_MAKE, installed]
 
     def fill(layer: Path) -> None:
         copy = layer / "source"
@@ -400,10 +373,7 @@ def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
                     ) from None
         shutil.rmtree(copy)
 
-    layer = _made_once(f"layer-{root.release}-site-{key}", fill)
-    os.utime(layer.parent)  # marks it as used, for _prune
-    _prune(f"layer-{root.release}-site-")
-    return layer
+    return _made_once(f"layer-{root.release}-site", recipe, fill, prunes=True)
 
 
 def _install_argv(part: str) -> list[str]:
@@ -412,11 +382,12 @@ def _install_argv(part: str) -> list[str]:
     return ["/bin/sh", "-c", _INSTALL_MAKE, "sh", _SOURCES[part][0]]
 
 
-def _made_once(name: str, fill: Callable[[Path], None]) -> Path:
-    """The layer of that name; made in a folder of another name first, so that it is whole or not there."""
-    home = paths.cache() / name
+def _made_once(kind: str, recipe: object, fill: Callable[[Path], None], *, prunes: bool = False) -> Path:
+    """Return the layer of that kind with this recipe. It is made in a folder of another name first, so that it is whole
+    or not there. `prunes`: remove layers of the kind that were not used for long."""
+    home = paths.cache() / f"{kind}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]}"
     if not home.exists():
-        prefix = f".making-{name.rsplit('-', 1)[0]}-"
+        prefix = f".making-{kind}-"
         for left in paths.cache().glob(prefix + "*"):
             shutil.rmtree(left)  # the caller holds the lock, so the builder of this has ended
         with _temporary(paths.cache() / f"{prefix}{os.getpid()}") as making:
@@ -424,6 +395,9 @@ def _made_once(name: str, fill: Callable[[Path], None]) -> Path:
             for scratch in ("work", "merged"):
                 shutil.rmtree(making / scratch, ignore_errors=True)
             making.rename(home)
+    if prunes:
+        os.utime(home)  # marks it as used
+        _prune(f"{kind}-")
     return home / "upper"
 
 
@@ -457,7 +431,12 @@ def _copy(files: Iterable[Path], target: Path) -> None:
     for path in files:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(paths.CHECKOUT / path, target / path)
-        (target / path).chmod(modes.installable(paths.CHECKOUT / path))
+        (target / path).chmod(_installable(paths.CHECKOUT / path))
+
+
+def _installable(path: Path) -> int:
+    """Return the mode with which a source file is installed: a clone made under umask 077 has 0600 and 0700."""
+    return 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
 def _copy_resolver(folder: Path) -> None:

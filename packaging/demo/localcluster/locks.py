@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .errors import ClusterError, Misuse
@@ -60,6 +61,19 @@ def exclusively(path: Path, refusal: str) -> Iterator[None]:
         os.close(fd)
         with contextlib.suppress(OSError):
             path.parent.rmdir()  # succeeds only if no other cluster is there
+
+
+def made_once(home: Path, lock: Path, say: Say, fill: Callable[[Path], None]) -> Path:
+    """Return the folder `home`. If it is missing, `fill` makes it under another name, with the lock held, so that it is
+    whole or not there."""
+    with waiting(lock, say):
+        if not home.exists():
+            making = home.with_name(f".making-{home.name}")
+            shutil.rmtree(making, ignore_errors=True)
+            making.mkdir(parents=True)
+            fill(making)
+            making.rename(home)
+    return home
 
 
 def _try(fd: int) -> bool:

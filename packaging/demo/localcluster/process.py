@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import modes
 from .errors import CommandFailed, NotDone
 
 _PAUSE_SHARE = 0.1
@@ -18,6 +19,33 @@ _PAUSE_SHARE = 0.1
 _LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
+
+
+UMASK = 0o022
+"""The cluster's users must be able to read what we make, whatever the caller's umask."""
+_guard = threading.Lock()
+_nested = 0
+_callers = UMASK
+"""The umask to restore. The umask is one for the process: the first thread to enter saves it, the last to leave
+restores it.
+"""
+
+
+@contextlib.contextmanager
+def usual_umask() -> Iterator[None]:
+    """Use umask 022, and restore the caller's at the end."""
+    global _nested, _callers
+    with _guard:
+        if _nested == 0:
+            _callers = os.umask(UMASK)
+        _nested += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _nested -= 1
+            if _nested == 0:
+                os.umask(_callers)
 
 
 def run(
@@ -45,7 +73,7 @@ def run(
             errors="replace",
             timeout=timeout_s,
             env=_outside_env() if env is None else dict(env),
-            umask=modes.UMASK,
+            umask=UMASK,
             start_new_session=apart,
             check=False,
         )
@@ -71,14 +99,14 @@ def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
             stderr=sink,
             env=dict(env),
             cwd="/",
-            umask=modes.UMASK,
+            umask=UMASK,
             check=True,
         )
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process with a program, which thus has our terminal, signals and exit code."""
-    os.umask(modes.UMASK)
+    os.umask(UMASK)
     os.execve(argv[0], list(argv), dict(env))
 
 
@@ -91,9 +119,8 @@ def open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # open() returns the lowest free number, which is this one
+            # open() returns the lowest free number, which is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
@@ -104,14 +131,8 @@ def bound_to_us(argv: Sequence[str]) -> list[str]:
 
     setpriv --pdeathsig ends unshare(1) with us, even after kill -9, and unshare --kill-child ends everything below.
     """
-    return [
-        "/usr/bin/setpriv",
-        "--pdeathsig",
-        "KILL",
-        "/usr/bin/unshare",
-        *("--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private", "--"),
-        *argv,
-    ]
+    unshare = ["/usr/bin/unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private"]
+    return ["/usr/bin/setpriv", "--pdeathsig", "KILL", *unshare, "--", *argv]
 
 
 def wait_until(

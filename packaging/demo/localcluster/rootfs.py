@@ -48,19 +48,14 @@ def root_for(release: str, say: Say) -> Root:
     Raises KeyError for an unknown release, ClusterError if none can be built.
     """
     try:
-        return _cached_or_made(RELEASES[release], say)
+        return root_of(RELEASES[release], say)
     except Misuse:
         raise
     except ClusterError as error:
         if release != CURRENT:
             raise
         say(f"Slurm {CURRENT} cannot be made today ({error}); THIS CLUSTER RUNS SLURM {STABLE} INSTEAD")
-        return _cached_or_made(RELEASES[STABLE], say)
-
-
-def root_of(release: Release, say: Say) -> Root:
-    """Return the root of a release into which software is only installed. Raises ClusterError."""
-    return _cached_or_made(release, say)
+        return root_of(RELEASES[STABLE], say)
 
 
 def parse_version(text: str) -> str:
@@ -77,7 +72,8 @@ def accepts(release: Release, version: str) -> bool:
     return release.at_least <= (major, minor) and (release.below is None or (major, minor) < release.below)
 
 
-def _cached_or_made(release: Release, say: Say) -> Root:
+def root_of(release: Release, say: Say) -> Root:
+    """Return the root of a release, from the cache or made now. Raises ClusterError."""
     home = paths.cache() / f"root-{release.name}-{_recipe_key(release)}"
     if not home.exists():
         with locks.waiting(paths.cache() / f"root-{release.name}.lock", say):

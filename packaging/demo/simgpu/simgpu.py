@@ -155,12 +155,7 @@ class MpsConnection:
     """A client's connection to its MPS server, open as long as the client runs."""
 
     def __init__(
-        self,
-        line: socket.socket,
-        server_pid: int,
-        percentage: float,
-        gpu_uuids: tuple[str, ...],
-        memory_limits: str,
+        self, line: socket.socket, server_pid: int, percentage: float, gpu_uuids: tuple[str, ...], memory_limits: str
     ) -> None:
         self._line = line
         self.server_pid = server_pid
@@ -581,7 +576,7 @@ class Context:
                 if wanted > limit:
                     why = f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
                     raise OutOfMemory(why, size_bytes, self.used_bytes, max(0, limit - self.used_bytes), limit, {})
-            others = {client.pid: client.used_bytes for client in self._others()}
+            others = {client.pid: client.used_bytes for client in self.neighbours()}
             total = self.gpu.memory_bytes
             if sum(others.values()) + wanted > total:
                 free = max(0, total - sum(others.values()) - self.used_bytes)
@@ -596,7 +591,7 @@ class Context:
 
     def available_bytes(self) -> int:
         """Return the memory that this process can still allocate now."""
-        others = sum(client.used_bytes for client in self._others())
+        others = sum(client.used_bytes for client in self.neighbours())
         return max(0, min(self.gpu.memory_bytes - others, *self._limits, self.gpu.memory_bytes) - self.used_bytes)
 
     def free(self, size_bytes: int) -> None:
@@ -621,7 +616,7 @@ class Context:
             self._write()
             return sm
         with EnergyFile(self._state, self.gpu) as energy:
-            others = sum(client.sm for client in self._others())
+            others = sum(client.sm for client in self.neighbours())
             energy.advance(others + before, others + sm)
             self._write()
         return sm
@@ -660,10 +655,6 @@ class Context:
             return True
         return read is None or time.monotonic_ns() - read[0] < LOST_CHECK_INTERVAL_S * 500_000_000
 
-    def neighbours(self) -> list[Client]:
-        """Return the other live processes on this GPU."""
-        return self._others()
-
     def clients_changed_ns(self) -> int:
         """Return when a client file was last added, changed or removed; a killed process leaves its file."""
         return os.stat(f"{self._state}/clients").st_mtime_ns
@@ -690,7 +681,7 @@ class Context:
         with EnergyFile(self._state, self.gpu) as energy:
             if load:
                 try:
-                    others = sum(client.sm for client in self._others())
+                    others = sum(client.sm for client in self.neighbours())
                     energy.advance(others + load, others)
                 except OSError:
                     pass  # the folder is gone, and the counter with it
@@ -723,7 +714,8 @@ class Context:
             raise CudaError("CUDA_ERROR_UNKNOWN", f"GPU {self._index} is lost")
         return gpu
 
-    def _others(self) -> list[Client]:
+    def neighbours(self) -> list[Client]:
+        """Return the other live processes on this GPU."""
         return [client for client in live_clients(self._state, self.gpu) if client.pid != os.getpid()]
 
     def _register(self) -> None:
@@ -731,7 +723,7 @@ class Context:
             raise CudaError("CUDA_ERROR_DEVICE_UNAVAILABLE", f"GPU {self._index} is in compute mode PROHIBITED")
         with _Lock(self._state):
             if self.gpu.compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS:
-                for other in self._others():
+                for other in self.neighbours():
                     if not self._shares_server_with(other):
                         raise CudaError(
                             "CUDA_ERROR_DEVICE_UNAVAILABLE",

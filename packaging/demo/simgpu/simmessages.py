@@ -68,12 +68,5 @@ def silent(error: CudaError) -> str:
     return f"simgpu-task: ended {SAID}"
 
 
-STYLES = {
-    "pytorch": pytorch,
-    "jax": jax,
-    "tensorflow": tensorflow,
-    "cupy": cupy,
-    "runtime": runtime,
-    "silent": silent,
-}
+STYLES = {"pytorch": pytorch, "jax": jax, "tensorflow": tensorflow, "cupy": cupy, "runtime": runtime, "silent": silent}
 """`runtime`: a C++ program without a handler, which also ends by SIGABRT. `silent`: prints nothing."""

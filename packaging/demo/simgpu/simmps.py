@@ -91,15 +91,9 @@ def peer(line: _socket.socket) -> tuple[int, int, int]:
 
 def memory_mib(text: str) -> int:
     """Parse a limit as the control program does: 2G, 512M, 2048MB, 512; it reads 1.5G as 1M. 0: none."""
-    number = ""
-    for character in text:
-        if not character.isdigit():
-            break
-        number += character
-    if not number:
-        return 0
-    unit = text[len(number) :].upper().removesuffix("B")
-    return int(number) * (1024 if unit == "G" else 1)
+    rest = text.lstrip("0123456789")
+    number = text[: len(text) - len(rest)]
+    return int(number or "0") * (1024 if rest.upper().removesuffix("B") == "G" else 1)
 
 
 def memory_text(mib: int) -> str:
@@ -156,11 +150,8 @@ class Waiting:
         self.gid = gid
 
 
-class Quitting:
-    """A front end that sent quit while there were clients."""
-
-    def __init__(self, until: float | None) -> None:
-        self.until = until
+class NoServer(Exception):
+    """A command names a server that is not there."""
 
 
 class Daemon:
@@ -181,7 +172,10 @@ class Daemon:
         self.ui: _socket.socket | None = None
         self.servers: dict[int, Server] = {}
         self.waiting: list[Waiting] = []
-        self.quitting: Quitting | None = None
+        self.quitting = False
+        """A front end sent quit while there were clients."""
+        self.quits_at: float | None = None
+        """When it ends with clients, in seconds of time.monotonic(); None: never."""
         self.commands = 0
 
     def log(self, text: str) -> None:
@@ -235,13 +229,13 @@ class Daemon:
             for number in lines:
                 poll.register(number, select.POLLIN)
             timeout = None
-            if self.quitting is not None and self.quitting.until is not None:
-                timeout = max(0.0, self.quitting.until - time.monotonic()) * 1000
+            if self.quitting and self.quits_at is not None:
+                timeout = max(0.0, self.quits_at - time.monotonic()) * 1000
             for number, _ in poll.poll(timeout):
                 if lines[number].fileno() == number:  # not closed by an earlier event of this round
                     self._hear(lines[number])
             self._serve_waiting()
-            if self.quitting is not None and self._may_quit():
+            if self.quitting and self._may_quit():
                 return self._quit()
 
     def _watched(self) -> list[_socket.socket]:
@@ -285,7 +279,7 @@ class Daemon:
     def _admit(self, line: _socket.socket) -> None:
         pid, uid, gid = peer(line)
         self.log(f"NEW CLIENT {pid} from user {uid}: Server is not ready, push client to pending list")
-        if self.quitting is not None:
+        if self.quitting:
             self._refuse(line, "CUDA_ERROR_MPS_SERVER_NOT_READY")
         elif self.owner not in (0, uid):
             self.log(f"Failed to start server using uid {uid}. Operation not permitted")
@@ -402,7 +396,7 @@ class Daemon:
         if not text:
             self.ui.close()
             self.ui = None
-            self.quitting = None
+            self.quitting = False
             self.log("UI closed")
             return
         line = text.decode(errors="replace").strip("\n")
@@ -428,23 +422,26 @@ class Daemon:
             return f'Unknown command "{line.strip()}"\n'
         if name.startswith("set_") and self.style >= 550 and uid not in (0, self.owner):
             return PRIVILEGE_550.format(uid=uid) + "\n"
-        return handler(self, rest, uid)
+        try:
+            return handler(self, rest, uid)
+        except NoServer:
+            return f"Server {first(rest)} not found\n"
 
     def get_server_list(self, rest: list[str], uid: int) -> str:
         return "".join(f"{pid}\n" for pid in self.servers)
 
-    def _find(self, word: str) -> Server | None:
-        return self.servers.get(int(word)) if word.isdecimal() else None
+    def _find(self, rest: list[str]) -> Server:
+        """Return the server that the first argument names. Raises NoServer."""
+        word = first(rest)
+        if not word.isdecimal() or int(word) not in self.servers:
+            raise NoServer
+        return self.servers[int(word)]
 
     def get_server_status(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        return f"Server {first(rest)} not found\n" if server is None else f"{server.status()}\n"
+        return f"{self._find(rest).status()}\n"
 
     def get_client_list(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
-            return f"Server {first(rest)} not found\n"
-        return "".join(f"{pid}\n" for pid in server.clients)
+        return "".join(f"{pid}\n" for pid in self._find(rest).clients)
 
     def get_device_client_list(self, rest: list[str], uid: int) -> str:
         lines = []
@@ -456,10 +453,10 @@ class Daemon:
     def ps(self, rest: list[str], uid: int) -> str:
         chosen = list(self.servers.values())
         if rest[:1] == ["-p"]:
-            server = self._find(first(rest[1:]))
-            if server is None:
+            try:
+                chosen = [self._find(rest[1:])]
+            except NoServer:
                 return f"Server {first(rest[1:])} not found\n" * 2 + "\n"
-            chosen = [server]
         if not chosen:
             return "Server not found\n"
         rows = [f"{'PID':<9} {'ID':<7} {'SERVER':<7} {'DEVICE':<23} {'NAMESPACE':<12} COMMAND\n"]
@@ -483,13 +480,10 @@ class Daemon:
         return f"{self.percent:.1f}\n"
 
     def get_percentage(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        return f"Server {first(rest)} not found\n" if server is None else f"{server.percent:.1f}\n"
+        return f"{self._find(rest).percent:.1f}\n"
 
     def set_percentage(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
-            return f"Server {first(rest)} not found\n"
+        server = self._find(rest)
         server.percent = percentage(first(rest[1:])) or server.percent
         return f"{server.percent:.1f}\n"
 
@@ -504,15 +498,10 @@ class Daemon:
         return ""
 
     def get_memory(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
-            return f"Server {first(rest)} not found\n"
-        return memory_text(server.limits.get(first(rest[1:]), 0))
+        return memory_text(self._find(rest).limits.get(first(rest[1:]), 0))
 
     def set_memory(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
-            return f"Server {first(rest)} not found\n"
+        server = self._find(rest)
         if len(rest) > 2 and rest[1].isdecimal():
             server.limits[rest[1]] = memory_mib(rest[2])
         return ""
@@ -539,9 +528,7 @@ class Daemon:
         return ""
 
     def shutdown_server(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
-            return f"Server {first(rest)} not found\n"
+        server = self._find(rest)
         if "-f" in rest:
             send(server.link, b"EXIT")
         else:
@@ -549,8 +536,9 @@ class Daemon:
         return ""
 
     def terminate_client(self, rest: list[str], uid: int) -> str:
-        server = self._find(first(rest))
-        if server is None:
+        try:
+            server = self._find(rest)
+        except NoServer:
             return f"Server {first(rest)} not found\nServer {first(rest)} not found!\n1\n"
         client = first(rest[1:])
         if not client.isdecimal() or int(client) not in server.clients:
@@ -562,13 +550,12 @@ class Daemon:
         if uid not in (0, self.owner):
             return "Not enough privilege to execute quit command\n"
         seconds = rest[1] if rest[:1] == ["-t"] and len(rest) > 1 and rest[1].isdecimal() else None
-        self.quitting = Quitting(None if seconds is None else time.monotonic() + int(seconds))
+        self.quitting, self.quits_at = True, None if seconds is None else time.monotonic() + int(seconds)
         return None
 
     def _may_quit(self) -> bool:
-        assert self.quitting is not None
         self._hear_servers()
-        late = self.quitting.until is not None and time.monotonic() >= self.quitting.until
+        late = self.quits_at is not None and time.monotonic() >= self.quits_at
         return late or not any(server.clients for server in self.servers.values())
 
     def _quit(self) -> int:

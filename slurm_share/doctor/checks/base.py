@@ -1,34 +1,78 @@
-"""Helpers for writing checks: the `check` decorator, verdicts, and access to settings of slurm.conf."""
+"""Helpers for writing checks: the `check` decorator, verdicts, and access to facts."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+from ...core.settings import Configuration
 from ...core.verdicts import fail as fail
 from ...core.verdicts import ok as ok
 from ...core.verdicts import skip as skip
 from ...core.verdicts import unsafe as unsafe
 from ...core.verdicts import warn as warn
-from ...share import site
-from ..facts.records import (
-    Check,
-    Facts,
-    FileFact,
-    Role,
-    Unseen,
-    Verdict,
-)
+from ...share import Ledger, site
+from ..facts.records import Check, Facts, FileFact, HostFacts, Role, Unseen, Verdict
 
 CONTROLLER: tuple[Role, ...] = ("controller",)
 COMPUTE: tuple[Role, ...] = ("compute",)
 EVERYWHERE: tuple[Role, ...] = ("controller", "login", "compute")
 
 CheckFunction = Callable[[Facts], Sequence[Verdict]]
+Fact = TypeVar("Fact")
+Other = TypeVar("Other")
+
+
+class Skip(Exception):
+    """Ends a check whose verdict is SKIP; says why."""
 
 
 def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], Check]:
-    """Decorate a function to make it a Check."""
-    return lambda run: Check(name, roles, asks, why, fix, run)
+    """Decorate a function to make it a Check. It may raise Skip."""
+
+    def decorate(run: CheckFunction) -> Check:
+        @functools.wraps(run)
+        def run_or_skip(facts: Facts) -> Sequence[Verdict]:
+            try:
+                return run(facts)
+            except Skip as reason:
+                return skip(str(reason))
+
+        return Check(name, roles, asks, why, fix, run_or_skip)
+
+    return decorate
+
+
+def seen(fact: Fact | Unseen) -> Fact:
+    """Return a fact. Raises Skip with the reason if it is unknown."""
+    if isinstance(fact, Unseen):
+        raise Skip(fact.why)
+    return fact
+
+
+def seen_or(fact: Fact | Unseen, other: Other) -> Fact | Other:
+    """Return a fact, or `other` if it is unknown."""
+    return other if isinstance(fact, Unseen) else fact
+
+
+def configuration(facts: Facts) -> Configuration:
+    """Return the configuration. Raises Skip if config.toml is wrong, for which there is a check of its own."""
+    if isinstance(facts.config, Unseen):
+        raise Skip("config.toml is not understood")
+    return facts.config
+
+
+def ledger_of(facts: Facts) -> Ledger:
+    """Return the ledger, an empty one if it is unknown."""
+    return seen_or(facts.state.ledger, Ledger(""))
+
+
+def host_facts(facts: Facts) -> HostFacts:
+    """Return the facts of the operating system. Raises Skip if they could not be read."""
+    if facts.host_facts.missed:
+        raise Skip(facts.host_facts.missed)
+    return facts.host_facts
 
 
 def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
@@ -36,29 +80,27 @@ def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
 
     A key that is not set has no value. Unseen: neither source is available.
     """
-    for source in (facts.slurm.live, facts.slurm.written):
-        if not isinstance(source, Unseen):
-            return source.get(key.lower(), ())
-    return facts.slurm.written if isinstance(facts.slurm.written, Unseen) else ()
+    source = seen_or(facts.slurm.live, facts.slurm.written)
+    return source if isinstance(source, Unseen) else source.get(key.lower(), ())
 
 
 def listed_values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
     """Return the values of a key as lower-case items, split at commas."""
     found = values(facts, key)
-    return found if isinstance(found, Unseen) else split(",".join(found))
-
-
-def split(text: str) -> tuple[str, ...]:
-    """Split a comma-separated list of Slurm's, in lower case."""
-    return tuple(item.strip().lower() for item in text.split(",") if item.strip())
+    if isinstance(found, Unseen):
+        return found
+    return tuple(item.strip().lower() for item in ",".join(found).split(",") if item.strip())
 
 
 def seconds(facts: Facts, key: str) -> float | None:
     """Return a time of slurm.conf in seconds (`30`, or the controller's `30 sec`); None: unset or unlimited."""
-    found = values(facts, key)
-    if isinstance(found, Unseen) or not found:
-        return None
-    return site.parse_seconds(found[-1])
+    found = seen_or(values(facts, key), ())
+    return site.parse_seconds(found[-1]) if found else None
+
+
+def failures(whys: Iterable[str]) -> list[Verdict]:
+    """Return a FAIL for each different reason."""
+    return [verdict for why in dict.fromkeys(whys) for verdict in fail(why)]
 
 
 def closed(file: FileFact) -> str:

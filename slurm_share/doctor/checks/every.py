@@ -5,25 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..facts.records import Check, Facts, Finding, Outcome
-from . import (
-    backends,
-    gpus,
-    hooks,
-    plugin,
-    policy,
-    slurm,
-    state,
-    system,
-)
+from . import backends, gpus, hooks, plugin, policy, slurm, state, system
 
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),
     ("Plugin, programs and settings", plugin.CHECKS),
     ("Prolog and Epilog", hooks.CHECKS),
-    ("What the controller makes of a shared job", policy.CHECKS),
-    ("The operating system, and what jobs are confined with", system.CHECKS),
+    ("The controller and shared jobs", policy.CHECKS),
+    ("Operating system and confinement of jobs", system.CHECKS),
     (f"GPUs and {backends.TITLES}", (*gpus.CHECKS, *backends.CHECKS, gpus.cuda)),
-    ("What slurm-share keeps on a node", state.CHECKS),
+    ("State on a node", state.CHECKS),
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
 FORESEES: dict[int, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from ...core.installed import CHOOSER, PLUGIN
 from ...share import LedgerJob, has_job, registry
 from ..facts.records import Facts, Unseen
 from . import state
-from .base import release_of
+from .base import release_of, seen_or
 
 Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
 
@@ -46,16 +46,14 @@ def plan(facts: Facts) -> tuple[Fix, ...]:
 def _epilogs(facts: Facts) -> tuple[Fix, ...]:
     """Only for jobs that both Slurm and the kernel say are over. The Epilog checks again under the ledger's lock, and
     leaves a later run of a requeued job alone."""
-    stale, folders = state.over(facts), state.orphans(facts)
-    found = [] if isinstance(stale, Unseen) else [*stale]
-    found += _abandoned(facts)
+    found = (*seen_or(state.over(facts), ()), *_abandoned(facts))
     fixes = [
         Fix("epilog", f"job {job.job_id} of uid {job.uid}: what its Epilog left undone", job.job_id, job.uid,
              job.restart_count, job.partition)
         for job in found
     ]  # fmt: skip
-    ids = () if isinstance(folders, Unseen) else folders
-    fixes += [Fix("epilog", f"job {job}: its folder, which nobody has any more", job) for job in ids]
+    folders = seen_or(state.orphans(facts), ())
+    fixes += [Fix("epilog", f"job {job}: its folder, which nobody has any more", job) for job in folders]
     return tuple(fixes)
 
 
@@ -84,12 +82,12 @@ def _plugin(facts: Facts) -> tuple[Fix, ...]:
 
 
 def _narrow(facts: Facts) -> tuple[Fix, ...]:
-    found: list[Fix] = []
-    for file in (facts.state.folder, facts.state.log):
-        last = None if file is None else file.chain[-1]
-        if last is not None and last.uid == 0 and last.mode & 0o022:
-            found.append(Fix("narrow", f"{last.path}: others may not write there any more", path=last.path))
-    return tuple(found)
+    last = [file.chain[-1] for file in (facts.state.folder, facts.state.log) if file is not None]
+    return tuple(
+        Fix("narrow", f"{one.path}: others may not write there any more", path=one.path)
+        for one in last
+        if one.uid == 0 and one.mode & 0o022
+    )
 
 
 def _unused(facts: Facts) -> tuple[Fix, ...]:
@@ -115,7 +113,7 @@ def _unused(facts: Facts) -> tuple[Fix, ...]:
             path=one.folder,
             target=name,
         )
-        for name, health in ({} if isinstance(facts.backends, Unseen) else facts.backends).items()
+        for name, health in seen_or(facts.backends, {}).items()
         for one in health.daemons
         if one.condition != "hidden" and not has_job(ledger, one.uid, one.folder)
     ]

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from ...node.records import NodeProcess
 from ...share import FIRST_ORDINARY_UID, registry
 from ..facts.records import Facts, SeenGpu, Unseen, Verdict
-from .base import (
-    COMPUTE,
-    check,
-    fail,
-    named,
-    ok,
-    skip,
-    warn,
-)
+from .base import COMPUTE, Skip, check, configuration, fail, ledger_of, named, ok, seen_or, skip, warn
 from .policy import gpus_of
 
 DEFAULT_MODE, PROHIBITED = 0, 2
@@ -29,28 +21,29 @@ WAKE_S = 3.0
 
 def _expected(facts: Facts) -> int | None:
     """Return the number of GPUs that Slurm has for this node; None: unknown."""
-    if isinstance(facts.slurm.nodes, Unseen):
-        return None
-    return next((gpus_of(node.gres) for node in facts.slurm.nodes if node.name == facts.host), None)
+    nodes = seen_or(facts.slurm.nodes, ())
+    return next((gpus_of(node.gres) for node in nodes if node.name == facts.host), None)
 
 
-def _no_driver(facts: Facts) -> list[Verdict] | None:
-    """Return the reason to skip checks that need GPUs; None: GPUs can be read."""
+def _gpus(facts: Facts) -> Sequence[SeenGpu]:
+    """Return the GPUs with MIG instances. Raises Skip if there are none."""
     if isinstance(facts.gpus.driver, Unseen):
-        return skip("no driver answers")
-    return None if facts.gpus.gpus else skip("the driver has no GPU")
+        raise Skip("no driver answers")
+    if not facts.gpus.gpus:
+        raise Skip("the driver has no GPU")
+    return facts.gpus.gpus
 
 
-def _whole(facts: Facts) -> list[SeenGpu]:
+def _whole(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
     """Return the GPUs without MIG instances."""
-    return [one for one in facts.gpus.gpus if not one.gpu.uuid.startswith("MIG-")]
+    return [one for one in gpus if not one.gpu.uuid.startswith("MIG-")]
 
 
 @check(
     "driver",
     COMPUTE,
     asks="NVIDIA's driver answers",
-    why="no GPU can be shared, and what jobs leave on GPUs is not found",
+    why="no GPU can be shared, and leftover processes on GPUs are not found",
     fix="nvidia-smi; dmesg | grep -i nvrm; reload the driver, or reboot the node",
 )
 def driver(facts: Facts) -> Sequence[Verdict]:
@@ -65,20 +58,17 @@ def driver(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gpu-count",
     COMPUTE,
-    asks="the driver has the GPUs that slurm.conf says",
-    why="a job is given a GPU that is not there (it fell off the bus), or GPUs lie idle that Slurm does not know",
+    asks="the driver has as many GPUs as slurm.conf",
+    why="Slurm allocates a GPU that is lost, or does not use GPUs that it does not know",
     fix="nvidia-smi -L; put Gres= and gres.conf right, or drain the node and have the GPU looked at",
 )
 def gpu_count(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
+    gpus = _gpus(facts)
     expected = _expected(facts)
     if expected is None:
         return skip("Slurm does not say how many there are")
-    instances = len(facts.gpus.gpus) - len(_whole(facts))
-    parents = sum(one.gpu.mig_parent for one in facts.gpus.gpus)
-    found = len(_whole(facts)) - parents + instances
-    if expected in (found, len(_whole(facts))):
+    found = sum(not one.gpu.mig_parent for one in gpus)
+    if expected in (found, len(_whole(gpus))):
         return ok(f"{found}")
     return fail(f"the driver has {found}, Slurm says {expected}")
 
@@ -86,21 +76,18 @@ def gpu_count(facts: Facts) -> Sequence[Verdict]:
 @check(
     "simulated-gpus",
     COMPUTE,
-    asks="the GPUs are real, or the site has said that it wants simulated ones",
-    why="nothing is computed on a simulated GPU; where config.toml does not allow it no share is made on one",
+    asks="the GPUs are real, or config.toml allows simulated ones",
+    why="a simulated GPU computes nothing; without simulated_gpus in config.toml it is not shared",
     fix="config.toml: simulated_gpus = true on a test cluster; elsewhere take the simulated libnvidia-ml.so.1 away",
 )
 def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    wanted = facts.config.settings.simulated_gpus
-    fake = [one for one in facts.gpus.gpus if one.gpu.simulated]
+    gpus = _gpus(facts)
+    wanted = configuration(facts).settings.simulated_gpus
+    fake = sum(one.gpu.simulated for one in gpus)
     if fake and not wanted:
-        return fail(f"{len(fake)} SIMULATED GPUs, and config.toml does not allow them")
+        return fail(f"{fake} SIMULATED GPUs, and config.toml does not allow them")
     if fake:
-        return ok(f"{len(fake)} SIMULATED GPUs, as config.toml wants: nothing is computed on them")
+        return ok(f"{fake} SIMULATED GPUs, as config.toml wants: nothing is computed on them")
     if wanted:
         return warn("real GPUs, and simulated_gpus = true", "config.toml: take simulated_gpus out")
     return ok("real ones")
@@ -110,14 +97,13 @@ def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
     "gpu-health",
     COMPUTE,
     asks="no GPU has errors that outlast a job",
-    why="jobs fail on it one after the other, and the queue drains into a broken GPU",
+    why="job after job fails on the broken GPU",
     fix="drain the node; nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU",
 )
 def gpu_health(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
+    gpus = _gpus(facts)
     found: list[Verdict] = []
-    for one in facts.gpus.gpus:
+    for one in gpus:
         if one.problems:
             found += fail(f"GPU {one.gpu.index} ({one.gpu.uuid}): {named(one.problems)}")
     return found or ok("no errors")
@@ -127,57 +113,54 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
     "mig",
     COMPUTE,
     asks="no GPU is in MIG mode",
-    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is given the GPU"
+    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is allocated the GPU"
     " itself is refused",
     fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
     ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
 )
 def mig(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
-    split = [str(one.gpu.index) for one in facts.gpus.gpus if one.gpu.mig_parent]
+    gpus = _gpus(facts)
+    split = [one.gpu.index for one in gpus if one.gpu.mig_parent]
     return warn(f"MIG is on: GPU {named(split)}") if split else ok("none is")
 
 
 @check(
     "persistence",
     COMPUTE,
-    asks="the driver stays awake between jobs (persistence mode)",
-    why="without it the driver lets a GPU go with its last process, and a Prolog waits seconds for each to come back",
+    asks="the driver stays loaded between jobs (persistence mode)",
+    why="the driver releases a GPU after its last process, and a Prolog then waits seconds for each GPU",
     fix="systemctl enable --now nvidia-persistenced",
 )
 def persistence(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
-    told = [one for one in _whole(facts) if one.persistence is not None]
+    gpus = _gpus(facts)
+    told = [one for one in _whole(gpus) if one.persistence is not None]
     if not told:
         return skip("the driver does not tell")
     asleep = [one for one in told if not one.persistence]
     if not asleep:
         return ok("on")
     what = f"off on GPU {named(one.gpu.index for one in asleep)}"
-    settings = None if isinstance(facts.config, Unseen) else facts.config.settings
     needs = WAKE_S * len(asleep)
-    if settings is not None and needs > settings.hook_deadline_s:
-        what += f"; to wake {len(asleep)} may take {needs:g} s, and hook_deadline_s is {settings.hook_deadline_s:g} s"
+    config = seen_or(facts.config, None)
+    if config is not None and needs > (most := config.settings.hook_deadline_s):
+        what += f"; to wake {len(asleep)} may take {needs:g} s, and hook_deadline_s is {most:g} s"
     return warn(what)
 
 
 @check(
     "compute-mode",
     COMPUTE,
-    asks="every GPU is in the compute mode that the site wants, and none is left over from a job",
-    why="in Exclusive_Process a second program finds the GPU busy; in Prohibited every one does",
+    asks="every GPU that no job uses is in compute mode Default",
+    why="in Exclusive_Process a second program cannot use the GPU; in Prohibited none can",
     fix="nvidia-smi -i UUID -c 0",
 )
 def compute_mode(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
-    ledger = facts.state.ledger
-    modes = {} if isinstance(ledger, Unseen) else {one.gpu: one.mode for one in ledger.modes}
-    used = set() if isinstance(ledger, Unseen) else {gpu for job in ledger.jobs for gpu in job.gpus}
+    gpus = _gpus(facts)
+    ledger = ledger_of(facts)
+    modes = {one.gpu: one.mode for one in ledger.modes}
+    used = {gpu for job in ledger.jobs for gpu in job.gpus}
     found: list[Verdict] = []
-    for one in _whole(facts):
+    for one in _whole(gpus):
         uuid, mode = one.gpu.uuid, one.compute_mode
         if mode in (None, DEFAULT_MODE) or uuid in used:
             continue
@@ -194,39 +177,37 @@ def compute_mode(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gpu-processes",
     COMPUTE,
-    asks="no program is on a GPU that belongs to no job",
-    why="it takes memory from the next job's tasks; our Epilog ends users' programs there, and leaves a system user's",
+    asks="every program on a GPU belongs to a job",
+    why="other programs take memory from the next job's tasks; our Epilog ends those of users, not of system users",
     fix="find out whose it is and end it, or name it in tolerated_processes of config.toml",
 )
 def gpu_processes(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
+    gpus = _gpus(facts)
     found: list[Verdict] = []
-    for one in facts.gpus.gpus:
-        for process in one.processes:
-            if not _belongs(process, facts):
-                who = process.identity
-                found += warn(f"process {who.pid} ({who.name}) of uid {who.uid} on GPU {one.gpu.index} is in no job")
+    for one in gpus:
+        for who in (process.identity for process in one.processes if not _belongs(process, facts)):
+            found += warn(f"process {who.pid} ({who.name}) of uid {who.uid} on GPU {one.gpu.index} is in no job")
     return found or ok("every program is in a job")
 
 
 def _belongs(process: NodeProcess, facts: Facts) -> bool:
     """Return whether a process may use a GPU: it belongs to a job here or a backend (which has its own checks), or is
     tolerated."""
-    who, ledger, config = process.identity, facts.state.ledger, facts.config
-    known = facts.state.live_jobs | (set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs})
-    known |= set() if isinstance(facts.slurm.jobs_here, Unseen) else facts.slurm.jobs_here
-    if process.job_id in known or registry.is_own_process(who.name or ""):
+    who, config = process.identity, seen_or(facts.config, None)
+    jobs = facts.state.live_jobs.union(
+        (job.job_id for job in ledger_of(facts).jobs), seen_or(facts.slurm.jobs_here, ())
+    )
+    if process.job_id in jobs or registry.is_own_process(who.name or ""):
         return True
-    tolerated = () if isinstance(config, Unseen) else config.settings.tolerated_processes
+    tolerated = () if config is None else config.settings.tolerated_processes
     return who.uid is not None and who.uid < FIRST_ORDINARY_UID and who.name in tolerated
 
 
 @check(
     "cuda",
     COMPUTE,
-    asks="the CUDA that programs are built with here is none that is newer than the driver",
-    why="a program of a newer CUDA fails on this driver, and under MPS it is known to hang (OLCF user documentation)",
+    asks="/usr/local/cuda is not newer than the driver",
+    why="programs built with a newer CUDA fail on this driver, or hang under MPS (OLCF user documentation)",
     fix="point /usr/local/cuda to a CUDA that the driver serves, or install a newer driver",
 )
 def cuda(facts: Facts) -> Sequence[Verdict]:
@@ -241,10 +222,10 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
         return skip(f"/usr/local/cuda does not say its version: {toolkit}")
     if versions[0] > served[0]:
         return warn(f"/usr/local/cuda is {toolkit}, and the driver serves CUDA {said}")
-    if versions[0] == served[0] and versions[1] > served[1]:
-        # Within a major version, CUDA programs run on older drivers (minor version compatibility).
-        return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}: the same major version")
-    return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}")
+    # Within a major version, CUDA programs run on older drivers (minor version compatibility).
+    is_newer = versions[0] == served[0] and versions[1] > served[1]
+    more = ": the same major version" if is_newer else ""
+    return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}{more}")
 
 
 CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes)

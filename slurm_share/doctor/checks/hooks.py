@@ -11,11 +11,15 @@ from .base import (
     COMPUTE,
     CONTROLLER,
     check,
+    configuration,
     fail,
+    failures,
     listed_values,
     named,
     ok,
     seconds,
+    seen,
+    seen_or,
     skip,
     unsafe,
     values,
@@ -27,32 +31,28 @@ from .base import (
     "run-in-job",
     CONTROLLER,
     asks="PrologFlags has no RunInJob",
-    why="the Prolog would run inside the job's own step: what ends the job kills the MPS daemons of all the user's jobs"
-    " on those GPUs, before the Epilog can end them cleanly",
+    why="the Prolog runs inside the job's own step: the job's end kills the MPS daemons of all of the user's jobs on"
+    " these GPUs, before the Epilog can stop them",
     fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
 )
 def run_in_job(facts: Facts) -> Sequence[Verdict]:
-    found = listed_values(facts, "PrologFlags")
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(listed_values(facts, "PrologFlags"))
     return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
 
 
 def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     """Check the configured lines. A controller sees only the text; the files of a pattern are seen on a node."""
     program = f"slurm-share-{key.lower()}"
-    found = values(facts, key)
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(values(facts, key))
     hooks = facts.slurm.prologs if key == "Prolog" else facts.slurm.epilogs
-    ours = [] if isinstance(hooks, Unseen) else [one.path for hook in hooks for one in hook.files if one.is_ours]
+    ours = [one.path for hook in seen_or(hooks, ()) for one in hook.files if one.is_ours]
     if ours:
         return ok(f"slurmd runs {named(ours)}")
     if "compute" in facts.roles and not isinstance(hooks, Unseen):
         return fail(f"{key} is {named(found) or 'not set'}, and none of it is {program}")
     if any(program in one for one in found):
         return ok(f"{key}={named(found)}")
-    if not isinstance(hooks, Unseen) and any(not hook.files for hook in hooks):
+    if any(not hook.files for hook in seen_or(hooks, ())):
         return skip(f"{key}={named(found)}: what is in it is seen on a compute node")
     if any(set(one) & set("*?[") for one in found):
         return skip(f"{key}={named(found)} is a pattern: what it finds is seen on a compute node")
@@ -63,7 +63,7 @@ def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     "prolog",
     (*CONTROLLER, *COMPUTE),
     asks="slurm.conf has our Prolog, alone or in a folder of several",
-    why="no job's share is set up: its tasks are refused for want of a plan",
+    why="no share is set up, and tasks are refused because there is no plan",
     fix=f"slurm.conf: Prolog={PROLOG}, or a link to it in prolog.d; `slurm-share install` shows it",
 )
 def prolog(facts: Facts) -> Sequence[Verdict]:
@@ -74,34 +74,29 @@ def prolog(facts: Facts) -> Sequence[Verdict]:
     "epilog",
     (*CONTROLLER, *COMPUTE),
     asks="slurm.conf has our Epilog, alone or in a folder of several",
-    why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job comes",
+    why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job",
     fix=f"slurm.conf: Epilog={EPILOG}, or a link to it in epilog.d; `slurm-share install` shows it",
 )
 def epilog(facts: Facts) -> Sequence[Verdict]:
     return _configured(facts, "Epilog")
 
 
-def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]] | Unseen:
-    found: list[tuple[str, ConfiguredHook]] = []
-    for key, hooks in (("Prolog", facts.slurm.prologs), ("Epilog", facts.slurm.epilogs)):
-        if isinstance(hooks, Unseen):
-            return hooks
-        found += [(key, hook) for hook in hooks]
-    return found
+def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]]:
+    """Return all hooks with their keys. Raises Skip if one kind is unknown."""
+    prologs, epilogs = seen(facts.slurm.prologs), seen(facts.slurm.epilogs)
+    return [*(("Prolog", hook) for hook in prologs), *(("Epilog", hook) for hook in epilogs)]
 
 
 @check(
     "hook-files",
     COMPUTE,
-    asks="every Prolog and Epilog line finds at least one file, and every file of it can be run",
-    why="slurmd takes a pattern that finds nothing, and a file that it cannot run, for a failure: the node drains with"
-    " the next job",
+    asks="every Prolog and Epilog line matches at least one file, and each file can be executed",
+    why="slurmd treats a pattern without a match, and a file that it cannot execute, as a failure: the next job drains"
+    " the node",
     fix="put the file there and `chmod 755` it, or take the line out of slurm.conf",
 )
 def hook_files(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     found: list[Verdict] = []
     for key, hook in both:
         if not hook.files:
@@ -119,14 +114,12 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hooks-once",
     COMPUTE,
-    asks="each of our hooks is run once for a job",
-    why="the second run of a Prolog or Epilog costs every job its time, and its lines in the log",
+    asks="each of our hooks runs once for a job",
+    why="the second run takes time from every job and adds lines to the log",
     fix="leave one of the lines of slurm.conf, links or scripts that are named",
 )
 def hooks_once(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     found: list[Verdict] = []
     for key in ("Prolog", "Epilog"):
         ours = [file.path for of, hook in both for file in hook.files if of == key and file.is_ours]
@@ -139,34 +132,29 @@ def hooks_once(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-owner",
     COMPUTE,
-    asks="nobody but root can change a hook, nor a folder above it",
-    why="Prolog and Epilog run as root: whoever can write there is root on this node",
+    asks="only root can change a hook or a folder above it",
+    why="Prolog and Epilog run as root: a user who can write there is root on this node",
     fix="chown root and chmod go-w what is named",
 )
 def hook_owner(facts: Facts) -> Sequence[Verdict]:
     both = _both(facts)
-    if isinstance(both, Unseen):
-        return skip(both)
     files = [file for _, hook in both for file in hook.files]
     # A file from a configless controller is next to slurm.conf, whose owner sets the hooks anyway.
     conf, theirs = facts.slurm.file.rpartition("/")[0], (0, facts.slurm.slurm_uid)
-    found = [why for file in files if (why := unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)))]
-    return [one for why in dict.fromkeys(found) for one in fail(why)] or ok("hooks are root's alone")
+    whys = (unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)) for file in files)
+    return failures(filter(None, whys)) or ok("hooks are root's alone")
 
 
 @check(
     "hook-order",
     COMPUTE,
-    asks="of several Epilogs ours runs first",
-    why="slurmd runs a folder in reverse order (z to a, then 9 to 0), and the first script that fails keeps the rest"
-    " from running: what ours has to clear would stay. Of Prologs any may be first: where one fails, no job runs",
+    asks="our Epilog runs before all others",
+    why="slurmd runs the files of a folder in reverse order (z to a, then 9 to 0) and stops at the first that fails:"
+    " then ours does not clean up. The order of Prologs does not matter: if one fails, the job does not run",
     fix="name the link zz-slurm-share, or give it an Epilog= line before the others",
 )
 def hook_order(facts: Facts) -> Sequence[Verdict]:
-    hooks = facts.slurm.epilogs
-    if isinstance(hooks, Unseen):
-        return skip(hooks)
-    files = [file for hook in hooks for file in hook.files]
+    files = [file for hook in seen(facts.slurm.epilogs) for file in hook.files]
     ours = next((place for place, file in enumerate(files) if file.is_ours), 0)
     if ours:
         return warn(f"{named(file.path for file in files[:ours])} before {files[ours].path}")
@@ -176,17 +164,14 @@ def hook_order(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-time",
     CONTROLLER,
-    asks="Slurm's time limits leave our hooks the time that config.toml gives them",
-    why="a Prolog that is cut off drains the node and requeues the job; an Epilog that is cut off drains it, too",
+    asks="Slurm's time limits for hooks are not shorter than those in config.toml",
+    why="a Prolog or Epilog that Slurm ends drains the node; after a Prolog the job is requeued",
     fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
 )
 def hook_time(facts: Facts) -> Sequence[Verdict]:
-    config = facts.config
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
+    settings = configuration(facts).settings
     if isinstance(values(facts, "BatchStartTimeout"), Unseen):
         return skip("slurm.conf is not to be seen")
-    settings = config.settings
     found: list[Verdict] = []
     limits = {key: seconds(facts, key) for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")}
     for one in site.cut_off(limits, settings):
@@ -208,14 +193,12 @@ def hook_time(facts: Facts) -> Sequence[Verdict]:
 @check(
     "task-prolog",
     COMPUTE,
-    asks="the site's TaskProlog leaves the GPU variables alone",
-    why="it runs after the plugin, so what it exports wins: tasks would find another GPU, or go round MPS unseen",
+    asks="the site's TaskProlog does not set GPU variables",
+    why="it runs after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS",
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
 )
 def task_prolog(facts: Facts) -> Sequence[Verdict]:
-    text = facts.slurm.task_prolog
-    if isinstance(text, Unseen):
-        return skip(text)
+    text = seen(facts.slurm.task_prolog)
     if not text:
         return ok("there is no TaskProlog")
     found = [name for name in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if name in text]

@@ -7,46 +7,32 @@ from collections.abc import Sequence
 from ...core.installed import LIB, LUA
 from ...share import lua_settings, site, submit_script
 from ..facts.records import Facts, Unseen, Verdict
-from .base import (
-    CONTROLLER,
-    check,
-    fail,
-    listed_values,
-    ok,
-    skip,
-    warn,
-)
+from .base import CONTROLLER, Skip, check, configuration, fail, listed_values, ok, seen, skip, warn
 
 SPANK = "install slurm-share-spank on this host"
 
 
-def _without_lua(facts: Facts) -> list[Verdict] | None:
-    """Return the reason to skip checks of the script; None: it can be read."""
-    found = listed_values(facts, "JobSubmitPlugins")
-    if isinstance(found, Unseen):
-        return skip(found)
-    return None if site.has_lua(found) else skip("JobSubmitPlugins has no lua")
+def _need_lua(facts: Facts) -> None:
+    """Raise Skip if Slurm uses no Lua."""
+    if not site.has_lua(seen(listed_values(facts, "JobSubmitPlugins"))):
+        raise Skip("JobSubmitPlugins has no lua")
 
 
 @check(
     "job-submit",
     CONTROLLER,
-    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours, or calls ours",
-    why="a shared job gets neither its GPUs nor its nodes for itself: the hooks then refuse it",
+    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours or calls ours",
+    why="a shared job is allocated neither its GPUs nor whole nodes, and the hooks refuse it",
     fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
     " your own",
 )
 def job_submit(facts: Facts) -> Sequence[Verdict]:
-    found = listed_values(facts, "JobSubmitPlugins")
     if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(listed_values(facts, "JobSubmitPlugins"))
     if not site.has_lua(found):
         return fail(f"JobSubmitPlugins is {','.join(found) or 'not set'}")
-    text, ours = facts.slurm.lua, facts.slurm.lua_of_package
-    if isinstance(text, Unseen):
-        return skip(text)
+    text, ours = seen(facts.slurm.lua), facts.slurm.lua_of_package
     what = submit_script.judge(text, ours)
     if what == "missing":
         return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
@@ -82,56 +68,43 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-plugin",
     CONTROLLER,
-    asks="Slurm's job_submit_lua.so is here, where JobSubmitPlugins has lua",
-    why="the slurmctld that runs goes on, and its next start is its last: no job is taken any more",
+    asks="Slurm's job_submit_lua.so is here if JobSubmitPlugins has lua",
+    why="slurmctld does not start any more when it is restarted",
     fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
 )
 def lua_plugin(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _without_lua(facts)) is not None:
-        return nothing
-    found = facts.slurm.lua_object
-    if isinstance(found, Unseen):
-        return skip(found)
+    _need_lua(facts)
+    found = seen(facts.slurm.lua_object)
     return ok(found) if found else fail("Slurm's plugins are on this host without job_submit_lua.so")
 
 
 @check(
     "lua-syntax",
     CONTROLLER,
-    asks="Lua takes the site's job_submit.lua",
-    why="the slurmctld that runs goes on with the script that it had, and tells its log alone; its next start fails",
+    asks="Lua can compile the site's job_submit.lua",
+    why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
     fix="put the line right (`luac -p FILE` says it again); slurmctld reads the file anew with the next job",
 )
 def lua_syntax(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _without_lua(facts)) is not None:
-        return nothing
-    if isinstance(facts.slurm.lua, Unseen):
-        return skip(facts.slurm.lua)
-    if facts.slurm.lua is None:
+    _need_lua(facts)
+    if seen(facts.slurm.lua) is None:
         return skip("there is no job_submit.lua")
-    found = facts.slurm.lua_problem
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(facts.slurm.lua_problem)
     return fail(found) if found else ok("Lua takes it")
 
 
 @check(
     "lua-settings",
     CONTROLLER,
-    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the config.toml that is here",
-    why="a config.toml that was changed since counts as off: no job is shared until the command was run",
+    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the present config.toml",
+    why="a config.toml that has changed since counts as off: no job is shared until the command has run",
     fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",
 )
 def settings_of_lua(facts: Facts) -> Sequence[Verdict]:
-    if (nothing := _without_lua(facts)) is not None:
-        return nothing
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    if not facts.config.settings.job_submit:
+    _need_lua(facts)
+    if not configuration(facts).settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")
-    found = facts.slurm.lua_settings
-    if isinstance(found, Unseen):
-        return skip(found)
+    found = seen(facts.slurm.lua_settings)
     return fail(found) if found else ok("they say the same")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
@@ -12,14 +12,17 @@ from .base import (
     EVERYWHERE,
     check,
     closed,
+    configuration,
     fail,
+    failures,
     listed_values,
     named,
     ok,
     release_of,
+    seen,
+    seen_or,
     skip,
     unsafe,
-    values,
     warn,
 )
 
@@ -38,16 +41,14 @@ NETWORK_FILE_SYSTEMS = frozenset(
     fix=f"plugstack.conf: optional {PLUGIN}",
 )
 def plugstack(facts: Facts) -> Sequence[Verdict]:
-    lines = facts.slurm.plugstack
-    if isinstance(lines, Unseen):
-        return skip(lines)
+    lines = seen(facts.slurm.plugstack)
     file = facts.slurm.plugstack_file or "plugstack.conf"
     if lines is None:
-        sent = listed_values(facts, "SlurmctldParameters")
-        if facts.roles == ("controller",) and (isinstance(sent, Unseen) or "enable_configless" not in sent):
+        is_configless = "enable_configless" in seen_or(listed_values(facts, "SlurmctldParameters"), ())
+        if facts.roles == ("controller",) and not is_configless:
             return skip(f"there is no {file}, and a controller that sends none needs none")
         folder = facts.slurm.file.rpartition("/")[0]
-        if folder not in ("", file.rpartition("/")[0]) and not isinstance(sent, Unseen) and "enable_configless" in sent:
+        if is_configless and folder not in ("", file.rpartition("/")[0]):
             fix = "slurm.conf: take PlugStackConfig out: nodes then take the plugstack.conf that the controller sends"
             return fail(
                 f"there is no {file}, which PlugStackConfig names; what the controller sends is in {folder}", fix
@@ -57,16 +58,13 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
     if not ours:
         return fail(f"{file} does not name it")
     found: list[Verdict] = []
-    for line in ours:
-        if line.endswith(f"{OBJECT}\r"):
-            found += fail(
-                f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
-                f"sed -i 's/\\r$//' {file} (or in the file it includes)",
-            )
+    if any(line.endswith(f"{OBJECT}\r") for line in ours):
+        found += fail(
+            f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
+            f"sed -i 's/\\r$//' {file} (or in the file it includes)",
+        )
     optional = [line for line in ours if line.split()[0].lower() == "optional"]
-    for line in ours:
-        if line in optional:
-            continue
+    for line in (line for line in ours if line not in optional):
         fix = f"take that line out of {file} (or of the file it includes)"
         found += warn(f"it says `{line.rstrip()}`", fix if optional else f"plugstack.conf: optional {line.split()[1]}")
     if len(optional) > 1:
@@ -86,17 +84,16 @@ def _opened(why: str) -> str:
 @check(
     "plugin",
     EVERYWHERE,
-    asks="the plugin's object is on this host, root's alone, and everybody may read it",
-    why="slurm.conf and plugstack.conf reach a configless node, the object does not: --share-gpu is then an unknown"
-    " option here, or a job's tasks get no slot",
+    asks="the plugin's object is on this host, only root can change it, and everybody can read it",
+    why="--share-gpu is an unknown option here, or a job's tasks get no slot; a configless controller sends"
+    " plugstack.conf, but not the object",
     fix="install slurm-share-spank on this host",
 )
 def plugin(facts: Facts) -> Sequence[Verdict]:
     file = facts.plugin.file
     if file is None:
         link = f" (a link to {facts.plugin.link})" if facts.plugin.link else ""
-        shipped = values(facts, "SlurmctldParameters")
-        configless = not isinstance(shipped, Unseen) and any("enable_configless" in one for one in shipped)
+        configless = "enable_configless" in seen_or(listed_values(facts, "SlurmctldParameters"), ())
         note = "; configless Slurm ships plugstack.conf and not the object" if configless else ""
         return fail(f"there is no {facts.plugin.path}{link}{note}")
     if why := unsafe(file):
@@ -110,18 +107,17 @@ def plugin(facts: Facts) -> Sequence[Verdict]:
     "plugin-release",
     EVERYWHERE,
     asks="the plugin's object was built for the Slurm that is installed here",
-    why="Slurm loads a plugin of its own major.minor release only, and with an optional one says so in a log nobody"
-    " reads: every share is then refused or unknown",
+    why="Slurm loads only plugins of its own major.minor release, and reports an optional one only in its log: every"
+    " share is refused or unknown",
     fix="slurm-share-plugin (it chooses the object of this release, or builds one); slurm-share doctor --fix runs it",
 )
 def plugin_release(facts: Facts) -> Sequence[Verdict]:
-    release, version = facts.plugin.release, facts.slurm.version
+    release = facts.plugin.release
     if facts.plugin.file is None:
         return skip("there is no object")
     if isinstance(release, Unseen):
         return fail(f"{facts.plugin.path}: {release.why}", "install slurm-share-spank anew")
-    if isinstance(version, Unseen):
-        return skip(version)
+    version = seen(facts.slurm.version)
     wanted = release_of(version)
     if release == wanted:
         return ok(f"for Slurm {release}")
@@ -137,33 +133,34 @@ def plugin_release(facts: Facts) -> Sequence[Verdict]:
 @check(
     "plugin-loads",
     EVERYWHERE,
-    asks="every program of Slurm's on this host can load the plugin's object",
-    why="an object that is torn, or wants a library or a symbol that is not here, is left out without a word: every"
-    " share is then refused or unknown",
+    asks="all of Slurm's programs on this host can load the plugin's object",
+    why="Slurm ignores an object that is damaged, or that needs a missing library or symbol: every share is refused or"
+    " unknown",
     fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
 )
 def plugin_loads(facts: Facts) -> Sequence[Verdict]:
-    problems = facts.plugin.load_problems
     if facts.plugin.file is None:
         return skip("there is no object")
-    if isinstance(problems, Unseen):
-        return skip(problems)
-    version = facts.slurm.version
-    if isinstance(facts.plugin.release, Unseen) or (
-        not isinstance(version, Unseen) and facts.plugin.release != release_of(version)
-    ):
+    problems, release = seen(facts.plugin.load_problems), facts.plugin.release
+    version = seen_or(facts.slurm.version, None)
+    if isinstance(release, Unseen) or (version is not None and release != release_of(version)):
         return skip("see plugin-release")
-    if not problems:
-        return ok("they can")
-    whys = dict.fromkeys(why for _, why in problems)
-    return [one for why in whys for one in fail(f"{named(who for who, its in problems if its == why)}: {why}")]
+    return _by_reason(problems) or ok("they can")
+
+
+def _by_reason(problems: Iterable[tuple[str, str]]) -> list[Verdict]:
+    """Return a FAIL for each reason, with the names that have it."""
+    names: dict[str, list[str]] = {}
+    for name, why in problems:
+        names.setdefault(why, []).append(name)
+    return failures(f"{named(those)}: {why}" for why, those in names.items())
 
 
 @check(
     "hook-programs",
     COMPUTE,
     asks="our Prolog and Epilog are installed here, with the Python that they run on",
-    why="slurmd cannot start them: the node drains with the next job",
+    why="slurmd cannot start them, and the next job drains the node",
     fix="install slurm-share on this host (after an upgrade of Python: install it anew)",
 )
 def hook_programs(facts: Facts) -> Sequence[Verdict]:
@@ -184,15 +181,11 @@ def hook_programs(facts: Facts) -> Sequence[Verdict]:
     "modules",
     EVERYWHERE,
     asks="every Python module of slurm-share, and of the libraries that come with it, can be imported, by users too",
-    why="the command or the hook that needs it ends with an error, a Prolog too: the node drains with the next job",
+    why="the command or hook that needs the module fails; if the Prolog fails, the next job drains the node",
     fix="install slurm-share on this host anew",
 )
 def modules(facts: Facts) -> Sequence[Verdict]:
-    broken = facts.broken_modules
-    if isinstance(broken, Unseen):
-        return skip(broken)
-    whys = dict.fromkeys(why for _, why in broken)
-    found = [one for why in whys for one in fail(f"{named(name for name, its in broken if its == why)}: {why}")]
+    found = _by_reason(seen(facts.broken_modules))
     if facts.package is not None and (why := closed(facts.package)):
         found += fail(f"{why}: users' commands, and their tasks' launcher, cannot be started", _opened(why))
     return found or ok("all of them can")
@@ -201,8 +194,8 @@ def modules(facts: Facts) -> Sequence[Verdict]:
 @check(
     "install-path",
     EVERYWHERE,
-    asks="programs and plugin lie on this host's own disk",
-    why="when the file server is slow every job's Prolog waits for it, and srun of everybody, too",
+    asks="programs and plugin are on this host's own disk",
+    why="when the file server is slow, every job's Prolog and every user's srun wait for it",
     fix=f"install the packages on each host; do not share {HOME} or {LIB}",
 )
 def install_path(facts: Facts) -> Sequence[Verdict]:
@@ -216,8 +209,8 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
 @check(
     "config",
     EVERYWHERE,
-    asks="/etc/slurm-share/config.toml is understood, everybody may read it, and it is root's alone to write",
-    why="with a file that is wrong no job is shared, and the hooks' log says so for each",
+    asks="/etc/slurm-share/config.toml is valid, everybody can read it, and only root can change it",
+    why="no job is shared; the hooks' log has a line for each",
     fix="`slurm-share config print` names the line",
 )
 def config(facts: Facts) -> Sequence[Verdict]:
@@ -240,18 +233,14 @@ def config(facts: Facts) -> Sequence[Verdict]:
     "operators-group",
     EVERYWHERE,
     asks="this host knows the group that operators_group names",
-    why="no operator sees the jobs of others in `slurm-share status`, and nobody is told why",
+    why="operators do not see other users' jobs in `slurm-share status`, without a message",
     fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",
 )
 def operators_group(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    group = facts.config.settings.operators_group
+    group = configuration(facts).settings.operators_group
     if not group:
         return ok("config.toml names none")
-    known = facts.has_operators_group
-    if isinstance(known, Unseen):
-        return skip(known)
+    known = seen(facts.has_operators_group)
     fix = f"groupadd {group}, or put operators_group in config.toml right"
     return ok(group) if known else warn(f"operators_group is {group!r}, and this host knows no such group", fix)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...core import nodelist
 from ...core.errors import UsageError
+from ...core.settings import Configuration
 from ...share import site, verdict
 from ..facts.records import Facts, Unseen, Verdict
 from . import lua
@@ -13,11 +14,14 @@ from .base import (
     COMPUTE,
     CONTROLLER,
     check,
+    configuration,
     fail,
+    ledger_of,
     listed_values,
     named,
     ok,
-    skip,
+    seen,
+    seen_or,
     values,
     warn,
 )
@@ -38,33 +42,26 @@ def kinds_of(gres: str) -> str:
     "select-type",
     CONTROLLER,
     asks="SelectType is select/cons_tres",
-    why="no other hands out GPUs",
+    why="no other plugin allocates GPUs",
     fix="slurm.conf: SelectType=select/cons_tres; restart slurmctld",
 )
 def select_type(facts: Facts) -> Sequence[Verdict]:
-    found = values(facts, "SelectType")
-    if isinstance(found, Unseen):
-        return skip(found)
-    said = found[-1] if found else "select/cons_tres"  # the default since 23.11
+    said = (seen(values(facts, "SelectType")) or ("select/cons_tres",))[-1]  # the default since 23.11
     return ok(said) if said.lower() == "select/cons_tres" else fail(f"SelectType={said}")
 
 
 @check(
     "gres",
     CONTROLLER,
-    asks="GresTypes has gpu, some node has GPUs, and shards where config.toml counts on them",
-    why="--share-gpu means GPUs that Slurm hands out; an array of parts of GPUs is handed out as shards",
+    asks="GresTypes has gpu, nodes have GPUs, and shards if config.toml has shards_per_gpu",
+    why="--share-gpu needs GPUs that Slurm allocates; parts of a GPU are allocated as shards",
     fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
 )
 def gres(facts: Facts) -> Sequence[Verdict]:
-    types, nodes = listed_values(facts, "GresTypes"), facts.slurm.nodes
-    if isinstance(types, Unseen):
-        return skip(types)
+    types = seen(listed_values(facts, "GresTypes"))
     if "gpu" not in types:
         return fail(f"GresTypes is {','.join(types) or 'not set'}")
-    if isinstance(nodes, Unseen):
-        return skip(nodes)
-    with_gpus = [node for node in nodes if gpus_of(node.gres)]
+    with_gpus = [node for node in seen(facts.slurm.nodes) if gpus_of(node.gres)]
     if not with_gpus:
         return fail("no node has a GPU")
     per_gpu = 0 if isinstance(facts.config, Unseen) else facts.config.settings.shards_per_gpu
@@ -78,21 +75,15 @@ def gres(facts: Facts) -> Sequence[Verdict]:
     "exclusive",
     CONTROLLER,
     asks="while a shared job is on a node, Slurm keeps other users away from it",
-    why="MPS serves one user at a time: a second user's job beside it waits, or is refused by the hooks",
+    why="MPS serves one user at a time: the hooks refuse a second user's job, or it waits",
     fix="slurm.conf: no OverSubscribe=FORCE in partitions that share, and job_submit.lua in force",
 )
 def exclusive(facts: Facts) -> Sequence[Verdict]:
-    config, partitions = facts.config, facts.slurm.partitions
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
-    if isinstance(partitions, Unseen):
-        return skip(partitions)
-    lua = listed_values(facts, "JobSubmitPlugins")
-    has_lua = not isinstance(lua, Unseen) and site.has_lua(lua)
+    config = configuration(facts)
+    has_lua = site.has_lua(seen_or(listed_values(facts, "JobSubmitPlugins"), ()))
     found: list[Verdict] = []
-    nodes = facts.slurm.nodes
-    plain = set() if isinstance(nodes, Unseen) else {node.name for node in nodes if not gpus_of(node.gres)}
-    for one in partitions:
+    plain = {node.name for node in seen_or(facts.slurm.nodes, ()) if not gpus_of(node.gres)}
+    for one in seen(facts.slurm.partitions):
         mode = config.of(one.name).mode
         if mode == "off" or (one.nodes and plain.issuperset(one.nodes)):
             continue
@@ -109,16 +100,13 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
 @check(
     "partitions",
     CONTROLLER,
-    asks="every partition and node that config.toml names is one of Slurm's",
-    why="a name that is misspelt means nothing, and nobody is told",
+    asks="every partition and node that config.toml names exists in Slurm",
+    why="a misspelt name has no effect, without a message",
     fix="put the name right in config.toml; `sinfo -s` lists them",
 )
 def partitions(facts: Facts) -> Sequence[Verdict]:
-    config, known = facts.config, facts.slurm.partitions
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
-    if isinstance(known, Unseen):
-        return skip(known)
+    config, names = configuration(facts), {one.name for one in seen(facts.slurm.partitions)}
+    nodes = seen_or(facts.slurm.nodes, None)
     found: list[Verdict] = []
     for text in config.settings.exclusive_user_nodes:
         try:
@@ -126,41 +114,35 @@ def partitions(facts: Facts) -> Sequence[Verdict]:
         except UsageError as error:
             found += warn(f"exclusive_user_nodes of config.toml: {error}", "write it as `sinfo -N` lists nodes")
             continue
-        nodes = facts.slurm.nodes
-        gone = set() if isinstance(nodes, Unseen) else wanted - {node.name for node in nodes}
-        if gone:
+        if nodes is not None and (gone := wanted - {node.name for node in nodes}):
             said = f"exclusive_user_nodes of config.toml names {named(sorted(gone))}, and Slurm has no such node"
             found += warn(said, "put the name right in config.toml; `sinfo -N` lists them")
-    names = {one.name for one in known}
     missing = sorted({*config.partitions, *config.settings.exclusive_user_partitions} - names)
     if missing:
         found += warn(f"config.toml names {named(missing)}, and Slurm has no such partition")
-    modes = {name: config.of(name).mode for name in sorted(names)}
-    return found or ok("; ".join(f"{name}: {mode}" for name, mode in modes.items()) or "Slurm has no partition")
+    return found or ok(_modes(config, names) or "Slurm has no partition")
+
+
+def _modes(config: Configuration, names: Iterable[str]) -> str:
+    return "; ".join(f"{name}: {config.of(name).mode}" for name in sorted(set(names)))
 
 
 @check(
     "modes",
     (*CONTROLLER, *COMPUTE),
-    asks="where sharing is on, it is on in every partition with GPUs, or config.toml says that it is not",
-    why="a job that is submitted as shared comes to a node that only observes, or does nothing: its tasks are refused",
+    asks="if sharing is on, it is on in every partition with GPUs, unless config.toml sets another mode",
+    why="a shared job starts on a node that only observes, or does nothing, and its tasks are refused",
     fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
 )
 def modes(facts: Facts) -> Sequence[Verdict]:
-    config = facts.config
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
+    config = configuration(facts)
     known = _partitions_of(facts)
-    if isinstance(known, Unseen):
-        return skip(known)
     found: list[Verdict] = []
-    by_name = {name: config.of(name).mode for name in known}
     if "on" in config.modes().values():
-        for name, mode in by_name.items():
-            if mode != "on" and name not in config.partitions:
+        for name in dict.fromkeys(known):
+            if (mode := config.of(name).mode) != "on" and name not in config.partitions:
                 found += warn(f"partition {name} is {mode}, which config.toml does not say, while others are on")
-    ledger = facts.state.ledger
-    ours = set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
+    ours = {job.job_id for job in ledger_of(facts).jobs}
     for job in () if config.settings.switched_off else facts.slurm.shared_here:
         mode = config.of(job.partition).mode
         if mode != "on" and job.job_id not in ours:
@@ -168,33 +150,27 @@ def modes(facts: Facts) -> Sequence[Verdict]:
                 f"job {job.job_id} came here as --share-gpu={job.share}, and partition {job.partition} is {mode} here"
             )
             found += fail(f"{said}: the controller has another config.toml", "copy the controller's config.toml here")
-    return found or ok(
-        "; ".join(f"{name}: {mode}" for name, mode in sorted(by_name.items())) or "no partition has GPUs"
-    )
+    return found or ok(_modes(config, known) or "no partition has GPUs")
 
 
 @check(
     "controller-mode",
     (*COMPUTE, "login"),
-    asks="the controller's mode is the one that config.toml has here",
-    why="a job is shared only where both say on; where they differ it is refused or runs unshared, and its user cannot"
-    " see why",
+    asks="the controller's mode is that of config.toml on this host",
+    why="a job is shared only if both are on; otherwise it is refused or runs unshared, and its user cannot see why",
     fix="the same config.toml on the controller and on every other host",
 )
 def controller_mode(facts: Facts) -> Sequence[Verdict]:
-    config, there, name = facts.config, facts.slurm.controller_mode, facts.slurm.asked_partition
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
+    config, name = configuration(facts), facts.slurm.asked_partition
     if "controller" in facts.roles:
         return ok("this host is a controller itself")
     if not config.settings.job_submit:
         return ok("config.toml has job_submit = false: each node's own mode counts")
-    if isinstance(there, Unseen):
-        return skip(there)
-    if not name and len(set(config.modes().values())) > 1:  # the default partition has no name here
-        if there in config.modes().values():
+    there, all_here = seen(facts.slurm.controller_mode), set(config.modes().values())
+    if not name and len(all_here) > 1:  # the default partition has no name here
+        if there in all_here:
             return ok(f"{there} on the controller; config.toml here has it, too")
-        here = " and ".join(sorted(set(config.modes().values())))
+        here = " and ".join(sorted(all_here))
     else:
         here = config.of(name).mode
     if here == there:
@@ -211,15 +187,12 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
 @check(
     "mode-file",
     (*CONTROLLER, *COMPUTE),
-    asks="the file that mode_file names can be read here, and says off, observe or on",
-    why="hooks take any other word for off; a node that cannot read it does not hear of `slurm-share off --cluster`",
+    asks="the file that mode_file names can be read here, and contains off, observe or on",
+    why="any other word counts as off; a node that cannot read the file ignores `slurm-share off --cluster`",
     fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
 )
 def mode_file(facts: Facts) -> Sequence[Verdict]:
-    config, text = facts.config, facts.mode_file
-    if isinstance(config, Unseen):
-        return skip("config.toml is not understood")
-    path = config.settings.mode_file
+    path, text = configuration(facts).settings.mode_file, facts.mode_file
     if not path:
         return ok("config.toml names none")
     if isinstance(text, Unseen):
@@ -235,55 +208,43 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
 @check(
     "verdict-field",
     CONTROLLER,
-    asks="the field of a job in which the controller's verdict travels is not one that Slurm reads itself",
-    why="with extra_constraints Slurm takes `extra` for a demand on nodes, and none meets it: shared jobs stay pending",
+    asks="Slurm does not itself interpret the field of a job that has the controller's verdict",
+    why="with extra_constraints Slurm reads `extra` as a condition that no node meets: shared jobs stay pending",
     fix='config.toml: verdict_field = "comment"',
 )
 def verdict_field(facts: Facts) -> Sequence[Verdict]:
-    parameters = listed_values(facts, "SchedulerParameters")
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    if isinstance(parameters, Unseen):
-        return skip(parameters)
-    field = facts.config.settings.verdict_field
-    if facts.config.settings.job_submit and field == "extra" and "extra_constraints" in parameters:
+    settings, parameters = configuration(facts).settings, seen(listed_values(facts, "SchedulerParameters"))
+    field = settings.verdict_field
+    if settings.job_submit and field == "extra" and "extra_constraints" in parameters:
         return fail("SchedulerParameters has extra_constraints, and verdict_field is extra")
     return ok(field)
 
 
-def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
+def _partitions_of(facts: Facts) -> list[str]:
     """Return the partitions that have GPUs: all of them on a controller, elsewhere those of this node."""
-    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
-    if isinstance(nodes, Unseen):
-        return nodes
+    with_gpus = [node for node in seen(facts.slurm.nodes) if gpus_of(node.gres)]
     if "controller" not in facts.roles:
-        return tuple(name for node in nodes if gpus_of(node.gres) for name in node.partitions)
-    if isinstance(partitions, Unseen):
-        return partitions
-    with_gpus = {node.name for node in nodes if gpus_of(node.gres)}
-    return tuple(one.name for one in partitions if with_gpus & set(one.nodes))
+        return [name for node in with_gpus for name in node.partitions]
+    names = {node.name for node in with_gpus}
+    return [one.name for one in seen(facts.slurm.partitions) if names.intersection(one.nodes)]
 
 
 @check(
     "unlike-nodes",
     CONTROLLER,
     asks="the nodes of a partition have the same GPUs",
-    why="a shared job over several nodes needs as many on each, and is refused where it got unlike ones",
+    why="a shared job on several nodes needs the same number of GPUs on each, and is refused otherwise",
     fix="a partition or a feature for each kind of node; until then users ask with --constraint or --nodelist",
 )
 def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
-    known, nodes = facts.slurm.partitions, facts.slurm.nodes
-    if isinstance(known, Unseen):
-        return skip(known)
-    if isinstance(nodes, Unseen):
-        return skip(nodes)
-    by_name = {node.name: node for node in nodes}
+    known = seen(facts.slurm.partitions)
+    kind_of = {node.name: kinds_of(node.gres) for node in seen(facts.slurm.nodes) if gpus_of(node.gres)}
     found: list[Verdict] = []
     for partition in known:
         kinds: dict[str, list[str]] = {}
         for name in partition.nodes:
-            if name in by_name and gpus_of(by_name[name].gres):
-                kinds.setdefault(kinds_of(by_name[name].gres), []).append(name)
+            if name in kind_of:
+                kinds.setdefault(kind_of[name], []).append(name)
         if len(kinds) > 1:
             said = "; ".join(f"{named(names)}: {kind}" for kind, names in kinds.items())
             found += warn(f"partition {partition.name}: {said}")
@@ -294,17 +255,15 @@ def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
     "gang",
     CONTROLLER,
     asks="no preemption suspends jobs (PreemptMode SUSPEND or GANG)",
-    why="a suspended job keeps its GPU memory and its place in MPS; whoever comes in between finds the GPU full",
+    why="a suspended job keeps its GPU memory and its MPS clients, so the next job finds the GPU full",
     fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",
 )
 def gang(facts: Facts) -> Sequence[Verdict]:
-    whole = listed_values(facts, "PreemptMode")
-    if isinstance(whole, Unseen):
-        return skip(whole)
+    whole = seen(listed_values(facts, "PreemptMode"))
     found: list[Verdict] = []
     if {"suspend", "gang"} & set(whole):
         found += warn(f"PreemptMode={','.join(whole)}")
-    for one in () if isinstance(facts.slurm.partitions, Unseen) else facts.slurm.partitions:
+    for one in seen_or(facts.slurm.partitions, ()):
         said = one.options.get("preemptmode", "")
         if {"suspend", "gang"} & set(said.lower().split(",")) and said.lower() != ",".join(whole):
             found += warn(f"partition {one.name} has PreemptMode={said}")

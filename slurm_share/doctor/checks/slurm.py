@@ -13,9 +13,13 @@ from .base import (
     EVERYWHERE,
     check,
     fail,
+    failures,
+    host_facts,
     named,
     ok,
     release_of,
+    seen,
+    seen_or,
     skip,
     unsafe,
     warn,
@@ -26,21 +30,9 @@ SKEW_WARN_S, SKEW_FAIL_S = 5.0, 240.0
 The controller tells its time in whole seconds, so differences of a few seconds mean nothing.
 """
 OURS = (
-    "prologflags",
-    "prolog",
-    "epilog",
-    "plugstackconfig",
-    "jobsubmitplugins",
-    "grestypes",
-    "selecttype",
-    "launchparameters",
-    "taskplugin",
-    "proctracktype",
-    "preemptmode",
-    "jobcontainertype",
-    "namespacetype",
-    "taskprolog",
-)
+    "prologflags", "prolog", "epilog", "plugstackconfig", "jobsubmitplugins", "grestypes", "selecttype",
+    "launchparameters", "taskplugin", "proctracktype", "preemptmode", "jobcontainertype", "namespacetype", "taskprolog",
+)  # fmt: skip
 """Keys of slurm.conf that slurm-share depends on."""
 
 
@@ -48,7 +40,7 @@ OURS = (
     "slurm-commands",
     EVERYWHERE,
     asks="Slurm's commands are in PATH, in a usual place, or in the one that /etc/default/slurm-share names",
-    why="llsub, llload and doctor ask Slurm by them",
+    why="llsub, llload and doctor cannot query Slurm",
     fix='SLURM_SHARE_SLURM="/the/folder/above/bin" in /etc/default/slurm-share, or install Slurm\'s client programs',
 )
 def slurm_commands(facts: Facts) -> Sequence[Verdict]:
@@ -67,7 +59,7 @@ def slurm_commands(facts: Facts) -> Sequence[Verdict]:
     "munge",
     EVERYWHERE,
     asks="munged answers on this host, where Slurm's AuthType is munge",
-    why="no daemon and no command of Slurm's here can speak with another host",
+    why="Slurm's daemons and commands on this host cannot communicate with other hosts",
     fix="systemctl enable --now munge; /var/log/munge/munged.log says why it does not start (often the owner or mode of"
     " /etc/munge/munge.key)",
 )
@@ -94,9 +86,9 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     live = facts.slurm.live
     if not facts.slurm.commands:
         return skip("see slurm-commands")
-    if isinstance(live, Unseen) and (facts.slurm.munge_problem or "munged" in facts.host_facts.stopped):
-        return skip("see munge")
     if isinstance(live, Unseen):
+        if facts.slurm.munge_problem or "munged" in facts.host_facts.stopped:
+            return skip("see munge")
         if facts.slurm.down:
             return fail(f"slurmctld on {named(facts.slurm.down)} does not answer")
         if facts.slurm.is_silent:
@@ -111,16 +103,14 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     "daemons",
     (*CONTROLLER, *COMPUTE),
     asks="slurmctld runs on a controller, slurmd on a compute node",
-    why="the node takes no jobs; what runs there is cleared when the daemon is back",
+    why="the node accepts no jobs; ended jobs are cleaned up when the daemon runs again",
     fix="`systemctl start` what is named, and look into its log",
 )
 def daemons(facts: Facts) -> Sequence[Verdict]:
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
-    wanted = {"controller": "slurmctld", "compute": "slurmd"}
-    missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in facts.host_facts.daemons]
+    host, wanted = host_facts(facts), {"controller": "slurmctld", "compute": "slurmd"}
+    missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in host.daemons]
     found = fail(f"{named(missing)} does not run here") if missing else []
-    for name, pid in facts.host_facts.stopped.items():
+    for name, pid in host.stopped.items():
         if name in wanted.values():
             found += fail(f"{name}, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
     return found or ok("they run")
@@ -130,13 +120,11 @@ def daemons(facts: Facts) -> Sequence[Verdict]:
     "slurm-release",
     EVERYWHERE,
     asks=f"Slurm is of a release that slurm-share is tested on: {', '.join(TESTED)}",
-    why="Slurm's plugin interface and what it tells hooks change from release to release",
+    why="Slurm's plugin interface and the environment of hooks differ between releases",
     fix="try it in mode observe first, or use a release that is tested",
 )
 def slurm_release(facts: Facts) -> Sequence[Verdict]:
-    version = facts.slurm.version
-    if isinstance(version, Unseen):
-        return skip(version)
+    version = seen(facts.slurm.version)
     return ok(version) if release_of(version) in TESTED else warn(f"this is {version}")
 
 
@@ -144,15 +132,11 @@ def slurm_release(facts: Facts) -> Sequence[Verdict]:
     "slurmd-restarted",
     COMPUTE,
     asks="the slurmd that runs is the one that is installed",
-    why="after an upgrade the old slurmd goes on and starts the new slurmstepd; the plugin fits one of the two",
+    why="after an upgrade the old slurmd starts the new slurmstepd; the plugin fits only one of them",
     fix="systemctl restart slurmd",
 )
 def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
-    nodes, version = facts.slurm.nodes, facts.slurm.version
-    if isinstance(nodes, Unseen):
-        return skip(nodes)
-    if isinstance(version, Unseen):
-        return skip(version)
+    nodes, version = seen(facts.slurm.nodes), seen(facts.slurm.version)
     runs = next((node.version for node in nodes if node.name == facts.host), "")
     if not runs:
         return skip(f"slurmd has not registered as {facts.host}")
@@ -163,38 +147,30 @@ def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
     "node-state",
     COMPUTE,
     asks="this node takes jobs",
-    why="a drained or lost node is idle GPUs; a Prolog or Epilog that failed is the usual reason here",
+    why="the GPUs of a drained or lost node are idle; the usual reason is a Prolog or Epilog that failed",
     fix="look into the hooks' log (log_file); when it is put right, `scontrol update nodename=NODE state=resume`",
 )
 def node_state(facts: Facts) -> Sequence[Verdict]:
-    nodes = facts.slurm.nodes
-    if isinstance(nodes, Unseen):
-        return skip(nodes)
-    node = next((one for one in nodes if one.name == facts.host), None)
+    node = next((one for one in seen(facts.slurm.nodes) if one.name == facts.host), None)
     if node is None:
         return fail(f"Slurm knows no node {facts.host}", "slurm.conf: a NodeName line for it, or its NodeHostname")
-    bad = {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "ERROR"} & set(node.states)
     said = "+".join(node.states)
-    if not bad:
+    if not {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "ERROR"}.intersection(node.states):
         return ok(said)
     log = ("" if isinstance(facts.config, Unseen) else facts.config.settings.log_file) or "slurmd's log"
     fix = f"look into {log}; then scontrol update nodename={node.name} state=resume"
-    return warn(f"{said}" + (f": {node.reason}" if node.reason else ""), fix)
+    return warn(": ".join(filter(None, (said, node.reason))), fix)
 
 
 @check(
     "same-conf",
     EVERYWHERE,
     asks="this host's slurm.conf is the one that the controller runs with",
-    why="hooks, plugin and limits then differ from node to node, and nobody sees why",
+    why="hooks, plugin and limits differ between nodes, without a message",
     fix="copy the controller's slurm.conf here (or `scontrol reconfigure` where the new one is here already)",
 )
 def same_conf(facts: Facts) -> Sequence[Verdict]:
-    live, written = facts.slurm.live, facts.slurm.written
-    if isinstance(live, Unseen):
-        return skip(live)
-    if isinstance(written, Unseen):
-        return skip(written)
+    live, written = seen(facts.slurm.live), seen(facts.slurm.written)
     if not facts.slurm.differs:
         return ok("slurm.conf is the controller's")
     file = facts.slurm.file
@@ -241,16 +217,15 @@ def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
 
 def _lines(facts: Facts) -> list[str]:
     """Return the NodeName and PartitionName lines that differ from the controller's in GPUs or exclusive use."""
-    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
     gres, options = facts.slurm.written_gres, facts.slurm.written_partitions
     found = [
         f"Gres of {node.name}"
-        for node in (() if isinstance(nodes, Unseen) else nodes)
+        for node in seen_or(facts.slurm.nodes, ())
         if node.name in gres and _resources(gres[node.name]) != _resources(node.gres)
     ]
     found += [
         f"partition {one.name}"
-        for one in (() if isinstance(partitions, Unseen) else partitions)
+        for one in seen_or(facts.slurm.partitions, ())
         if one.name in options and site.keeps_one_user(options[one.name]) != site.keeps_one_user(one.options)
     ]
     return found
@@ -258,8 +233,11 @@ def _lines(facts: Facts) -> list[str]:
 
 def _resources(gres: str) -> dict[str, int]:
     """Return the counts of GPUs and shards; 0 if one cannot be read."""
-    asked = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
-    return {name: sum(one.count or 0 for one in asked if one.name == name) for name in {one.name for one in asked}}
+    counts: dict[str, int] = {}
+    for one in site.parse_gres(gres):
+        if one.name in ("gpu", "shard"):
+            counts[one.name] = counts.get(one.name, 0) + (one.count or 0)
+    return counts
 
 
 def _plain(said: tuple[str, ...]) -> set[str]:
@@ -272,7 +250,7 @@ def _plain(said: tuple[str, ...]) -> set[str]:
     "conf-owner",
     EVERYWHERE,
     asks="nobody but root and SlurmUser can change slurm.conf, what it includes, or a file beside it",
-    why="they say which programs and plugins slurmd and slurmctld run, and slurmd runs them as root: whoever can write"
+    why="these files name the programs and plugins that slurmd and slurmctld run, slurmd as root: a user who can write"
     " there is root on every node",
     fix="chown root and chmod go-w what is named",
 )
@@ -280,22 +258,20 @@ def conf_owner(facts: Facts) -> Sequence[Verdict]:
     files = facts.slurm.owned
     if not files:
         return skip("there are no files of Slurm's here")
-    found = [why for file in files if (why := unsafe(file, (0, facts.slurm.slurm_uid)))]
-    wrong = [one for why in dict.fromkeys(found) for one in fail(why)]
-    return wrong or ok(f"{len(files)} files, all root's or SlurmUser's")
+    whys = (unsafe(file, (0, facts.slurm.slurm_uid)) for file in files)
+    return failures(filter(None, whys)) or ok(f"{len(files)} files, all root's or SlurmUser's")
 
 
 @check(
     "clock",
     (*COMPUTE, "login"),
-    asks="this host's clock goes with the controller's",
-    why="munge refuses what is minutes old, so no job starts; times in ledger and history are wrong before that",
+    asks="this host's clock agrees with the controller's",
+    why="munge rejects messages that are minutes old, so no job starts; smaller differences make times in the history"
+    " wrong",
     fix="systemctl restart chronyd (or your time service), then `chronyc tracking`",
 )
 def clock(facts: Facts) -> Sequence[Verdict]:
-    skew = facts.slurm.skew_s
-    if isinstance(skew, Unseen):
-        return skip(skew)
+    skew = seen(facts.slurm.skew_s)
     said = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's"
     if abs(skew) >= SKEW_FAIL_S:
         return fail(said)

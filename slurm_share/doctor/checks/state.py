@@ -8,16 +8,7 @@ from ...core.installed import HOME
 from ...core.names import STATE_ROOT, USER_FOLDER
 from ...share import LedgerJob
 from ..facts.records import Facts, FileFact, Unseen, Verdict
-from .base import (
-    COMPUTE,
-    check,
-    fail,
-    named,
-    ok,
-    skip,
-    unsafe,
-    warn,
-)
+from .base import COMPUTE, check, configuration, fail, ledger_of, named, ok, seen, seen_or, skip, unsafe, warn
 
 JUST_BEGUN_S = 120.0
 """A job whose Prolog has just run has no step yet, and Slurm may have been asked before the job came. Longer than one
@@ -35,8 +26,8 @@ USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
 @check(
     "state-folder",
     COMPUTE,
-    asks="the state folder is a tmpfs of its own, root's, and has room",
-    why="on the node's disk old state outlives a reboot; as part of /run whoever fills it takes /run from everybody",
+    asks="the state folder is a tmpfs of its own, owned by root, with free space",
+    why="on disk, old state survives a reboot; as a part of /run, users who fill it fill /run",
     fix=f"with no shared job here, and {USERS} unmounted: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}'"
     f" '{USER_MOUNT_UNIT}' (each is skipped while anything is in its folder); without systemd the lines for /etc/fstab"
     f" in install.md, then: mount {STATE_ROOT}",
@@ -60,8 +51,8 @@ def state_folder(facts: Facts) -> Sequence[Verdict]:
 @check(
     "users-folder",
     COMPUTE,
-    asks="what users can write to in the state folder is a second tmpfs, and has room",
-    why="without it a user can fill the file system of the ledger, and then shared jobs of everybody are refused here",
+    asks="the part of the state folder that users can write to is a second tmpfs, with free space",
+    why="a user can fill the file system of the ledger, and all shared jobs here are refused",
     fix=f"with no shared job here: rm -rf {USERS}; systemctl start '{USER_MOUNT_UNIT}'; without systemd the second line"
     f" for /etc/fstab in install.md, then: mount {USERS}; a container may not mount, so its host mounts a tmpfs there"
     " for it, or gives it CAP_SYS_ADMIN",
@@ -155,35 +146,31 @@ def _has_just_begun(at: float, now: float) -> bool:
 @check(
     "ledger",
     COMPUTE,
-    asks="the ledger can be read, and every job in it is one that is here",
-    why="a job whose Epilog never came keeps its MPS daemons, and its compute mode, until the next shared job comes",
+    asks="the ledger can be read, and every job in it is on this node",
+    why="MPS daemons and compute modes of a job without an Epilog stay until the next shared job",
     fix="slurm-share doctor --fix: does what the job's Epilog would have done",
 )
 def ledger(facts: Facts) -> Sequence[Verdict]:
     if facts.state.broken:
         return warn(f"{facts.state.broken}; the next hook makes it anew from the jobs' plans", LEAVE_IT)
-    stale, left = over(facts), orphans(facts)
-    if isinstance(stale, Unseen):
-        return skip(stale)
     found: list[Verdict] = []
-    for job in stale:
+    for job in seen(over(facts)):
         found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
     for job in facts.state.abandoned:
         found += warn(
             f"job {job.job_id} of uid {job.uid} was not all cleared up after: no time, or its hook was killed"
         )
-    if not isinstance(left, Unseen) and left:
+    if left := seen_or(orphans(facts), ()):
         found += warn(f"folders of jobs that are over: {named(left)}")
-    count = 0 if isinstance(facts.state.ledger, Unseen) else len(facts.state.ledger.jobs)
-    return found or ok(f"{count} jobs, all here")
+    return found or ok(f"{len(ledger_of(facts).jobs)} jobs, all here")
 
 
 @check(
     "ledger-lock",
     COMPUTE,
-    asks="nobody holds the ledger's lock for longer than a moment",
-    why="every Prolog and Epilog of a shared job waits for it, and gives up in the end: jobs are refused, nothing is"
-    " cleared",
+    asks="no process holds the ledger's lock for long",
+    why="every Prolog and Epilog of a shared job waits for it and gives up in the end: jobs are refused, and nothing is"
+    " cleaned up",
     fix="see what it waits for (cat /proc/PID/stack); kill -CONT one that is stopped, kill -9 one that hangs: the next"
     " hook takes up its work",
 )
@@ -195,22 +182,20 @@ def ledger_lock(facts: Facts) -> Sequence[Verdict]:
 @check(
     "job-folders",
     COMPUTE,
-    asks="what hooks made for the jobs that run here is still there, and its folders are root's",
-    why="tasks that are yet to start find no plan, slot or MPS daemon, and are refused",
+    asks="the files that hooks made for running jobs exist, and their folders are owned by root",
+    why="tasks that start later find no plan, slot or MPS daemon, and are refused",
     fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
 )
 def job_folders(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.state.ledger, Unseen):
-        return skip(facts.state.ledger)
-    stale = over(facts)
-    elsewhere = set() if isinstance(stale, Unseen) else {job.job_id for job in stale}
-    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(job.since, facts.state.uptime_s)}
+    elsewhere = {
+        job.job_id for job in seen(facts.state.ledger).jobs if _has_just_begun(job.since, facts.state.uptime_s)
+    }
+    elsewhere |= {job.job_id for job in seen_or(over(facts), ())}  # over, or its Prolog still runs
     found: list[Verdict] = []
     for one in facts.state.lost:
-        if one.job_id in elsewhere:  # over, or its Prolog still runs
-            continue
-        fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
-        found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
+        if one.job_id not in elsewhere:
+            fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
+            found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
     for file in facts.state.folders_of_root:
         if why := unsafe(file):
             found += fail(why, f"chown root and chmod go-w {file.chain[-1].path}")
@@ -221,13 +206,11 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
     "log",
     COMPUTE,
     asks="the hooks can write their log, and nobody else can",
-    why="it is the one place that says why a share was refused; slurmd keeps a hook's own words only when it fails",
+    why="only the log says why a share was refused; slurmd keeps a hook's output only if it fails",
     fix="make room, or put log_file in config.toml where root can write",
 )
 def log(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    path = facts.config.settings.log_file
+    path = configuration(facts).settings.log_file
     if not path:
         return ok("config.toml wants none")
     if not facts.is_root and not facts.state.log_is_writable:
@@ -245,15 +228,13 @@ def log(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-helper",
     COMPUTE,
-    asks="the helper that runs the hooks of shared jobs is well, where there is one",
-    why="without it the hooks do the same work and take four times as long; nothing else depends on it",
+    asks="the helper that runs the hooks of shared jobs, if there is one, works",
+    why="without a helper the hooks take four times as long; nothing else depends on it",
     fix=f"{HOME}/libexec/slurm-share-prolog --helper in a terminal says what is wrong; hook_helper = false in"
     " config.toml: do without",
 )
 def hook_helper(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    state = facts.state
+    state, settings = facts.state, configuration(facts).settings
     if state.helper_folder is not None and (why := unsafe(state.helper_folder)):
         return warn(why, f"rm -r {state.helper_folder.path}")
     if not facts.is_root:
@@ -262,7 +243,7 @@ def hook_helper(facts: Facts) -> Sequence[Verdict]:
         return warn(f"{state.helper} does not answer", "kill -9 it: the next shared job's hook starts another one")
     if state.helper:
         return ok(state.helper)
-    if not facts.config.settings.hook_helper:
+    if not settings.hook_helper:
         return ok("config.toml wants none")
     if state.helper_did_not_start:
         return warn("the helper that a hook started did not become ready")
@@ -272,8 +253,8 @@ def hook_helper(facts: Facts) -> Sequence[Verdict]:
 @check(
     "agent",
     COMPUTE,
-    asks="the agent answers, where the site uses it",
-    why="operators and Prometheus see this node as silent",
+    asks="the agent answers, if the site uses it",
+    why="operators and Prometheus get no answer from this node",
     fix="systemctl restart slurm-share-agent; journalctl -u slurm-share-agent",
 )
 def agent(facts: Facts) -> Sequence[Verdict]:
@@ -287,8 +268,8 @@ def agent(facts: Facts) -> Sequence[Verdict]:
 @check(
     "agent-token",
     COMPUTE,
-    asks="the agents' token is for the agent and the operators alone",
-    why="whoever can read it sees everybody's load on every node",
+    asks="only the agent and the operators can read the agents' token",
+    why="a user who can read it can see all users' load on every node",
     fix="chown root:slurm-share and chmod 640 the file",
 )
 def agent_token(facts: Facts) -> Sequence[Verdict]:

@@ -6,15 +6,18 @@ import re
 from collections.abc import Sequence
 
 from ...core.settings import Configuration
-from ..facts.records import Facts, Unseen, Verdict
+from ..facts.records import Facts, Mount, Unseen, Verdict
 from .base import (
     COMPUTE,
     CONTROLLER,
     check,
     fail,
+    host_facts,
     listed_values,
     named,
     ok,
+    seen,
+    seen_or,
     skip,
     values,
     warn,
@@ -32,21 +35,18 @@ SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
     "private-shm",
     (*CONTROLLER, *COMPUTE),
     asks="jobs see the node's own /dev/shm",
-    why="an MPS daemon speaks with its clients through /dev/shm: behind a private one they run without MPS, or not at"
-    " all",
+    why="an MPS daemon reaches its clients through /dev/shm: with a private one they run without MPS, or fail",
     fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
 )
 def private_shm(facts: Facts) -> Sequence[Verdict]:
-    kinds = [values(facts, key) for key in ("JobContainerType", "NamespaceType")]
-    if any(isinstance(kind, Unseen) for kind in kinds):
+    kinds = [seen_or(values(facts, key), None) for key in ("JobContainerType", "NamespaceType")]
+    if None in kinds:
         return skip("slurm.conf is not to be seen")
-    kind = next((one for found in kinds if not isinstance(found, Unseen) for one in found), "")
+    kind = next((one for found in kinds for one in found or ()), "")
     if not kind or kind.endswith("/none"):
         return ok("jobs have no folders of their own")
-    text = facts.slurm.containers
-    if isinstance(text, Unseen):
-        return skip(text)
-    dirs = re.findall(r"""(?im)^[^#\n]*?\bdirs\s*[=:]\s*["']?([^\s"']+)""", text) or [PRIVATE_BY_DEFAULT]
+    pattern = r"""(?im)^[^#\n]*?\bdirs\s*[=:]\s*["']?([^\s"']+)"""
+    dirs = re.findall(pattern, seen(facts.slurm.containers)) or [PRIVATE_BY_DEFAULT]
     private = {one for found in dirs for one in found.split(",") if one in ("/dev/shm", "/dev", "/run")}
     return fail(f"{kind} gives every job its own {named(sorted(private))}") if private else ok(f"{kind}: {dirs[0]}")
 
@@ -55,33 +55,25 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
     "process-tracking",
     CONTROLLER,
     asks="ProctrackType is proctrack/cgroup",
-    why="by any other a job's process that left its session outlives the job, with its GPU memory, until our Epilog"
-    " finds it on the GPU",
+    why="with another plugin a process that left its session outlives the job, with its GPU memory, until our Epilog"
+    " ends it",
     fix="slurm.conf: ProctrackType=proctrack/cgroup; restart slurmd everywhere, with no job running",
 )
 def process_tracking(facts: Facts) -> Sequence[Verdict]:
-    found = values(facts, "ProctrackType")
-    if isinstance(found, Unseen):
-        return skip(found)
-    said = found[-1] if found else "proctrack/cgroup"  # the default
+    said = (seen(values(facts, "ProctrackType")) or ("proctrack/cgroup",))[-1]  # the default
     return ok(said) if said.lower() == "proctrack/cgroup" else warn(f"ProctrackType={said}")
 
 
 @check(
     "confined-devices",
     CONTROLLER,
-    asks="a job can open no GPU but its own (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
-    why="any job on the node, one without a GPU too, can use any GPU past its share and its caps",
+    asks="a job can open only its own GPUs (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
+    why="every job on the node, also one without a GPU, can use any GPU without caps",
     fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",
 )
 def confined_devices(facts: Facts) -> Sequence[Verdict]:
-    plugins, cgroup = listed_values(facts, "TaskPlugin"), facts.slurm.cgroup
-    if isinstance(plugins, Unseen):
-        return skip(plugins)
-    said = () if isinstance(cgroup, Unseen) else cgroup.get("constraindevices", ())
-    if not said:
-        live = values(facts, "ConstrainDevices")
-        said = () if isinstance(live, Unseen) else live
+    plugins, cgroup = seen(listed_values(facts, "TaskPlugin")), seen_or(facts.slurm.cgroup, {})
+    said = cgroup.get("constraindevices", ()) or seen_or(values(facts, "ConstrainDevices"), ())
     if not said or said[-1].lower() not in ("yes", "true", "1"):
         return warn("ConstrainDevices is not set in cgroup.conf")
     if not any(one.endswith("cgroup") for one in plugins):
@@ -92,19 +84,15 @@ def confined_devices(facts: Facts) -> Sequence[Verdict]:
 @check(
     "pam-adopt",
     COMPUTE,
-    asks="where pam_slurm_adopt is used, PrologFlags has Contain",
-    why="without the extern step a login is adopted by no job: it sees every GPU, and no Epilog ends it",
+    asks="if pam_slurm_adopt is used, PrologFlags has Contain",
+    why="without the extern step no job adopts a login: it sees every GPU, and no Epilog ends it",
     fix="slurm.conf: add Contain to PrologFlags, then `scontrol reconfigure`",
 )
 def pam_adopt(facts: Facts) -> Sequence[Verdict]:
-    files = facts.host_facts.adopt_files
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
+    files = host_facts(facts).adopt_files
     if not files:
         return ok("pam_slurm_adopt is not used")
-    flags = listed_values(facts, "PrologFlags")
-    if isinstance(flags, Unseen):
-        return skip(flags)
+    flags = seen(listed_values(facts, "PrologFlags"))
     return ok("Contain is set") if "contain" in flags else warn(f"{named(files)} uses it, and Contain is not set")
 
 
@@ -112,57 +100,48 @@ def pam_adopt(facts: Facts) -> Sequence[Verdict]:
     "open-files",
     COMPUTE,
     asks=f"slurmd, and the MPS daemons that its Prolog starts, may open {OPEN_FILES} files",
-    why="an MPS daemon with less cannot make its shared memory, and its clients run without MPS",
+    why="with a lower limit an MPS daemon cannot make its shared memory, and its clients run without MPS",
     fix="systemctl edit slurmd: LimitNOFILE=131072 (Slurm's own unit has it); restart slurmd",
 )
 def open_files(facts: Facts) -> Sequence[Verdict]:
-    limit = facts.host_facts.open_files
-    if isinstance(limit, Unseen):
-        return skip(limit)
+    limit = seen(facts.host_facts.open_files)
     return ok(f"slurmd may open {limit}") if limit >= OPEN_FILES else fail(f"slurmd may open {limit}")
 
 
 @check(
     "remove-ipc",
     COMPUTE,
-    asks="systemd-logind leaves a user's shared memory alone at logout (RemoveIPC=no)",
-    why="a user who logs in here and out again takes away /dev/shm files of his running jobs and of his MPS servers",
+    asks="systemd-logind does not remove a user's shared memory at logout (RemoveIPC=no)",
+    why="a user's logout removes the /dev/shm files of the user's running jobs and MPS servers",
     fix="/etc/systemd/logind.conf: RemoveIPC=no; systemctl restart systemd-logind",
 )
 def remove_ipc(facts: Facts) -> Sequence[Verdict]:
-    found = facts.host_facts.removes_ipc
-    if isinstance(found, Unseen):
-        return skip(found)
-    return warn("RemoveIPC is yes") if found else ok("RemoveIPC is no")
+    return warn("RemoveIPC is yes") if seen(facts.host_facts.removes_ipc) else ok("RemoveIPC is no")
 
 
 @check(
     "ptrace",
     COMPUTE,
     asks="a task cannot trace its user's other processes (kernel.yama.ptrace_scope is 1 or more)",
-    why="one task could stop, or read, its user's other tasks; never his MPS daemons, nor what is another user's",
+    why="a task can read and stop other tasks of its user, but not the MPS daemons or other users' processes",
     fix="sysctl -w kernel.yama.ptrace_scope=1, and a line in /etc/sysctl.d",
 )
 def ptrace(facts: Facts) -> Sequence[Verdict]:
-    scope = facts.host_facts.ptrace_scope
-    if isinstance(scope, Unseen):
-        return skip(scope)
+    scope = seen(facts.host_facts.ptrace_scope)
     return ok(f"ptrace_scope is {scope}") if scope else warn("kernel.yama.ptrace_scope is 0")
 
 
 @check(
     "daemon-limits",
     COMPUTE,
-    asks="a user's MPS daemons are in cgroups with limits, may open their own GPU alone, and cannot be traced by him",
-    why="a user who found a way into his daemon would have host memory, processes or other users' GPUs past his job's"
+    asks="a user's MPS daemons are in limited cgroups, can open only their own GPU, and cannot be traced by the user",
+    why="a user who gets control of such a daemon can use host memory, processes or other users' GPUs beyond the job's"
     " limits",
     fix="mount cgroup v2 (or v1 with memory, pids, devices and freezer) on /sys/fs/cgroup, for writing; let slurmd's"
     " unit have CAP_WAKE_ALARM, CAP_BPF and CAP_SYS_ADMIN (CapabilityBoundingSet=)",
 )
 def daemon_limits(facts: Facts) -> Sequence[Verdict]:
-    unheld, scope = facts.host_facts.unheld, facts.host_facts.ptrace_scope
-    if isinstance(unheld, Unseen):
-        return skip(unheld)
+    unheld, scope = seen(facts.host_facts.unheld), facts.host_facts.ptrace_scope
     if isinstance(facts.config, Configuration) and not facts.config.settings.mps_control:
         return skip("no MPS is configured")
     yama = scope.why if isinstance(scope, Unseen) else f"kernel.yama.ptrace_scope is {scope}"
@@ -173,14 +152,11 @@ def daemon_limits(facts: Facts) -> Sequence[Verdict]:
     "hidepid",
     COMPUTE,
     asks="/proc shows processes to the agent's user",
-    why="with hidepid the agent, which is not root, sees no process of anybody: load without owners",
+    why="with hidepid the agent, which is not root, sees no users' processes: load has no owners",
     fix="mount /proc with gid=GROUP and put the user slurm-share into that group",
 )
 def hidepid(facts: Facts) -> Sequence[Verdict]:
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
-    proc = next((mount for mount in reversed(facts.host_facts.mounts) if mount.point == "/proc"), None)
-    if proc is None:
+    if (proc := _mount(facts, "/proc")) is None:
         return skip("/proc is not among the mounts")
     said = next((one for one in proc.options if one.startswith("hidepid=")), "hidepid=0")
     if said in ("hidepid=0", "hidepid=off") or any(one.startswith("gid=") and one != "gid=0" for one in proc.options):
@@ -188,29 +164,30 @@ def hidepid(facts: Facts) -> Sequence[Verdict]:
     return warn(f"/proc is mounted with {said}")
 
 
+def _mount(facts: Facts, point: str) -> Mount | None:
+    """Return the file system that is seen at a mount point: the last one mounted there."""
+    return next((one for one in reversed(host_facts(facts).mounts) if one.point == point), None)
+
+
 @check(
     "shared-memory",
     COMPUTE,
-    asks="/dev/shm is a tmpfs that everybody may write to, and has room",
-    why="MPS, and every framework's data loaders, keep what they share there",
+    asks="/dev/shm is a tmpfs with free space that everybody can write to",
+    why="MPS and the data loaders of frameworks store their shared memory there",
     fix="mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /dev/shm",
 )
 def shared_memory(facts: Facts) -> Sequence[Verdict]:
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
-    mount = next((one for one in reversed(facts.host_facts.mounts) if one.point == "/dev/shm"), None)
-    if mount is None:
+    if (mount := _mount(facts, "/dev/shm")) is None:
         return fail("/dev/shm is no mount of its own")
     if mount.kind not in ("tmpfs", "ramfs"):
         return warn(f"/dev/shm is on {mount.kind}")
     if "ro" in mount.options:
         return fail("/dev/shm is mounted read-only")
-    mode = facts.host_facts.shm_mode
+    mode, free = facts.host_facts.shm_mode, facts.host_facts.shm_free_percent
     if mode is not None and mode & 0o777 != 0o777:
         return fail(f"/dev/shm has mode {mode:04o}: not every user can make files there", "chmod 1777 /dev/shm")
     if mode is not None and not mode & 0o1000:
         return warn(f"/dev/shm has mode {mode:04o}: a user can remove another user's files", "chmod 1777 /dev/shm")
-    free = facts.host_facts.shm_free_percent
     if free is not None and free < SHM_WARN_PERCENT:
         return (fail if free < SHM_FAIL_PERCENT else warn)(f"/dev/shm has {free} % left", SHM_FIX)
     return ok(mount.kind)
@@ -229,15 +206,13 @@ SHM_FIX = (
 @check(
     "containers",
     COMPUTE,
-    asks="containers of enroot, pyxis and Apptainer see the state folder, where these are set up",
+    asks="containers of enroot, pyxis and Apptainer, if these are installed, see the state folder",
     why="a task in a container finds neither its slot nor its GPU's MPS daemon, and is refused",
     fix="enroot: 50-slurm-share.fstab of the packages into /etc/enroot/mounts.d; Apptainer: apptainer config global"
     ' --set "bind path" /run/slurm-share',
 )
 def containers(facts: Facts) -> Sequence[Verdict]:
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
-    files = facts.host_facts.container_files
+    files = host_facts(facts).container_files
     without = [path for path, names_it in files if not names_it]
     if without:
         return warn(f"{named(without)} does not name {facts.state.root}")
@@ -247,14 +222,12 @@ def containers(facts: Facts) -> Sequence[Verdict]:
 @check(
     "selinux",
     COMPUTE,
-    asks="where SELinux enforces, the state folder has a label of a run-time folder",
-    why="confined programs (containers, a confined slurmd) are denied the pipe folder, and run without MPS",
+    asks="if SELinux is enforcing, the state folder has the label of a run-time folder",
+    why="confined programs (containers, a confined slurmd) cannot access the pipe folder, and run without MPS",
     fix="mount the tmpfs with rootcontext=system_u:object_r:var_run_t:s0, then restorecon -R /run/slurm-share",
 )
 def selinux(facts: Facts) -> Sequence[Verdict]:
-    label = facts.host_facts.selinux
-    if facts.host_facts.missed:
-        return skip(facts.host_facts.missed)
+    label = host_facts(facts).selinux
     if label is None:
         return ok("SELinux does not enforce here")
     kind = label.split(":")[2] if label.count(":") >= 2 else label

@@ -81,10 +81,7 @@ def _problems(handle: Any) -> tuple[str, ...]:
     """Return problems for the next job that nvidia-smi -q shows under ECC Errors, Remapped Rows and Retired Pages."""
     found = []
     errors = binding.or_none(
-        pynvml.nvmlDeviceGetTotalEccErrors,
-        handle,
-        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-        pynvml.NVML_VOLATILE_ECC,
+        pynvml.nvmlDeviceGetTotalEccErrors, handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
     if errors:
         found.append(f"{errors} uncorrected memory errors since the driver was loaded")

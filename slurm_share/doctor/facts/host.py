@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +15,9 @@ from ...core import config, names
 from ...core.errors import ConfigError, SlurmShareError, UsageError
 from ...core.installed import HOME, OBJECT, PLUGIN
 from ...core.settings import Configuration, Settings
-from ...share import Health, mode_file
+from ...share import Health, Host, mode_file
 from ...slurm import controllers
 from ...slurm.conf_text import ConfText
-from . import backends as fact_backends
 from . import package as fact_package
 from . import programs
 from . import slurm as fact_slurm
@@ -32,7 +31,6 @@ from .records import (
     GpuFacts,
     HostFacts,
     LostPath,
-    Mount,
     PluginFacts,
     Role,
     SlurmFacts,
@@ -59,7 +57,7 @@ def read_facts(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
     ask: Ask | None = None,
-    read_driver_state: Callable[[Settings], GpuFacts] | None = None,
+    read_driver_state: Callable[[], GpuFacts] | None = None,
     ask_agent: Callable[[Settings], str] = lambda settings: "",
     all_jobs: bool = False,
 ) -> Facts:
@@ -90,7 +88,6 @@ def read_facts(
         slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
     configuration = _within(lambda: read_configuration(root), Unseen)
     settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
-    package, group = str(PACKAGE), settings.operators_group
 
     def file_fact(path: str) -> FileFact | None:
         return _within(lambda: programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
@@ -113,13 +110,13 @@ def read_facts(
         config_file=file_fact(names.CONFIG_FILE),
         plugin=plugin,
         hooks=read_hook_programs(hook_paths(slurm), file_fact),
-        package=file_fact(package),
+        package=file_fact(str(PACKAGE)),
         host_facts=system,
         mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
-        has_operators_group=_within(lambda: fact_package.has_group(group), Unseen, FILE_S),
+        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), Unseen, FILE_S),
     )
     if "compute" in roles:
-        facts = _with_node(facts, settings, root, read_driver_state, ask_agent)
+        facts = _with_node(facts, settings, root, read_driver_state, ask_agent, file_fact)
     return facts if modules is None else replace(facts, broken_modules=modules())
 
 
@@ -127,51 +124,39 @@ def _with_node(
     facts: Facts,
     settings: Settings,
     root: Path,
-    read_driver_state: Callable[[Settings], GpuFacts] | None,
+    read_driver_state: Callable[[], GpuFacts] | None,
     ask_agent: Callable[[Settings], str],
+    file_fact: Callable[[str], FileFact | None],
 ) -> Facts:
     """Add the facts that only a compute node has."""
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
-    def driver(settings: Settings) -> GpuFacts:
+    def driver() -> GpuFacts:
         from . import gpus as fact_gpus  # only compute nodes need NVML
 
         return fact_gpus.read_gpus(root)
 
     wanted = _agent_wanted(settings, root)
-    token = _within(lambda: programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S)
     state = _within(
         lambda: fact_state.read_state(settings, state_root, root, mounts),
         lambda why: StateFacts(state_root, ledger=Unseen(why)),
     )
-    gpus = _within(lambda: (read_driver_state or driver)(settings), lambda why: GpuFacts(Unseen(why)))
-    backends, lost = _within(
-        lambda: _read_backends(settings, state_root, root, mounts, gpus, state, asks_daemons=facts.is_root),
-        lambda why: (Unseen(why), ()),
-    )
+    gpus = _within(read_driver_state or driver, lambda why: GpuFacts(Unseen(why)))
+    here = Host(paths=fact_state.paths_of(state_root, root), settings=settings, root=root)
+
+    def read_backends() -> tuple[Mapping[str, Health] | Unseen, tuple[LostPath, ...]]:
+        return fact_state.read_backends(
+            here, mounts, driver=gpus.driver, ledger=state.ledger, asks_daemons=facts.is_root
+        )
+
+    backends, lost = _within(read_backends, lambda why: (Unseen(why), ()))
     return replace(
         facts,
         state=replace(state, lost=(*state.lost, *lost)),
         gpus=gpus,
         backends=backends,
-        agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", token),
+        agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", file_fact(settings.agent_token_file)),
     )
-
-
-def _read_backends(
-    settings: Settings,
-    state_root: str,
-    root: Path,
-    mounts: Sequence[Mount],
-    gpus: GpuFacts,
-    state: StateFacts,
-    *,
-    asks_daemons: bool,
-) -> tuple[Mapping[str, Health] | Unseen, tuple[LostPath, ...]]:
-    found = fact_backends.read_backends(
-        settings, state_root, root, mounts, driver=gpus.driver, ledger=state.ledger, asks_daemons=asks_daemons
-    )
-    return found, fact_backends.lost_of(found, state_root, root)
 
 
 def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:

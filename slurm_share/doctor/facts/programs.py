@@ -9,14 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...core.installed import CHOOSER, EPILOG, PLUGIN, PROLOG
-from .records import (
-    ConfiguredHook,
-    FileFact,
-    Mount,
-    Owned,
-    PluginFacts,
-    Unseen,
-)
+from .records import ConfiguredHook, FileFact, Mount, Owned, PluginFacts, Unseen
 
 _LINKS = 40
 """Most links that are followed; the kernel follows as many."""

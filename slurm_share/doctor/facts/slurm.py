@@ -27,16 +27,7 @@ from ...slurm.backend import parse_version
 from ...slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from . import files, lua, programs
-from .records import (
-    Mount,
-    Role,
-    SharedJob,
-    SiteNode,
-    SitePartition,
-    SlurmFacts,
-    Unseen,
-    Values,
-)
+from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from .system import Ask
 
 COMMAND_S = 10.0
@@ -101,8 +92,10 @@ def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
         return Unseen(str(error))
 
 
-def values_of(text: ConfText) -> Values:
+def values_of(text: ConfText | Unseen) -> Values | Unseen:
     """Return the settings in a file by lower-case key, without lines about single nodes or partitions."""
+    if isinstance(text, Unseen):
+        return text
     found: dict[str, tuple[str, ...]] = {}
     for line in text.lines:
         for key, value in () if line.is_block else line.pairs:
@@ -215,14 +208,13 @@ def read_slurm(
 
     node: this host's. jobs: those to ask Slurm about; None: all jobs on this node.
     """
-    written: Values | Unseen = text if isinstance(text, Unseen) else values_of(text)
-    facts = SlurmFacts(file=file, written=written, version=_version(ask))
+    facts = SlurmFacts(file=file, written=values_of(text), version=_version(ask))
     if isinstance(text, ConfText):
         if (text.value("AuthType") or "auth/munge").lower() == "auth/munge":
             facts = replace(facts, munge_problem=read_munge(text.value("AuthInfo") or "", root))
         facts = replace(facts, written_gres=gres_of(text), written_partitions=options_of(text))
     facts = _asked(facts, ask, node, roles, jobs)
-    source = facts.live if not isinstance(facts.live, Unseen) else written
+    source = facts.written if isinstance(facts.live, Unseen) else facts.live
     if isinstance(source, Unseen):
         return facts
     folder = os.path.dirname(file) if file else "/etc/slurm"  # noqa: PTH120
@@ -232,7 +224,7 @@ def read_slurm(
     is_controller = "controller" in roles
     return replace(
         facts,
-        cgroup=_values_of_file(f"{folder}/cgroup.conf", root),
+        cgroup=values_of(read_written(f"{folder}/cgroup.conf", root)),
         containers=_containers(folder, root),
         plugstack=_plugstack(stack, root, is_needed=bool(file)),
         plugstack_file=stack,
@@ -306,9 +298,8 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
                 partitions=parse_partitions(_answer(ask, ["scontrol", "-o", "-a", "show", "partition"])),
             )
         elif "compute" in roles:
-            facts = replace(
-                facts, nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node", node], "not found"))
-            )
+            said = _answer(ask, ["scontrol", "-o", "show", "node", node], "not found")
+            facts = replace(facts, nodes=parse_nodes(said))
         if "controller" not in roles:
             facts = _with_mode(facts, ask, node)
         return _with_jobs(facts, ask, node, jobs) if "compute" in roles else facts
@@ -378,9 +369,9 @@ def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
 
 def parse_mode(said: str) -> str | Unseen:
     """Return the controller's mode from sbatch's output."""
-    found = next((mode for values, mode in ANSWERS.items() if values in said), None)
-    if found is not None:
-        return found
+    for words, mode in ANSWERS.items():
+        if words in said:
+            return mode
     if "option" in said and "share-gpu" in said:
         return Unseen("sbatch on this host does not know --share-gpu, by which the controller would be asked")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -413,11 +404,6 @@ def _version(ask: Ask) -> str | Unseen:
 
 
 # --- Files beside slurm.conf -----------------------------------------------------------------------------------------
-
-
-def _values_of_file(path: str, root: Path) -> Values | Unseen:
-    found = read_written(path, root)
-    return found if isinstance(found, Unseen) else values_of(found)
 
 
 def _plugstack(path: str, root: Path, *, is_needed: bool) -> tuple[str, ...] | Unseen | None:

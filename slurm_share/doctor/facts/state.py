@@ -1,4 +1,4 @@
-"""slurm-share's state on this node: folder, ledger, files of jobs, and log."""
+"""slurm-share's state on this node: folder, ledger, files of jobs, daemons of backends, and log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,22 +17,22 @@ from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ...node import processes
-from ...share import Ledger, LedgerJob, Plan, ledger_file
+from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry
 from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, Unseen
 
 
-def read_state(
-    settings: Settings,
-    state_root: str,
-    root: Path = Path("/"),
-    mounts: Sequence[Mount] = (),
-) -> StateFacts:
+def paths_of(state_root: str, root: Path) -> Paths:
+    """Return the paths of the state below another root folder."""
+    return Paths(root=root / state_root.lstrip("/"), cgroup=root / str(Paths().cgroup).lstrip("/"))
+
+
+def read_state(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> StateFacts:
     """Return the state of this node. What only root can read is Unseen to others."""
-    paths = Paths(root=root / state_root.lstrip("/"))
-    user = f"{state_root}/{names.USER_FOLDER}"
+    paths = paths_of(state_root, root)
+    user, log = f"{state_root}/{names.USER_FOLDER}", settings.log_file
     ledger, broken = _ledger(paths, root)
-    writable, problem = _can_log(settings.log_file, root)
+    writable, problem = _can_log(log, root)
     return StateFacts(
         root=state_root,
         folder=programs.read_file_fact(state_root, root, mounts),
@@ -48,11 +48,11 @@ def read_state(
         abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
         now=time.time(),
         uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
-        log=programs.read_file_fact(settings.log_file, root, mounts) if settings.log_file else None,
+        log=programs.read_file_fact(log, root, mounts) if log else None,
         log_is_writable=writable,
         log_problem=problem,
-        log_free_percent=_room_for_log(settings.log_file, root),
-        lost=() if isinstance(ledger, Unseen) else _lost(ledger, paths, root),
+        log_free_percent=system.read_free_percent((root / log.lstrip("/")).parent) if log else None,
+        lost=() if isinstance(ledger, Unseen) else still_lost(read_lost(ledger, paths), paths, root),
         folders_of_root=_folders_of_root(paths, state_root, root),
         lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
         helper_folder=programs.read_file_fact(names.HELPER_FOLDER, root, mounts),
@@ -63,7 +63,7 @@ def read_state(
 
 def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
     """Return all jobs that this node knows, to ask Slurm about them."""
-    paths = Paths(root=root / state_root.lstrip("/"))
+    paths = paths_of(state_root, root)
     ledger, _ = _ledger(paths, root)
     known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
     live = (job.job_id for job in processes.read_live_jobs(root / "proc"))
@@ -95,10 +95,6 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(found.items()))
 
 
-def _room_for_log(path: str, root: Path) -> int | None:
-    return system.read_free_percent((root / path.lstrip("/")).parent) if path else None
-
-
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
     """Return root's folders: those of jobs, of MPS with that of each user, and of tasks without MPS."""
     try:
@@ -112,18 +108,12 @@ def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFac
     return tuple(replace(one, chain=one.chain[-1:]) for one in found if one is not None)
 
 
-def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
-    """Return missing files. An Epilog removes a job's folder, then its line in the ledger, so only jobs that are still
-    in the ledger count."""
-    lost = read_lost(ledger, paths)
-    here = read_jobs_here(paths, root) if lost else frozenset()
+def still_lost(lost: Collection[LostPath], paths: Paths, root: Path) -> tuple[LostPath, ...]:
+    """Return the missing files of jobs that are still in the ledger. An Epilog removes a job's folder, then its line in
+    the ledger."""
+    ledger = _ledger(paths, root)[0] if lost else Unseen("not needed")
+    here = () if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
     return tuple(one for one in lost if one.job_id in here)
-
-
-def read_jobs_here(paths: Paths, root: Path = Path("/")) -> frozenset[int]:
-    """Return the jobs that are now in the ledger."""
-    ledger, _ = _ledger(paths, root)
-    return frozenset() if isinstance(ledger, Unseen) else frozenset(job.job_id for job in ledger.jobs)
 
 
 def read_lost(ledger: Ledger, paths: Paths) -> tuple[LostPath, ...]:
@@ -145,6 +135,45 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
         return  # damaged: the hooks report it to its job
     if isinstance(plan, Plan):
         yield str(paths.slots(job.job_id))
+
+
+# --- Backends --------------------------------------------------------------------------------------------------------
+
+
+def read_backends(
+    host: Host, mounts: Sequence[Mount], *, driver: str | Unseen, ledger: Ledger | Unseen, asks_daemons: bool
+) -> tuple[Mapping[str, Health], tuple[LostPath, ...]]:
+    """Return the health of each backend by name, and the missing files of daemons that jobs need. Daemons are searched
+    only if the ledger tells which jobs have them."""
+    paths, root = host.paths, host.root
+    examination = Examination(
+        driver,
+        lambda path: programs.read_file_fact(path, root, mounts),
+        () if isinstance(ledger, Unseen) else read_plans(ledger, paths),
+        asks_daemons,
+    )
+    of = () if isinstance(ledger, Unseen) else None
+    found = {one.name: one.health(host, of, examination=examination) for one in registry.every()}
+    lost = [LostPath(*one) for health in found.values() for one in health.lost]
+    return found, still_lost(lost, paths, root)
+
+
+def read_plans(ledger: Ledger, paths: Paths) -> tuple[tuple[LedgerJob, frozenset[str]], ...]:
+    """Return the jobs that share, and the daemon folders in each job's plan."""
+    return tuple((job, _daemon_folders(job, paths)) for job in ledger.jobs if job.share)
+
+
+def _daemon_folders(job: LedgerJob, paths: Paths) -> frozenset[str]:
+    """Return the daemon folders in a job's plan; none for a damaged plan, which the hooks report to its job."""
+    try:
+        plan = ledger_file.read_plan(paths, job.job_id)
+    except StateError:
+        return frozenset()
+    slots = plan.slots if isinstance(plan, Plan) else ()
+    return frozenset(slot.mps_directory for slot in slots if slot.mps_directory is not None)
+
+
+# --- Locks, and the log ----------------------------------------------------------------------------------------------
 
 
 HELPER_START_S = 30.0

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from ...core import cgroup_paths
 from ...core.errors import CommandError
 from ...core.process import Finished
+from ...core.user_process import CAP_WAKE_ALARM
+from ...mps import device_guard
+from ...mps.rules import cgroups
 from ...node import host
-from . import daemon_limits
 from .records import HostFacts, Mount, Unseen
 
 Ask = Callable[[Sequence[str]], Finished]
@@ -37,7 +40,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         node="" if slurmd is None else _node_of(slurmd.argv),
         open_files=_open_files(slurmd, root),
         ptrace_scope=_ptrace_scope(root),
-        unheld=daemon_limits.read_unheld(None if slurmd is None else slurmd.pid, root),
+        unheld=read_unheld(None if slurmd is None else slurmd.pid, root),
         removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
@@ -187,3 +190,52 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+# --- Limits of users' MPS daemons that this node cannot enforce ------------------------------------------------------
+
+
+WHAT = {
+    "memory": "host memory is not limited",
+    "pids": "the number of processes is not limited",
+    "devices": "any GPU may be opened",
+    "freezer": "processes cannot be stopped before they are killed",
+}
+
+
+def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] | Unseen:
+    """Return a short description of each limit of users' MPS daemons that cannot be enforced.
+
+    slurmd: its pid; the hooks that start daemons have its rights.
+    """
+    if os.geteuid() != 0:
+        return Unseen("whether limits hold is for root to see")
+    mount = str(root / "sys/fs/cgroup")
+    trees = [controller for controller, _ in cgroup_paths.trees(mount)]
+    is_v2 = trees == [""]
+    there = cgroup_paths.read_controllers(mount) if is_v2 else trees
+    wanted = ("memory", "pids") if is_v2 else cgroup_paths.CONTROLLERS
+    found = [f"{WHAT[name]} (the controller {name} is not in {mount})" for name in wanted if name not in there]
+    if not trees:
+        found = ["there are no cgroups that can be written: no limit holds"]
+    elif is_v2 and (why := _why_no_guard()) is not None:
+        found.append(f"{WHAT['devices']} (bpf: {why})")
+    if slurmd is not None and not _may_grant(slurmd, root):
+        found.append("users can trace their daemons (slurmd may not use CAP_WAKE_ALARM)")
+    return tuple(found)
+
+
+def _why_no_guard() -> str | None:
+    """Return why the kernel takes no device program; None: it does. A program is loaded and discarded, without a
+    cgroup."""
+    try:
+        os.close(device_guard.load(cgroups.device_program(0)))
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _may_grant(slurmd: int, root: Path) -> bool:
+    # psutil does not report capabilities. Without a status slurmd has just ended.
+    match = re.search(r"^CapBnd:\s*(\w+)", _text(root / f"proc/{slurmd}/status"), re.MULTILINE)
+    return match is None or bool(int(match[1], 16) >> CAP_WAKE_ALARM & 1)

@@ -1,12 +1,12 @@
-"""Insertion of edits into a text, and their removal."""
+"""Insertion of edits into a text, their removal, and edits of one value on one line."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...slurm.conf_text import ConfLine, Edit, parse_named
-from .values import shortened
 
 
 def put_in(text: str, edits: Sequence[Edit]) -> str:
@@ -86,3 +86,81 @@ def difference(name: str, before: str, after: str) -> str:
     """Return the change of a file as a unified diff; empty if there is none."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=1)
     return "".join(f"{line}\n" for line in lines)
+
+
+# --- One value on one line, whose comment, blanks and other values stay -----------------------------------------------
+
+
+class Unclear(ValueError):
+    """A line that cannot be edited safely; the text is a sentence."""
+
+
+def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, marker: str) -> Edit:
+    """Return the edit that sets a line's key to another value. Raises Unclear if the value is not found exactly once on
+    one line, for example because it continues on the next line."""
+    file, have = str(line.file), line.get(key) or ""
+    places = list(_places(texts[file].split("\n"), line, key, have))
+    if len(places) != 1:
+        raise Unclear(
+            f"{file}, line {line.number}: {key}={have} is not on one line, once; write it so, or make it "
+            f"{key}={value} by hand, then run this again"
+        )
+    number, match = places[0]
+    text = texts[file].split("\n")[number]
+    return Edit(file, _with_value(text, match, value), key, marker, instead=(text,), at=number + 1)
+
+
+def shortened(text: str, line: ConfLine, key: str, markers: str, otherwise: str = "") -> str | None:
+    """Return the text with values (comma-separated) removed from a line's key; None: some are missing, or the text
+    differs from what was parsed. If no value is left, write `otherwise`, or remove the key if that is empty."""
+    have = next((value for name, value in reversed(line.pairs) if name.lower() == key.lower()), None) or ""
+    kept = have.split(",")
+    for marker in markers.split(","):
+        same = [place for place, one in enumerate(kept) if one.strip().lower() == marker.lower()]
+        if not same:
+            return None
+        del kept[same[-1]]
+    value = ",".join(kept) or otherwise
+    rows = text.split("\n")
+    places = list(_places(rows, line, key, have))
+    if not places:
+        return None
+    number, match = places[-1]
+    row = rows[number]
+    if value:
+        rows[number] = _with_value(row, match, value)
+    else:
+        rest = row[: match.start()] + row[match.end() :].lstrip(" \t")
+        rows[number : number + 1] = [rest.rstrip()] if rest.strip() else []
+    return "\n".join(rows)
+
+
+def without_values(text: str, file: str, key: str, markers: str) -> str | None:
+    """Return the text with values removed from every line of a key; None: no line has them."""
+    left = None
+    while True:
+        now = text if left is None else left
+        found = (shortened(now, line, key, markers) for line in reversed(parse_named(now, file)) if line.get(key))
+        fewer = next((one for one in found if one is not None), None)
+        if fewer is None:
+            return left
+        left = fewer
+
+
+def _places(rows: Sequence[str], line: ConfLine, key: str, value: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the rows (from 0) of a logical line in which the key has this value outside of a comment, and the match."""
+    pattern = rf'(?<!\S)({re.escape(key)}\s*=\s*)(?:"{re.escape(value)}"|{re.escape(value)}(?!\S))'
+    for number in range(line.number - 1, line.last):
+        for match in re.finditer(pattern, rows[number].split("#", 1)[0], re.IGNORECASE):
+            yield number, match
+
+
+def _with_value(row: str, match: re.Match[str], value: str) -> str:
+    """Return a row with another value, in quotes where the old one is."""
+    quoted = f'"{value}"' if row[match.end(1)] == '"' else value
+    return row[: match.start()] + match[1] + quoted + row[match.end() :]
+
+
+def end_of(text: str) -> int:
+    """Return the number of a text's last line."""
+    return text.count("\n") + (0 if text.endswith("\n") or not text else 1)

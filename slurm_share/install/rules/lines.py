@@ -10,10 +10,10 @@ from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
 from ...share import lua_settings, site, submit_script
 from ...slurm.conf_text import ConfLine, ConfText, Edit
+from . import hosts, managed, shards
 from . import lua as rule_lua
-from . import managed, partial, shards
 from .choices import ALLOC, INTERACTIVE_STEP, PARTIAL, Choice, open_choices
-from .values import Unclear, end_of, extended
+from .edits import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
 OLDEST = (24, 11)
@@ -62,10 +62,10 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     slurm = str(present.slurm.file)
     folder = slurm.rpartition("/")[0]
     if PARTIAL in taken:  # the scripts are written before the lines that name them
-        edits += partial.wrapper_edits(folder, present.texts)
-        refusals += partial.foreign_wrappers(folder, present.texts)
+        edits += hosts.wrapper_edits(folder, present.texts)
+        refusals += hosts.foreign_wrappers(folder, present.texts)
     if PARTIAL in taken or _names_a_wrapper(present.slurm):
-        refusals += partial.unrunnable_wrappers(present.unrunnable)
+        refusals += hosts.unrunnable_wrappers(present.unrunnable)
     wanted: list[Iterable[Edit]] = [
         _hooks(present, is_partial=PARTIAL in taken),
         _list_with(present, "JobSubmitPlugins", "lua", site.has_lua),
@@ -158,7 +158,7 @@ def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
     after the site's, when the GPUs are ready. Slurm runs several lines in order, and the files of one pattern in
     reverse."""
     for key, hook in (("Prolog", PROLOG), ("Epilog", EPILOG)):
-        ours = partial.WRAPPERS[key] if is_partial else hook
+        ours = hosts.WRAPPERS[key] if is_partial else hook
         direct = [line for line in present.slurm.lines_of(key) if line.get(key) == hook]
         if is_partial and direct:
             yield extended(present.texts, direct[-1], key, ours, ours)
@@ -176,14 +176,14 @@ def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
 
 def _starts(present: Present, value: str, ours: str) -> bool:
     name = ours.rsplit("/", 1)[1]
-    if value in partial.WRAPPERS.values():
-        return value == partial.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
+    if value in hosts.WRAPPERS.values():
+        return value == hosts.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
     return any(path.rsplit("/", 1)[-1] == name for path in (value, *present.hook_globs.get(value, ())))
 
 
 def _names_a_wrapper(slurm: ConfText) -> bool:
-    named = (value for key in partial.WRAPPERS for value in slurm.values(key))
-    return any(value.rpartition("/")[2] in partial.WRAPPERS.values() for value in named)
+    named = (value for key in hosts.WRAPPERS for value in slurm.values(key))
+    return any(value.rpartition("/")[2] in hosts.WRAPPERS.values() for value in named)
 
 
 def _neighbour(present: Present, line: ConfLine, add: str, key: str, marker: str, *, after: bool) -> Edit:

@@ -9,7 +9,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from ...share import site
 from ...slurm.conf_text import ConfLine, ConfText, Edit
-from .values import Unclear, extended
+from .edits import Unclear, extended
 
 SHARDS_PER_GPU = 720720
 """Divisible by every number of tasks from 1 to 16."""

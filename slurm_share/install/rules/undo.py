@@ -10,8 +10,7 @@ from ...share import site, submit_script
 from ...slurm.conf_text import ConfLine, Edit, parse_named
 from . import lua as rule_lua
 from . import shards as rule_shards
-from .edits import take_out
-from .values import Unclear, without_values
+from .edits import Unclear, take_out, without_values
 
 
 class Undone(Struct, frozen=True):

@@ -77,7 +77,7 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     monkeypatch.setattr(command, "read_controllers", lambda environ: {here: True, "backup.site": True})
     monkeypatch.setattr(queue_verdicts, "read", lambda: ())
     monkeypatch.setattr(mode_file, "write", lambda path, word: None)
-    assert command.run_off(argparse.Namespace(cluster=True)) == code
+    assert command.run(argparse.Namespace(cluster=True, off=True)) == code
     said = capsys.readouterr()
     assert "other controllers: backup.site." in said.out
     assert ("run `slurm-share off` on each node" in said.err) == (code == 1)
@@ -91,7 +91,7 @@ def switch_off(monkeypatch, capsys, lists, change=None, controllers=None):
     monkeypatch.setattr(command, "read_controllers", lambda environ: controllers or {os.uname().nodename: True})
     monkeypatch.setattr(queue_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     monkeypatch.setattr(queue_verdicts, "change", change)
-    code = command.run_off(argparse.Namespace(cluster=True))
+    code = command.run(argparse.Namespace(cluster=True, off=True))
     return code, capsys.readouterr()
 
 

@@ -152,11 +152,7 @@ HEALTHY = Facts(
         log=file("/var/log/slurm-share.log", 0o640),
         log_free_percent=50,
     ),
-    gpus=GpuFacts(
-        "550.163",
-        (gpu(),),
-        cuda=(12, 4),
-    ),
+    gpus=GpuFacts("550.163", (gpu(),), cuda=(12, 4)),
     backends={
         "mps": MpsOnNode(
             control=file("/usr/bin/nvidia-cuda-mps-control"),

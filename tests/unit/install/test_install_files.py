@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ from slurm_share.slurm.conf_text import Edit
 
 OLD = {"slurm.conf": b"old\n", "gres.conf": b"gres\n", "plugstack.conf": None}
 NEW = {"slurm.conf": b"new\n", "gres.conf": b"gres\nmore\n", "plugstack.conf": b"plug\n"}
+
+
+@pytest.fixture(autouse=True)
+def no_disk(monkeypatch):
+    """Skip the wait for a disk: a process that is killed loses nothing that it has written."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture
@@ -30,27 +37,39 @@ def folder(tmp_path):
     return site
 
 
-def changes(folder, old=OLD, new=NEW, number=1):
+def changes(folder):
     return tuple(
         Change(
             str(folder / name),
-            old[name],
-            new[name],
-            (f"{folder / name}.slurm-share-{number}",) if old[name] is not None else (),
+            OLD[name],
+            NEW[name],
+            (f"{folder / name}.slurm-share-1",) if OLD[name] is not None else (),
             (Edit(str(folder / name), "new"),),
         )
-        for name in old
+        for name in OLD
     )
-
-
-def with_wrapper(folder):
-    """Return the same with a program beside them, which is there before the file that names it."""
-    wrapper = folder / "hook.sh"
-    return (Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755), *changes(folder))
 
 
 def known(folder):
     return {str(folder / name) for name in (*OLD, "a", "hook.sh")}
+
+
+def apply(folder, *more):
+    """Apply the changes, those in `more` first."""
+    files.apply(folder, (*more, *changes(folder)), "d", known(folder))
+
+
+def settle(folder):
+    files.settle(folder, known(folder))
+
+
+def journal_of(folder):
+    return files.read_journal(folder, known(folder))
+
+
+def undo(folder, *more):
+    """Take the changes back, and those in `more`."""
+    files.undo(folder, journal_of(folder), (*back(folder), *more), known(folder))
 
 
 def back(folder):
@@ -71,7 +90,7 @@ def killed_at(step, work):
     if child:
         return os.waitpid(child, 0)[1] != 0
     left = [step]
-    for name in ("open", "replace", "unlink", "fsync", "fchmod"):
+    for name in ("open", "replace", "unlink", "fchmod"):
         real = getattr(os, name)
 
         def counted(*args, real=real, **kwargs):
@@ -89,20 +108,20 @@ def killed_at(step, work):
 
 
 def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
-    files.apply(folder, changes(folder), "d", known(folder))
+    apply(folder)
     assert state(folder) == NEW
     assert (folder / "gres.conf").is_symlink()
     assert (folder / "slurm.conf").stat().st_mode & 0o777 == 0o640
     assert (folder / "slurm.conf.slurm-share-1").read_bytes() == b"old\n"
     assert (folder / NAME).stat().st_mode & 0o777 == 0o600
-    assert files.read_journal(folder, known(folder)).state == "applied"
+    assert journal_of(folder).state == "applied"
     assert not list(folder.glob(".*"))
 
 
 def test_an_undo_leaves_nothing(folder):
     before = content(folder)
-    files.apply(folder, changes(folder), "d", known(folder))
-    files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder))
+    apply(folder)
+    undo(folder)
     assert content(folder) == before
     assert (folder / "gres.conf").is_symlink()
 
@@ -110,64 +129,53 @@ def test_an_undo_leaves_nothing(folder):
 def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
     """At every step: what comes next finds the old files or the new ones, and nothing beside them."""
     before = content(folder)
-    step = 0
-    while True:
-        step += 1
-        if not killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
+    for step in count(1):
+        if not killed_at(step, lambda: apply(folder)):
             break
-        files.settle(folder, known(folder))
-        journal = files.read_journal(folder, known(folder))
-        if journal is None:
+        settle(folder)
+        if journal_of(folder) is None:
             assert content(folder) == before, step
         else:
             assert state(folder) == NEW
-            files.undo(folder, journal, back(folder), known(folder))
+            undo(folder)
     assert step > 20
     assert state(folder) == NEW
 
 
 def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
     """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
-    before, wrapper = content(folder), folder / "hook.sh"
-    step = 0
-    while True:
-        step += 1
-        was_killed = killed_at(step, lambda: files.apply(folder, with_wrapper(folder), "d", known(folder)))
+    before, wrapper, seen = content(folder), folder / "hook.sh", []
+    for step in count(1):
+        was_killed = killed_at(step, lambda: apply(folder, Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755)))
         if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
             assert wrapper.read_bytes() == b"#!/bin/sh\n", step
             assert wrapper.stat().st_mode & 0o777 == 0o755, step
         if not was_killed:
             break
-        again = 0
-        while killed_at(again := again + 1, lambda: files.settle(folder, known(folder))):
+        again, left = 0, [content(folder), *(file.stat().st_mode for file in sorted(folder.iterdir()))]
+        while left not in seen and killed_at(again := again + 1, lambda: settle(folder)):
             if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
                 assert wrapper.exists(), (step, again)
-        journal = files.read_journal(folder, known(folder))
-        if journal is None:
+        seen.append(left)
+        settle(folder)
+        if journal_of(folder) is None:
             assert content(folder) == before, step
         else:
             assert state(folder) == NEW
-            gone = Change(str(wrapper), b"#!/bin/sh\n", None)
-            files.undo(folder, journal, (*back(folder), gone), known(folder))
+            undo(folder, Change(str(wrapper), b"#!/bin/sh\n", None))
     assert step > 20
 
 
 def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
     before = content(folder)
-    step = 0
-    while True:
-        step += 1
-        files.apply(folder, changes(folder), "d", known(folder))
-        journal = files.read_journal(folder, known(folder))
-        if not killed_at(
-            step,
-            lambda: files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder)),
-        ):
+    for step in count(1):
+        apply(folder)
+        if not killed_at(step, lambda: undo(folder)):
             break
-        files.settle(folder, known(folder))
-        if files.read_journal(folder, known(folder)) is not None:
+        settle(folder)
+        if journal_of(folder) is not None:
             assert state(folder) == NEW
-            files.undo(folder, journal, back(folder), known(folder))
+            undo(folder)
         assert content(folder) == before, step
     assert step > 10
     assert content(folder) == before
@@ -178,18 +186,18 @@ def test_an_interrupted_settling_is_settled(folder):
     killed = 0
     for step in range(8, 60, 9):
         for second in range(1, 12, 2):
-            if killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
-                killed += killed_at(second, lambda: files.settle(folder, known(folder)))
-                files.settle(folder, known(folder))
-            if (journal := files.read_journal(folder, known(folder))) is not None:
-                files.undo(folder, journal, back(folder), known(folder))
+            if killed_at(step, lambda: apply(folder)):
+                killed += killed_at(second, lambda: settle(folder))
+                settle(folder)
+            if journal_of(folder) is not None:
+                undo(folder)
             assert content(folder) == before, (step, second)
     assert killed > 5
 
 
 def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
     """One --undo takes both back, with both copies; where the second is cut short the first one stands."""
-    files.apply(folder, changes(folder), "d", known(folder))
+    apply(folder)
     slurm = str(folder / "slurm.conf")
     (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
     first = content(folder)
@@ -197,15 +205,15 @@ def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
     for step in range(1, 100):
         if not killed_at(step, lambda: files.apply(folder, more, "e", known(folder))):
             break
-        files.settle(folder, known(folder))
+        settle(folder)
         if (folder / "slurm.conf").read_bytes() == b"newer\n":
             whole = (Change(slurm, b"newer\n", b"old\n"), *back(folder)[1:])
-            files.undo(folder, files.read_journal(folder, known(folder)), whole, known(folder))
+            files.undo(folder, journal_of(folder), whole, known(folder))
             assert not list(folder.glob("*.slurm-share-*"))
-            files.apply(folder, changes(folder), "d", known(folder))
+            apply(folder)
             (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
         assert content(folder) == first, step
-    journal = files.read_journal(folder, known(folder))
+    journal = journal_of(folder)
     kept = next(change for change in journal.changes if change.file == slurm)
     assert [edit.add for edit in kept.edits] == ["new", "newer"]
     assert kept.first == b"old\n"
@@ -218,19 +226,19 @@ def test_a_file_that_changed_meanwhile_is_not_written(folder):
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     before = content(folder)
     with pytest.raises(StateError, match="changed by another process"):
-        files.apply(folder, changes(folder), "d", known(folder))
+        apply(folder)
     assert content(folder) == before
 
 
 def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folder):
     step = 1
-    while killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
-        if files.read_journal(folder, known(folder)) is not None:
+    while killed_at(step, lambda: apply(folder)):
+        if journal_of(folder) is not None:
             break
         step += 1
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     with pytest.raises(StateError, match=f"remove .*{NAME}"):
-        files.settle(folder, known(folder))
+        settle(folder)
     assert (folder / "slurm.conf").read_bytes() == b"by hand\n"
 
 
@@ -238,14 +246,14 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
     before = content(folder)
     real = os.replace
 
-    def full(source, target):
+    def full(source, target, **folders):
         if Path(target).name == "plugstack.conf":
             raise OSError(28, "No space left on device")
-        real(source, target)
+        real(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StateError, match="No space left"):
-        files.apply(folder, changes(folder), "d", known(folder))
+        apply(folder)
     assert content(folder) == before
 
 
@@ -269,29 +277,29 @@ def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
 def test_a_journal_that_is_none_is_named(folder):
     (folder / NAME).write_text("{")
     with pytest.raises(StateError, match="is not a journal"):
-        files.read_journal(folder, known(folder))
+        journal_of(folder)
     (folder / NAME).write_text('{"state":"applied","date":"d","changes":[],"version":99}')
     with pytest.raises(StateError, match=r"another slurm-share.*remove it"):
-        files.read_journal(folder, known(folder))
+        journal_of(folder)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"], ids=["bytes", "deep", "empty"])
 def test_a_journal_of_any_bytes_is_a_sentence(folder, data):
     (folder / NAME).write_bytes(data)
     with pytest.raises(StateError, match="remove it"):
-        files.read_journal(folder, known(folder))
+        journal_of(folder)
 
 
 def test_a_journal_that_others_may_have_written_is_not_believed(folder):
-    files.apply(folder, changes(folder), "d", known(folder))
+    apply(folder)
     (folder / NAME).chmod(0o666)
     with pytest.raises(StateError, match=r"can be written by one.*remove it"):
-        files.settle(folder, known(folder))
+        settle(folder)
     (folder / NAME).chmod(0o600)
     (folder / NAME).rename(folder / "moved")
     (folder / NAME).symlink_to("moved")
     with pytest.raises(StateError, match="cannot be read"):
-        files.read_journal(folder, known(folder))
+        journal_of(folder)
 
 
 def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
@@ -300,7 +308,7 @@ def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
 
     monkeypatch.setattr("slurm_share.core.files.os.open", denied)
     with pytest.raises(StateError, match=r"Permission denied\); run this as root$"):
-        files.read_journal(folder, known(folder))
+        journal_of(folder)
 
 
 def tampered(name, folder):
@@ -324,7 +332,7 @@ def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
     (folder / NAME).write_bytes(encode(journal))
     before = content(folder)
     with pytest.raises(StateError, match=r"is not believed.* put back the copies .* then remove it"):
-        files.settle(folder, known(folder))
+        settle(folder)
     assert content(folder) == before
 
 
@@ -342,7 +350,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, 
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StateError, match=says):
-        files.apply(folder, changes(folder), "d", known(folder))
+        apply(folder)
     monkeypatch.setattr(os, "open", real)
     assert content(folder) == before
 
@@ -365,7 +373,7 @@ def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
 
     monkeypatch.setattr(files, "_write_journal", write)
     with pytest.raises(StateError, match="every file is as it was before"):
-        files.apply(folder, changes(folder), "d", known(folder))
+        apply(folder)
     assert state(folder) == OLD
 
 
@@ -375,11 +383,11 @@ def test_a_file_that_two_write_at_once_is_whole(tmp_path, monkeypatch):
     file.write_bytes(b"old")
     rename, said = os.replace, []
 
-    def meanwhile(part, place):
+    def meanwhile(part, place, **folders):
         with pytest.raises(StateError, match="another slurm-share is changing files there") as found:
             files.replace(str(file), b"old", b"another")
         said.append(found.value)
-        rename(part, place)
+        rename(part, place, **folders)
 
     monkeypatch.setattr(files.os, "replace", meanwhile)
     files.replace(str(file), b"old", b"new")

@@ -19,40 +19,41 @@ SECTION = "A metric"
 HEADING, FIELD, SERIES = "MEMBUSY", "memory_busy_percent", "slurm_share_gpu_memory_busy_ratio"
 SIMGPU = Path("packaging/demo/simgpu")
 
-NARROW = """
+OUTPUTS = """
+import contextlib, io, json
+from slurm_share.cli import llload, main
+from slurm_share.load import metrics
 from slurm_share.load.output import detail
+from slurm_share.load.rules import visible
 from slurm_share.load.rules.node_rows import rows_of
 from slurm_share.load.sources.demo import Demo
-rows = rows_of(Demo().read())
-print(*next(left_out for width in range(300, 0, -1) if (left_out := detail.gpu_table(rows, width)[1])))
-"""
-METRICS = """
-from slurm_share.load import metrics
-from slurm_share.load.sources.demo import Demo
-for node in Demo(everybody=True).read().nodes:
-    if node.snapshot is not None:
-        print(metrics.render(node.snapshot).decode())
-"""
-COLLECTED = """
 from slurm_share.node.gpus.load import NvmlSession
 from slurm_share.testing import FakeBinding, FakeGpu
+
+def printed(main, *words):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(words) == 0
+    return out.getvalue()
+
+said = {word: printed(llload.main, "--demo", "--detail", *word.split()) for word in ("", "--plain", "--tsv", "--csv")}
+said["--json"] = printed(llload.main, "--demo", "--json")
+said |= {f"{name} schema": printed(main.main, "sample", "--schema", name) for name in ("snapshot", "survey")}
+rows = rows_of(Demo().read())
+said["narrow"] = next(left_out for width in range(300, 0, -1) if (left_out := detail.gpu_table(rows, width)[1]))
+snapshots = [node.snapshot for node in Demo(everybody=True).read().nodes if node.snapshot is not None]
+said["prometheus"] = "".join(metrics.render(one).decode() for one in snapshots)
+said["seen"] = [gpu.memory_busy_percent for one in snapshots for gpu in visible.for_user(one, 2001, "alice").gpus]
 driver = FakeBinding(FakeGpu("GPU-a", utilization=30, memory_busy=12), FakeGpu("GPU-b", utilization=None))
 first, second = NvmlSession(driver).read().gpus
-print(first.memory_busy_percent, first.utilization_percent, driver.asked["nvmlDeviceGetUtilizationRates"])
-print(second.memory_busy_percent, second.unknown["memory_busy_percent"])
-"""
-SEEN = """
-from slurm_share.load.rules import visible
-from slurm_share.load.sources.demo import Demo
-for node in Demo(everybody=True).read().nodes:
-    for gpu in () if node.snapshot is None else visible.for_user(node.snapshot, 2001, "alice").gpus:
-        print(gpu.uuid, gpu.memory_busy_percent)
+said["read"] = first.memory_busy_percent, first.utilization_percent, driver.asked["nvmlDeviceGetUtilizationRates"]
+said["not read"] = second.memory_busy_percent, second.unknown["memory_busy_percent"]
+print(json.dumps(said))
 """
 DASHBOARD = """
-import json, sys
+import asyncio, json, sys
 sys.path[:0] = ["tests/unit/tui"]
-from dashboards import drive
-from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
+from dashboards import running, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture
 from slurm_share_tui.location import Location
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
@@ -60,28 +61,29 @@ from slurm_share_tui.screens.help import Help
 feed, said = FakeFeed(), {}
 app = a_dashboard(feed, location=Location(view="gpus"))
 
-async def play(pilot):
-    feed.picture(arrived_picture())
-    await until(pilot, lambda: "Simulated" in screen_text(app))
-    said["table"] = screen_text(app)
-    await pilot.press("question_mark")
-    await until(pilot, lambda: isinstance(app.screen, Help))
-    said["help"] = str(app.screen.query_one("#help-text").render())
-    await pilot.press("escape")
-    await pilot.press("c")
-    await until(pilot, lambda: isinstance(app.screen, ColumnsScreen))
-    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
-    said["choice"] = screen_text(app)
-    await pilot.press("escape")
-    await pilot.press("enter")
-    await until(pilot, lambda: "SM activity" in screen_text(app) or "occupancy" in screen_text(app))
-    said["page"] = screen_text(app)
-    await pilot.press("escape")
-    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
-    await pilot.press("slash", *"membusy>1000", "enter")
-    await until(pilot, lambda: "Simulated" not in screen_text(app))
+async def play():
+    async with running(app, size=(260, 60)) as pilot:
+        feed.picture(arrived_picture())
+        await until(pilot, lambda: "Simulated" in screen_text(app))
+        said["table"] = screen_text(app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        said["help"] = str(app.screen.query_one("#help-text").render())
+        await pilot.press("escape")
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, ColumnsScreen))
+        await until(pilot, lambda: "HOSTNAME" in screen_text(app))
+        said["choice"] = screen_text(app)
+        await pilot.press("escape")
+        await pilot.press("enter")
+        await until(pilot, lambda: "SM activity" in screen_text(app) or "occupancy" in screen_text(app))
+        said["page"] = screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "HOSTNAME" in screen_text(app))
+        await pilot.press("slash", *"membusy>1000", "enter")
+        await until(pilot, lambda: "Simulated" not in screen_text(app))
 
-drive(app, play, size=(260, 160))
+asyncio.run(play())
 print(json.dumps(said))
 """
 
@@ -94,17 +96,14 @@ def changed(tmp_path_factory):
     return worked_changes.changed_tree(change, tmp_path_factory.mktemp("tree"))
 
 
-def llload(tree, *words, **environ):
-    """Return the output of the copy's llload, of the demonstration unless `arguments` name something else."""
-    command = [tree / ".venv/bin/python", "-m", "slurm_share.cli.llload", *(words or ("--demo",))]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=tree, env={**kept, **environ}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def said(changed):
+    """What the copy prints of the demonstration, and reads from a driver."""
+    return json.loads(worked_changes.python(changed, OUTPUTS))
 
 
-def test_it_is_in_llload_s_table_of_gpus(changed):
-    lines = llload(changed, "--demo", "--detail").splitlines()
+def test_it_is_in_llload_s_table_of_gpus(said):
+    lines = said[""].splitlines()
     at, head = next((at, line) for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     end = head.index(HEADING) + len(HEADING)
     cells = [line[end - len(HEADING) : end].strip() for line in lines[at + 1 : lines.index("", at)]]
@@ -113,41 +112,44 @@ def test_it_is_in_llload_s_table_of_gpus(changed):
     assert all(cell.endswith("%") for cell in known)
 
 
-def test_where_there_is_no_room_it_is_the_first_to_go(changed):
-    assert worked_changes.python(changed, NARROW).split() == [HEADING]
+def test_where_there_is_no_room_it_is_the_first_to_go(said):
+    assert said["narrow"] == [HEADING]
 
 
-def test_it_is_in_the_lines_for_a_screen_reader(changed):
-    lines = [line for line in llload(changed, "--demo", "--detail", "--plain").splitlines() if line.startswith("GPU ")]
+def test_it_is_in_the_lines_for_a_screen_reader(said):
+    lines = [line for line in said["--plain"].splitlines() if line.startswith("GPU ")]
     gpus = [line for line in lines if "used, " in line and "load " in line and line[4].isdigit()]
     assert gpus
     assert all(", membusy " in line for line in gpus)
 
 
 @pytest.mark.parametrize(("form", "between"), [("--tsv", "\t"), ("--csv", ",")])
-def test_it_is_in_tsv_and_csv(changed, form, between):
-    rows = list(csv.DictReader(io.StringIO(llload(changed, "--demo", "--detail", form)), delimiter=between))
+def test_it_is_in_tsv_and_csv(said, form, between):
+    rows = list(csv.DictReader(io.StringIO(said[form]), delimiter=between))
     assert rows
     assert all(0 <= float(row[FIELD]) <= 100 for row in rows)
 
 
-def test_it_is_in_json(changed):
-    nodes = json.loads(llload(changed, "--demo", "--json"))["nodes"]
+def test_it_is_in_json(said):
+    nodes = json.loads(said["--json"])["nodes"]
     gpus = [gpu for node in nodes if node["snapshot"] for gpu in node["snapshot"]["gpus"]]
     assert gpus
     assert all(0 <= gpu[FIELD] <= 100 for gpu in gpus)
 
 
-def test_it_is_in_prometheus(changed):
-    page = worked_changes.python(changed, METRICS)
-    assert f"# HELP {SERIES} " in page
-    assert f"\n{SERIES}{{" in page
+def test_it_is_in_prometheus(said):
+    assert f"# HELP {SERIES} " in said["prometheus"]
+    assert f"\n{SERIES}{{" in said["prometheus"]
 
 
-def test_a_user_sees_it_of_own_gpus(changed):
-    seen = [line.split() for line in worked_changes.python(changed, SEEN).splitlines()]
-    assert seen
-    assert "None" not in {value for _, value in seen}
+def test_a_user_sees_it_of_own_gpus(said):
+    assert said["seen"]
+    assert None not in said["seen"]
+
+
+def test_it_is_read_from_the_driver_with_the_call_that_has_it(said):
+    assert said["read"] == [12.0, 30.0, 2]
+    assert said["not read"] == [None, "this GPU or its driver does not have it"]
 
 
 def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
@@ -163,17 +165,10 @@ def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
     assert re.search(r"  membusy \d+%", said["page"])
 
 
-def test_it_is_read_from_the_driver_with_the_call_that_has_it(changed):
-    first, second = worked_changes.python(changed, COLLECTED).splitlines()
-    assert first == "12.0 30.0 2"
-    assert second == "None this GPU or its driver does not have it"
-
-
-def test_everything_else_follows_it(changed):
+def test_everything_else_follows_it(changed, said):
     """The tests of columns, of what users see, of Prometheus and of the driver; the schemas, once they are written."""
     for name in ("snapshot", "survey"):
-        code = f"import sys; from slurm_share.cli.main import main; sys.exit(main(['sample', '--schema', '{name}']))"
-        (changed / f"packaging/docs/{name}.schema.json").write_text(worked_changes.python(changed, code))
+        (changed / f"packaging/docs/{name}.schema.json").write_text(said[f"{name} schema"])
     of_load = ("columns/test_columns.py", "rules/test_visible.py", "test_metrics.py", "test_snapshot_schema.py")
     tests = [f"tests/unit/load/{one}" for one in of_load]
     # Without two slow tests of visible.py: they are of the fields of now.
@@ -204,7 +199,8 @@ def test_it_comes_from_the_simulated_nvml_to_the_screen(changed, tmp_path):
     with subprocess.Popen(words, env=whole, stdout=subprocess.PIPE, text=True) as task:
         try:
             assert "(simulated)" in task.stdout.readline()
-            said = llload(changed, "--source", "local", "--detail", "--tsv", **environ)
+            argv = [changed / ".venv/bin/python", "-m", "slurm_share.cli.llload", "--source", "local"]
+            said = subprocess.check_output([*argv, "--detail", "--tsv"], cwd=changed, env=whole, text=True)
         finally:
             task.kill()
     (row,) = csv.DictReader(io.StringIO(said), delimiter="\t")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.install.rules import partial
+from slurm_share.install.rules import hosts
 
 PROGRAM = Path(__file__).resolve().parents[3] / "packaging/share/libexec/configure"
 OURS = "/opt/slurm-share/bin/slurm-share-epilog"
@@ -84,11 +84,11 @@ def test_a_script_of_the_site_that_calls_ours_is_found(tmp_path: Path, script: s
 
 def test_our_wrapper_holds_nothing_up(tmp_path: Path) -> None:
     """It ends with 0 where the package is not. Without the line that says so it is a script like any other."""
-    wrapper, conf = tmp_path / partial.WRAPPERS["Epilog"], tmp_path / "slurm.conf"
+    wrapper, conf = tmp_path / hosts.WRAPPERS["Epilog"], tmp_path / "slurm.conf"
     conf.write_text(f"Epilog={wrapper.name}\n")
-    wrapper.write_text(f"{partial.wrapper('Epilog')}\n")
+    wrapper.write_text(f"{hosts.wrapper('Epilog')}\n")
     assert check(conf).returncode == 0
-    wrapper.write_text(wrapper.read_text().replace(partial.MARK, ""))
+    wrapper.write_text(wrapper.read_text().replace(hosts.MARK, ""))
     assert "which calls our hooks" in check(conf).stderr
 
 

@@ -48,17 +48,7 @@ FULL = Snapshot(
             activity=Activity(sm_percent=1.0),
         ),
     ),
-    jobs=(
-        JobLoad(
-            job=1,
-            uid=1,
-            user="a",
-            share=2,
-            gpus=("GPU-0",),
-            cpu_cores_windows=MEANS,
-            **figures(JobLoad),
-        ),
-    ),
+    jobs=(JobLoad(job=1, uid=1, user="a", share=2, gpus=("GPU-0",), cpu_cores_windows=MEANS, **figures(JobLoad)),),
     users=(UserLoad(uid=1, user="a", gpus=("GPU-0",), **figures(UserLoad)),),
 )
 """A node of which everything is known."""

@@ -43,8 +43,16 @@ class Host:
             (self.home / release).mkdir()
             (self.home / release / "share_gpu.so").write_text(release)
 
+    def can_build(self, headers: Path) -> None:
+        """Put the headers of a release without an object in the package there, and the sources of the plugin."""
+        headers_of_2505(headers)
+        (self.root / "usr/src").mkdir(parents=True)
+        (self.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
+        self.slurm("25.05.9")
+
     def choose(self, *words: str, path: str = os.environ["PATH"], **more: str) -> subprocess.CompletedProcess[str]:
-        environ = {"PATH": path, "SLURM_SHARE_ROOT": str(self.root), "TMPDIR": str(self.root), **more}
+        quick = {"CFLAGS": "-O0", "MAKEFLAGS": "-j4"}
+        environ = {"PATH": path, "SLURM_SHARE_ROOT": str(self.root), "TMPDIR": str(self.root), **quick, **more}
         return subprocess.run(["/bin/sh", PROGRAM, *words], env=environ, capture_output=True, text=True, check=False)
 
     @property
@@ -66,6 +74,9 @@ def test_the_object_of_the_installed_release(host: Host) -> None:
     assert "in place for Slurm 26.05" in done.stderr
     again = host.choose()
     assert (again.returncode, again.stderr) == (0, "")
+    host.slurm("24.11.5")
+    host.choose()
+    assert host.link == "24.11/share_gpu.so"
 
 
 def test_a_slurm_on_brights_shared_file_system_is_found(host: Host) -> None:
@@ -82,16 +93,6 @@ def test_a_slurm_on_brights_shared_file_system_is_found(host: Host) -> None:
     (host.root / "etc/default").mkdir(parents=True)
     (host.root / "etc/default/slurm-share").write_text("SLURM_SHARE_SLURM=/sw/slurm\n")
     assert "/etc/default" not in host.choose().stderr
-    assert host.link == "26.05/share_gpu.so"
-
-
-def test_an_upgrade_of_slurm_changes_the_link(host: Host) -> None:
-    host.brings("24.11", "26.05")
-    host.slurm("24.11.5")
-    host.choose()
-    assert host.link == "24.11/share_gpu.so"
-    host.slurm("26.05.0")
-    host.choose()
     assert host.link == "26.05/share_gpu.so"
 
 
@@ -133,10 +134,7 @@ def test_a_program_that_reads_slurm_conf_first_is_given_one(host: Host) -> None:
 @pytest.mark.parametrize(
     ("does", "why"),
     [
-        (
-            "echo srun: fatal: no auth plugin 25.11.2 >&2; exit 1",
-            "-V ended with 1: srun: fatal: no auth plugin 25.11.2",
-        ),
+        ("echo srun: fatal: no 25.11.2 >&2; exit 1", "-V ended with 1: srun: fatal: no 25.11.2"),
         ("exec sleep 60", "-V gave no answer in 1 s"),
     ],
 )
@@ -209,10 +207,7 @@ def headers_of_2505(folder: Path) -> None:
 
 def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> None:
     host.brings("1.01")
-    host.slurm("25.05.9")
-    headers_of_2505(host.root / "usr/include")
-    (host.root / "usr/src").mkdir(parents=True)
-    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
+    host.can_build(host.root / "usr/include")
     done = host.choose()
     assert (done.returncode, host.link) == (0, "built/25.05/share_gpu.so"), done.stderr
     assert (host.home / "built/25.05/share_gpu.so").read_bytes().startswith(b"\x7fELF")
@@ -223,10 +218,7 @@ def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> Non
 
 def test_one_command_builds_it_against_headers_from_anywhere(host: Host, tmp_path: Path) -> None:
     host.brings("24.11", "26.05")
-    host.slurm("25.05.9")
-    headers_of_2505(tmp_path / "elsewhere")
-    (host.root / "usr/src").mkdir(parents=True)
-    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
+    host.can_build(tmp_path / "elsewhere")
     wrong = host.choose("--build", str(tmp_path))
     assert (wrong.returncode, host.link) == (2, None)
     assert "has no Slurm headers: name the folder above slurm/spank.h" in wrong.stderr
@@ -258,10 +250,7 @@ def test_a_wrong_word_is_a_mistake(host: Host) -> None:
 
 
 def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -> None:
-    host.slurm("25.05.9")
-    headers_of_2505(host.root / "usr/include")
-    (host.root / "usr/src").mkdir(parents=True)
-    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
+    host.can_build(host.root / "usr/include")
     (host.home / "built").write_text("")
     assert (host.choose().returncode, host.link) == (1, None)
     assert [path.name for path in host.root.iterdir()] == ["usr"]
@@ -290,11 +279,9 @@ def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: st
     assert "install --undo" in done.stderr
     assert '1:local share = dofile("/usr/lib/slurm-share/job_submit.lua")\nor make them' in done.stderr
     assert host.choose("--check", **environ, SLURM_SHARE_REMOVE_ANYWAY="1").returncode == 0
-    for safe in (LOAD, OWN_LUA):
+    for safe in (LOAD, OWN_LUA, '-- dofile("/usr/lib/slurm-share/job_submit.lua")'):
         lua.write_text(f"{safe}\n")
         assert host.choose("--check", **environ).returncode == 0
-    lua.write_text('-- dofile("/usr/lib/slurm-share/job_submit.lua")\n')
-    assert host.choose("--check", **environ).returncode == 0
     lua.unlink()
     assert host.choose("--check", **environ).returncode == 0
 

@@ -97,8 +97,7 @@ def test_checks_of_another_role_are_left_out_and_so_is_what_the_site_excepts():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "code"),
-    [((), 0), (("PASS", "SKIP"), 0), (("PASS", "WARN"), 1), (("WARN", "FAIL", "PASS"), 2)],
+    ("outcomes", "code"), [((), 0), (("PASS", "SKIP"), 0), (("PASS", "WARN"), 1), (("WARN", "FAIL", "PASS"), 2)]
 )
 def test_the_exit_code_is_that_of_the_worst(outcomes, code):
     assert every.exit_code(Finding("x", one, "") for one in outcomes) == code
@@ -159,11 +158,7 @@ def test_a_job_that_may_live_is_never_touched(unsure):
 
 @pytest.mark.parametrize(
     "unsure",
-    [
-        {"slurm__jobs_here": UNSEEN},
-        {"slurm__jobs_here": frozenset({4711})},
-        {"state__live_jobs": frozenset({4711})},
-    ],
+    [{"slurm__jobs_here": UNSEEN}, {"slurm__jobs_here": frozenset({4711})}, {"state__live_jobs": frozenset({4711})}],
     ids=["Slurm does not answer", "Slurm has a job", "a job has a step"],
 )
 @pytest.mark.parametrize(

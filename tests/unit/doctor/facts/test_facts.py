@@ -118,7 +118,7 @@ def root(tmp_path):
 
 def read(root, slurm=None, roles=(), **more):
     return fact_host.read_facts(
-        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda settings: GpuFacts("550"), **more
+        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: GpuFacts("550"), **more
     )
 
 
@@ -535,7 +535,7 @@ def test_whether_hooks_can_log(root):
 
 
 def test_a_defect_is_called_one_and_not_a_hang(root):
-    def look(settings):
+    def look():
         raise KeyError("mine")
 
     facts = fact_host.read_facts(("compute",), root=root, environ={}, ask=Slurm(), read_driver_state=look)

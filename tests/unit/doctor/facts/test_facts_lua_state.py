@@ -15,23 +15,14 @@ from plans import plain_plan
 
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity
-from slurm_share.doctor.facts import backends as fact_backends
-from slurm_share.doctor.facts import (
-    files as fact_files,
-)
-from slurm_share.doctor.facts import (
-    gpus,
-    lua,
-    slurm,
-    state,
-    system,
-)
+from slurm_share.doctor.facts import files as fact_files
+from slurm_share.doctor.facts import gpus, lua, slurm, state, system
 from slurm_share.doctor.facts.records import LostPath, Unseen
 from slurm_share.node import processes as proc
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.backends.base import Examination, Health, Host
+from slurm_share.share.backends.base import Examination, Host
 from slurm_share.share.records import Ledger, LedgerJob, Slot
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
@@ -223,7 +214,7 @@ def shared_job(tmp_path, pipe):
 
 def lost(ledger, paths):
     """Return which files of the job and of its daemons are gone."""
-    examination = Examination(Unseen("no driver"), lambda path: None, fact_backends.read_plans(ledger, paths), False)
+    examination = Examination(Unseen("no driver"), lambda path: None, state.read_plans(ledger, paths), False)
     health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
     found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))
     assert {(one.job_id, one.uid) for one in found} <= {(7, os.getuid())}
@@ -257,14 +248,11 @@ def test_a_folder_that_only_the_user_names_is_not_looked_at(tmp_path):
 def test_a_job_whose_epilog_is_at_work_has_lost_nothing(tmp_path, monkeypatch):
     """Its folder goes before its line in the ledger: what is gone counts when the line is still there afterwards."""
     paths, ledger = shared_job(tmp_path, Paths(root=tmp_path).mps_pipe(os.getuid(), UUID))
-    paths.slots(7).rmdir()
-    backends = {"mps": Health(lost=((7, os.getuid(), "/gone"),))}
-    later = iter([ledger, ledger, Ledger("b"), Ledger("b")])
+    lost = (LostPath(7, os.getuid(), "/gone"),)
+    later = iter([ledger, Ledger("b")])
     monkeypatch.setattr(state, "_ledger", lambda *_: (next(later), ""))
-    assert {one.job_id for one in state._lost(ledger, paths, Path("/"))} == {7}
-    assert [one.path for one in fact_backends.lost_of(backends, str(tmp_path), Path("/"))] == ["/gone"]
-    assert state._lost(ledger, paths, Path("/")) == ()
-    assert fact_backends.lost_of(backends, str(tmp_path), Path("/")) == ()
+    assert state.still_lost(lost, paths, Path("/")) == lost
+    assert state.still_lost(lost, paths, Path("/")) == ()
 
 
 def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path):

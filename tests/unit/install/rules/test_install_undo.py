@@ -60,11 +60,7 @@ def test_a_script_of_the_sites_own_keeps_running():
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        "function slurm_job_submit(j, p, u) return 0 end\n",
-        f"{ALONE}local of_before = slurm_job_submit\n",
-    ],
+    "more", ["function slurm_job_submit(j, p, u) return 0 end\n", f"{ALONE}local of_before = slurm_job_submit\n"]
 )
 def test_a_script_that_needs_ours_is_left_and_said(more):
     """Without a function slurmctld does not start; one that is called and is not there refuses every job."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.errors import CommandError
-from slurm_share.install import slurm_trial
+from slurm_share.install import trial
 from slurm_share.slurm.conf_text import ConfText, parse
 
 SLURM = "ClusterName=site\nSlurmdLogFile=/var/log/slurmd.log\nPlugStackConfig=/etc/stack.conf\nNodeName=n1 Gres=gpu:2\n"
@@ -66,13 +66,13 @@ def programs(tmp_path, monkeypatch):
 def test_what_slurmd_says_of_the_new_gres_conf(programs, line, said):
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(GRES)
-    assert slurm_trial.read_gres_objection(pair, (pair[0], conf(f"{GRES}{line}\n")), "n1") == said
+    assert trial.read_gres_objection(pair, (pair[0], conf(f"{GRES}{line}\n")), "n1") == said
 
 
 def test_what_was_wrong_before_says_nothing_of_the_new(programs):
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(f"{GRES}Nonsense=1\n")
-    assert slurm_trial.read_gres_objection(pair, pair, "n1") is None
+    assert trial.read_gres_objection(pair, pair, "n1") is None
 
 
 @pytest.mark.parametrize(
@@ -86,23 +86,23 @@ def test_what_was_wrong_before_says_nothing_of_the_new(programs):
 def test_what_srun_says_of_the_new_plugstack(programs, before, after, said):
     """Complaints about the site's own lines are not repeated; the site's own plugstack.conf is not read."""
     programs(srun=SRUN)
-    assert slurm_trial.read_plugstack_objection(conf(SLURM), conf(before), conf(after)) == said
+    assert trial.read_plugstack_objection(conf(SLURM), conf(before), conf(after)) == said
 
 
 def test_a_slurm_conf_that_is_refused(programs):
     """In Slurm's words, without the program's name; includes are in place, and what was escaped is again."""
     said = "scontrol: error: Parsing error at unrecognized key: No\\nscontrol: fatal: Unable to process"
     programs(scontrol=f'grep -q "a\\\\\\\\#b" $SLURM_CONF || exit 0\nprintf "{said}\\n" >&2\nexit 1\n')
-    assert slurm_trial.read_objection(conf("X=a\\#b\n")) == "Parsing error at unrecognized key: No; Unable to process"
-    assert slurm_trial.read_objection(conf("X=1\n")) is None
+    assert trial.read_objection(conf("X=a\\#b\n")) == "Parsing error at unrecognized key: No; Unable to process"
+    assert trial.read_objection(conf("X=1\n")) is None
 
 
 def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for ask in (
-        lambda: slurm_trial.read_objection(conf(SLURM)),
-        lambda: slurm_trial.read_plugstack_objection(conf(SLURM), conf(""), conf("optional x.so\n")),
-        lambda: slurm_trial.read_gres_objection((conf(SLURM), conf(GRES)), (conf(SLURM), conf(GRES)), "n1"),
+        lambda: trial.read_objection(conf(SLURM)),
+        lambda: trial.read_plugstack_objection(conf(SLURM), conf(""), conf("optional x.so\n")),
+        lambda: trial.read_gres_objection((conf(SLURM), conf(GRES)), (conf(SLURM), conf(GRES)), "n1"),
     ):
         with pytest.raises(CommandError):
             ask()
@@ -113,7 +113,7 @@ def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
     [("", True), ("AutoDetect=off", True), ("autodetect=nvml", False), ("NodeName=a AutoDetect=nvidia", False)],
 )
 def test_gpus_that_slurmd_finds_by_itself_are_not_here(line, can):
-    assert slurm_trial.can_try_gres(conf(f"{GRES}{line}\n")) == can
+    assert trial.can_try_gres(conf(f"{GRES}{line}\n")) == can
 
 
 def test_devices_that_are_no_paths_are_not_made(programs, tmp_path):
@@ -121,5 +121,5 @@ def test_devices_that_are_no_paths_are_not_made(programs, tmp_path):
     programs(slurmd=SLURMD)
     for name in ("/dev/nvidia[0-", "/../../escape", "relative"):
         pair = conf(SLURM), conf(f"Name=gpu File={name}\n")
-        assert slurm_trial.read_gres_objection(pair, pair, "n1") is None
+        assert trial.read_gres_objection(pair, pair, "n1") is None
     assert not list(tmp_path.parent.rglob("escape"))

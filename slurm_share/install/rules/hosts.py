@@ -1,4 +1,4 @@
-"""Sites where some nodes lack the package: hook wrappers that work without it, and the node feature."""
+"""Other hosts: hook wrappers for nodes without the package, what nodes and backup controllers lack or have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...core.installed import EPILOG, PROLOG
+from ...core.installed import EPILOG, LUA, PROLOG
 from ...core.nodelist import fold
 from ...slurm.conf_text import Edit
 from .choices import PARTIAL
@@ -100,10 +100,8 @@ def node_notes(seen: NodesSeen, taken: Collection[str], feature: str, featured: 
     """Yield notes for the administrator that do not block writing."""
     if seen.silent:
         yield (
-            f"not checked, since they did not answer: {fold(seen.silent)}. The next job on a node without the package "
-            "drains it"
-            if PARTIAL not in taken
-            else f"not checked, since they did not answer: {fold(seen.silent)}"
+            f"not checked, since they did not answer: {fold(seen.silent)}"
+            + ("" if PARTIAL in taken else ". The next job on a node without the package drains it")
         )
     if PARTIAL in taken:
         yield (
@@ -115,3 +113,42 @@ def node_notes(seen: NodesSeen, taken: Collection[str], feature: str, featured: 
         yield f"without the package, and left alone: {fold(seen.lacking)}"
     if PARTIAL in taken and feature and (left := [node for node in seen.having if node not in featured]):
         yield f"{fold(left)} have the package and not the feature {feature}: no shared job comes there"
+
+
+class ControllersSeen(Struct, frozen=True):
+    """The other controllers, as far as they answered."""
+
+    others: tuple[str, ...] = ()
+    is_one_here: bool = True
+    """Whether this host is a controller."""
+    without_lua: tuple[str, ...] = ()
+    """Controllers that answered and lack the package's job_submit.lua."""
+    differing: Mapping[str, tuple[str, ...]] = {}
+    """Host -> Slurm files that differ from those on this host."""
+    silent: tuple[str, ...] = ()
+
+
+def controller_refusals(seen: ControllersSeen) -> Iterator[str]:
+    """Yield the reasons not to write."""
+    if seen.without_lua:
+        yield (
+            f"{', '.join(seen.without_lua)}: a controller that lacks {LUA}: when it takes over, jobs that ask to "
+            "share run as ordinary ones; install slurm-share-spank there first"
+        )
+
+
+def controller_notes(seen: ControllersSeen, files: Sequence[str]) -> Iterator[str]:
+    """Yield notes for the administrator. `files`: files to be written."""
+    if not seen.others:
+        return
+    if not seen.is_one_here:
+        yield "this host is not in SlurmctldHost: copy what is written here to the controllers"
+    if files:
+        yield (
+            f"other controllers: {', '.join(seen.others)}. Each needs the package slurm-share-spank and, before the "
+            f"reconfigure, the same {', '.join(files)} (on a shared file system they are)"
+        )
+    for host, others in seen.differing.items():
+        yield f"on {host} {', '.join(others)} differs from this host's: copy the right one to the other host"
+    if seen.silent:
+        yield f"other controllers that did not answer, and were not checked: {', '.join(seen.silent)}"

@@ -1,13 +1,16 @@
-"""Sites in which not every node has the package: who may be written for, and what is said."""
+"""Nodes without the package, and backup controllers: when nothing is written, and what is said."""
 
 from __future__ import annotations
 
 import pytest
 
 from slurm_share.install.rules.choices import PARTIAL
-from slurm_share.install.rules.partial import (
+from slurm_share.install.rules.hosts import (
     WRAPPERS,
+    ControllersSeen,
     NodesSeen,
+    controller_notes,
+    controller_refusals,
     foreign_wrappers,
     is_wrapper,
     node_notes,
@@ -78,3 +81,18 @@ def test_a_wrapper_is_known_by_its_name_and_its_line():
 )
 def test_a_wrapper_in_force_starts_our_hook_as_well(value, expected):
     assert starts_ours(["/site/prolog", value]) is expected
+
+
+def test_one_controller_needs_no_word():
+    assert list(controller_notes(ControllersSeen(), ["/etc/slurm/slurm.conf"])) == []
+    assert list(controller_refusals(ControllersSeen())) == []
+
+
+def test_what_another_one_lacks_is_said():
+    seen = ControllersSeen(("ctl2", "ctl3"), False, ("ctl2",), {"ctl2": ("/e/gres.conf",)}, ("ctl3",))
+    (refusal,) = controller_refusals(seen)
+    assert refusal.startswith("ctl2: a controller that lacks /usr/lib/slurm-share/job_submit.lua")
+    said = list(controller_notes(seen, ["/e/slurm.conf"]))
+    expected = ("not in SlurmctldHost", "the same /e/slurm.conf", "on ctl2 /e/gres.conf differs from", "checked: ctl3")
+    for words, sentence in zip(expected, said, strict=True):
+        assert words in sentence
