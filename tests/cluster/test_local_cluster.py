@@ -109,7 +109,6 @@ def test_an_extra_line_takes_the_place_of_ours() -> None:
         make_hosts(3),
         cgroup="",
         parts=(),
-        job_submit=False,
         shards_per_gpu=0,
         extra="KillWait=9\nPartitionName=gpu Nodes=n1\nPartitionName=more Nodes=n2",
     )
@@ -307,7 +306,7 @@ def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatc
             raise ClusterError("the mirror is away")
         return release
 
-    monkeypatch.setattr(rootfs, "_cached_or_made", made)
+    monkeypatch.setattr(rootfs, "root_of", made)
     assert str(rootfs.root_for("26.05", said.append)) == str(RELEASES["24.11"])
     assert len(said) == 1
     assert "THIS CLUSTER RUNS SLURM 24.11 INSTEAD" in said[0]
