@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common.h"
 #include "gres.h"
 #include "names.h"
-#include "common.h"
 
 int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres)
 {

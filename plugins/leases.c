@@ -1,7 +1,7 @@
 #include "leases.h"
 
-#include "slot_queue.h"
 #include "common.h"
+#include "slot_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -86,7 +86,8 @@ static int parse_per_gpu(struct span span, struct ss_request *request, const str
 	}
 	if (span.length == 0)
 		return refuse(refusal, "the number of tasks on each GPU is missing");
-	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", show(span, shown, sizeof shown), SS_SHARE_MAX);
+	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", show(span, shown, sizeof shown),
+		      SS_SHARE_MAX);
 }
 
 /* Parse a size in the form of Slurm's --mem: MiB without a unit; M, MB and MiB are the same. */
@@ -143,7 +144,8 @@ static int parse_sm(struct span span, struct ss_request *request, const struct r
 		request->sm = (int)number;
 		return 0;
 	}
-	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE, show(span, shown, sizeof shown));
+	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE,
+		      show(span, shown, sizeof shown));
 }
 
 static int parse_mps(struct span span, struct ss_request *request, const struct refusal *refusal)

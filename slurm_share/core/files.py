@@ -52,15 +52,20 @@ def write(
 ) -> None:
     """Write a new file and rename it to `file`, so that readers see all of the old or all of the new content.
 
-    `mode`: the new file's, before the umask. `new`: its name until then, in the same folder, of which a killed process
-    may have left a file; default: a name of its own. `finish`: sets owner and mode, given the descriptor. `flush`:
-    write it to disk first, against a power cut, or because a network file system says only then that it is full.
-    `folder`: the descriptor of the folder that the paths are relative to. Raises OSError; the new file is gone then.
+    `mode`: the new file's, before the umask. `new`: its name until the rename, in the same folder; a file of that name,
+    which a killed process may have left, is removed first. Default: a name that no other file has. `finish`: sets owner
+    and mode, given the descriptor. `flush`: write it to disk before the rename, against a power cut, or because a
+    network file system says only then that it is full. `folder`: the descriptor of the folder that the paths are
+    relative to. Raises OSError, and removes the new file then.
     """
+    # The new file is always made here (O_EXCL): one that was there already may be open in another process.
     if new is None:
         new = file.parent / f".{file.name}.{os.getpid()}.{time.time_ns()}"
     else:
-        new.unlink(missing_ok=True)
+        try:
+            os.unlink(new, dir_fd=folder)
+        except FileNotFoundError:
+            pass
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(new, flags, mode, dir_fd=folder)
     try:

@@ -396,6 +396,7 @@ def read_cluster() -> ClusterName:
     """Return the cluster that answers. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask():
         return ClusterName(answer.cluster, answer.version)
+    # the smallest answer that names the cluster
     return parse_cluster(_ask(["scontrol", f"--json={DATA_PARSER}", "ping"], 20))
 
 

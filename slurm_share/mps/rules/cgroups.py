@@ -21,7 +21,8 @@ def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
     if controller == "devices" and group.minor is not None:
         others = (minor for minor in range(GPU_MINORS) if minor != group.minor)
         return tuple(("devices.deny", f"c {NVIDIA_MAJOR}:{minor} rwm") for minor in others)
-    memory, pids = None if group.memory_mib is None else group.memory_mib * _MIB, ("pids.max", group.processes)
+    memory = None if group.memory_mib is None else group.memory_mib * _MIB
+    pids = ("pids.max", group.processes)
     wanted = {
         "": (("memory.max", memory), pids),
         "memory": (("memory.limit_in_bytes", memory),),

@@ -417,7 +417,8 @@ class NvmlSession:
         except _GONE:
             raise
         except pynvml.NVMLError as error:
-            return _note_refusal(unit, what, unknown, error)
+            _note_refusal(unit, what, unknown, error)
+            return None
 
     def _try(self, ask: Callable[..., Any], *args: Any) -> Any:
         try:

@@ -54,10 +54,11 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, below):
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"old")]
 
 
-def test_a_new_file_that_a_killed_process_left_is_not_written_into(tmp_path):
-    left = tmp_path / "left"
-    left.symlink_to("victim")
-    files.write(tmp_path / "a", b"data", new=left, mode=0o640)
+@pytest.mark.parametrize("below", [False, True], ids=["path", "descriptor"])
+def test_a_new_file_that_a_killed_process_left_is_not_written_into(tmp_path, below):
+    place, folder = (Path(), os.open(tmp_path, os.O_RDONLY)) if below else (tmp_path, None)
+    (tmp_path / "left").symlink_to("victim")
+    files.write(place / "a", b"data", new=place / "left", mode=0o640, folder=folder)
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 

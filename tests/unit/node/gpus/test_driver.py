@@ -208,7 +208,11 @@ def test_the_compute_mode(loads):
     for uuid, why in (("GPU-0001", "Insufficient Permissions"), ("GPU-0009", "Not Found")):
         with pytest.raises(DriverError, match=f"compute mode of {uuid}: {why}"):
             driver.set_compute_mode(uuid, 0)
-    assert library.closed == 4
+    library.nvmlDeviceSetComputeMode = lambda *_: 0  # says yes and does nothing
+    library.mode = 3
+    with pytest.raises(DriverError, match="GPU-0000 is in mode 3 and not in 0"):
+        driver.set_compute_mode("GPU-0000", 0)
+    assert library.closed == 5
 
 
 def test_the_structures_are_the_bindings_own():
