@@ -26,6 +26,7 @@ from slurm_share.spmd.errors import (
 )
 from slurm_share.spmd.names import META_BYTES
 from slurm_share.spmd.rules.ends import Ends
+from slurm_share.spmd.system import listen_tcp
 from slurm_share.spmd.transport import RAW, USER, NodePlace
 
 CALL = 1 << 32
@@ -270,6 +271,8 @@ def test_too_many_open_files_are_an_error_of_the_transport(monkeypatch: pytest.M
             patched.setattr(socket, "socket", none)
             with pytest.raises(TransportError, match="Too many open files"):
                 sender.send(1, USER, 0, RAW, b"", body(1))
+            with pytest.raises(TransportError, match=r"connections on 127\.0\.0\.1, any port: Too many open files"):
+                listen_tcp("127.0.0.1", None, 1)
         sender.send(1, USER, 0, RAW, b"", body(1))
 
 
