@@ -8,12 +8,14 @@ import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transports import ranks, said
 
 from slurm_share.spmd import frames, peers, sockets, wire, world
+from slurm_share.spmd.drainer import Drainer
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
     NodeLost,
@@ -141,6 +143,14 @@ def test_a_backlog_is_sent_where_no_thread_can_be_started(monkeypatch: pytest.Mo
                 sender._peers.keep_going()
                 receiver.probe(0, USER, 0)
         assert receiver.receive(0, USER, 0, "recv", 10.0).envelope.size == size
+
+
+def test_a_connection_that_is_given_up_where_there_is_no_thread_ends_the_wait_for_it() -> None:
+    one: Any = SimpleNamespace(backlog_bytes=1, broken=None, retry_at=0.0)
+    one.reconnect = lambda: vars(one).update(backlog_bytes=0, broken="takes no connections", retry_at=None)
+    woken: list[bool] = []
+    Drainer(threading.Lock(), lambda: [one], lambda: woken.append(True)).send_now()
+    assert woken == [True]
 
 
 def test_a_long_reason_for_an_abort_fits_the_lines_of_the_rendezvous_process() -> None:
