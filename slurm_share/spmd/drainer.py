@@ -50,18 +50,16 @@ class Drainer:
         waiting = self._unsent()
         before = sum(one.backlog_bytes for one in waiting)
         for one in waiting:
+            if one.retry_at is not None and one.retry_at <= time.monotonic():
+                one.reconnect()  # an attempt that fails drops the backlog, which counts as progress below
             if one.retry_at is None and one.broken is None:
                 one.flush()
         if sum(one.backlog_bytes for one in waiting) != before:
             self._progressed()
 
     def _unsent(self) -> list[Outgoing]:
-        """Return the connections with a backlog; make those anew for which an attempt is due."""
-        found = [one for one in self._connections() if one.backlog_bytes and one.broken is None]
-        for one in found:
-            if one.retry_at is not None and one.retry_at <= time.monotonic():
-                one.reconnect()
-        return found
+        """Return the connections with a backlog."""
+        return [one for one in self._connections() if one.backlog_bytes and one.broken is None]
 
     @property
     def is_running(self) -> bool:
@@ -81,6 +79,8 @@ class Drainer:
                 patience_s = _TURN_S
                 waiting = {}
                 for one in self._unsent():
+                    if one.retry_at is not None and one.retry_at <= time.monotonic():
+                        one.reconnect()
                     if one.retry_at is not None:
                         patience_s = min(patience_s, max(one.retry_at - time.monotonic(), 0.0))
                     elif one.broken is None:

@@ -1,4 +1,4 @@
-"""Lines over non-blocking sockets and pipes, for the rendezvous process. Standard library only."""
+"""Lines over non-blocking sockets and pipes, for rendezvous processes and ranks. Standard library only."""
 
 from __future__ import annotations
 

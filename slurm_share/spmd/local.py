@@ -60,7 +60,7 @@ def run_local(
     """Run `size` ranks of a program on this machine, wait for all of them, and return the outcome.
 
     The output of rank 0 goes to this process's output. That of the others goes there too, with "[rank] " before each
-    line, or with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out`. `env`: additional checks.
+    line, or with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out`. `env`: additional variables.
     Raises UsageError, SpmdError; KeyboardInterrupt after all ranks have ended.
     """
     check(program, size)

@@ -56,9 +56,9 @@ def _limits() -> Iterator[tuple[int, int]]:
 def _field(path: Path, name: str) -> int | None:
     """Return the number after a name at the beginning of a line; None: there is none."""
     for line in _text(path).splitlines():
-        key, *values = line.split()
+        key, _, value = line.partition(" ")
         if key == name:
-            return int(values[0])
+            return int(value.split()[0])
     return None
 
 

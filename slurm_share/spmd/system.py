@@ -35,14 +35,16 @@ def listen_tcp(address: str, ports: tuple[int, int] | None, backlog: int) -> soc
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     reason: OSError | None = None
     for port in range(ports[0], ports[1] + 1) if ports else (0,):
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener: socket.socket | None = None
         try:
+            listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of a run that has just ended
             listener.bind((address, port))
             listener.listen(backlog)
             return listener
         except OSError as error:
-            listener.close()
+            if listener is not None:
+                listener.close()
             reason = error
             if error.errno != errno.EADDRINUSE:
                 break

@@ -279,6 +279,7 @@ _KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subc
 def encode(message: Record) -> bytes:
     """Return the message as one line."""
     values = {"kind": type(message).__name__, **vars(message)}
+    # A NodePlace is written without field names, so that 1,024 nodes fit into a line.
     return json.dumps(values, separators=(",", ":"), default=astuple).encode() + b"\n"
 
 

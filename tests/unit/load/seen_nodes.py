@@ -54,7 +54,7 @@ def node(
     processes, loads = [], []
     for number, own in jobs:
         count = tasks if own is None else own
-        whose = {"job": number, "uid": 2001, "user": "alice"}
+        owner = {"job": number, "uid": 2001, "user": "alice"}
         for place in range(count if gpus else 0):
             on = OnGpu(uuid=uuids[place % gpus], memory_mib=peak, peak_mib=peak, sm_percent=None)
             processes.append(
@@ -65,7 +65,7 @@ def node(
                     cap_mib=cap_mib,
                     connections=connections,
                     memory_mib=host_peak,
-                    **whose,
+                    **owner,
                 )
             )
         loads.append(
@@ -80,7 +80,7 @@ def node(
                 tasks_measured=count,
                 measured_s=measured_s,
                 cpu_cores_windows=means(cpu * 1.0),
-                **whose,
+                **owner,
             )
         )
     cards = tuple(

@@ -88,8 +88,8 @@ def snapshots(draw):
     jobs = []
     for number in draw(st.lists(st.integers(1, 2**31), max_size=3 if people else 0, unique=True).map(sorted)):
         uid, user = draw(st.sampled_from(people))
-        whose = {"job": st.just(number), "uid": st.just(uid), "user": st.just(user)}
-        jobs.append(draw(st.builds(JobLoad, gpus=on, **whose, **OF_JOB)))
+        owner = {"job": st.just(number), "uid": st.just(uid), "user": st.just(user)}
+        jobs.append(draw(st.builds(JobLoad, gpus=on, **owner, **OF_JOB)))
     users = []
     for uid, user in sorted(people, key=lambda person: person[1]):
         own = st.just(tuple(job.job for job in jobs if job.uid == uid))

@@ -8,12 +8,14 @@ import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transports import ranks, said
 
 from slurm_share.spmd import frames, peers, sockets, wire, world
+from slurm_share.spmd.drainer import Drainer
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
     NodeLost,
@@ -26,6 +28,7 @@ from slurm_share.spmd.errors import (
 )
 from slurm_share.spmd.names import META_BYTES
 from slurm_share.spmd.rules.ends import Ends
+from slurm_share.spmd.system import listen_tcp
 from slurm_share.spmd.transport import RAW, USER, NodePlace
 
 CALL = 1 << 32
@@ -140,6 +143,14 @@ def test_a_backlog_is_sent_where_no_thread_can_be_started(monkeypatch: pytest.Mo
                 sender._peers.keep_going()
                 receiver.probe(0, USER, 0)
         assert receiver.receive(0, USER, 0, "recv", 10.0).envelope.size == size
+
+
+def test_a_connection_that_is_given_up_where_there_is_no_thread_ends_the_wait_for_it() -> None:
+    one: Any = SimpleNamespace(backlog_bytes=1, broken=None, retry_at=0.0)
+    one.reconnect = lambda: vars(one).update(backlog_bytes=0, broken="takes no connections", retry_at=None)
+    woken: list[bool] = []
+    Drainer(threading.Lock(), lambda: [one], lambda: woken.append(True)).send_now()
+    assert woken == [True]
 
 
 def test_a_long_reason_for_an_abort_fits_the_lines_of_the_rendezvous_process() -> None:
@@ -270,6 +281,8 @@ def test_too_many_open_files_are_an_error_of_the_transport(monkeypatch: pytest.M
             patched.setattr(socket, "socket", none)
             with pytest.raises(TransportError, match="Too many open files"):
                 sender.send(1, USER, 0, RAW, b"", body(1))
+            with pytest.raises(TransportError, match=r"connections on 127\.0\.0\.1, any port: Too many open files"):
+                listen_tcp("127.0.0.1", None, 1)
         sender.send(1, USER, 0, RAW, b"", body(1))
 
 

@@ -218,7 +218,7 @@ def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed
     assert answer.silent == {"n2": "no answer within 0.3 s"}
 
 
-def test_waiting_steps_say_what_they_until(folder, source):
+def test_waiting_steps_say_what_they_wait_for(folder, source):
     words = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
     tell(folder, 1, do=f"echo '{words}' >&2\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,13 @@ def test_import_of_pPython_alone_loads_nothing_that_it_does_not_need() -> None:
         "print(json.dumps([name for name in ('numpy', 'slurm_share.spmd.comm', 'socket') if name in sys.modules]))"
     )
     assert found == []
+
+
+def test_the_page_names_functions_that_exist() -> None:
+    page = (ROOT / "packaging/docs/spmd.md").read_text()
+    table = page.partition("| | pPython | here |")[2].partition("\n\n")[0]
+    subjects = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", table, re.M)
+    known = {name for names in (*FLAT.values(), *GATHERED.values()) for name in names}
+    known |= {"copy", "dtype", "gagg", "gpu_device", "import", "nbytes", "pPython", "program", "use_gpu", "MPI_Run"}
+    assert "put_local" in " ".join(subjects)
+    assert {word for names in subjects for word in names.split() if word.isidentifier()} <= known
