@@ -55,7 +55,10 @@ class Booking(BookingRead, frozen=True, kw_only=True):
 
 
 class Elsewhere(Struct, frozen=True):
-    """Sums over the other launchers of the user on one GPU."""
+    """The figures of another launcher of the user on one GPU, or the sums over all of them.
+
+    They have no limits: a file with one wrong figure must not count as no booking, or its memory is booked twice.
+    """
 
     booked_mib: int = 0
     memory_mib: int = 0
@@ -179,9 +182,9 @@ class Bookings:
         others = [_read_or_remove(folder, name) for name in os.listdir(folder) if name != self._name]
         found = [one for one in others if one is not None]
         return Elsewhere(
-            booked_mib=sum(one.booked_mib for one in found),
-            memory_mib=sum(one.memory_mib for one in found),
-            clients=sum(one.clients for one in found),
+            booked_mib=sum(max(one.booked_mib, 0) for one in found),
+            memory_mib=sum(max(one.memory_mib, 0) for one in found),
+            clients=sum(max(one.clients, 0) for one in found),
         )
 
     def _read_count(self) -> int:
@@ -195,7 +198,7 @@ class Bookings:
             self._count = count  # the change is our own
 
 
-def _read_or_remove(folder: int, name: str) -> Booking | None:
+def _read_or_remove(folder: int, name: str) -> Elsewhere | None:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -206,7 +209,7 @@ def _read_or_remove(folder: int, name: str) -> Booking | None:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Booking)
+            return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Elsewhere)
         own_folders.remove_file(folder, name)
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

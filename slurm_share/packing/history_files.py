@@ -65,6 +65,8 @@ def read_files(place: Path, what: str, names: Names, notes: list[str]) -> Iterat
         for folder, name in every_file(place, names):
             try:
                 lines = last_lines(folder, name)
+            except FileNotFoundError:
+                continue  # `pack history --forget` has just removed it
             except (OSError, StateError) as error:
                 notes.append(f"{what} of earlier tasks: {why_not(place / name, error)}; the file is ignored")
                 continue

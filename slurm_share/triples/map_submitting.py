@@ -156,7 +156,10 @@ def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
 
 
 def submit_map(made: Made, output: Output) -> int:
-    """Submit the map; return its job id. Raises UsageError if sbatch refuses, SlurmShareError if that is not known."""
+    """Submit the map; return its job id.
+
+    Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
+    """
     assert made.command is not None
     path = Path(made.folder.path)
     output.command(made.command)
@@ -204,7 +207,10 @@ def read_unfinished(folder: Path) -> tuple[str, list[str]]:
 
 
 def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run a map and its reducer in the foreground; return the first exit code that is not 0. `note` gets a sentence."""
+    """Run a map and its reducer in the foreground; return the first exit code that is not 0.
+
+    `note` gets a sentence about a reducer that failed.
+    """
     path = Path(folder.path)
     launcher = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", folder.path]
     code = attend(launcher, env=_environment(os.environ))
@@ -225,7 +231,10 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a launcher in a job or task, without those of the job but CUDA_VISIBLE_DEVICES."""
+    """Return the variables for a launcher inside a job or task, without those of the job.
+
+    CUDA_VISIBLE_DEVICES names the GPU that it may use.
+    """
     found = {name: value for name, value in environ.items() if not name.startswith(OUTER)}
     if any(name in environ for name in INSIDE):
         found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU must not use the node's GPUs

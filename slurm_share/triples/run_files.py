@@ -116,6 +116,7 @@ def remove(folder: Path) -> None:
 
 def _write_whole(file: Path, data: bytes, mode: int) -> None:
     """Replace a file; fsync(2) can report a full file system."""
+    # The temporary file is always new, so that secrets are never written to a file that others have open.
     files.write(file, data, mode=mode, new=file.with_name(f".{file.name}.part"), flush=True)
 
 

@@ -258,7 +258,10 @@ def _submit_again(
 
 
 def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Return the queued jobs of a run: those in `jobs`, and those that run its script without a recorded id."""
+    """Return the queued jobs of a run: those in `jobs`, and others that run its script.
+
+    If the controller has accepted a job without answering, the id of that job is not recorded.
+    """
     if not (folder / run_folder.SUBMIT).exists():
         return ()
     script = str(folder / run_folder.LAUNCH_SCRIPT)

@@ -225,8 +225,6 @@ def read_helios(path: Path, rows: int) -> ClusterLog:
     """Return jobs of `cluster_log.csv`, which Slurm's accounting wrote. Raises TraceError."""
     jobs = _Jobs(rows)
     for line, found in log_text.named_rows(path, HELIOS, "Helios"):
-        if jobs.is_full:
-            break
         gpus = _number(path, line, "gpu_num", found["gpu_num"], GPUS_MOST)
         submitted, start, end = (
             _moment(path, line, name, found[name]) for name in ("submit_time", "start_time", "end_time")
@@ -243,6 +241,8 @@ def read_helios(path: Path, rows: int) -> ClusterLog:
                 LoggedJob(name=name, submitted_s=submitted, seconds=seconds, gpus=math.ceil(gpus)),
                 shown(found["state"][:20]),
             )
+        if jobs.is_full:
+            break
     return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Helios", notes=(NO_ZONE,))
 
 
@@ -286,8 +286,6 @@ def read_alibaba(path: Path, rows: int) -> ClusterLog:
 def _pods(path: Path, rows: int) -> ClusterLog:
     jobs = _Jobs(rows)
     for line, found in log_text.named_rows(path, PODS, "Alibaba's pods"):
-        if jobs.is_full:
-            break
         gpus = _number(path, line, "num_gpu", found["num_gpu"], GPUS_MOST)
         milli = _number(path, line, "gpu_milli", found["gpu_milli"], 1000.0 * GPUS_MOST)
         created, start, end = (
@@ -305,6 +303,8 @@ def _pods(path: Path, rows: int) -> ClusterLog:
             name = shown(found["name"][:80])
             job = LoggedJob(name=name, submitted_s=created, seconds=seconds, gpus=math.ceil(gpus), share_ratio=share)
             jobs.take(job, shown(found["pod_phase"][:20]))
+        if jobs.is_full:
+            break
     return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Alibaba 2023", notes=())
 
 

@@ -287,7 +287,10 @@ def _watch(loop: int) -> tuple[int, set[int]]:
 
 
 def _take_over(run: Run, node: Node, table: Table, results: Results, status: int, say: Callable[[str], None]) -> int:
-    """End the tasks of a loop that was killed, record how each ended, and return the exit code."""
+    """End the tasks of a loop that was killed, record how each ended, and return the exit code.
+
+    It ends the processes before it writes files, because a file system may be the reason why the loop died.
+    """
     rows = table.rows()
     # Tasks whose end the loop saw and may not have recorded.
     endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if row.has_ended}

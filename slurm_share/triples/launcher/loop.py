@@ -493,7 +493,10 @@ class Loop:
             self._stop_if_too_many_failed()
 
     def _write_down(self) -> None:
-        """Write the results of all ended tasks. Until then the guard finds these tasks in the table."""
+        """Write the results of all ended tasks. Call it before their workers start other tasks.
+
+        Until then the guard finds the ended tasks in the table.
+        """
         if not self.unwritten:
             return
         self.results.write(*self.unwritten.values())

@@ -127,7 +127,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
 
 def release(node: Node) -> tuple[str, ...]:
     """End the daemons, release slots and bookings, remove the key of ranks; return problems. May be called twice."""
-    if node.rendezvous_folder is not None and node.index == 0:
+    if node.rendezvous_folder is not None and node.index == 0:  # the node that ends last
         rendezvous_files.remove(node.rendezvous_folder)
     if node.bookings is not None:
         node.bookings.close()

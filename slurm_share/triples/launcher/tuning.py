@@ -182,7 +182,10 @@ class Tuning:
             self._run_dry(now)
 
     def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
-        """Return whether enough tasks made progress in the open window, which steps may exceed, or it is very late."""
+        """Return whether enough tasks made progress in the open window, or it is very late.
+
+        With steps longer than a window, windows would otherwise contain no step or two steps.
+        """
         if seconds >= LATE_FACTOR * self.window_s:
             return True
         shown = [task.turn.task for task in running.values() if task.units is not UNSET]

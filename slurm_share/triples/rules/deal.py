@@ -1,4 +1,4 @@
-"""Assign tasks to processes: before the run (block, cyclic), or in chunks during the run (dynamic); build each task."""
+"""Assign tasks to processes: before the run (block, cyclic), or in chunks during the run (dynamic). Build commands."""
 
 from __future__ import annotations
 

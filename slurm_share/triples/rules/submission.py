@@ -124,7 +124,10 @@ def _split(line: str, where: str) -> list[str]:
 
 
 def parse_options(argv: Sequence[str], where: str, whom: str = "sbatch") -> tuple[Directive, ...]:
-    """Return the options of `whom` in arguments, short ones of sbatch too. Raises UsageError about `where`."""
+    """Return the options of `whom` in a list of arguments, for sbatch also short ones.
+
+    Raises UsageError with the prefix `where` for anything else.
+    """
     found: list[Directive] = []
     rest = list(argv)
     while rest:

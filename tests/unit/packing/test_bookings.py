@@ -157,6 +157,25 @@ def test_a_folder_that_is_not_the_users_alone_is_refused_with_a_sentence(tmp_pat
     assert str(own) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"booked_mib": 30000, "memory_mib": -1, "clients": 2}', bookings.Elsewhere(30_000, 0, 2)),
+        (b'{"booked_mib": -5, "memory_mib": 700}', bookings.Elsewhere(0, 700, 0)),
+        (b'{"booked_mib": 30000, "held_for": -1, "held_since": -1.0, "pid": -1}', bookings.Elsewhere(30_000, 0, 0)),
+    ],
+)
+def test_a_booking_with_a_wrong_figure_still_books_its_memory(
+    tmp_path: Path, text: bytes, expected: bookings.Elsewhere
+) -> None:
+    mine, other = Bookings(tmp_path, "1", [GPU]), Bookings(tmp_path, "2", [GPU])
+    (tmp_path / f"slurm-share-{os.getuid()}" / "bookings" / GPU / f"2.{os.getpid()}").write_bytes(text)
+    with mine.section():
+        assert mine.others()[GPU] == expected
+    other.close()
+    mine.close()
+
+
 def test_strange_files_among_the_bookings_are_passed_over(tmp_path: Path) -> None:
     """A FIFO does not hold up anybody; a torn file of a living launcher counts as nothing booked."""
     mine, other = Bookings(tmp_path, "1", [GPU]), Bookings(tmp_path, "2", [GPU])

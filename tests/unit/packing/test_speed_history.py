@@ -7,7 +7,7 @@ import stat
 import msgspec
 import pytest
 
-from slurm_share.packing import history_queries, speed_history
+from slurm_share.packing import history_files, history_queries, speed_history
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.rules.fingerprint import name_family
 from slurm_share.packing.speed_history import SpeedWriter, read_speed_history
@@ -78,6 +78,13 @@ def test_the_newest_lines_of_the_last_180_days_count(folder, monkeypatch):
     monkeypatch.setitem(speed_history.NEWEST, "pairs.jsonl", 3)
     SpeedWriter(folder).append(*(pair(NOW - day * DAY, windows=day) for day in (181, 9, 7, 8, 2)))
     assert [one.windows for one in read_speed_history(folder, now=NOW).pairs] == [8, 7, 2]
+
+
+def test_a_file_that_is_removed_during_the_reading_is_no_problem(folder, monkeypatch):
+    SpeedWriter(folder).append(pair(), TUNED)
+    real = history_files.last_lines
+    monkeypatch.setattr(history_files, "last_lines", lambda *at: (folder / at[1]).unlink() or real(*at))
+    assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory()
 
 
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):

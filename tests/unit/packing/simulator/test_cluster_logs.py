@@ -293,8 +293,9 @@ def test_what_is_no_file_is_not_read(tmp_path, form, kind):
         cluster_logs.read(file, form)
 
 
-def test_no_more_rows_are_read_than_asked_for(tmp_path):
-    file = written(tmp_path, HELIOS.replace("2020-06-09 18:41:12,1,0", "junk,1,0"))
+@pytest.mark.parametrize("row", ["3,u3,vc1,0,64,2,COMPLETED,2020-06-09 18:41:11,2020-06-09 18:41:11,junk,1,0", "3,u3"])
+def test_no_more_rows_are_read_than_asked_for(tmp_path, row):
+    file = written(tmp_path, HELIOS.replace(HELIOS.splitlines()[3], row))
     with pytest.raises(TraceError, match="line 4"):
         cluster_logs.read(file, "helios")
     log = cluster_logs.read(file, "helios", 2)

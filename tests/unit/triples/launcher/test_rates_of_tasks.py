@@ -207,6 +207,18 @@ def test_better_source_takes_the_place_of_a_worse_one(tmp_path: Path, monkeypatc
     desk.rates.close()
 
 
+@pytest.mark.parametrize(("every", "expected"), [(1, (UNSET, 2.0, "output")), (15, (UNSET, UNSET, UNSET))])
+def test_even_output_alone_gives_an_ended_task_a_rate_and_no_units(
+    desk: Desk, every: int, expected: tuple[object, ...]
+) -> None:
+    task = desk.start(0)
+    for second in range(60):
+        desk.say(0, "x\nx\n" if second % every == 0 else "")
+        desk.work(1, 0)
+    desk.end(task)
+    assert (task.units, task.rate_per_s, task.rate_source) == expected
+
+
 def test_output_of_a_rank_counts_from_where_its_task_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(tmp_path, monkeypatch, r"step (\d+)")
     task = desk.start(0)
