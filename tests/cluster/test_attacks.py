@@ -401,7 +401,7 @@ def ended_in(text: str) -> str:
 
 def traced(node: Node, out: Path, *argv: str) -> list[str]:
     """Return the system calls that a program and its children made as root."""
-    entered = node.cluster._enter(node.name, list(argv), cwd="/root")
+    entered = node.cluster._enter(node.name, list(argv))
     trace = [
         "strace", "-f", "--pidns-translation", "-e", f"trace={CALLS},{BECOME}", "-e", "signal=none", "-o", str(out),
     ]  # fmt: skip

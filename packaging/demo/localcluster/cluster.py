@@ -28,6 +28,9 @@ _UNFINISHED = {
 _MAX_COMPUTE_NODES = 200
 _START = """\
 exec </dev/null >/var/log/daemons.start 2>&1
+runs() {  # asks twice: pgrep can miss a daemon that forks while it reads /proc
+    pgrep -x "$1" >/dev/null || { sleep 0.2; pgrep -x "$1" >/dev/null; }
+}
 """
 _START_MUNGED = """\
 [ -e /run/munge/munged.pid ] || setpriv --reuid munge --regid munge --init-groups /usr/sbin/munged
@@ -44,7 +47,7 @@ done
 chown slurm: /etc/slurm/slurmdbd.conf  # slurmdbd reads nobody else's
 slurmdbd
 until (exec 3<>/dev/tcp/ctl/6819) 2>/dev/null; do
-    pgrep -x slurmdbd >/dev/null
+    runs slurmdbd
     sleep 0.01
 done
 # slurmctld writes this file minutes after its first start, and after a power cut before that refuses to start without
@@ -53,7 +56,7 @@ done
 _START_SLURMCTLD = """\
 slurmctld "$@"
 until scontrol ping 2>/dev/null | grep -q "is UP"; do
-    pgrep -x slurmctld >/dev/null  # it opens its port before it has read everything, and may end then
+    runs slurmctld  # it opens its port before it has read everything, and may end then
     sleep 0.01
 done
 """
