@@ -8,16 +8,27 @@ tests/setup.sh
 unset PYTHONDONTWRITEBYTECODE
 PATH=$PWD/.venv/bin:$PATH
 
+outputs=$(mktemp -d)
+trap 'jobs -p | xargs -r kill 2>/dev/null || true; rm -rf "$outputs"' EXIT
+names=()
 steps=()
-check() {
-	local name=$1 output
-	shift
-	output=$("$@" 2>&1) || { printf '%s\nFAILED: %s (%s)\n' "$output" "$name" "$*" && return 1; }
-	echo "ok: $name"
-}
 step() { # beside the other steps: most of them use one core
-	check "$@" &
+	"${@:2}" >"$outputs/${#steps[@]}" 2>&1 &
+	names+=("$1")
 	steps+=($!)
+}
+end_of_steps() { # each with its own output, in the order of the list
+	local number failed=0
+	for number in "${!steps[@]}"; do
+		if wait "${steps[number]}"; then
+			echo "ok: ${names[number]}"
+		else
+			cat "$outputs/$number"
+			echo "FAILED: ${names[number]}"
+			failed=1
+		fi
+	done
+	return "$failed"
 }
 
 mapfile -t shells < <(git ls-files -co --exclude-standard | while read -r file; do
@@ -36,6 +47,6 @@ step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
 step "C hooks, all warnings are errors" make -s -C prolog BUILD="$PWD/build/hooks"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
-for step in "${steps[@]}"; do wait "$step"; done
+end_of_steps
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon.
 tests/twice.sh -q -m "not cluster and not gpu" -n 6 --dist worksteal "$@"

@@ -47,4 +47,4 @@ def reconfigure(cluster: Cluster) -> None:
     """Run `scontrol reconfigure` and wait until every node takes jobs."""
     cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
     well = {"idle", "mixed", "allocated", "completing"}
-    until(lambda: set(cluster.status().nodes.values()) <= well, f"nodes in service: {why_not_idle(cluster)}")
+    until(lambda: set(cluster.status().nodes.values()) <= well, "nodes in service", lambda: why_not_idle(cluster))

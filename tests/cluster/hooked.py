@@ -45,9 +45,9 @@ PATIENCE_S = 120.0
 """Time limit for what takes a second on an idle machine."""
 
 
-def until(true: Callable[[], object], what: str) -> None:
-    """Wait until `true()` holds."""
-    process.wait_until(true, what, PATIENCE_S, every_s=0.05)
+def until(true: Callable[[], object], what: str, why: Callable[[], str] = str) -> None:
+    """Wait until `true()` holds; otherwise fail with `what` and `why()`."""
+    process.wait_until(true, what, PATIENCE_S, every_s=0.05, why=why)
 
 
 def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:

@@ -360,7 +360,10 @@ def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster:
         srun -n1 echo IT RAN; echo code $?"""
     job = start(cluster, script, "--share-gpu=2", "--gres=gpu:1", say="before")
     node = Node(cluster, "n2")
-    node.run("kill", "-9", str(node.mps()[0].pid))
+    # The daemon of the job before, of another test, may still be ending.
+    until(lambda: len(node.mps()) == len(node.mps("server")) == 1, "this job's MPS alone", lambda: str(node.mps()))
+    (daemon,) = node.mps()
+    assert node.run("kill", "-9", str(daemon.pid)).returncode == 0
     assert len(node.mps("server")) == 1
     cluster.as_user("alice", ["touch", "go"], check=True)
     cluster.wait(job)

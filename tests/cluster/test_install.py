@@ -396,5 +396,9 @@ def restart(cluster: Cluster) -> None:
     script = "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"
     cluster.exec("ctl", ["bash", "-ec", script], check=True)
     up = ["bash", "-c", "scontrol ping | grep -q 'is UP'"]
-    until(lambda: cluster.exec("ctl", up).returncode == 0, "slurmctld")
-    until(lambda: set(cluster.status().nodes.values()) <= {"idle", "mixed"}, "a node in service")
+
+    def why() -> str:
+        return cluster.exec("ctl", ["bash", "-c", "pgrep -a slurmctld; tail -n30 /var/log/slurm/slurmctld.log"]).stdout
+
+    until(lambda: cluster.exec("ctl", up).returncode == 0, "slurmctld's answer", why)
+    until(lambda: set(cluster.status().nodes.values()) <= {"idle", "mixed"}, "a node in service", why)

@@ -48,6 +48,7 @@ def gpustat(cluster: Cluster, node: str) -> Any:
 
 def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
     """A share with eight tasks on two GPUs: memory, processes, jobs and users; nothing of it for anybody else."""
+    until(lambda: not survey(cluster)["jobs"], "the end of other tests' jobs", lambda: str(survey(cluster)["jobs"]))
     job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
     cluster.wait_running(job)
     until(lambda: [len(pids) for _, pids in gpustat(cluster, "n2").values()] == [4, 4], "8 processes on n2's GPUs")

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from test_triples_mode import Submitted, processes
+from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster
 
@@ -91,7 +91,6 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
     assert sum(nodes.values()) == 40
 
 
-LAUNCHER = "slurm_share.cli.main launch"
 COMMAND = 'simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>"$LLSUB_DIR/../effects"'
 """A script that records its end as its last action."""
 
@@ -121,9 +120,9 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
 @pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
 def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cluster: Cluster, victim: str) -> None:
     made = two_dozen(cluster, "--options=-w n2")
-    pids = sorted(processes(cluster, "n2", LAUNCHER))
-    chosen = {"loop": pids[-1:], "supervisor": pids[-2:-1], "both": pids}[victim]
-    cluster.exec("n2", ["kill", "-KILL", *map(str, chosen)], check=True)
+    supervisor, loop = guard_and_loop(cluster, "n2")
+    pids = {"loop": [loop], "supervisor": [supervisor], "both": [supervisor, loop]}[victim]
+    cluster.exec("n2", ["kill", "-KILL", *map(str, pids)], check=True)
     made.wait()
     check_all_ended_once(made, "n2")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
-from test_triples_mode import Submitted, processes
+from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster, paths, process
 from localcluster.errors import ClusterError
@@ -207,13 +207,6 @@ def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> Non
         assert state == "FAILED", made.log()
         assert "n2" in made.rank_log(0)
     check_nothing_is_left(made, before)
-
-
-def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
-    """Return the two processes of a launcher, parent and child."""
-    pids = processes(cluster, node, "cli.main launch /home")
-    parents = {pid: int(cluster.exec(node, ["ps", "-o", "ppid=", "-p", str(pid)]).stdout) for pid in pids}
-    return next((parent, pid) for pid, parent in parents.items() if parent in pids)
 
 
 def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:

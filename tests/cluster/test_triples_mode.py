@@ -96,6 +96,16 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
     return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
 
 
+def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
+    """Return the two processes of the launcher on a node, parent and child. Others have their command line, too: the
+    watchdog, and for a moment each child of the loop, until it runs its program."""
+    launcher = r"^ *(\d+) +(\d+) \S+ -I -m slurm_share\.cli\.main launch /"
+    said = cluster.exec(node, ["ps", "-eo", "pid=,ppid=,args="], check=True).stdout
+    parents = {int(pid): int(parent) for pid, parent in re.findall(launcher, said, re.MULTILINE)}
+    (found,) = ((one, pid) for pid, one in parents.items() if one in parents and parents[one] not in parents)
+    return found
+
+
 @pytest.fixture(scope="module", params=by_release("bare-"))
 def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster with our commands only: no plugin, no hooks. n3 has no GPU."""
@@ -310,7 +320,7 @@ def test_a_launcher_that_is_killed(cluster: Cluster) -> None:
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 20)
     node = made.read("p0-*/progress.json")
     host = json.loads(node)["node"]
-    loop = max(processes(cluster, host, "slurm_share.cli.main launch"))
+    _, loop = guard_and_loop(cluster, host)
     cluster.exec(host, ["kill", "-KILL", str(loop)], check=True)
     assert made.wait() == "FAILED"
     assert "SIGKILL" in made.log()

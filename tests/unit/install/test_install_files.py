@@ -118,6 +118,24 @@ def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
     assert not list(folder.glob(".*"))
 
 
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_folder_afterwards(folder, monkeypatch):
+    """So a power cut leaves the old or the new content, and does not revert some of several renames."""
+    calls, real = [], os.replace
+
+    def replace(source, target, **folders):
+        calls.append((str(source), str(target)))
+        real(source, target, **folders)
+
+    monkeypatch.setattr(os, "fsync", lambda fd: calls.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
+    monkeypatch.setattr(os, "replace", replace)
+    apply(folder)
+    renames = [at for at, call in enumerate(calls) if isinstance(call, tuple)]
+    assert {Path(calls[at][1]) for at in renames} >= {(folder / name).resolve() for name in (*OLD, NAME)}
+    for at in renames:
+        source, target = calls[at]
+        assert (calls[at - 1], calls[at + 1]) == (source, str(Path(target).parent))
+
+
 def test_an_undo_leaves_nothing(folder):
     before = content(folder)
     apply(folder)
