@@ -393,7 +393,9 @@ def test_a_slurm_that_is_elsewhere_is_found(site: Cluster, before: dict[str, byt
 
 def restart(cluster: Cluster) -> None:
     """Stop slurmctld and start it with the files as they are."""
-    script = "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"
+    # by its number, too: pgrep can miss a process
+    script = """pid=$(cat /run/slurm/slurmctld.pid); kill $pid
+        while kill -0 $pid 2>/dev/null || pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"""
     cluster.exec("ctl", ["bash", "-ec", script], check=True)
     up = ["bash", "-c", "scontrol ping | grep -q 'is UP'"]
 
