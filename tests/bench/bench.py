@@ -1,4 +1,4 @@
-"""What every bench shares: the table it prints and the file it writes."""
+"""Print the table of a bench and write its file: shared by all benches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What slurmctld feels of those who look: python tests/bench/controller.py [SECONDS] (root; makes a local cluster).
+"""Measure what queries cost slurmctld: python tests/bench/controller.py [SECONDS] (root; makes a local cluster).
 
 A real slurmctld with 10,000 nodes that have no slurmd (26.05, State=EXTERNAL) and jobs on them. Looked at, each for as
 long as the others: by nobody; by `llload --all --watch` and by the dashboard at their usual five seconds; by twelve
@@ -35,7 +35,7 @@ for number in $(seq {jobs}); do sbatch -Q --external -pmany -N1 -c8 --gres=gpu:1
 
 @dataclass(frozen=True)
 class Felt:
-    """What slurmctld did in a stretch of time."""
+    """The work of slurmctld in an interval."""
 
     seconds: float
     cpu_s: float
@@ -45,7 +45,7 @@ class Felt:
 
     @property
     def count(self) -> int:
-        """RPCs of those who look."""
+        """RPCs of the programs that query."""
         return sum(self.rpcs.values())
 
 
@@ -56,7 +56,7 @@ def rpcs(cluster: Cluster) -> tuple[dict[str, int], int]:
 
 
 def felt(cluster: Cluster, seconds: float, look: Callable[[], None]) -> Felt:
-    """What it did while somebody looked."""
+    """The work of slurmctld while somebody queried it."""
     before, us = rpcs(cluster)
     cpu, begin = cpu_of(cluster, "ctl", "slurmctld"), time.monotonic()
     look()

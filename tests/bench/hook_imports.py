@@ -1,4 +1,4 @@
-"""What a Prolog and an Epilog load, and how long that takes: .venv/bin/python tests/bench/hook_imports.py [ROUNDS].
+"""Measure which modules the hooks load, and for how long: .venv/bin/python tests/bench/hook_imports.py [ROUNDS].
 
 `--other TREE` compares with another checkout of slurm-share, `--called NAME` says what it is (88faa21): both trees take
 turns, and the ratio is the median of the pairs'.

@@ -1,4 +1,4 @@
-"""What Prolog and Epilog cost a job: python tests/bench/hooks.py (root; makes a local cluster of its own).
+"""Measure what Prolog and Epilog cost a job: python tests/bench/hooks.py (root; makes a local cluster of its own).
 
 On a node with 8 simulated GPUs, the hooks run as slurmd runs them, one after the other. The time they wait for MPS is
 told apart: they write it into their log, and it is mostly the daemon's own start (the simulated one is a Python program

@@ -83,7 +83,7 @@ OURS = ("REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO", "REQUEST_STATS_", "REQUEST
 
 @dataclass(frozen=True)
 class Run:
-    """What one row of jobs came to."""
+    """The result of one row of jobs."""
 
     jobs: int
     refused: int
@@ -150,7 +150,7 @@ def submit(cluster: Cluster, count: int, every_s: float, options: str) -> list[t
 
 
 def wait(true: Callable[[], bool], patience_s: float, what: str) -> None:
-    """Until it holds."""
+    """Wait until `true()` holds."""
     end = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > end:
@@ -212,7 +212,7 @@ def heard(cluster: Cluster, *, ordinary: bool) -> int:
 
 
 def seconds(text: str) -> float:
-    """What bash's `time` writes: 0.016, and 16.:00 where 16.9996 s is rounded up (seen with 5.3)."""
+    """Read a time of bash's `time`: 0.016, or 16.:00 for a rounded 16.9996 s (bash 5.3)."""
     whole, _, part = text.partition(".")
     return int(whole) + 1.0 if part.startswith(":") else float(text)
 
@@ -229,12 +229,12 @@ def percentile(values: list[float], percent: float) -> float:
 
 
 def cpu_ms(one: Run) -> float:
-    """Of slurmctld, for a job."""
+    """CPU time of slurmctld for a job."""
     return 1000 * one.controller_cpu_s / max(1, one.jobs)
 
 
 def messages_of(one: Run) -> float:
-    """To slurmctld, for a job."""
+    """RPCs to slurmctld for a job."""
     return sum(one.messages.values()) / max(1, one.jobs)
 
 

@@ -85,7 +85,7 @@ Way = Callable[[Cluster], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Run:
-    """What one way of running tasks took."""
+    """The cost of one way to run tasks."""
 
     tasks: int
     work_s: float
@@ -109,12 +109,12 @@ class Run:
 
 
 def bash(cluster: Cluster, text: str) -> str:
-    """What alice's shell says, in the bench's folder."""
+    """Return the output of alice's shell in the bench's folder."""
     return cluster.as_user("alice", f"set -e; cd bench; {text}", check=True, timeout=900).stdout
 
 
 def wait_for(path: Path, seconds: float = 400) -> None:
-    """Without asking Slurm."""
+    """Run the tasks without a query of Slurm."""
     end = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > end:
@@ -208,7 +208,7 @@ def array(elements: int, options: str = "") -> Way:
 
 
 def steps(cluster: Cluster) -> tuple[float, float, float]:
-    """srun in one allocation."""
+    """Run an srun for each task in one allocation."""
     script = (
         "date +%s.%N >begin; "
         f"seq {STEPS} | xargs -P{AT_ONCE} -I@ srun --exact -N1 -n1 -c1 --mem=100 ./true || exit 1; "
@@ -225,7 +225,7 @@ WAYS = {"bare loop": bare, "triples, static": launcher("block"), "triples, dynam
 
 
 def rows_of(name: str, runs: list[Run]) -> list[Row]:
-    """The figures of one way."""
+    """Return the figures of one way to run tasks."""
     rate = median([run.rate for run in runs])
     tasks = runs[0].tasks
     worst = max(runs, key=lambda run: run.rpcs.total())

@@ -1,4 +1,4 @@
-"""What seeing load costs: python tests/bench/load.py (root; makes local clusters of its own, five minutes).
+"""Measure what reading load costs: python tests/bench/load.py (root; makes local clusters of its own, five minutes).
 
 The agent as it is, on a node with 8 simulated GPUs and 60 programs on them, for a minute. `llload --all -g` for 100,
 1,000 and 10,000 nodes, whole command, interpreter start included: Slurm really knows these nodes (26.05's external

@@ -1,4 +1,4 @@
-"""What slurm-share costs jobs that have nothing to do with it: python tests/bench/ordinary.py [ROUNDS] (root).
+"""Measure what slurm-share costs jobs that do not use it: python tests/bench/ordinary.py [ROUNDS] (root).
 
 Five local clusters of one node each are up at once: one without slurm-share (no plugin, no hooks, no job_submit.lua),
 one that observes and one that shares. For the record there are one that shares with PrologFlags=Alloc, and one without

@@ -1,4 +1,4 @@
-"""What a round of the sampler costs on a node with simulated GPUs: `measure()`, or this file as a program.
+"""Measure the cost of one sample on a node with simulated GPUs: `measure()`, or this file as a program.
 
 The simulated driver reads a file for each client at each question, which a real one does not; the time in it is told
 apart. CPU time is the process's own, of all its threads, in user and kernel mode.

@@ -129,7 +129,7 @@ print(comm.allreduce(1), flush=True)
 
 @dataclass
 class Round:
-    """What became of one run with a kill."""
+    """The outcome of one run with a kill."""
 
     kind: str
     delays_s: list[float]

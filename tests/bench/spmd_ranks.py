@@ -283,7 +283,7 @@ def unequal(peer: Any, how: str, count: int) -> list[float]:
 
 
 def idle(peer: Any, seconds: float) -> list[float]:
-    """What rank 0 that computes and rank 1 that waits for it cost.
+    """Measure a rank 0 that computes and a rank 1 that waits for it.
 
     Returns the voluntary context switches and the threads of rank 0, and the share of a core, in percent, and the
     voluntary context switches of rank 1.

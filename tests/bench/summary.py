@@ -1,4 +1,4 @@
-"""What the results of a large run cost whoever reads them: python tests/bench/summary.py [TASKS]
+"""Measure what reading the results of a large run costs: python tests/bench/summary.py [TASKS]
 
 Writes the results of 1,000,000 tasks on four nodes, one in a thousand failed, and then reads them as the end of a job
 does (summary, summary.json included), as a launcher does at its start, and as `llsub --watch` does.

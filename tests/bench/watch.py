@@ -1,4 +1,4 @@
-"""What `llload --watch 1` costs Slurm: python tests/bench/watch.py [SECONDS] (root; makes a local cluster with
+"""Measure what `llload --watch 1` costs Slurm: python tests/bench/watch.py [SECONDS] (root; makes a local cluster with
 accounting).
 
 Alice's shared job runs on two nodes while she watches them for ten minutes. Counted: the steps that sacct has of the

@@ -241,7 +241,7 @@ def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users
 
 
 def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
-    """Not even a refusal can be written: batch script and srun end with 69, and an ordinary job runs."""
+    """The refusal cannot be written either: batch script and srun end with 69, and an ordinary job runs."""
     node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=64k,nr_inodes=20", "tmpfs", STATE)
     try:
         node.run("bash", "-c", f"for i in $(seq 30); do : >{STATE}/full.$i; done; cat /dev/zero >{STATE}/full.1")

@@ -950,7 +950,7 @@ def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | No
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
-    """Nobody can say what is on the GPU: the Epilog's exit code drains the node."""
+    """The processes on the GPU are unknown: the Epilog's exit code drains the node."""
     node.prolog(FIRST, gpus="0,1")
     with node.gpu_file(1, "lost=1"):
         assert node.hook("epilog", FIRST).returncode == names.EXIT_NODE_UNWELL

@@ -134,7 +134,7 @@ def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: 
 
 
 def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:
-    """Not the group whose number is her uid: neither for the daemon nor in the Epilog."""
+    """The group with the number of her user id is not used, for the daemon or in the Epilog."""
     seen, program = "/tmp/groups", "/usr/local/bin/nvidia-cuda-mps-control"
     wrapper = f'#!/bin/bash\nid -G >>{seen}\nexec {program} "$@"\n'
     (cluster.root("n2") / "usr/local/bin/mps-with-groups").write_text(wrapper)

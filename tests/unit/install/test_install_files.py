@@ -119,7 +119,7 @@ def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
 
 
 def test_a_file_is_on_disk_before_it_has_its_name_and_its_folder_afterwards(folder, monkeypatch):
-    """So a power cut leaves the old or the new content, and does not revert some of several renames."""
+    """A power cut leaves the old or the new content, and does not revert some of several renames."""
     calls, real = [], os.replace
 
     def replace(source, target, **folders):

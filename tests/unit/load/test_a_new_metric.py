@@ -98,7 +98,7 @@ def changed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def said(changed):
-    """What the copy prints of the demonstration, and reads from a driver."""
+    """Return what the copy prints for the demonstration, and what it reads from a driver."""
     return json.loads(worked_changes.python(changed, OUTPUTS))
 
 
