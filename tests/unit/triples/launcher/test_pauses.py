@@ -153,6 +153,13 @@ def name() -> Iterator[None]:
     file.write_text(before)
 
 
+def one_watchdog() -> int:
+    """Wait until there is one, and return its pid. A task is taken for one until its program runs."""
+    wait_for(lambda: len(watchdog_pid()) == 1)
+    (pid,) = watchdog_pid()
+    return pid
+
+
 def watchdog_pid() -> list[int]:
     """The watchdogs of this test: forks of this process that have a session of their own."""
     mine = Path("/proc/thread-self/comm").read_bytes()
@@ -165,7 +172,7 @@ def watchdog_pid() -> list[int]:
 
 
 def test_the_watchdog_ends_with_the_launcher_and_keeps_none_of_its_files(stand: Stand) -> None:
-    (pid,) = wait_for(watchdog_pid)
+    pid = one_watchdog()
     files = Path(f"/proc/{pid}/fd")
     wait_for(lambda: len(list(files.iterdir())) == 4)
     assert sorted(str(one.readlink()) for one in files.iterdir())[:3] == ["/dev/null"] * 3
@@ -174,14 +181,14 @@ def test_the_watchdog_ends_with_the_launcher_and_keeps_none_of_its_files(stand: 
     os.kill(pid, signal.SIGTERM)
     os.kill(pid, signal.SIGINT)
     time.sleep(0.1)
-    assert watchdog_pid() == [pid]
+    assert one_watchdog() == pid
     stand.watchdog.close()
     wait_for(lambda: not watchdog_pid())
 
 
 def test_without_a_watchdog_nothing_is_stopped(begin: Any, stand: Stand) -> None:
     leader = begin("import time; time.sleep(100)").pid
-    (pid,) = wait_for(watchdog_pid)
+    pid = one_watchdog()
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not stand.pauses.is_possible)
     assert not stand.pauses.pause(stand.task(5, leader))
