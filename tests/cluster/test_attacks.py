@@ -378,8 +378,8 @@ CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,r
 CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"
 BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
-    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/user|/no-mps)?",
-    rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
+    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+\.\d+|/jobs|/user|/no-mps)?",
+    rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
     rf"{USER}/(jobs|mps)",
     rf"{USER}/jobs/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?",
     rf"{USER}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
