@@ -60,10 +60,12 @@ class PackLearning:
         if self._node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
             self._tell(problem)
 
-    def ask_outside(self, ask: packing.TaskAsk, argv: Sequence[str], cwd: Path, packer: packing.Packer) -> None:
+    def ask_outside(
+        self, ask: packing.TaskAsk, make_argv: Callable[[], Sequence[str]], cwd: Path, packer: packing.Packer
+    ) -> None:
         """Request the size of an unknown command from a description or a dry run, if --estimate asks for it."""
         if self._outside is not None and ask.key is not None and packer.is_unknown(ask):
-            self._outside.ask(argv, cwd, ask.key)
+            self._outside.ask(make_argv(), cwd, ask.key)
             self.take_outside(packer)  # a description is read at once: the first decision is to know it
 
     def take_outside(self, packer: packing.Packer) -> None:

@@ -239,7 +239,7 @@ class Packed(strategy.Strategy):
         ask = packing.TaskAsk(
             task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
         )
-        self.learning.ask_outside(ask, self._argv(task), self._cwd, self.packer)
+        self.learning.ask_outside(ask, lambda: self._argv(task), self._cwd, self.packer)
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
