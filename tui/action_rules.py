@@ -178,7 +178,7 @@ MEANINGS = {
 }
 """The effect of each signal."""
 PARTS: dict[str, Literal["steps", "script", "all"]] = {"step": "script", "job": "steps", "script": "all"}
-"""What scancel signals of a job, by scope; a step: the batch step."""
+"""The part of a job that scancel signals, by scope. A step here is the batch step."""
 
 
 class Scope(Struct, frozen=True):

@@ -110,7 +110,7 @@ SCROLL: tuple[Binding, ...] = (
     Binding("home,g", "edge(0)", show=False),
     Binding("end,G", "edge(1)", show=False),
 )
-"""Of the help and of output."""
+"""Keys of the screens for help and for output of commands."""
 FILTER_LINE: tuple[Binding, ...] = (
     Binding("escape", "clear", "no filter", id="filter.clear"),
     Binding("up", "grid('up')", show=False),

@@ -120,10 +120,11 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
     from ..doctor import every
 
     known, found = [check.name for check in every.ALL], tuple(given)
-    for name in (name for name in found if name not in known):
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
-        raise UsageError(f"there is no check {name!r}; {hint}")
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
+            raise UsageError(f"there is no check {name!r}; {hint}")
     return found
 
 

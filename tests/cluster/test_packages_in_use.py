@@ -167,7 +167,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     assert files(cluster) == before
     reconfigure(cluster)
     for host in cluster.hosts:
-        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"], check=True)
+        cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"], check=True)
         gone = ["bash", "-c", "ls -d /opt/slurm-share /opt/slurm-share-tui /usr/lib/slurm-share /usr/bin/llload"]
         assert cluster.exec(host, gone).stdout == ""
     assert cluster.wait(cluster.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"

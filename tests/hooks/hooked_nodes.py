@@ -19,9 +19,9 @@ from slurm_share.testing import FakeNvml
 
 ALICE = 20000 + os.getpid() % 20000 * 2
 BOB = ALICE + 1
-"""Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
+"""Two users for this test process alone: other tests run at the same time, and these users' processes are ended."""
 NOTHING = ["jobs", "ledger", "ledger.lock"]
-"""What stays in the state folder when nobody is here."""
+"""The files that stay in the state folder of a node without jobs."""
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
 
 

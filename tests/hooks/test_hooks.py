@@ -257,13 +257,13 @@ def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkey
 
 
 @as_root
-def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, start):
-    stray = start(2996)
-    node.gpus(FakeNvml().gpu(pids=(stray.pid,)).gpu())
+def test_a_leftover_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, start):
+    leftover = start(2996)
+    node.gpus(FakeNvml().gpu(pids=(leftover.pid,)).gpu())
     node.prolog(SLURM_JOB_UID="2999")
     assert node.epilog(SLURM_JOB_UID="2999")
-    assert stray.wait(30) < 0
-    assert node.said(f"leftover process {stray.pid}", "no job has: ended")
+    assert leftover.wait(30) < 0
+    assert node.said(f"leftover process {leftover.pid}", "no job has: ended")
 
 
 def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_its_work(node, monkeypatch):

@@ -19,7 +19,7 @@ from slurm_share.triples.records import Run, Triple
 HOME = Path(__file__).resolve().parents[4] / "packaging" / "demo" / "simgpu"
 TASK = str(HOME / "simgpu-task")
 QUICK = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
-"""What waits for minutes on a real node, waits for seconds here."""
+"""Settings that wait for seconds instead of minutes."""
 
 LAUNCH = """
 import sys
