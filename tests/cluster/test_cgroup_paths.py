@@ -31,6 +31,12 @@ print(seen.job_id, seen.is_own_claim, *sorted((group.job, group.uid) for group i
 """Prints what a hook reads of a process, and what the sampler reads of the node's jobs."""
 AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
 JOB = f"srun -n2 bash -c '{AWAY.format(seconds='600$SLURM_PROCID')}; simgpu-task --memory 1G --seconds 600'"
+SAYS_USR1 = """#!/bin/bash
+left=600
+trap 'echo "got USR1"; left=10' USR1
+touch up.$LLSUB_RANK
+while ((left-- > 0)); do sleep 0.1; done
+"""
 GIVEN = "/sys/fs/cgroup/given"
 """A cgroup that root has given to alice, as container engines and systemd do."""
 
@@ -112,3 +118,14 @@ def test_a_folder_that_a_user_calls_like_a_jobs_is_no_jobs(made: Cluster, job: i
         made.exec("n1", ["kill", "-9", str(pid)])
         sweep = f"find {GIVEN}.slice -depth -type d -exec rmdir {{}} ';'; [ ! -e {GIVEN}.slice ]"
         until(lambda: made.exec("n1", ["bash", "-c", sweep]).returncode == 0, "the end of her folders")
+
+
+def test_a_signal_to_the_batch_script_reaches_each_task_once(made: Cluster) -> None:
+    """Other tests signal tasks on a cluster where Slurm signals every process of a step itself."""
+    made.as_user("alice", "mkdir ~/once; cat > ~/once/task.sh; chmod +x ~/once/task.sh", input=SAYS_USR1, check=True)
+    made.as_user("alice", "cd ~/once; llsub ./task.sh '[1,2]'", check=True)
+    (job,) = map(int, made.as_user("alice", "cut -d ' ' -f 1 ~/once/LLSUB.1/jobs").stdout.split())
+    until(lambda: made.as_user("alice", "ls ~/once/up.*").stdout.count("\n") == 2, "two tasks")
+    made.as_user("alice", f"scancel --batch --signal=USR1 {job}", check=True)
+    assert made.wait(job) == "COMPLETED"
+    assert made.as_user("alice", "cat ~/once/LLSUB.1/p*/*.log.*").stdout.count("got USR1") == 2

@@ -204,7 +204,8 @@ def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(c
     until(lambda: len(cluster.as_user("alice", f"ls {HOME}/up.* 2>/dev/null").stdout.split()) == 4, "4 tasks")
     cluster.as_user("alice", f"scancel --batch --signal=USR1 {job}", check=True)
     assert cluster.wait(job) == "COMPLETED"
-    assert cluster.as_user("alice", f"cat {HOME}/LLSUB.1/p*_*/*.log.*").stdout.count("got USR1") == 4
+    # With proctrack/linuxproc, Slurm signals the tasks as well: each gets it once or twice.
+    assert cluster.as_user("alice", f"grep -l 'got USR1' {HOME}/LLSUB.1/p*_*/*.log.*").stdout.count("\n") == 4
     log = launch_log(cluster, job)
     assert "4 of 4 ranks done" in log
     assert "told to end" not in log
