@@ -98,8 +98,9 @@ class Begin(Struct, frozen=True):
 class Journal:
     """The journal of one launcher. A full disk ends the journal, but not the run."""
 
-    def __init__(self, folder: Path, job: str, unix_s: float) -> None:
-        """Append to the file in a node's `folder`. `unix_s`: Unix time of the launcher's second 0."""
+    def __init__(self, folder: Path | None, job: str, unix_s: float) -> None:
+        """Append to the file in a node's `folder`; None: write nothing, for a simulation. `unix_s`: Unix time of the
+        launcher's second 0."""
         self._begin: Begin | None = Begin(VERSION, job, unix_s)
         self._last: PackView | None = None
         self._waiting: tuple[tuple[int, str, int | None], ...] = ()
@@ -110,6 +111,9 @@ class Journal:
         self.problem = ""
         """Why the journal has ended; empty: it has not."""
         self._fd = -1
+        if folder is None:
+            self.problem = "it is not kept"
+            return
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
             self._fd = os.open(folder / DECISIONS, flags, 0o644)

@@ -138,24 +138,33 @@ class Packer:
     def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
         """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
         for one in tasks:
-            its = self.running.get(one.task)
-            if its is not None and one.memory_mib:
-                its.see(one, taken_s)
-                self.board.sample_task(one.task, one.memory_mib, one.clients, now_s)
-                if (view := self.board.find(one.task)) is not None and view.is_flat:
-                    its.settle()
+            self.sample_task(one, taken_s, now_s)
         for gpu in gpus.values():
-            self.board.sample_gpu(
-                gpu.uuid,
-                now_s,
-                used_mib=gpu.used_mib,
-                sm_ratio=gpu.sm_ratio,
-                dram_ratio=gpu.dram_ratio,
-                problem=self._out.get(gpu.uuid) or gpu.problem,
-            )
+            self.sample_gpu(gpu, now_s)
         seconds = self.totals.sample(gpus, self.running, taken_s)
         self._note_loads(gpus, taken_s, seconds)
         self._sampled_s = taken_s
+
+    def sample_task(self, sample: TaskSample, taken_s: float, now_s: float) -> None:
+        """Record the memory of a running task."""
+        its = self.running.get(sample.task)
+        if its is not None and sample.memory_mib:
+            its.see(sample, taken_s)
+            self.board.sample_task(sample.task, sample.memory_mib, sample.clients, now_s)
+            if (view := self.board.find(sample.task)) is not None and view.is_flat:
+                its.settle()
+        self._is_due = True
+
+    def sample_gpu(self, gpu: GpuSample, now_s: float) -> None:
+        """Record the figures of a GPU."""
+        self.board.sample_gpu(
+            gpu.uuid,
+            now_s,
+            used_mib=gpu.used_mib,
+            sm_ratio=gpu.sm_ratio,
+            dram_ratio=gpu.dram_ratio,
+            problem=self._out.get(gpu.uuid) or gpu.problem,
+        )
         self._is_due = True
 
     def sized_elsewhere(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:

@@ -244,11 +244,10 @@ def many_s() -> float:
 
 def replayed(seed: int) -> float:
     """Return the number of decisions in the journal of a simulation that differ when they are decided again."""
-    world = World(traces.GENERATORS["thesis60"](seed), policies.parse(BOOKED), Assumptions(), seed)
+    trace = traces.GENERATORS["thesis60"](seed)
     with tempfile.TemporaryDirectory() as folder:
         notes = journal.Journal(Path(folder), "bench", time.time())
-        world.watch(notes.note)
-        world.run()
+        World(trace, policies.parse(BOOKED), Assumptions(), seed, journal=notes).run()
         notes.close()
         entries = list(journal.read_journal((Path(folder) / journal.DECISIONS).read_bytes()))
     assert entries

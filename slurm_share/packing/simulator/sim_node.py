@@ -1,22 +1,19 @@
-"""The state of a simulation: its nodes, GPUs, running tasks and their rates. The world changes it."""
+"""The state of a simulation: its nodes, GPUs, running attempts and their rates. The world changes it."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from ..decision_records import Start
-from ..group_speeds import GroupSpeeds
-from ..records import GpuFacts, Source
-from ..rules.board import Board
+from ..packer import Packer
+from ..records import GpuFacts
 from ..rules.rates import RateMeter
-from ..rules.speeds import Speeds
 from ..running_task import RunningTask
-from ..speed_records import PairRun, Rate
+from ..speed_records import Rate
 from . import truth
 from .records import Assumptions, SimTask
 
@@ -89,36 +86,32 @@ def report_times_s(changed_s: float, window_s: float, *, is_alone: bool = False,
 
 
 class Attempt(Struct, eq=False):
-    """A running attempt at a task."""
+    """The truth about a running attempt."""
 
     task: SimTask
     load: truth.Load
-    start: Start
-    number: int
+    its: RunningTask
+    """The attempt as the packer knows it."""
     gpus: tuple[SimGpu, ...]
-    started_s: float
     updated_s: float = 0.0
     remaining_s: float = 0.0
     speed: float = 1.0
     version: int = 0
     memory_mib: int = 0
-    sampled_peak_mib: int | None = None
     sampled_s: float = 0.0
-    reserved_mib: int = 0
     granted_mib: int = 0
     """The reservation that had room; growth that found none is not in it."""
     history: list[tuple[float, int]] = []
-    estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
     alone_s: float = 0.0
     is_paused: bool = False
     rates: TaskRates | None = None
     """None: the policy does not use rates."""
 
     def __post_init__(self) -> None:
-        self.updated_s = self.sampled_s = self.started_s
+        self.updated_s = self.sampled_s = self.its.started_s
         self.remaining_s = self.task.work_s
-        self.reserved_mib = self.granted_mib = self.start.reserve_mib
-        self.history = [(self.started_s, 0)]
+        self.granted_mib = self.its.reserved_mib
+        self.history = [(self.its.started_s, 0)]
 
 
 class SimGpu(Struct, eq=False):
@@ -182,17 +175,12 @@ class SimGpu(Struct, eq=False):
 
 
 class SimNode:
-    """A node: its board, its GPUs, and the times of its next decisions."""
+    """A node: its packer, its GPUs, and the times of its next decisions."""
 
-    def __init__(self, board: Board, gpus: Sequence[SimGpu], speeds: Speeds, keep: Callable[[PairRun], None]) -> None:
-        self.board = board
-        self.its: dict[int, RunningTask] = {}
-        """Running tasks in the form of the packer, for the policy `gain`."""
-        facts = {gpu.facts.uuid: gpu.facts for gpu in gpus}
-        self.groups = GroupSpeeds(speeds, facts, self.its, unix_s=BEGIN_UNIX_S, keep=keep)
+    def __init__(self, packer: Packer, gpus: Sequence[SimGpu]) -> None:
+        self.packer = packer
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
         self.running: dict[int, Attempt] = {}
-        self.waiting: set[int] = set()
         self.decide_now = False
         self.wake_s = math.inf
         self.wake_version = 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..history_records import TaskRun
 from ..records import EndKind
-from ..running_task import AGES_S
 from ..speed_records import PairRun
 from . import truth
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
-from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu
+from .sim_node import Attempt, SimGpu
 
 WORKERS_PER_GPU = 16
 """Most tasks at once on a node, per GPU."""
@@ -47,55 +45,21 @@ class Totals:
         self.pairs: list[PairRun] = []
         self.bans: list[BannedPair] = []
 
-    def ended(self, attempt: Attempt, kind: EndKind, now: float, measured: Mapping[str, Any]) -> TaskRun:
-        """Record the end of an attempt, and return its record for the history. `measured`: fields of that record that
-        only some launchers measure."""
-        task = attempt.task
-        age = now - attempt.started_s
-        if self._has_bars:
-            self._add_bars(attempt, kind, now)
-        source, point, safe = attempt.estimate
-        run = TaskRun(
-            when=BEGIN_UNIX_S + now,
-            exact=task.command or task.name,
-            family=task.family or task.name,
-            numbers=task.numbers,
-            series=task.family or task.name,
-            gpu_model=self._trace.gpu_model,
-            gpu_total_mib=self._trace.gpu_mib,
-            sharing=self._assumed.sharing,
-            kind=kind,
-            seconds=age,
-            peak_mib=attempt.sampled_peak_mib,
-            peak_at_mib=tuple(
-                (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
-                for limit in AGES_S
-                if age >= limit
-            ),
-            reserved_mib=attempt.reserved_mib,
-            cap_mib=attempt.start.cap_mib,
-            source=source,
-            estimate_mib=point,
-            safe_mib=safe,
-            alone_seconds=attempt.alone_s,
-            **measured,
-            is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
-        )
-        self.runs.append(run)
-        return run
-
-    def _add_bars(self, attempt: Attempt, kind: EndKind, now: float) -> None:
-        task = attempt.task
+    def add_bars(self, attempt: Attempt, kind: EndKind, now: float) -> None:
+        """Record an ended attempt for the picture, if there is to be one."""
+        if not self._has_bars:
+            return
+        task, its = attempt.task, attempt.its
         history = (*attempt.history, (now, attempt.memory_mib))
         self.bars += [
             Bar(
                 gpu=gpu.index,
                 task=task.task,
-                attempt=attempt.number,
-                start_s=attempt.started_s,
+                attempt=its.attempt,
+                start_s=its.started_s,
                 end_s=now,
                 memory=history,
-                reserved_mib=attempt.reserved_mib,
+                reserved_mib=its.reserved_mib,
                 outcome=kind,
                 name=task.name,
             )

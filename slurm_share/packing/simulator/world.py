@@ -1,7 +1,7 @@
 """Simulate tasks, GPUs and time with discrete events, and decide with the code of the live packer.
 
-Each node has a `Board` like a live launcher. The world passes simulated samples to it, calls `decide` after events, and
-carries out the actions. Between two events all speeds are constant.
+Each node has a `Packer` like a live launcher. The world passes simulated samples to it, calls `decide` after events,
+and carries out the actions. Between two events all speeds are constant.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from ...core.errors import SlurmShareError
-from ..decision_records import Ban, Decision, GiveUp, Move, Pause, Reserve, Resume, Start
+from ..decision_records import Ban, GiveUp, Move, Pause, Reserve, Resume, Start
 from ..history_records import TaskRun
-from ..records import BOOKING, EndFacts, GpuFacts, PackView, Source, TaskAsk, TaskKey
-from ..rules.board import Board
+from ..journal import Journal
+from ..packer import Packer
+from ..records import BOOKING, EndFacts, GpuFacts, GpuSample, PackRequest, TaskAsk, TaskKey, TaskSample
 from ..rules.estimate.estimator import Estimator
 from ..rules.speeds import Speeds
-from ..running_task import RunningTask
 from ..speed_records import PairRun
 from . import truth
 from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
@@ -58,8 +57,10 @@ class World:
         history: Iterable[TaskRun] = (),
         pairs: Iterable[PairRun] = (),
         has_bars: bool = False,
+        journal: Journal | None = None,
     ) -> None:
-        """Start with idle GPUs. `history`, `pairs`: the user's history. `has_bars`: collect the bars of a picture."""
+        """Start with idle GPUs. `history`, `pairs`: the user's history. `has_bars`: collect the bars of a picture.
+        `journal`: of all decisions; None: there is none."""
         history = tuple(history)
         self._trace = trace = truth.realised(trace, assumed, seed)
         self._policy = policy
@@ -83,6 +84,7 @@ class World:
         knows_speeds = self._is_gain and policy.estimates
         self._speeds = Speeds(history, pairs, now=BEGIN_UNIX_S) if knows_speeds else Speeds()
         self._totals = Totals(trace, policy, assumed, seed, has_bars=has_bars)
+        self._journal = Journal(None, "", BEGIN_UNIX_S) if journal is None else journal
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
         self._threshold = policy.settings.sm_guard if policy.settings.policy in BOOKING else policy.settings.smact_max
@@ -95,7 +97,6 @@ class World:
         """(time, kind, number, what happens then); events of the same time are processed by kind."""
         self._count = 0
         self._now = 0.0
-        self._note: Callable[[PackView, Decision], None] | None = None
         self._left_s: dict[int, float] = {}
         """Task -> remaining work of a task that saved its state to continue on another GPU."""
 
@@ -117,13 +118,21 @@ class World:
             )
             for index in range(trace.gpus)
         ]
-        facts = tuple(gpu.facts for gpu in gpus)
-        board = Board(facts, WORKERS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds)
-        return SimNode(board, gpus, self._speeds, self._totals.pairs.append)
-
-    def watch(self, note: Callable[[PackView, Decision], None]) -> None:
-        """Call `note` with each view and its decision, like the journal of a launcher."""
-        self._note = note
+        packer = Packer(
+            [gpu.facts for gpu in gpus],
+            WORKERS_PER_GPU * trace.gpus,
+            PackRequest(settings=self._settings),
+            estimator=self._estimator,
+            journal=self._journal,
+            bookings=None,
+            unix_s=BEGIN_UNIX_S,
+            sharing=self._assumed.sharing,
+            say=lambda text: None,
+            keep=self._totals.runs.append,
+            speeds=self._speeds,
+            keep_pair=self._totals.pairs.append,
+        )
+        return SimNode(packer, gpus)
 
     # ---- Events ----
 
@@ -173,33 +182,18 @@ class World:
     def _claim(self) -> None:
         """Give submitted tasks to the node with the fewest waiting tasks, up to a limit per node."""
         while self._unclaimed:
-            node = min(self._nodes, key=lambda node: len(node.waiting))
-            if len(self._nodes) > 1 and len(node.waiting) >= self._claims_most:
+            node = min(self._nodes, key=lambda node: len(node.packer.waiting))
+            if len(self._nodes) > 1 and len(node.packer.waiting) >= self._claims_most:
                 return
             task = self._unclaimed.popleft()
-            node.board.add(self._ask(task), self._now)
-            node.waiting.add(task.task)
+            node.packer.add(_ask(task), self._now)
             node.decide_now = True
-
-    def _ask(self, task: SimTask) -> TaskAsk:
-        return TaskAsk(
-            task=task.task,
-            gpus=task.gpus,
-            gpu_mem_mib=task.gpu_mem_mib,
-            submitted_s=task.submitted_s,
-            key=TaskKey(
-                exact=task.command or task.name,
-                family=task.family or task.name,
-                numbers=task.numbers,
-                series=task.family or task.name,
-            ),
-        )
 
     # ---- Decisions ----
 
     def _decide(self, node: SimNode) -> None:
         node.decide_now = False
-        if not node.waiting and not (self._is_rated and node.running):
+        if not self._has_decisions(node):
             return
         now = self._now
         if self._is_rated:
@@ -211,31 +205,34 @@ class World:
         for gpu in node.gpus.values():
             used_mib = None if self._is_missing() else gpu.memory_mib
             sm_ratio = None if self._is_missing() else self._sm_true(gpu)
-            node.board.sample_gpu(gpu.facts.uuid, now, used_mib=used_mib, sm_ratio=sm_ratio)
-        view, decision = node.board.decide(now)
+            node.packer.sample_gpu(GpuSample(uuid=gpu.facts.uuid, used_mib=used_mib, sm_ratio=sm_ratio), now)
         self._totals.decisions += 1
-        if self._note is not None:
-            self._note(view, decision)
-        for action in decision.actions:
-            if isinstance(action, Start):
-                self._start(node, action, view)
-            elif isinstance(action, GiveUp):
-                self._give_up(node, action)
-            elif isinstance(action, Reserve):
-                self._reserve(node, action)
-            elif isinstance(action, Ban):
-                self._banned(node, action)
-            elif isinstance(action, Pause | Resume):
-                self._pause(node, action)
-            elif isinstance(action, Move):
-                self._move(node, action)
+        while actions := node.packer.decide(now):
+            for action in actions:
+                match action:
+                    case Start():
+                        self._start(node, action)
+                    case GiveUp():
+                        self._give_up(action)
+                    case Reserve():
+                        self._reserve(node, action)
+                    case Ban():
+                        self._banned(node, action)
+                    case Pause() | Resume():
+                        self._pause(node, action)
+                    case Move():
+                        self._move(node, action)
         self._plan(node)
+
+    def _has_decisions(self, node: SimNode) -> bool:
+        """Return whether tasks wait, or the rates of running tasks may lead to an action."""
+        return bool(node.packer.waiting or (self._is_rated and node.running))
 
     def _plan(self, node: SimNode) -> None:
         """Schedule the next decision that is due without an event."""
-        if not node.waiting and not (self._is_rated and node.running):
+        if not self._has_decisions(node):
             return
-        at = node.board.next_s(self._now)
+        at = node.packer.board.next_s(self._now)
         if at is not None and at < node.wake_s:
             node.wake_s = max(at, self._now + 0.01)
             node.wake_version += 1
@@ -259,7 +256,7 @@ class World:
 
     def _tick(self, node: SimNode) -> None:
         node.is_ticking = False
-        if not node.waiting or self._threshold is None:
+        if not node.packer.waiting or self._threshold is None:
             return
         if self._hot(node) != node.hot:
             node.decide_now = True
@@ -285,25 +282,20 @@ class World:
         attempt = node.running.get(action.task)
         if attempt is None:
             return
-        attempt.reserved_mib = action.reserve_mib
         usable = self._trace.gpu_mib * (1.0 - RESERVE_RATIO)
         if action.reserve_mib < attempt.granted_mib or all(
-            sum(one.reserved_mib for one in gpu.running) <= usable for gpu in attempt.gpus
+            sum(one.its.reserved_mib for one in gpu.running) <= usable for gpu in attempt.gpus
         ):
             attempt.granted_mib = action.reserve_mib
 
-    def _start(self, node: SimNode, start: Start, view: PackView) -> None:
+    def _start(self, node: SimNode, start: Start) -> None:
         now = self._now
         task = self._tasks[start.task]
-        node.waiting.discard(task.task)
-        number = self._totals.attempts[task.task] = self._totals.attempts.get(task.task, 0) + 1
+        its = node.packer.running[start.task]
+        self._totals.attempts[task.task] = its.attempt
         gpus = [node.gpus[uuid] for uuid in start.gpus]
-        attempt = Attempt(task, self._loads[task.task], start, number, tuple(gpus), now)
-        attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
+        attempt = Attempt(task, self._loads[task.task], its, tuple(gpus))
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
-        if self._is_gain:
-            node.its[task.task] = RunningTask(self._ask(task), start, now, number, None, neighbours=0)
-            node.groups.changed(start.gpus, now)
         if self._is_rated:
             attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
         node.running[task.task] = attempt
@@ -364,7 +356,7 @@ class World:
         more = to_mib - attempt.memory_mib
         if more <= 0:
             return
-        cap = attempt.start.cap_mib
+        cap = attempt.its.start.cap_mib
         if (cap is not None and to_mib > cap) or any(
             gpu.memory_mib + more > (gpu.facts.total_mib or 0) for gpu in attempt.gpus
         ):
@@ -380,7 +372,7 @@ class World:
         """Sample the memory of a task after its first or a later growth."""
         if attempt.version < 0:
             return
-        is_first = attempt.sampled_peak_mib is None
+        is_first = attempt.its.peak_mib is None
         self._sample(attempt)
         node = self._node_of(attempt)
         if is_first:
@@ -392,10 +384,9 @@ class World:
         if not attempt.memory_mib or self._is_missing():
             return
         attempt.sampled_s = self._now
-        attempt.sampled_peak_mib = max(attempt.sampled_peak_mib or 0, attempt.memory_mib)
-        self._node_of(attempt).board.sample_task(
-            attempt.task.task, {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}, 1, self._now
-        )
+        memory = {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}
+        sample = TaskSample(task=attempt.task.task, memory_mib=memory)
+        self._node_of(attempt).packer.sample_task(sample, self._now, self._now)
 
     def _node_of(self, attempt: Attempt) -> SimNode:
         return self._node_of_gpu(attempt.gpus[0])
@@ -414,12 +405,7 @@ class World:
             rates.is_reported = True
             if rate != rates.reported:
                 rates.reported = rate
-                node = self._node_of(attempt)
-                node.board.rate_task(attempt.task.task, rate, self._now)
-                if (its := node.its.get(attempt.task.task)) is not None:
-                    node.groups.rated(its, rate)
-                    for family in node.groups.take_families():
-                        node.board.learned(family)
+                self._node_of(attempt).packer.rated(attempt.task.task, rate, self._now)
 
     def _restart_rates(self, gpu: SimGpu) -> None:
         gpu.epoch += 1
@@ -452,7 +438,6 @@ class World:
         loads = [attempt.load for attempt in pair if attempt is not None]
         if len(loads) == 2:
             stp = sum(self._interference.speeds(loads))
-            node.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, self._now)
             self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
 
     def _pause(self, node: SimNode, action: Pause | Resume) -> None:
@@ -462,12 +447,6 @@ class World:
         for gpu in attempt.gpus:
             self._settle(gpu)
         attempt.is_paused = isinstance(action, Pause)
-        its = node.its[action.task]
-        if attempt.is_paused:
-            its.pause(self._now)
-        else:
-            its.resume(self._now)
-        node.groups.changed(its.start.gpus, self._now)
         self._respeed(attempt.gpus)
 
     def _move(self, node: SimNode, action: Move) -> None:
@@ -496,9 +475,10 @@ class World:
     def _done(self, attempt: Attempt, version: int) -> None:
         if attempt.version != version:
             return  # its speed has changed since
-        if attempt.reserved_mib and attempt.sampled_peak_mib and not attempt.start.is_alone:
-            self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.sampled_peak_mib - 1.0))
-        self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
+        its = attempt.its
+        if its.reserved_mib and its.peak_mib and not its.start.is_alone:
+            self._totals.wastes.append(max(0.0, its.reserved_mib / its.peak_mib - 1.0))
+        self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - its.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
     def _end(self, attempt: Attempt, facts: EndFacts) -> None:
@@ -519,45 +499,31 @@ class World:
             gpu.memory_mib -= attempt.memory_mib
         attempt.version = -1
         del node.running[task.task]
-        its = node.its.pop(task.task, None)
-        if its is not None:
-            its.alone_s = attempt.alone_s
-            node.groups.ended(its, now)
+        self._see_alone(attempt)
+        after = node.packer.ended(facts, BEGIN_UNIX_S + now)
         self._respeed(attempt.gpus)
-        after = node.board.ended(facts)
-        run = self._totals.ended(attempt, after.kind, now, self._measured_alone(attempt, its))
-        self._learn(run, its)
+        self._totals.add_bars(attempt, after.kind, now)
         self._totals.last_end = max(self._totals.last_end, now)
         if after.kind != "done":
-            lost = now - attempt.started_s
+            lost = now - attempt.its.started_s
             self._totals.wasted[task.task] = self._totals.wasted.get(task.task, 0.0) + lost
             self._totals.wasted_gpu_s += lost * task.gpus
-        if after.is_retried:
-            node.waiting.add(task.task)
-        else:
+        if not after.is_retried:
             self._totals.kinds[task.task] = after.kind
             self._totals.ends[task.task] = now
         node.decide_now = True
 
-    def _learn(self, run: TaskRun, its: RunningTask | None) -> None:
-        self._estimator.learn(run)
-        if its is not None:
-            is_alone = its.model_s <= 0.0 or its.was_alone(run.seconds)
-            self._speeds.learn(run, None if is_alone else run.seconds / its.model_s)
-
-    def _measured_alone(self, attempt: Attempt, its: RunningTask | None) -> dict[str, Any]:
-        """Return the values that a launcher has measured while the task was alone on its GPU."""
-        found: dict[str, Any] = {}
+    def _see_alone(self, attempt: Attempt) -> None:
+        """Pass on what a launcher has measured while the task was alone on its GPU."""
+        gpu = GpuSample(uuid=attempt.gpus[0].facts.uuid)
         if attempt.alone_s >= self._settings.rate_window_s:
             noise = self._rates_random.uniform(-1.0, 1.0) * self._assumed.sm_noise
             load = attempt.load
-            found = {"sm_ratio": min(1.0, max(0.0, load.sm + noise)), "dram_ratio": load.dram, "util_ratio": load.busy}
-        if its is not None and its.rate_alone is not None:
-            found |= {"rate_alone": its.rate_alone.per_s, "rate_source": its.rate_alone.source}
-        return found
+            sm = min(1.0, max(0.0, load.sm + noise))
+            gpu = msgspec.structs.replace(gpu, sm_ratio=sm, dram_ratio=load.dram, util_ratio=load.busy)
+        attempt.its.see_alone(gpu, attempt.alone_s)
 
-    def _give_up(self, node: SimNode, action: GiveUp) -> None:
-        node.waiting.discard(action.task)
+    def _give_up(self, action: GiveUp) -> None:
         self._totals.kinds[action.task] = action.outcome
         self._totals.ends[action.task] = self._now
 
@@ -566,14 +532,19 @@ class SimulationError(SlurmShareError):
     """Raised for a simulation that does not end, because of a defect in the rules or the simulator."""
 
 
-def _estimate_of(view: PackView, task: int, gpu_model: str) -> tuple[Source, int | None, int | None]:
-    """Return the source, point and safe size of the estimate of a waiting task in a view."""
-    for waiting in view.waiting:
-        if waiting.ask.task == task:
-            for model, estimate in waiting.estimates:
-                if model == gpu_model:
-                    return estimate.source, estimate.point_mib, estimate.safe_mib
-    return "unknown", None, None
+def _ask(task: SimTask) -> TaskAsk:
+    return TaskAsk(
+        task=task.task,
+        gpus=task.gpus,
+        gpu_mem_mib=task.gpu_mem_mib,
+        submitted_s=task.submitted_s,
+        key=TaskKey(
+            exact=task.command or task.name,
+            family=task.family or task.name,
+            numbers=task.numbers,
+            series=task.family or task.name,
+        ),
+    )
 
 
 def simulate(
