@@ -407,7 +407,7 @@ class Gain(Booked):
         """Undo harmful placements, then decide about the waiting tasks."""
         undone = undo.actions(self.view)
         self.actions += undone
-        self._harmful = undo.harmful_gpus(self.view)
+        self._harmful = undo.harmful_gpus(self.view, self.pairs)
         changed = {action.gpu for action in undone}
         for place in self.places:
             place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees the result

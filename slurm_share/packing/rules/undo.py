@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from ..decision_records import Ban, Move, Pause, Resume
 from ..records import GpuView, PackView, RunningView
+from .predicted_speeds import Pairs
 from .rates import WINDOWS_KEPT
 from .room import room
 
@@ -74,30 +75,29 @@ def actions(view: PackView) -> list[Undoing]:
     if view.settings.undo == "off" or not any(task.is_paused or task.rate is not None for task in view.running):
         return []
     here = _by_gpu(view)
-    banned = _banned(view)
+    pairs = Pairs(view.pairs)
     found: list[Undoing] = []
     for gpu in sorted(view.gpus, key=lambda one: one.facts.index):
         tasks = [task for task in here.get(gpu.facts.uuid, ()) if not task.is_moving]
-        if any(task.is_paused for task in tasks) and (going_on := _going_on(view, gpu, tasks, banned)):
+        if any(task.is_paused for task in tasks) and (going_on := _going_on(view, gpu, tasks, pairs)):
             found += going_on
         elif len(tasks) > 1 and (finding := _find(view, tasks)) is not None:
             # Only one task moves at a time: two would choose the same idle GPU.
             may_move = not any(isinstance(one, Move) for one in found) and not any(
                 one.is_moving for one in view.running
             )
-            found += _undo(view, gpu, tasks, finding, banned, here if may_move else None)
+            found += _undo(view, gpu, tasks, finding, pairs, here if may_move else None)
     return found
 
 
-def harmful_gpus(view: PackView) -> frozenset[str]:
+def harmful_gpus(view: PackView, pairs: Pairs) -> frozenset[str]:
     """Return the GPUs (UUIDs) with two tasks of a banned pair. No further task starts there."""
-    banned = _banned(view)
-    if not banned:
+    if not pairs.has_bans:
         return frozenset()
     return frozenset(
         uuid
         for uuid, tasks in _by_gpu(view).items()
-        if any(is_banned(one, other, banned) for one, other in combinations(tasks, 2))
+        if any(pairs.is_banned(one.ask, other.ask) for one, other in combinations(tasks, 2))
     )
 
 
@@ -109,22 +109,10 @@ def _by_gpu(view: PackView) -> dict[str, list[RunningView]]:
     return found
 
 
-def _banned(view: PackView) -> set[frozenset[str]]:
-    return {frozenset((pair.a, pair.b)) for pair in view.pairs if pair.is_banned}
-
-
-def is_banned(a: RunningView, b: RunningView, banned: set[frozenset[str]]) -> bool:
-    """Return whether two tasks, or their families, are banned from sharing a GPU."""
-    one, two = a.ask.key, b.ask.key
-    if one is None or two is None:
-        return False
-    return frozenset((one.family, two.family)) in banned or frozenset((one.exact, two.exact)) in banned
-
-
 # ---- Paused tasks ----
 
 
-def _going_on(view: PackView, gpu: GpuView, tasks: Sequence[RunningView], banned: set[frozenset[str]]) -> list[Undoing]:
+def _going_on(view: PackView, gpu: GpuView, tasks: Sequence[RunningView], pairs: Pairs) -> list[Undoing]:
     """Return the actions that resume a paused task: no other task runs on its GPU, or its pause has lasted long enough.
 
     One task is resumed per decision, the one that was paused first. If its pause is over, the youngest banned neighbour
@@ -139,7 +127,7 @@ def _going_on(view: PackView, gpu: GpuView, tasks: Sequence[RunningView], banned
         return [Resume(task=number, gpu=uuid, why=why)]
     if view.now_s - first.pause_s < view.settings.pause_max_s:
         return []
-    unsuited = [task for task in active if is_banned(first, task, banned)] or active
+    unsuited = [task for task in active if pairs.is_banned(first.ask, task.ask)] or active
     other = _youngest(unsuited)
     why = f"GPU {index}: task {number} goes on after {view.settings.pause_max_s:g} s; task {other.ask.task} is paused"
     return [
@@ -240,7 +228,7 @@ def _undo(
     gpu: GpuView,
     tasks: Sequence[RunningView],
     finding: _Finding,
-    banned: set[frozenset[str]],
+    pairs: Pairs,
     here: dict[str, list[RunningView]] | None,
 ) -> list[Undoing]:
     """Return the actions that follow from a finding. `here`: GPU -> its tasks; None: no task may move now.
@@ -254,7 +242,7 @@ def _undo(
     younger, other, index = finding.younger, finding.other, gpu.facts.index
     number = younger.ask.task
     is_known = younger.ask.key is not None and other.ask.key is not None
-    was_banned = is_banned(younger, other, banned)
+    was_banned = pairs.is_banned(younger.ask, other.ask)
     if is_known and not was_banned:
         pair = "no such pair" if len(tasks) == 2 else f"no pair such as {other.ask.task} and {number}"
         why = f"GPU {index}: {finding.text}; {pair} again"
