@@ -40,6 +40,41 @@ def read(file: Path, most_bytes: int) -> bytes | None:
         os.close(fd)
 
 
+def read_regular(
+    file: Path | str,
+    most_bytes: int,
+    *,
+    start: int = 0,
+    uid: int | None = None,
+    follows: bool = False,
+    folder: int | None = None,
+) -> bytes | None:
+    """Return at most `most_bytes` of a file from `start` on; None: it is no regular file, or another user's.
+
+    `uid`: the owner that it must have; None: any. `follows`: a link stands for its file; otherwise it is an error.
+    `folder`: the descriptor of the folder that the path is relative to. A fifo does not block. Raises OSError.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
+    fd = os.open(file, flags, dir_fd=folder)
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode) or (uid is not None and seen.st_uid != uid):
+            return None
+        return read_from(fd, start, most_bytes)
+    finally:
+        os.close(fd)
+
+
+def read_from(fd: int, start: int, most_bytes: int) -> bytes:
+    """Return at most `most_bytes` of an open file from `start` on. Raises OSError."""
+    parts = []
+    while most_bytes > 0 and (part := os.pread(fd, min(most_bytes, 1 << 20), start)):
+        parts.append(part)
+        start += len(part)
+        most_bytes -= len(part)
+    return b"".join(parts)
+
+
 def write(
     file: Path,
     data: bytes,

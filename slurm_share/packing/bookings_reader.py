@@ -8,7 +8,6 @@ another user, and files beyond the number that launchers make are ignored. Nothi
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..core import own_folders
+from ..core import files, own_folders
 from ..core.records import Amount, Count, Moment
 
 MOST_FILES = 64
@@ -24,7 +23,6 @@ MOST_FILES = 64
 MOST_BYTES = 4096
 TRIES = 3
 """Number of reads, since a file that is being written may be incomplete."""
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class BookingRead(Struct, frozen=True, kw_only=True):
@@ -101,21 +99,12 @@ def _read_all(folder: int, uid: int) -> list[BookingRead]:
 
 
 def _read(folder: int, name: str, uid: int) -> BookingRead | None:
-    try:
-        fd = os.open(name, _FILE, dir_fd=folder)
-    except OSError:
-        return None
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != uid:
+    for _ in range(TRIES):
+        try:
+            data = files.read_regular(name, MOST_BYTES, uid=uid, folder=folder)
+            return None if data is None else msgspec.json.decode(data, type=BookingRead)
+        except OSError:
             return None
-        for _ in range(TRIES):
-            try:
-                return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=BookingRead)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
     return None

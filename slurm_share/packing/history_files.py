@@ -106,7 +106,7 @@ def last_lines(folder: int, name: str) -> list[bytes]:
     try:
         size = own_file(fd, name).st_size
         start = max(0, size - READ_BYTES)
-        data = read_all(fd, start, READ_BYTES)
+        data = files.read_from(fd, start, READ_BYTES)
     finally:
         os.close(fd)
     lines = data.split(b"\n")
@@ -117,16 +117,6 @@ def last_lines(folder: int, name: str) -> list[bytes]:
 def open_file(folder: int, name: str) -> int:
     """Open a file for reading. Raises OSError. Check it with `own_file` before use."""
     return os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
-
-
-def read_all(fd: int, start: int, most: int) -> bytes:
-    """Return at most `most` bytes of an open file from `start` on."""
-    parts = []
-    while most > 0 and (part := os.pread(fd, min(most, 1 << 20), start)):
-        parts.append(part)
-        start += len(part)
-        most -= len(part)
-    return b"".join(parts)
 
 
 def why_not(place: Path, error: Exception) -> str:
@@ -320,34 +310,46 @@ def every_file(place: Path, names: Names) -> Iterator[tuple[int, str]]:
         os.close(folder)
 
 
-def lines_of(place: Path, names: Names) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, line) for all lines of the selected files. Raises OSError, StateError."""
-    for folder, name in every_file(place, names):
-        fd = open_file(folder, name)
+class HistoryFiles(Generic[Record]):
+    """The files of one history, with all their records, including those that are too old to be used."""
+
+    def __init__(self, names: Names, decode: Callable[[str, bytes], Record | None]) -> None:
+        """`decode`: returns the record of a file's line; None: it cannot be decoded."""
+        self._names = names
+        self._decode = decode
+
+    def records(self, folder: Path | None = None) -> Iterator[Record]:
+        """Yield all records on disk. `folder` None: the caller's own. Raises OSError, StateError."""
+        place = folder or find_folder()
+        for descriptor, name in every_file(place, self._names):
+            fd = open_file(descriptor, name)
+            try:
+                own_file(fd, str(place / name))
+                for line in every_line(fd):
+                    if (record := self._decode(name, line)) is not None:
+                        yield record
+            finally:
+                os.close(fd)
+
+    def forget(self, matches: Callable[[Record], bool] | None = None, folder: Path | None = None) -> int:
+        """Remove the matching records, or the files (`matches` None). Return their number. Lines that cannot be decoded
+        stay. Raises OSError, StateError."""
+        place = folder or find_folder()
+        count = 0
         try:
-            own_file(fd, str(place / name))
-            for line in every_line(fd):
-                yield name, line
-        finally:
-            os.close(fd)
+            for descriptor, name in every_file(place, self._names):
+                if matches is None:
+                    os.unlink(name, dir_fd=descriptor)
+                    count += 1
+                else:
+                    count += remove_lines(descriptor, name, partial(self._matches, matches, name))
+        except OSError as error:
+            raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
+        return count
 
-
-def forget(place: Path, names: Names, matches: Callable[[str, bytes], bool] | None = None) -> int:
-    """Remove the matching lines of the selected files, or the whole files (`matches` None). Return their number.
-
-    Raises OSError, StateError.
-    """
-    count = 0
-    try:
-        for folder, name in every_file(place, names):
-            if matches is None:
-                os.unlink(name, dir_fd=folder)
-                count += 1
-            else:
-                count += remove_lines(folder, name, partial(matches, name))
-    except OSError as error:
-        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
-    return count
+    def _matches(self, matches: Callable[[Record], bool], name: str, line: bytes) -> bool:
+        record = self._decode(name, line)
+        return record is not None and matches(record)
 
 
 def every_line(fd: int) -> Iterator[bytes]:

@@ -109,8 +109,9 @@ def forget(what: str, folder: Path) -> int:
     Raises UsageError if no family, or more than one, matches; OSError, StateError.
     """
     script = hashes.name_script(os.path.realpath(folder / what)) if "\0" not in what else ""
-    families = {run.family for run in task_history.every_run() if _is_meant(run, what, script)}
-    families |= {family for family in speed_history.every_family() if _is_name(family, what)}
+    families = {run.family for run in task_history.FILES.records() if _is_meant(run, what, script)}
+    speeds = speed_history.FILES.records()
+    families |= {family for one in speeds for family in speed_history.families(one) if _is_name(family, what)}
     if not families:
         raise UsageError(
             f"{shown(what)}: the history has no such name, script or hash; slurm-share pack history lists them"
@@ -118,7 +119,9 @@ def forget(what: str, folder: Path) -> int:
     by_digits = {family for family in families if family.startswith(what)}
     if len(by_digits) > 1:
         raise UsageError(f"{shown(what)}: {len(by_digits)} hashes begin with these digits; give more digits")
-    return task_history.forget(lambda run: run.family in families) + speed_history.forget(families)
+    return task_history.FILES.forget(lambda run: run.family in families) + speed_history.FILES.forget(
+        lambda record: not families.isdisjoint(speed_history.families(record))
+    )
 
 
 def _is_meant(run: TaskRun, what: str, script: str) -> bool:
@@ -132,4 +135,4 @@ def _is_name(family: str, what: str) -> bool:
 
 def forget_all() -> int:
     """Remove the whole history, and return the number of files. Raises OSError, StateError."""
-    return task_history.forget_all() + speed_history.forget_all()
+    return task_history.FILES.forget() + speed_history.FILES.forget()

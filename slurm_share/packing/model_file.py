@@ -18,8 +18,6 @@ depth: all layers without sub-layers, including activation functions and pooling
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ..core import files
 from ..core.errors import StateError
 from .records import TaskKey
 from .rules import fingerprint
@@ -75,7 +74,7 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
         return Described(None)
     file = (cwd / command.script).with_suffix(END)
     try:
-        data = _read(file)
+        data = files.read_regular(file, FILE_BYTES, follows=True) or b""
     except FileNotFoundError:
         return _weights(command.arguments, cwd)
     except OSError as error:
@@ -122,12 +121,6 @@ def _learned(said: _File, batch: float, formula: float) -> Described:
         function=said.function.lower(),
     )
     return Described(learned.memory_mib(model, weights), source="learned")
-
-
-def _read(file: Path) -> bytes:
-    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb", buffering=0) as opened:
-        return (opened.read(FILE_BYTES) or b"") if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
 
 def _batch(key: TaskKey) -> float | None:

@@ -8,12 +8,12 @@ system that all nodes share.
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from ..core import files
 from .records import TaskKey
 from .rules.fingerprint import tag
 
@@ -93,7 +93,7 @@ class NodeSizes:
                 self._read.setdefault(other / FILE, 0)
         for file, offset in self._read.items():
             try:
-                data = _read_from(file, offset)
+                data = files.read_regular(file, READ_BYTES, start=offset, uid=os.geteuid()) or b""
             except OSError:
                 continue
             end = data.rfind(b"\n") + 1
@@ -116,14 +116,3 @@ def _parse(line: bytes) -> NodeSize | None:
         return None
     is_sane = size.version == 1 and 0 < size.peak_mib < 1 << 24 and size.age_s >= 0
     return size if is_sane else None
-
-
-def _read_from(file: Path, offset: int) -> bytes:
-    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
-            return b""
-        return os.pread(fd, READ_BYTES, offset)
-    finally:
-        os.close(fd)

@@ -7,7 +7,7 @@ be decoded are skipped. Lines contain hashes and numbers, no text of a command. 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from . import history_files
-from .history_files import NOT_A_RECORD, UNIX_MOST_S, RecordWriter, find_folder
+from .history_files import NOT_A_RECORD, UNIX_MOST_S, HistoryFiles, RecordWriter, find_folder
 from .speed_records import PairRun, ShareRun, TunedRun
 
 VERSION = 1
@@ -124,7 +124,7 @@ class SpeedWriter(RecordWriter[Record]):
                 yield name, data
 
 
-# ---- Forgetting ----
+# ---- All records ----
 
 
 def families(record: Record) -> tuple[str, ...]:
@@ -137,27 +137,8 @@ def families(record: Record) -> tuple[str, ...]:
             return record.family, *record.neighbours
 
 
-def every_family(folder: Path | None = None) -> Iterator[str]:
-    """Yield the families of all records on disk, including old ones. Raises OSError, StateError."""
-    for name, line in history_files.lines_of(folder or find_folder(), _names):
-        record = _decoded(name, line)
-        yield from () if record is None else families(record)
-
-
-def forget(gone: Collection[str], folder: Path | None = None) -> int:
-    """Remove the records of any of these families, and return their number. Raises OSError, StateError."""
-
-    def is_match(name: str, line: bytes) -> bool:
-        record = _decoded(name, line)
-        return record is not None and any(family in gone for family in families(record))
-
-    return history_files.forget(folder or find_folder(), _names, is_match)
-
-
-def forget_all(folder: Path | None = None) -> int:
-    """Remove the files, and return their number. Raises OSError, StateError."""
-    return history_files.forget(folder or find_folder(), _names)
-
-
 def _names(names: list[str]) -> list[str]:
     return sorted(KINDS.keys() & names)
+
+
+FILES: HistoryFiles[Record] = HistoryFiles(_names, _decoded)

@@ -6,20 +6,19 @@ that cannot be decoded are skipped and counted, and a failure to write stops the
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from ..core import files
 from ..core.errors import StateError
 from ..core.text import counted
 from . import history_files
-from .history_files import AHEAD_S, NOT_A_RECORD, OLDEST_S, UNIX_MOST_S, RecordWriter, find_folder
+from .history_files import AHEAD_S, NOT_A_RECORD, OLDEST_S, UNIX_MOST_S, HistoryFiles, RecordWriter, find_folder
 from .history_records import SiteFamily, TaskRun
 from .rules.fingerprint import tag
 
@@ -83,15 +82,18 @@ def _months(names: list[str]) -> list[str]:
     return sorted(filter(_MONTH.fullmatch, names), reverse=True)
 
 
-def _decoded(line: bytes) -> TaskRun | None:
+def _decoded(name: str, line: bytes) -> TaskRun | None:
     try:
         return _decode(line)
     except NOT_A_RECORD:
         return None
 
 
+FILES: HistoryFiles[TaskRun] = HistoryFiles(_months, _decoded)
+
+
 def _valid(line: bytes) -> TaskRun | None:
-    run = _decoded(line)
+    run = _decoded("", line)
     return run if run is not None and run.version == VERSION and is_sane(run) else None
 
 
@@ -130,33 +132,6 @@ def render(run: TaskRun) -> bytes:
     return _encode(msgspec.structs.replace(run, version=VERSION, numbers=numbers)) + b"\n"
 
 
-# ---- Forgetting ----
-
-
-def every_run(folder: Path | None = None) -> Iterator[TaskRun]:
-    """Yield all runs on disk, including those that are too old to be used. Raises OSError, StateError."""
-    lines = history_files.lines_of(folder or find_folder(), _months)
-    return (run for _, line in lines if (run := _decoded(line)) is not None)
-
-
-def forget(matches: Callable[[TaskRun], bool], folder: Path | None = None) -> int:
-    """Remove the runs that match, and return their number. Lines that cannot be decoded stay.
-
-    Raises OSError, StateError.
-    """
-
-    def is_match(name: str, line: bytes) -> bool:
-        run = _decoded(line)
-        return run is not None and matches(run)
-
-    return history_files.forget(folder or find_folder(), _months, is_match)
-
-
-def forget_all(folder: Path | None = None) -> int:
-    """Remove all files of finished tasks, and return their number. Raises OSError, StateError."""
-    return history_files.forget(folder or find_folder(), _months)
-
-
 # ---- Published by the site ----
 
 
@@ -172,12 +147,14 @@ def read_site(folder: str) -> tuple[tuple[SiteFamily, ...], tuple[str, ...]]:
     left = SITE_BYTES
     bad = 0
     try:
-        files = sorted(file for file in Path(folder).iterdir() if file.name.endswith(".jsonl"))
+        published = sorted(file for file in Path(folder).iterdir() if file.name.endswith(".jsonl"))
     except OSError as error:
         return (), (f"no sizes from the site: {history_files.why_not(Path(folder), error)}",)
-    for file in files:
+    for file in published:
         try:
-            data = _read_published(file, left)
+            data = files.read_regular(file, left)
+            if data is None:
+                raise StateError(str(file), "is not a regular file")
         except (OSError, StateError) as error:
             notes.append(f"sizes from the site: {history_files.why_not(file, error)}; the file is ignored")
             continue
@@ -195,13 +172,3 @@ def read_site(folder: str) -> tuple[tuple[SiteFamily, ...], tuple[str, ...]]:
     if bad:
         notes.append(f"sizes from the site: {folder}: {counted(bad, 'line')} cannot be read")
     return tuple(found.values()), tuple(notes)
-
-
-def _read_published(file: Path, most: int) -> bytes:
-    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StateError(str(file), "is not a regular file")
-        return history_files.read_all(fd, 0, most)
-    finally:
-        os.close(fd)

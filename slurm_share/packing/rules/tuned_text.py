@@ -11,9 +11,13 @@ UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished
 """`RateSource` -> unit of the rate."""
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Return rows as aligned lines: the first `left` columns to the left, the others to the right."""
+    columns = []
+    for at, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.ljust(width) if at < left else cell.rjust(width) for cell in column])
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) -> list[str]:
@@ -26,7 +30,7 @@ def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) 
         rows.append((
             str(one.level), f"{one.level / gpus:g}", amount(one.per_s), amount(one.spread_per_s), ratio
         ))  # fmt: skip
-    return _table(rows)
+    return table(rows)
 
 
 def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]:
@@ -35,7 +39,7 @@ def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]
     for one in runs:
         ratio = f"{one.per_s / alone:.2f}" if alone > 0 else "-"
         rows.append((one.sharing, f"{one.level / gpus:g}", amount(one.per_s), ratio))
-    return _table(rows)
+    return table(rows)
 
 
 def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:

@@ -41,7 +41,7 @@ class TraceError(UsageError):
         return f"{where}: {self.why}"
 
 
-def open_at_once(file: str, flags: int) -> int:
+def _open_at_once(file: str, flags: int) -> int:
     """Open a file without blocking on a fifo; an `opener` for `open`."""
     return os.open(file, flags | os.O_NONBLOCK)
 
@@ -50,7 +50,7 @@ def open_at_once(file: str, flags: int) -> int:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, uncompressed if gzip has compressed it. Raises TraceError, also for errors while reading."""
     try:
-        with open(path, "rb", opener=open_at_once) as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise TraceError(path, None, "it is not a file")
             is_packed = file.read(len(_GZIP)) == _GZIP

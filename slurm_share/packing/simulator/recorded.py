@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -11,11 +9,12 @@ from statistics import fmean
 import msgspec
 from msgspec import Struct
 
+from ...core import files
 from .. import journal
 from ..history_files import UNIX_MOST_S
 from ..records import GpuFacts, TaskAsk
 from ..task_history import MIB_MOST, SECONDS_MOST
-from .log_text import TraceError, open_at_once
+from .log_text import TraceError
 from .records import Bar
 
 RESULTS = "results.jsonl"
@@ -81,15 +80,14 @@ def read_bytes(file: Path, most: int) -> bytes:
     """Return the content of a file. Raises TraceError for a file larger than `most`, and for a fifo or a device,
     which might never end."""
     try:
-        with open(file, "rb", opener=open_at_once) as opened:
-            seen = os.fstat(opened.fileno())
-            if not stat.S_ISREG(seen.st_mode):
-                raise TraceError(file, None, "it is not a file")
-            if seen.st_size > most:
-                raise TraceError(file, None, f"it is larger than {most >> 20} MiB")
-            return opened.read(most)
+        data = files.read_regular(file, most + 1, follows=True)
     except OSError as error:
         raise TraceError(file, None, f"it cannot be read ({error.strerror})") from error
+    if data is None:
+        raise TraceError(file, None, "it is not a file")
+    if len(data) > most:
+        raise TraceError(file, None, f"it is larger than {most >> 20} MiB")
+    return data
 
 
 def _attempts(file: Path) -> tuple[list[Attempt], int]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ...core.text import counted
+from ..rules import tuned_text
 from . import policies
 from .records import Assumptions, Policy, Result, Trace
 from .world import simulate
@@ -117,19 +118,11 @@ def table(results: Sequence[Result], width: int | None = None) -> str:
     for name in names:
         own = [result for result in results if result.policy == name]
         lines.append([name, *(cell([v for one in own for v in values(one)], form) for _, form, values in COLUMNS)])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        first = max(len(title) for title in lines[0])
-        return "\n".join(
-            f"{title.ljust(first)}  {text}" for line in lines[1:] for title, text in zip(lines[0], line, strict=True)
-        )
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if column == 0 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    aligned = tuned_text.table(lines, left=1)
+    if width is not None and len(aligned[0]) > width:
+        figures = [figure for line in lines[1:] for figure in zip(lines[0], line, strict=True)]
+        aligned = tuned_text.table(figures, left=2)
+    return "\n".join(aligned)
 
 
 def against(results: Sequence[Result], base: str = "exclusive") -> str:

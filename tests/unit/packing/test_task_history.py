@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slurm_share.packing import history_files, task_history
 from slurm_share.packing.history_records import SiteFamily, TaskRun
-from slurm_share.packing.task_history import Writer, forget, forget_all, read_history, read_site
+from slurm_share.packing.task_history import FILES, Writer, read_history, read_site
 
 NOW = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, 0))
 DAY = 86400.0
@@ -302,7 +302,7 @@ def test_two_writers_at_once_lose_nothing_also_while_a_third_forgets(folder):
     forgotten = 0
     while any(writer.poll() is None for writer in writers):
         Writer(folder).append(run(2, exact="away"))
-        forgotten += forget(lambda one: one.exact == "away", folder)
+        forgotten += FILES.forget(lambda one: one.exact == "away", folder)
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0
@@ -319,7 +319,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(folder):
     file = written(folder, run(1, family="a"), run(2, family="b"))
     with open(file, "ab") as opened:
         opened.write(b"nonsense\n")
-    assert forget(lambda one: one.family == "a", folder) == 1
+    assert FILES.forget(lambda one: one.family == "a", folder) == 1
     assert peaks(folder) == [2]
     assert file.read_bytes().endswith(b"nonsense\n")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -328,16 +328,16 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(folder):
 
 def test_a_file_of_which_nothing_is_left_is_removed(folder):
     file = written(folder, run(1))
-    assert forget(lambda one: True, folder) == 1
+    assert FILES.forget(lambda one: True, folder) == 1
     assert not file.exists()
 
 
 def test_everything_can_be_forgotten(folder):
     file = written(folder, run(1))
     file.write_bytes(b"nonsense\n")
-    assert forget_all(folder) == 1
+    assert FILES.forget(folder=folder) == 1
     assert list(folder.iterdir()) == []
-    assert forget_all(folder.parent / "gone") == 0
+    assert FILES.forget(folder=folder.parent / "gone") == 0
 
 
 # ---- The site's folder ----
