@@ -145,17 +145,12 @@ def test_nobody_books_for_somebody_else(folders: Folders) -> None:
     assert folders.read(other) == ()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a folder of another user needs root")
-def test_a_folder_of_another_user_is_passed_over(folders: Folders) -> None:
-    folders.write("a.1", json.dumps(own()))
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a folder or file of another user needs root")
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_another_user_owns_is_passed_over(folders: Folders, what: str) -> None:
+    file = folders.write("a.1", json.dumps(own()))
     assert len(folders.read()) == 1
-    os.chown(folders.gpu, 65534, 65534)
-    assert folders.read() == ()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a file of another user needs root")
-def test_a_file_of_another_user_in_the_folder_is_passed_over(folders: Folders) -> None:
-    os.chown(folders.write("a.1", json.dumps(own())), 65534, 65534)
+    os.chown(folders.gpu if what == "folder" else file, 65534, 65534)
     assert folders.read() == ()
 
 
@@ -167,12 +162,12 @@ def test_a_folder_of_very_many_files_takes_no_longer(folders: Folders) -> None:
 
 def test_without_folders_there_is_nothing(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        assert read_bookings(folder, os.getuid(), (GPU, "..", "a/b", ""), lives) == {}
+        assert read_bookings(folder, os.getuid(), (GPU,), lives) == {}
 
 
 def test_a_gpus_name_leads_nowhere_else(folders: Folders) -> None:
     folders.write("a.1", json.dumps(own()))
-    assert read_bookings(folders.tmp, os.getuid(), (f"../bookings/{GPU}", f"{GPU}/"), lives) == {}
+    assert read_bookings(folders.tmp, os.getuid(), ("..", "", f"../bookings/{GPU}", f"{GPU}/"), lives) == {}
 
 
 def test_no_file_stays_open(folders: Folders) -> None:

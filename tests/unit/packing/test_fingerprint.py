@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -225,13 +226,9 @@ def test_a_file_is_hashed_once(folder, monkeypatch):
 
 @given(st.lists(st.text(max_size=20), max_size=8))
 def test_any_command_has_a_key(argv):
-    from pathlib import Path
-
     fingerprint.key_of(argv, Path("/"))
 
 
 @given(st.text(max_size=60))
 def test_any_shell_text_has_a_key(text):
-    from pathlib import Path
-
     fingerprint.key_of(["sh", "-c", text], Path("/"))

@@ -44,17 +44,12 @@ def peaks(folder):
 
 def test_what_is_written_is_read_again(folder):
     one = run(numbers=(("--batch", 32.0),), series="s", script="p", peak_at_mib=((60, 4000),), clients=3, energy_j=1.5)
-    written(folder, one)
+    assert b"batch" not in written(folder, one).read_bytes()
     history = read_history(folder, now=NOW)
     (found,) = history.runs
     assert msgspec.structs.replace(found, numbers=()) == msgspec.structs.replace(one, numbers=())
     assert found.numbers[0][1] == 32.0
     assert (history.passed_over, history.notes) == (0, ())
-
-
-def test_no_word_of_the_command_is_written(folder):
-    file = written(folder, run(numbers=(("--secret", 32.0),)))
-    assert b"secret" not in file.read_bytes()
 
 
 def test_folder_and_file_are_the_users_alone(folder):
@@ -131,14 +126,6 @@ def test_a_line_that_cannot_be_read_is_passed_over_and_counted(folder, bad):
     assert history.passed_over == 1
 
 
-def test_a_torn_end_does_not_swallow_the_next_line(folder):
-    file = written(folder, run(1))
-    with open(file, "ab") as opened:
-        opened.write(BAD["torn"])
-    written(folder, run(2))
-    assert peaks(folder) == [1, 2]
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=400), st.integers(0, 10_000))
 def test_any_bytes_anywhere_in_the_file_cost_no_more_than_lines(tmp_path_factory, noise, at):
@@ -200,28 +187,22 @@ def test_a_link_is_not_followed(folder, tmp_path, which):
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("change", ["others may write the file", "others may write the folder", "a pipe"])
+@pytest.mark.parametrize("change", ["file of others", "folder of others", "writable file", "writable folder", "a pipe"])
 def test_what_is_not_the_users_alone_is_not_used(folder, change):
     file = written(folder, run(1))
-    if change == "others may write the file":
-        file.chmod(0o620)
-    elif change == "others may write the folder":
-        folder.chmod(0o770)
+    where = folder if "folder" in change else file
+    if "of others" in change:
+        if os.geteuid() != 0:
+            pytest.skip("NOT TESTED: only root can give a file to another user")
+        os.chown(where, 4711, 4711)
+    elif "writable" in change:
+        where.chmod(where.stat().st_mode | 0o020)
     else:
         file.unlink()
         os.mkfifo(file)
     history = read_history(folder, now=NOW)
     assert history.runs == ()
     assert len(history.notes) == 1
-    assert Writer(folder).append(run(2)) is not None
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize("which", ["file", "folder"])
-def test_what_another_user_owns_is_not_used(folder, which):
-    file = written(folder, run(1))
-    os.chown(file if which == "file" else folder, 4711, 4711)
-    assert read_history(folder, now=NOW).runs == ()
     assert Writer(folder).append(run(2)) is not None
 
 

@@ -1,5 +1,5 @@
 import pytest
-from packing_values import Known, board, key, oom, queued, started, starts
+from packing_values import board, key, queued, started, starts
 
 from slurm_share.packing.decision_records import Reserve
 from slurm_share.packing.records import EndFacts, TaskAsk
@@ -51,25 +51,6 @@ def test_how_many_have_room_is_known_with_their_size():
     assert most is not None
     assert 7 <= most <= 9
     assert queued(9000, gpus=2).most_on_a_gpu() == 4
-
-
-def test_task_that_ran_out_of_memory_goes_to_a_roomier_gpu():
-    one = queued(
-        key("big", "b"), key("small", "s"), key("small", "s"), gpus=2, estimator=Known({"small": 4096, "big": 30000})
-    )
-    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0"), (1, "GPU-1"), (2, "GPU-1")]
-    one.sample_task(1, {"GPU-1": 5000}, 1, 9.0)
-    after = one.ended(oom(1, 10.0))
-    assert (after.kind, after.is_retried) == ("gpu memory", True)
-    assert starts(one.decide(10.0)[1]) == [(1, "GPU-1")]
-
-
-def test_seats_come_back_at_an_end():
-    one = queued(1000, 1000, workers=1)
-    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
-    assert starts(one.decide(1.0)[1]) == []
-    assert one.ended(done(0, 2.0)).kind == "done"
-    assert starts(one.decide(2.0)[1]) == [(1, "GPU-0")]
 
 
 @pytest.mark.parametrize(("policy", "starts_s"), [("booked", 6.0), ("lug", 36.0), ("magm", 36.0)])

@@ -67,11 +67,6 @@ def test_failure_without_a_message_is_suspected_only_on_a_full_gpu(fields, cap_r
     assert classify(EndFacts(task=1, now_s=0.0, **fields), cap_ratio)[0] == expected
 
 
-def test_driver_and_daemon_say_what_the_log_does_not():
-    assert classify(EndFacts(task=1, now_s=0.0, code=1, is_device_lost=True))[0] == "device"
-    assert classify(EndFacts(task=1, now_s=0.0, code=1, is_daemon_lost=True))[0] == "neighbour's fault"
-
-
 def test_cuda_faults_are_told_from_other_failures():
     assert is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA error: unspecified launch failure\n"))
     assert not is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA out of memory\n"))

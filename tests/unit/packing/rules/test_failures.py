@@ -152,13 +152,6 @@ def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
     assert one.view(now).waiting == ()
 
 
-def test_words_about_the_hosts_memory_are_an_ordinary_failure():
-    one = started(4096)
-    text = b"RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.\n"
-    after = one.ended(failed(0, 9.0, text, room_ratio=0.01, sample_age_s=1.0))
-    assert (after.kind, after.is_retried) == ("failed", False)
-
-
 def test_memory_error_that_was_caught_is_not_the_reason_of_a_later_one():
     text = b"torch.OutOfMemoryError: CUDA out of memory.\nbatch size is halved\nValueError: bad label\n"
     assert endings.classify(failed(0, 9.0, text, room_ratio=0.4))[0] == "failed"

@@ -51,20 +51,6 @@ def test_first_failure_goes_to_a_roomier_gpu():
     assert coming.why == "out of GPU memory (needed > 5.9 GiB, had 5.9 reserved); again on a GPU with 12.3 GiB"
 
 
-def test_second_failure_goes_to_a_gpu_of_its_own():
-    coming = next_of("gpu memory", tries=Tries(own_memory=1), floor_mib=9000)
-    assert (coming.is_retried, coming.wants_alone) == (True, True)
-    assert coming.why.endswith("again with a GPU to itself")
-
-
-def test_failure_with_a_gpu_to_itself_is_the_end():
-    coming = next_of("gpu memory", had(40000, is_alone=True, cap_mib=None, room_mib=40000), Tries(own_memory=2))
-    assert (coming.is_retried, coming.is_dead_alone) == (False, True)
-    assert coming.why == (
-        "out of GPU memory with a GPU to itself (39.1 GiB); the largest GPU of this node gives 39.1 GiB"
-    )
-
-
 def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
     what = had(20000, is_alone=True, cap_mib=None, room_mib=20000)
     first = next_of("gpu memory", what, Tries(own_memory=1))
@@ -77,6 +63,7 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
     ("fields", "settings", "expected"),
     [
         ({"what": had(30000), "largest": 40000}, {}, {"wants_alone": True}),  # there is no roomier GPU
+        ({"tries": Tries(own_memory=1), "floor_mib": 9000}, {}, {"wants_alone": True}),
         ({}, {"recovery": "exclusive"}, {"wants_alone": True}),
         ({}, {"policy": "magm"}, {"wants_alone": True}),
         ({}, {"oom_retries": 0}, {"is_retried": False}),
@@ -87,10 +74,6 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
 def test_what_follows(fields, settings, expected):
     coming = next_of(**{"kind": "gpu memory", **fields}, **settings)
     assert {name: getattr(coming, name) for name in expected} == expected
-
-
-def test_the_users_own_number_is_named_when_it_is_too_small():
-    assert "--gpu-mem=6000M is too small" in next_of("gpu memory", had(by_user=True)).why
 
 
 def test_suspicion_counts_once_and_is_then_an_ordinary_failure():

@@ -12,11 +12,6 @@ def test_room_is_the_size_less_reserve_others_and_bookings():
     assert room.capacity(facts(0, None)) == room.UNKNOWN_MIB
 
 
-@pytest.mark.parametrize(("memory", "expected"), [(None, 4000), (1000, 4000), (5000, 5000)])
-def test_a_task_is_booked_with_its_reservation_or_what_it_has(memory, expected):
-    assert room.booked(running(1, 0, 4000, memory=memory)) == expected
-
-
 @pytest.mark.parametrize(
     ("used", "memories", "expected"),
     [

@@ -8,7 +8,8 @@ import pytest
 from slurm_share.cli import main
 from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError
-from slurm_share.packing.simulator import report, requests
+from slurm_share.packing.simulator import policies, report, requests
+from slurm_share.packing.simulator.records import Trace
 from slurm_share.packing.simulator.requests import SimulationRequest, run_simulation
 
 KEYS = ("make_span_s", "wait_s", "jct_s", "oom_own", "oom_neighbour", "energy_j", "lower_bound_s")
@@ -69,9 +70,6 @@ def test_what_cannot_be_simulated_is_answered_in_a_sentence(changes, why):
 
 
 def test_pairs_that_were_measured_are_not_joined_by_a_third():
-    from slurm_share.packing.simulator import policies
-    from slurm_share.packing.simulator.records import Trace
-
     trace = Trace(name="t", tasks=(), speeds={("a", "b"): 0.5})
     assert requests._fitted(policies.parse("booked"), trace).settings.max_per_gpu == 2
     assert requests._fitted(policies.parse("booked,max_per_gpu=3"), trace).settings.max_per_gpu == 3

@@ -29,10 +29,6 @@ def test_a_picture_is_valid_and_has_every_task_and_gpu():
         assert word in text
 
 
-def test_a_picture_of_a_real_run_does_not_say_simulated():
-    assert "simulated" not in text_of(timeline.draw([bar(1, 0.0, 9.0, 100)], [1000], "run", is_simulated=False))
-
-
 def test_a_task_that_was_lost_is_told_by_more_than_colour():
     svg = timeline.draw([bar(1, 0.0, 9.0, 100, outcome="gpu memory", attempt=2)], [1000], "t", is_simulated=True)
     assert "fill='url(#lost)'" in svg

@@ -45,11 +45,3 @@ def test_alpha_stays_within_its_limits(misses):
     for is_miss in misses:
         alpha = conformal.adapt(alpha, is_miss=is_miss)
         assert conformal.ALPHA_MIN <= alpha <= conformal.ALPHA_MAX
-
-
-def test_a_miss_lowers_alpha_and_19_hits_raise_it_again():
-    alpha = conformal.adapt(0.1, is_miss=True)
-    assert alpha == pytest.approx(0.081)
-    for _ in range(19):
-        alpha = conformal.adapt(alpha, is_miss=False)
-    assert alpha == pytest.approx(0.1)

@@ -5,50 +5,28 @@ import pytest
 from slurm_share.packing.rules.estimate.elastic import Sizes, takes_everything
 
 AT = {
-    "source": "unknown",
-    "memory_mib": 20_300,
-    "start_mib": 20_000,
-    "total_mib": 40_960,
-    "age_s": 10.0,
-    "peak_mib": 20_300,
-    "cap_mib": 40_000,
-    "is_flat": False,
+    "source": "unknown", "memory_mib": 20_300, "start_mib": 20_000, "total_mib": 40_960, "age_s": 10.0,
+    "peak_mib": 20_300, "cap_mib": 40_000, "is_flat": False,
+}  # fmt: skip
+LATE = {"age_s": 600.0, "peak_mib": 39_000}
+CASES = {
+    "what it was told, at once": ({}, True),
+    "later": ({"age_s": 60.0}, False),
+    "less than it was told": ({"memory_mib": 15_000}, False),
+    "more than it was told": ({"memory_mib": 25_000}, False),
+    "75 % of the GPU, as JAX takes": ({"memory_mib": 30_720}, True),
+    "the GPU's size is not known": ({"memory_mib": 30_720, "total_mib": None}, False),
+    "all of its cap, flat": ({**LATE, "is_flat": True}, True),
+    "all of its cap, still rising": (LATE, False),
+    "less than its cap": ({**LATE, "peak_mib": 30_000, "is_flat": True}, False),
+    "no cap": ({**LATE, "is_flat": True, "cap_mib": None}, False),
+    "near the user's own number": ({"source": "user"}, False),
+    "near its history": ({"source": "exact", "memory_mib": 30_720}, False),
+    "flat near its cap, which rests on a line": ({**LATE, "source": "line", "is_flat": True}, False),
 }
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, True),
-        ({"age_s": 60.0}, False),
-        ({"memory_mib": 15_000}, False),
-        ({"memory_mib": 25_000}, False),
-        ({"memory_mib": 30_720}, True),
-        ({"memory_mib": 30_720, "total_mib": None}, False),
-        ({"age_s": 600.0, "peak_mib": 39_000, "is_flat": True}, True),
-        ({"age_s": 600.0, "peak_mib": 39_000}, False),
-        ({"age_s": 600.0, "peak_mib": 30_000, "is_flat": True}, False),
-        ({"age_s": 600.0, "peak_mib": 39_000, "is_flat": True, "cap_mib": None}, False),
-        ({"source": "user"}, False),
-        ({"source": "exact", "memory_mib": 30_720}, False),
-        ({"source": "line", "age_s": 600.0, "peak_mib": 39_000, "is_flat": True}, False),
-    ],
-    ids=[
-        "what it was told, at once",
-        "later",
-        "less than it was told",
-        "more than it was told",
-        "75 % of the GPU, as JAX takes",
-        "the GPU's size is not known",
-        "all of its cap, flat",
-        "all of its cap, still rising",
-        "less than its cap",
-        "no cap",
-        "near the user's own number",
-        "near its history",
-        "flat near its cap, which rests on a line",
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), CASES.values(), ids=CASES)
 def test_a_task_is_elastic_if_it_takes_what_it_is_told_or_all_there_is(change, expected):
     assert takes_everything(**{**AT, **change}) is expected
 

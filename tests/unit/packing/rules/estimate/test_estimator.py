@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slurm_share.packing.history_records import SiteFamily, TaskRun
 from slurm_share.packing.records import TaskAsk, TaskKey
@@ -149,15 +150,10 @@ def test_alpha_falls_with_each_miss_and_recovers_with_hits():
 @pytest.mark.parametrize(
     "change",
     [
-        {"source": "user"},
-        {"source": "unknown"},
-        {"source": "sibling"},
-        {"safe_mib": None},
-        {"is_elastic": True},
-        {"kind": "failed"},
-        {"kind": "neighbour's memory"},
+        {"source": "user"}, {"source": "unknown"}, {"source": "sibling"}, {"safe_mib": None}, {"is_elastic": True},
+        {"kind": "failed"}, {"kind": "neighbour's memory"},
     ],
-)
+)  # fmt: skip
 def test_what_had_no_bound_of_the_history_does_not_move_alpha(change):
     estimator = Estimator(now=NOW)
     estimator.learn(done(9000, **{"source": "exact", "safe_mib": 3100, "estimate_mib": 3000, **change}))
@@ -286,14 +282,6 @@ def test_siblings_of_another_gpu_model_are_not_sized_by_it():
     assert estimator.estimate(ASK, GPU, TOTAL).source == "unknown"
 
 
-def test_two_running_tasks_with_other_numbers_are_a_line():
-    estimator = Estimator(now=NOW)
-    estimator.sibling(TaskKey("a", "family", (("--batch-size", 32.0),), "series"), GPU, 4000, 900)
-    estimator.sibling(TaskKey("b", "family", (("--batch-size", 64.0),), "series"), GPU, 5000, 900)
-    found = estimator.estimate(ASK, GPU, TOTAL)
-    assert (found.source, found.point_mib) == ("line", round(7000 * 1.05))
-
-
 def test_a_finished_sibling_still_sizes_the_others():
     estimator = Estimator(now=NOW)
     estimator.learn(done(6000, exact="first", series="x"))
@@ -333,26 +321,24 @@ def test_an_elastic_command_gets_the_smallest_size_that_was_enough():
 # ---- The user's own number ----
 
 
-def test_a_number_nearly_reached_is_said():
+@pytest.mark.parametrize(
+    ("run", "notes", "said"),
+    [
+        (done(5000, reserved_mib=5120), [1, 0], "4.9G of its --gpu-mem=5.0G: --gpu-mem=6.5G would leave it room"),
+        (done(2000, reserved_mib=30_720), [0, 0, 1], "2.0G of its --gpu-mem=30.0G: --gpu-mem=2.5G would be enough"),
+        # Without a cap the reservation follows the task, and is not what its user wrote.
+        (done(10_240, reserved_mib=10_560, estimate_mib=4096), [1], "10.0G of its --gpu-mem=4.0G: --gpu-mem=12.5G"),
+    ],
+)
+def test_a_number_of_the_users_that_does_not_suit_is_said_once(run, notes, said):
+    run = replace(run, source="user")
+    assert Estimator([run] * 3, now=NOW).take_notes() == []  # an earlier run has said it
     estimator = Estimator(now=NOW)
-    for _ in range(2):
-        estimator.learn(done(5000, source="user", reserved_mib=5120))
-    (note,) = estimator.take_notes()
-    assert note == "a task used 4.9G of its --gpu-mem=5.0G: --gpu-mem=6.5G would leave it room"
-
-
-def test_a_number_far_too_large_is_said_after_three_runs():
-    estimator = Estimator(now=NOW)
-    for _ in range(2):
-        estimator.learn(done(2000, source="user", reserved_mib=30_720))
-    assert estimator.take_notes() == []
-    estimator.learn(done(2000, source="user", reserved_mib=30_720))
-    (note,) = estimator.take_notes()
-    assert note.endswith("--gpu-mem=2.5G would be enough")
-
-
-def test_nothing_is_said_of_what_was_in_the_history_already():
-    assert Estimator([done(5000, source="user", reserved_mib=5120)] * 3, now=NOW).take_notes() == []
+    for count in notes:
+        estimator.learn(run)
+        found = estimator.take_notes()
+        assert len(found) == count
+        assert all(said in note for note in found)
 
 
 # ---- The site's figures ----
@@ -404,14 +390,6 @@ def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
         assert found.safe_mib is not None
         assert found.safe_mib >= found.point_mib or found.safe_mib == total
     assert 1 <= estimator.growth(KEY, GPU, 60) <= rules.GROWTH_MAX
-
-
-def test_a_number_that_was_outgrown_is_told_as_it_was_written():
-    """Without a cap the reservation follows the task, and is not what its user wrote."""
-    estimator = Estimator(now=NOW)
-    estimator.learn(done(10_240, source="user", reserved_mib=10_560, estimate_mib=4096))
-    (note,) = estimator.take_notes()
-    assert note.startswith("a task used 10.0G of its --gpu-mem=4.0G: ")
 
 
 def test_runs_with_a_learned_size_tell_how_far_it_is_off():
