@@ -38,28 +38,24 @@ class Ban(Struct, frozen=True, tag="ban", kw_only=True):
     why: str
 
 
-class Pause(Struct, frozen=True, tag="pause", kw_only=True):
+class _OnGpu(Struct, frozen=True, kw_only=True):
+    """The fields of an action on a running task."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Pause(_OnGpu, frozen=True, tag="pause"):
     """Pause a running task (SIGSTOP). It keeps its memory, which stays booked."""
 
-    task: int
-    gpu: str
-    why: str
 
-
-class Resume(Struct, frozen=True, tag="resume", kw_only=True):
+class Resume(_OnGpu, frozen=True, tag="resume"):
     """Resume a paused task (SIGCONT)."""
 
-    task: int
-    gpu: str
-    why: str
 
-
-class Move(Struct, frozen=True, tag="move", kw_only=True):
+class Move(_OnGpu, frozen=True, tag="move"):
     """Tell a task to save its state and end, to start on another GPU. The attempt does not count."""
-
-    task: int
-    gpu: str
-    why: str
 
 
 class Hold(Struct, frozen=True, tag="hold", kw_only=True):

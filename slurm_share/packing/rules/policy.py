@@ -216,17 +216,14 @@ class Policy(ABC):
             return False
         free.sort(key=lambda place: (place.held_for != task.ask.task, place.index))
         chosen = sorted(free[:wanted], key=lambda place: place.index)
-        smallest = min(place.usable for place in chosen)
-        self._start(
-            task,
-            chosen,
-            0 if smallest >= UNKNOWN_MIB // 2 else smallest,
-            None,
-            is_alone=True,
-            closes=False,
-            why=f"whole {gpus_text(chosen)}",
-        )
+        self._start_alone(task, chosen, f"whole {gpus_text(chosen)}")
         return True
+
+    def _start_alone(self, task: WaitingView, places: Sequence[Place], why: str) -> None:
+        """Start a task that has empty GPUs to itself, with all their memory and without a cap."""
+        smallest = min(place.usable for place in places)
+        reserve_mib = 0 if smallest >= UNKNOWN_MIB // 2 else smallest
+        self._start(task, places, reserve_mib, None, is_alone=True, closes=False, why=why)
 
 
 def was_moved_from(task: WaitingView, place: Place) -> bool:

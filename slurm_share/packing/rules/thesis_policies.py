@@ -11,7 +11,7 @@ from ...core.text import gib_text
 from ..records import Estimate, PackView, WaitingView
 from . import refusals, reservation
 from .policy import MEMORY_ENDS, Policy, neighbours_text
-from .room import UNKNOWN_MIB, Place
+from .room import Place
 
 
 def _is_recovery(task: WaitingView) -> bool:
@@ -150,14 +150,6 @@ class Thesis(Policy):
                 self._refuse(task, place, refusals.NOT_CHOSEN)
         if chosen is None:
             return False
-        self._start(
-            task,
-            [chosen],
-            0 if chosen.capacity >= UNKNOWN_MIB else chosen.usable,
-            None,
-            is_alone=True,
-            closes=False,
-            why=f"GPU {chosen.index} to itself",
-        )
+        self._start_alone(task, [chosen], f"GPU {chosen.index} to itself")
         self.last = chosen.index
         return True
