@@ -124,19 +124,19 @@ class Bar(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The end of one task."""
+class Outcome(Struct, kw_only=True):
+    """What came of one task."""
 
     task: int
-    kind: str
-    """`EndKind` of the last attempt; "waiting": it never started."""
+    kind: str = "waiting"
+    """`EndKind` of the last attempt; "waiting": it did not end."""
     submitted_s: float
-    first_start_s: float | None
-    end_s: float | None
-    attempts: int
-    wasted_s: float
+    first_start_s: float | None = None
+    end_s: float | None = None
+    attempts: int = 0
+    wasted_s: float = 0.0
     """Time of failed attempts."""
-    slowdown: float | None
+    slowdown: float | None = None
     """Duration of the successful attempt over the duration without neighbours."""
 
 

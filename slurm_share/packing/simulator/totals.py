@@ -16,7 +16,7 @@ WORKERS_PER_GPU = 16
 
 
 class Totals:
-    """Counts and times of one simulation. The dicts are keyed by task."""
+    """Counts and times of one simulation."""
 
     def __init__(self, trace: Trace, policy: Policy, assumed: Assumptions, seed: int, *, has_bars: bool) -> None:
         """Start with zero counts. `has_bars`: collect the bars of a picture."""
@@ -25,13 +25,7 @@ class Totals:
         self._assumed = assumed
         self._seed = seed
         self._has_bars = has_bars
-        self.first_start: dict[int, float] = {}
-        self.ends: dict[int, float] = {}
-        self.kinds: dict[int, str] = {}
-        self.attempts: dict[int, int] = {}
-        self.wasted: dict[int, float] = {}
-        """Seconds of attempts that did not end as done."""
-        self.slowdowns: dict[int, float] = {}
+        self.outcomes = {task.task: Outcome(task=task.task, submitted_s=task.submitted_s) for task in trace.tasks}
         self.wastes: list[float] = []
         """For each finished task: booked memory beyond its peak, over the peak."""
         self.last_end = 0.0
@@ -66,25 +60,10 @@ class Totals:
             for gpu in attempt.gpus
         ]
 
-    def outcomes(self) -> tuple[Outcome, ...]:
-        return tuple(
-            Outcome(
-                task=task.task,
-                kind=self.kinds.get(task.task, "waiting"),
-                submitted_s=task.submitted_s,
-                first_start_s=self.first_start.get(task.task),
-                end_s=self.ends.get(task.task),
-                attempts=self.attempts.get(task.task, 0),
-                wasted_s=self.wasted.get(task.task, 0.0),
-                slowdown=self.slowdowns.get(task.task),
-            )
-            for task in self._trace.tasks
-        )
-
     def result(self, gpus: Sequence[SimGpu]) -> Result:
         """Return the result of the simulation. `gpus`: all GPUs, at the time of the last end."""
         tasks = self._trace.tasks
-        outcomes = self.outcomes()
+        outcomes = tuple(self.outcomes.values())
         ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
         done_s = sum(task.work_s * task.gpus for task, one in zip(tasks, outcomes, strict=True) if one.kind == "done")
         busy_s = sum(gpu.busy_s for gpu in gpus)

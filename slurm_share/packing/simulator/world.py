@@ -172,7 +172,7 @@ class World:
         return self._totals.result(self._gpus)
 
     def _left(self) -> str:
-        left = [task for task in self._tasks if task not in self._totals.kinds]
+        left = [task for task, one in self._totals.outcomes.items() if one.end_s is None]
         return f"{len(left)} tasks are left, task {left[0]} among them" if left else "no task is left"
 
     def _push(self, time: float, kind: int, happen: Callable[[], None]) -> None:
@@ -213,7 +213,8 @@ class World:
                     case Start():
                         self._start(node, action)
                     case GiveUp():
-                        self._give_up(action)
+                        outcome = self._totals.outcomes[action.task]
+                        outcome.kind, outcome.end_s = action.outcome, now
                     case Reserve():
                         self._reserve(node, action)
                     case Ban():
@@ -292,14 +293,16 @@ class World:
         now = self._now
         task = self._tasks[start.task]
         its = node.packer.running[start.task]
-        self._totals.attempts[task.task] = its.attempt
         gpus = [node.gpus[uuid] for uuid in start.gpus]
         attempt = Attempt(task, self._loads[task.task], its, tuple(gpus))
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
         if self._is_rated:
             attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
         node.running[task.task] = attempt
-        self._totals.first_start.setdefault(task.task, now)
+        outcome = self._totals.outcomes[task.task]
+        outcome.attempts = its.attempt
+        if outcome.first_start_s is None:
+            outcome.first_start_s = now
         for gpu in gpus:
             self._settle(gpu)
             gpu.running.append(attempt)
@@ -478,7 +481,7 @@ class World:
         its = attempt.its
         if its.reserved_mib and its.peak_mib and not its.start.is_alone:
             self._totals.wastes.append(max(0.0, its.reserved_mib / its.peak_mib - 1.0))
-        self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - its.started_s) / attempt.task.work_s)
+        self._totals.outcomes[attempt.task.task].slowdown = max(1.0, (self._now - its.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
     def _end(self, attempt: Attempt, facts: EndFacts) -> None:
@@ -504,13 +507,13 @@ class World:
         self._respeed(attempt.gpus)
         self._totals.add_bars(attempt, after.kind, now)
         self._totals.last_end = max(self._totals.last_end, now)
+        outcome = self._totals.outcomes[task.task]
         if after.kind != "done":
             lost = now - attempt.its.started_s
-            self._totals.wasted[task.task] = self._totals.wasted.get(task.task, 0.0) + lost
+            outcome.wasted_s += lost
             self._totals.wasted_gpu_s += lost * task.gpus
         if not after.is_retried:
-            self._totals.kinds[task.task] = after.kind
-            self._totals.ends[task.task] = now
+            outcome.kind, outcome.end_s = after.kind, now
         node.decide_now = True
 
     def _see_alone(self, attempt: Attempt) -> None:
@@ -522,10 +525,6 @@ class World:
             sm = min(1.0, max(0.0, load.sm + noise))
             gpu = msgspec.structs.replace(gpu, sm_ratio=sm, dram_ratio=load.dram, util_ratio=load.busy)
         attempt.its.see_alone(gpu, attempt.alone_s)
-
-    def _give_up(self, action: GiveUp) -> None:
-        self._totals.kinds[action.task] = action.outcome
-        self._totals.ends[action.task] = self._now
 
 
 class SimulationError(SlurmShareError):
