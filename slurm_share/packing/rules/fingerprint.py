@@ -258,11 +258,7 @@ def make_key(
         series += (argument.name, "" if _number(argument.value) is not None else "=" + value)
     text = _plain(command.text, run_folder)
     return TaskKey(
-        _hash("exact", content, text, *exact),
-        family,
-        numbers,
-        _hash("series", content, text, *series),
-        script,
+        _hash("exact", content, text, *exact), family, numbers, _hash("series", content, text, *series), script
     )
 
 

@@ -78,12 +78,7 @@ def preview_run(
                     placed[uuid].append(action.task)
         if not any(isinstance(action, Start) for action in changes):
             break
-    return Preview(
-        groups,
-        tuple((gpu.index, tuple(placed[gpu.uuid])) for gpu in gpus),
-        whole,
-        tuple(given_up.items()),
-    )
+    return Preview(groups, tuple((gpu.index, tuple(placed[gpu.uuid])) for gpu in gpus), whole, tuple(given_up.items()))
 
 
 def _groups(

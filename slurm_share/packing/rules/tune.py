@@ -129,13 +129,7 @@ class Tuner:
     """The search for the best level of one node."""
 
     def __init__(
-        self,
-        gpus: int,
-        tasks: int,
-        *,
-        sharing: SharingMethod = "mps",
-        known: TunedRun | None = None,
-        now: float = 0.0,
+        self, gpus: int, tasks: int, *, sharing: SharingMethod = "mps", known: TunedRun | None = None, now: float = 0.0
     ) -> None:
         """Begin the search. `gpus`: of the node, at least one. `tasks`: to be done by the node. `known`: result of an
         earlier run on such GPUs. `now`: Unix time."""

@@ -81,10 +81,7 @@ def settled(policy: Policy, settle_s: float) -> Policy:
     This does not affect `booked`, which closes a GPU only until a task of unknown size shows its first memory.
     """
     settings = msgspec.structs.replace(
-        policy.settings,
-        settle_s=settle_s,
-        settle_max_s=max(policy.settings.settle_max_s, settle_s),
-        warm_up_s=settle_s,
+        policy.settings, settle_s=settle_s, settle_max_s=max(policy.settings.settle_max_s, settle_s), warm_up_s=settle_s
     )
     return msgspec.structs.replace(policy, settings=settings)
 

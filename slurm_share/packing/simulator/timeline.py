@@ -18,12 +18,7 @@ FONT = "font-family='DejaVu Sans, Arial, sans-serif'"
 
 
 def draw(
-    bars: Sequence[Bar],
-    gpu_mib: Sequence[int],
-    title: str,
-    *,
-    is_simulated: bool,
-    gpu_names: Sequence[str] = (),
+    bars: Sequence[Bar], gpu_mib: Sequence[int], title: str, *, is_simulated: bool, gpu_names: Sequence[str] = ()
 ) -> str:
     """Return an SVG. `gpu_mib`: memory of each GPU, by index. Tasks that did not end as done are hatched in red."""
     begin = min((bar.start_s for bar in bars), default=0.0)

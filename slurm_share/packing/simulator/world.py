@@ -492,9 +492,7 @@ class World:
             self._tell_rates(one for gpu in attempt.gpus for one in gpu.running)
         room = [(gpu.facts.total_mib or 0) - gpu.memory_mib for gpu in attempt.gpus]
         facts = msgspec.structs.replace(
-            facts,
-            room_ratio=min(room) / self._trace.gpu_mib,
-            sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S,
+            facts, room_ratio=min(room) / self._trace.gpu_mib, sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S
         )
         for gpu in attempt.gpus:
             self._settle(gpu)

@@ -57,10 +57,7 @@ def running(task, on, reserved, *, gpus=None, memory=None, peak=None, size=None,
 
 def waiting(task, mib=None, *, gpus=1, word=None, seconds=None, processes=1, key=None, size=None, model=A100, **fields):
     known = size or estimate(
-        word if word is not None else mib,
-        "user" if word is not None else None,
-        seconds=seconds,
-        processes=processes,
+        word if word is not None else mib, "user" if word is not None else None, seconds=seconds, processes=processes
     )
     return WaitingView(
         ask=TaskAsk(task=task, gpus=gpus, gpu_mem_mib=word, key=key), estimates=((model, known),), **fields

@@ -169,12 +169,7 @@ class Estimator:
     """Sizes of tasks, from the runs of the history and the tasks of this run."""
 
     def __init__(
-        self,
-        runs: Iterable[TaskRun] = (),
-        *,
-        now: float = 0.0,
-        software: str = "",
-        site: Iterable[SiteFamily] = (),
+        self, runs: Iterable[TaskRun] = (), *, now: float = 0.0, software: str = "", site: Iterable[SiteFamily] = ()
     ) -> None:
         """Learn from `runs`, oldest first.
 

@@ -96,8 +96,7 @@ def test_the_command_simulates_a_run_under_another_policy(run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
-    [(["--recorded"], "add --picture FILE.svg"), (["--recorded", "--picture", "x"], "not the folder")],
+    ("given", "why"), [(["--recorded"], "add --picture FILE.svg"), (["--recorded", "--picture", "x"], "not the folder")]
 )
 def test_a_picture_of_nothing_is_refused(tmp_path, given, why, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
