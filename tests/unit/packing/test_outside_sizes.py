@@ -92,7 +92,7 @@ def test_a_description_that_cannot_be_used_is_said_once(folder):
     assert "train.model.json" in note
 
 
-def test_a_learned_size_is_of_the_layers_of_a_description_and_no_program_is_run_without_one(folder, monkeypatch):
+def test_a_learned_size_needs_the_layers_of_a_description_and_no_program_is_run_without_one(folder, monkeypatch):
     monkeypatch.setattr(probe, "probe", lambda *_: pytest.fail("a program was run"))
     sizes = OutsideSizes("learned", {})
     ask(sizes, folder, "other.py")
@@ -100,11 +100,3 @@ def test_a_learned_size_is_of_the_layers_of_a_description_and_no_program_is_run_
     assert [one.source for one in sizes.take()] == ["static"]
     (note,) = sizes.take_notes()
     assert "also needs convolutions, linears, norms, dropouts, depth; the formula is used" in note
-    layers = {"convolutions": 53, "linears": 1, "norms": 53, "dropouts": 0, "depth": 126, "function": "ReLU"}
-    model = {"parameters": 25557032, "activations": 31839720, "batch": 32}
-    (folder / "train.model.json").write_text(json.dumps({**model, **layers}))
-    ask(sizes, folder, "train.py", "--again")
-    (found,) = sizes.take()
-    assert found.source == "learned"
-    assert 4000 < found.mib < 7000
-    assert sizes.take_notes() == []

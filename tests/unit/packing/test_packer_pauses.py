@@ -51,9 +51,3 @@ def test_no_task_takes_the_place_of_a_done_one_beside_a_paused_one(tmp_path: Pat
     made.packer.decide(0.2)
     made.end(0, 0.3)
     assert made.packer.decide(0.3) == ()
-
-
-def test_without_pauses_the_packer_only_bans(tmp_path: Path, monkeypatch: Any) -> None:
-    made = node_with(tmp_path, monkeypatch, {})
-    made.packer.pause_no_more()
-    assert made.packer.board.settings.undo == "ban"

@@ -234,14 +234,6 @@ def test_a_full_disk_stops_learning_with_one_sentence_and_leaves_no_half_line(fo
     assert file.read_bytes() == before
 
 
-def test_a_home_that_is_no_folder_stops_learning_with_one_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    writer = Writer(tmp_path / "file" / "slurm-share" / "tasks")
-    assert writer.append(run()) is not None
-    assert writer.append(run()) is None
-    assert len(read_history(writer.folder, now=NOW).notes) <= 1
-
-
 def test_a_lock_that_another_process_keeps_stops_learning(folder, monkeypatch):
     import fcntl
 

@@ -1,10 +1,13 @@
-"""Reactions of a board to failures of tasks, GPUs, daemons and the driver."""
+"""Reactions of a board to failures of tasks, GPUs, daemons and the driver.
+
+More of them, with real programs, are in tests/unit/triples/launcher/test_packed_runs.py.
+"""
 
 import pytest
 from msgspec.structs import replace
 from packing_values import Known, board, facts, fill, key, oom, queued, started, starts
 
-from slurm_share.packing.decision_records import GiveUp, Hold, Reserve
+from slurm_share.packing.decision_records import GiveUp, Hold
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules import endings
 from slurm_share.packing.rules.board import Board
@@ -31,33 +34,6 @@ def grow(one, task, mib, now, clients=1):
 def flat(one, task, mib, start, end):
     for second in range(int(start), int(end) + 1):
         grow(one, task, mib, float(second))
-
-
-def test_estimate_far_too_small_ends_that_task_alone_at_its_cap_and_moves_it_to_a_roomier_gpu():
-    one = queued(*[4096] * 4, gpus=2, total=40960)
-    placed = dict(starts(one.decide(0.0)[1]))
-    assert sorted(placed.values()) == ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
-    for task in (1, 2, 3):
-        grow(one, task, 4000, 5.0)
-    assert run_of(one, 0).cap_mib == 4096
-    grow(one, 0, 4090, 6.0)
-    after = one.ended(oom(0, 7.0))
-    assert (after.kind, after.is_retried) == ("gpu memory", True)
-    assert "--gpu-mem=4096M is too small" in after.why
-    (start,) = one.decide(7.0)[1].actions
-    assert start.reserve_mib >= 1.5 * 4096
-    assert [run_of(one, task).attempt for task in (1, 2, 3)] == [1, 1, 1]
-    assert "--gpu-mem" not in one.ended(oom(0, 9.0)).why, "nobody wrote what the second attempt had"
-
-
-def test_estimate_far_too_large_shrinks_when_memory_is_flat():
-    one = started(key("e"))
-    assert run_of(one, 0).reserved_mib == 20070
-    flat(one, 0, 2048, 5, 66)
-    (action,) = one.decide(66.0)[1].actions
-    assert action == Reserve(
-        task=0, reserve_mib=2304, is_flat=True, why="19.6 GiB -> 2.2 GiB: its memory is flat at 2.0 GiB"
-    )
 
 
 @pytest.mark.parametrize(
@@ -109,26 +85,6 @@ def test_task_within_its_reservation_that_asked_for_more_than_it_is_its_own_fail
     grow(one, 1, 6000, 5.0)
     text = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB.\n"
     assert one.ended(oom(1, 6.0, text)).kind == "gpu memory"
-
-
-def test_out_of_memory_for_ever_ends_after_bounded_attempts_with_a_sentence():
-    one = queued(key("e"), gpus=2)
-    attempts, now, why = 0, 0.0, ""
-    while True:
-        _, decision = one.decide(now)
-        if not starts(decision):
-            break
-        attempts += 1
-        run = run_of(one, 0)
-        limit = run.cap_mib or 40000
-        grow(one, 0, limit, now + 5)
-        after = one.ended(oom(0, now + 6))
-        why = after.why
-        now += 10
-    assert attempts == 2  # at first with all that is free, then alone without a limit
-    assert why == "out of GPU memory with a GPU to itself (39.2 GiB); the largest GPU of this node gives 39.2 GiB"
-    assert not after.is_retried
-    assert one.view(now).waiting == ()
 
 
 def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
@@ -251,27 +207,6 @@ def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
 
 
 GONE = b"NVRM: GPU has fallen off the bus\n"
-
-
-@pytest.mark.parametrize("facts_of", [{"is_device_lost": True}, {"text": GONE}], ids=["driver", "log"])
-def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere(facts_of):
-    one = started(4096, gpus=2)
-    after = one.ended(failed(0, 5.0, **facts_of))
-    assert (after.kind, after.is_retried) == ("device", True)
-    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
-    assert one.view(6.0).gpus[0].is_out
-
-
-def test_task_that_says_of_every_gpu_that_it_is_gone_fails_and_the_gpus_are_back():
-    one = started(30000, 30000, gpus=2)
-    assert one.ended(failed(0, 5.0, GONE)).kind == "device"
-    one.ended(done(1, 6.0))
-    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
-    after = one.ended(failed(0, 7.0, GONE))
-    assert (after.kind, after.is_retried, after.returned) == ("failed", False, ("GPU-0",))
-    assert not any(gpu.is_out for gpu in one.view(8.0).gpus)
-    one.add(TaskAsk(task=2, gpu_mem_mib=4096), 8.0)
-    assert starts(one.decide(8.0)[1]) == [(2, "GPU-0")]
 
 
 def test_only_gpu_is_not_taken_out_of_service_by_the_log_of_a_task():

@@ -22,19 +22,6 @@ def ask(task: int, mib: int | None = None, gpus: int = 1, kind: str = "") -> Tas
     return TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key)
 
 
-def test_sizes_are_grouped_by_their_source_and_unknown_ones_come_last() -> None:
-    asks = [ask(0, kind="a"), ask(1, 6144), ask(2, 2048), ask(3, kind="b"), ask(4, kind="c"), ask(5, kind="c")]
-    runs = [TaskRun(when=1.0, exact="c", family="f", gpu_model="A100", kind="done", seconds=60, peak_mib=4_000)]
-    found = preview_run(asks, GPUS, 8, PackSettings(), Estimator(runs))
-    unknown, by_user = found.groups[-1], SizeGroup(2, 2048, 6144, "--gpu-mem")
-    assert unknown == SizeGroup(2, None, None, UNKNOWN)
-    assert by_user in found.groups[:2]
-    (by_history,) = {*found.groups[:2]} - {by_user}
-    assert by_history.tasks == 2
-    assert by_history.source.startswith("one run of this command")
-    assert (by_history.least_mib or 0) > 4_000
-
-
 def test_first_placements_are_those_of_the_policy_on_idle_gpus() -> None:
     asks = [ask(number, 30_000) for number in range(6)]
     found = preview_run(asks, GPUS, 8, PackSettings(), Estimator())
@@ -49,22 +36,10 @@ def test_no_more_start_than_there_are_seats() -> None:
     assert sum(len(tasks) for _, tasks in found.placements) == 2
 
 
-def test_a_task_of_several_gpus_is_named_and_has_them_whole() -> None:
-    found = preview_run([ask(0, gpus=3), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
-    assert found.whole == ((0, 3),)
-    assert sorted(tasks for _, tasks in found.placements) == [(0,), (0,), (0,), (1,)]
-
-
 def test_a_task_larger_than_every_gpu_is_given_up_with_a_reason() -> None:
     found = preview_run([ask(0, 90_000), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
     assert [task for task, _ in found.given_up] == [0]
     assert found.placements[0] == (0, (1,))
-
-
-def test_without_gpus_there_are_sizes_and_no_placements() -> None:
-    found = preview_run([ask(0, 1_000), ask(1)], (), 8, PackSettings(), Estimator())
-    assert found.placements == ()
-    assert len(found.groups) == 2
 
 
 def test_policies_without_booking_book_nothing_for_an_unknown_task() -> None:

@@ -113,8 +113,8 @@ def test_a_job_of_phillys_that_cannot_be_is_refused_with_its_line(tmp_path, chan
         ("[\n12]", "line 2: 12 is not an object"),
         ("[]", "no job with a GPU"),
         ("", "no job with a GPU"),
-        ('[{"a":' * 100_000, "nested too deeply"),
-        ('{"a": ' + "9" * 5000 + "}", "not JSON"),
+        pytest.param('[{"a":' * 100_000, "nested too deeply", id="nested"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "not JSON", id="a number of 5000 digits"),
     ],
 )
 def test_text_that_is_no_log_of_phillys_is_refused(tmp_path, text, why):
@@ -343,18 +343,12 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, given, wh
     assert why in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("cluster_job_log", "philly"),
-        ("cluster_log.csv.gz", "helios"),
-        ("openb_pod_list_gpushare40.csv", "alibaba"),
-        ("pai_task_table.csv.gz", "alibaba"),
-        ("jobs.csv", None),
-    ],
-)
-def test_published_names_tell_the_format(name, form):
-    assert cluster_logs.form_of(name) == form
+def test_published_names_tell_the_format():
+    known = {
+        "cluster_job_log": "philly", "cluster_log.csv.gz": "helios", "openb_pod_list_gpushare40.csv": "alibaba",
+        "pai_task_table.csv.gz": "alibaba", "jobs.csv": None,
+    }  # fmt: skip
+    assert {name: cluster_logs.form_of(name) for name in known} == known
 
 
 def test_a_header_that_somebody_put_in_front_of_a_table_is_passed_over(tmp_path):
