@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +11,6 @@ from slurm_share.packing import read_bookings
 from slurm_share.packing.bookings_reader import MOST_FILES, BookingRead
 
 GPU = "GPU-5131aaaa"
-LAUNCHER = """
-import fcntl, json, os, sys, time
-path = sys.argv[1] + "." + str(os.getpid())
-ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
-file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-fcntl.flock(file, fcntl.LOCK_EX)
-booking = json.loads(sys.argv[2]) | {"pid": os.getpid(), "start_ticks": ticks}
-os.pwrite(file, json.dumps(booking).encode(), 0)
-print("booked", flush=True)
-time.sleep(60)
-"""
 
 
 def lives(pid: int, start_ticks: int, uid: int) -> bool:
@@ -39,22 +25,12 @@ def own(booked_mib: int = 100, **more: object) -> dict[str, object]:
 
 
 class Folders:
-    """The folders of bookings of one user, and launchers that book."""
+    """The folders of bookings of one user."""
 
     def __init__(self, tmp: Path) -> None:
         self.tmp = tmp
         self.gpu = tmp / f"slurm-share-{os.getuid()}" / "bookings" / GPU
         self.gpu.mkdir(parents=True)
-        self.launchers: list[subprocess.Popen[str]] = []
-
-    def launch(self, job: str, **booking: object) -> subprocess.Popen[str]:
-        """A process that books and holds its lock, as a launcher does."""
-        words = [sys.executable, "-c", LAUNCHER, str(self.gpu / job), json.dumps(booking)]
-        launcher = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        self.launchers.append(launcher)
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "booked\n"
-        return launcher
 
     def write(self, name: str, text: str) -> Path:
         file = self.gpu / name
@@ -68,25 +44,20 @@ class Folders:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Folders]:
-    made = Folders(tmp_path)
-    yield made
-    for launcher in made.launchers:
-        launcher.kill()
-        launcher.communicate()
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
 
 
 def test_living_launchers_are_read_and_dead_ones_are_not(folders: Folders) -> None:
-    """A killed launcher's file is left, and counts for nothing; nothing is removed by who only looks."""
-    first = folders.launch("4711", booked_mib=6000, clients=2, tasks=2, held_for=17, held_since=1e9, memory_mib=5)
-    folders.launch("local", booked_mib=300, demand=0.5, version=2)
+    """The file of a dead launcher is left, and counts for nothing; nothing is removed by who only looks."""
+    more = {"clients": 2, "tasks": 2, "held_for": 17, "held_since": 1e9, "memory_mib": 5}
+    folders.write("1.1", json.dumps(own(6000, **more)))
+    folders.write("2.1", json.dumps(own(300, demand=0.5, version=2)))
+    folders.write("3.1", json.dumps({**own(), "start_ticks": 1}))
     one, other = folders.read()
     assert (one.booked_mib, one.clients, one.tasks, one.held_for, one.held_since) == (6000, 2, 2, 17, 1e9)
     assert (one.job_number, other.job_number, other.booked_mib, other.held_for) == (None, None, 300, None)
-    first.kill()
-    first.wait()
-    assert [one.booked_mib for one in folders.read()] == [300]
-    assert len(list(folders.gpu.iterdir())) == 2
+    assert len(list(folders.gpu.iterdir())) == 3
 
 
 @pytest.mark.parametrize(
@@ -106,7 +77,6 @@ BAD = {
     "below zero": lambda: json.dumps(own(-5)),
     "beyond every figure": lambda: json.dumps(own(10**18)),
     "a word for a number": lambda: json.dumps(own(held_for="x")),
-    "of another start": lambda: json.dumps({**own(), "start_ticks": 1}),
     "too long": lambda: json.dumps(own(words="x" * 5000)),
     "nested": lambda: "[" * 4000,
 }

@@ -360,12 +360,6 @@ def test_what_goes_ahead_of_a_hold_obeys_all_other_limits(fields):
 # ---- booked: several GPUs ----
 
 
-def test_task_with_several_gpus_gets_whole_idle_ones_without_a_cap():
-    state = view([gpu(0), gpu(1), gpu(2)], [waiting(1, 5000, gpus=2)], [running(9, 0, 100)])
-    (start,) = decide(state).actions
-    assert (start.gpus, start.is_alone, start.cap_mib) == (("GPU-1", "GPU-2"), True, None)
-
-
 @pytest.mark.parametrize(
     ("now", "held", "begun"), [(599.0, [], [(8, "GPU-0")]), (600.0, [(7, "GPU-0"), (7, "GPU-1")], [])]
 )
@@ -445,12 +439,6 @@ def test_retry_wants_a_roomier_gpu(had, booked, is_started):
     task = waiting(1, 5000, floor_mib=9000, had_room_mib=had, after="gpu memory", not_on=("GPU-0",))
     found = starts(decide(view([gpu(0)], [task], [running(9, 0, booked)])))
     assert found == ([(1, "GPU-0")] if is_started else [])
-
-
-def test_retry_reserves_what_it_is_known_to_need():
-    task = waiting(1, 5000, floor_mib=9000, had_room_mib=6000, after="gpu memory")
-    (start,) = decide(view([gpu(0)], [task])).actions
-    assert start.reserve_mib == 9000
 
 
 def test_retry_alone_holds_the_gpu_that_is_free_first_at_once():
