@@ -109,14 +109,6 @@ def test_two_finished_tasks_a_place_are_waited_for_and_no_longer_than_fifteen_mi
     assert tuner.level == 4
 
 
-def test_without_any_rate_it_stays_and_says_so() -> None:
-    tuner = Tuner(2, 1000)
-    tuner.bound(8)
-    close(tuner, tune.WINDOWS_MAX, [], 0)
-    assert (tuner.is_done, tuner.level) == (True, 2)
-    assert tuner.why.startswith("no task shows progress")
-
-
 def test_a_bound_that_falls_takes_the_level_with_it() -> None:
     tuner = Tuner(1, 1000)
     tuner.bound(16)
@@ -150,16 +142,6 @@ def test_a_fresh_result_that_does_less_now_is_searched_again() -> None:
 
 def test_an_old_result_begins_at_half_of_it() -> None:
     assert Tuner(1, 1000, known=_known(8, 10.0), now=31 * DAY_S).level == 4
-
-
-def test_ways_of_sharing_are_tried_in_order_and_the_best_stays() -> None:
-    compared = Comparison([("exclusive", 2), ("time-slicing", 4), ("mps", 4)], 1000)
-    for rate in (1.0, 0.9, 1.8):
-        for _ in range(3):
-            compared.window([rate], 4)
-    assert compared.now is None
-    assert compared.best is not None
-    assert (compared.best.sharing, compared.best.level, len(compared.runs)) == ("mps", 4, 3)
 
 
 def test_what_was_measured_in_this_run_is_not_tried_again() -> None:
