@@ -56,8 +56,6 @@ class NodeSizes:
         self._written = 0
         self._shared: dict[tuple[str, str, str], int] = {}
         """(exact, family, GPU model) -> largest peak in the file: a thousand equal tasks need one line."""
-        self.passed_over = 0
-        """Number of lines of the others that cannot be used."""
 
     def append(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> str | None:
         """Write the size of a task whose memory is flat. Return a sentence if that fails for the first time."""
@@ -100,12 +98,7 @@ class NodeSizes:
             if end == 0 and len(data) > LINE_BYTES:
                 end = len(data)  # a line that slurm-share did not write; continue after it
             self._read[file] = offset + end
-            for line in data[:end].splitlines():
-                size = _parse(line)
-                if size is None:
-                    self.passed_over += bool(line)
-                else:
-                    found.append(size)
+            found += [size for line in data[:end].splitlines() if (size := _parse(line)) is not None]
         return found
 
 

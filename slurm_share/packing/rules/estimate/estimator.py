@@ -179,8 +179,6 @@ class Estimator:
         self.alpha = conformal.ALPHA
         """The current part of all tasks that may exceed their bound. Each script has its own, so that only a program
         that changes often gets wider bounds."""
-        self.passed_over = 0
-        """Number of runs and estimates that were rejected as impossible."""
         self._now = now
         self._software = software
         self._notes: list[str] = []
@@ -248,7 +246,6 @@ class Estimator:
 
     def _learn(self, run: TaskRun, *, is_scored: bool) -> None:
         if not _is_sane(run):
-            self.passed_over += 1
             return
         if run.exact:
             command = self._commands.setdefault((run.exact, run.gpu_model), _Command())
@@ -423,7 +420,7 @@ class Estimator:
         yield self._from_sibling(asked)
 
     def _is_possible(self, found: _Candidate, task: int) -> bool:
-        """Return whether a task can have this size; count and report a source whose size is impossible."""
+        """Return whether a task can have this size; report a source whose size is impossible."""
         if math.isfinite(found.point) and found.point > 0:
             most = GROSS * self._largest_gpu or MOST_MIB
             if found.point <= most:
@@ -432,7 +429,6 @@ class Estimator:
             why = f"{found.point:.3g} MiB is more than {limit}"
         else:
             why = f"{found.point} MiB is no size"
-        self.passed_over += 1
         self._say_once(f"passed {found.source}", f"task {task}: its estimate ({found.text}) is rejected: {why}")
         return False
 
