@@ -13,7 +13,7 @@ from ..decision_records import Decision, Refused
 from ..records import Estimate, PackView, WaitingView
 from ..speed_records import Belief
 from . import refusals, reservation, undo
-from .policy import MEMORY_ENDS, Policy, closes_gpu, neighbours_text
+from .policy import MEMORY_ENDS, Policy, closes_gpu, is_above, neighbours_text
 from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speeds_text
 from .room import UNKNOWN_MIB, Place
 from .thesis_policies import Thesis
@@ -234,14 +234,9 @@ class Booked(Policy):
         if why:
             return why, reserve
         if not place.is_idle:
-            settings, seen = self.settings, place.view
-            if settings.sm_guard is not None and seen.sm_ratio is not None and seen.sm_ratio > settings.sm_guard:
+            if is_above(place.view.sm_ratio, self.settings.sm_guard):
                 return refusals.SM_BUSY, reserve
-            if (
-                settings.dram_guard is not None
-                and seen.dram_ratio is not None
-                and seen.dram_ratio > settings.dram_guard
-            ):
+            if is_above(place.view.dram_ratio, self.settings.dram_guard):
                 return refusals.DRAM_BUSY, reserve
             return self.unsuited_reason(task, place), reserve
         return "", reserve

@@ -231,6 +231,11 @@ def was_moved_from(task: WaitingView, place: Place) -> bool:
     return task.tries.moved > 0 and place.uuid in task.not_on
 
 
+def is_above(figure: float | None, limit: float | None) -> bool:
+    """Return whether a figure is above a limit; False if it is not known, or there is no limit."""
+    return figure is not None and limit is not None and figure > limit
+
+
 def gpus_text(places: Sequence[Place]) -> str:
     """Return the names of GPUs: "GPU 2", "GPUs 0, 1"."""
     if len(places) == 1:

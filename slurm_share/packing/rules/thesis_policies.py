@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ...core.text import gib_text
 from ..records import Estimate, PackView, WaitingView
 from . import refusals, reservation
-from .policy import MEMORY_ENDS, Policy, neighbours_text
+from .policy import MEMORY_ENDS, Policy, is_above, neighbours_text
 from .room import Place
 
 
@@ -101,8 +101,7 @@ class Thesis(Policy):
         needs = min(needs, place.capacity)
         if needs > self._free(place):
             return refusals.LITTLE_FREE, needs
-        is_limited = settings.smact_max is not None and place.view.sm_ratio is not None and not place.is_idle
-        if is_limited and (place.view.sm_ratio or 0.0) > (settings.smact_max or 0.0):
+        if not place.is_idle and is_above(place.view.sm_ratio, settings.smact_max):
             return refusals.SM_BUSY, needs
         return "", needs
 

@@ -2,11 +2,7 @@ import pytest
 from packing_values import board, key, queued, started, starts
 
 from slurm_share.packing.decision_records import Reserve
-from slurm_share.packing.records import EndFacts, TaskAsk
-
-
-def done(task, now):
-    return EndFacts(task=task, now_s=now, code=0)
+from slurm_share.packing.records import TaskAsk
 
 
 def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_first_memory():
