@@ -166,9 +166,8 @@ class World:
                     f"{self._now:.0f} s and does not come to an end: {self._left()}"
                 )
         self._now = max(self._totals.last_end, self._now if not self._trace.tasks else self._trace.tasks[0].submitted_s)
-        for gpu in self._gpus:
-            # The energy integral ends with the last task; later events (a tick) do not count.
-            self._settle(gpu)
+        # The energy integral ends with the last task; later events (a tick) do not count.
+        self._settle(self._gpus)
         return self._totals.result(self._gpus)
 
     def _left(self) -> str:
@@ -280,9 +279,7 @@ class World:
     # ---- Tasks ----
 
     def _reserve(self, node: SimNode, action: Reserve) -> None:
-        attempt = node.running.get(action.task)
-        if attempt is None:
-            return
+        attempt = node.running[action.task]
         usable = self._trace.gpu_mib * (1.0 - RESERVE_RATIO)
         if action.reserve_mib < attempt.granted_mib or all(
             sum(one.its.reserved_mib for one in gpu.running) <= usable for gpu in attempt.gpus
@@ -303,15 +300,16 @@ class World:
         outcome.attempts = its.attempt
         if outcome.first_start_s is None:
             outcome.first_start_s = now
+        self._settle(gpus)
         for gpu in gpus:
-            self._settle(gpu)
             gpu.running.append(attempt)
         self._respeed(gpus)
         for age, mib in self._steps[task.task]:
             self._push(now + age, _GROW, partial(self._grow, attempt, mib))
 
-    def _settle(self, gpu: SimGpu) -> None:
-        self._totals.paused_s += gpu.settle(self._now)
+    def _settle(self, gpus: Iterable[SimGpu]) -> None:
+        for gpu in gpus:
+            self._totals.paused_s += gpu.settle(self._now)
 
     def _respeed(self, gpus: Iterable[SimGpu]) -> None:
         """Update the speeds and ends of the tasks on these GPUs. Tasks of several GPUs have no neighbours."""
@@ -437,28 +435,20 @@ class World:
             self._plan_rates(gpu)
 
     def _banned(self, node: SimNode, action: Ban) -> None:
-        pair = [node.running.get(task) for task in (action.task, action.other)]
-        loads = [attempt.load for attempt in pair if attempt is not None]
-        if len(loads) == 2:
-            stp = sum(self._interference.speeds(loads))
-            self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
+        loads = [node.running[task].load for task in (action.task, action.other)]
+        stp = sum(self._interference.speeds(loads))
+        self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
 
     def _pause(self, node: SimNode, action: Pause | Resume) -> None:
-        attempt = node.running.get(action.task)
-        if attempt is None:
-            return
-        for gpu in attempt.gpus:
-            self._settle(gpu)
+        attempt = node.running[action.task]
+        self._settle(attempt.gpus)
         attempt.is_paused = isinstance(action, Pause)
         self._respeed(attempt.gpus)
 
     def _move(self, node: SimNode, action: Move) -> None:
         """End a task that moves to another GPU; it keeps its work if it can save its state."""
-        attempt = node.running.get(action.task)
-        if attempt is None:
-            return
-        for gpu in attempt.gpus:
-            self._settle(gpu)
+        attempt = node.running[action.task]
+        self._settle(attempt.gpus)
         if self._assumed.can_move:
             self._left_s[action.task] = attempt.remaining_s
         self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0))
@@ -494,8 +484,8 @@ class World:
         facts = msgspec.structs.replace(
             facts, room_ratio=min(room) / self._trace.gpu_mib, sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S
         )
+        self._settle(attempt.gpus)
         for gpu in attempt.gpus:
-            self._settle(gpu)
             gpu.running.remove(attempt)
             gpu.memory_mib -= attempt.memory_mib
         attempt.version = -1
