@@ -20,7 +20,7 @@ from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
 from .rules import mapreduce, submission
 from .rules.mapreduce import Folder, Item
-from .submitting import Output
+from .submitting import Output, note_job
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Prefixes of a task's variables about its job, which are removed for a run that the task starts itself."""
@@ -55,7 +55,7 @@ def make(request: Request, plan: MapPlan) -> Made:
 
 def unmake(made: Made) -> None:
     """Remove everything that `make` made. Other files stay."""
-    map_files.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
+    run_files.remove(Path(made.folder.path), made.folder.ours(), and_itself=made.folder.is_ours)
     map_files.unmake(made.outputs)
 
 
@@ -161,13 +161,9 @@ def submit_map(made: Made, output: Output) -> int:
     Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
     """
     assert made.command is not None
-    path = Path(made.folder.path)
     output.command(made.command)
     job = submit(made.command, say=output.sbatch)
-    try:
-        run_files.note_job(path, job)
-    except OSError as error:
-        output.note(f"job {job} is submitted, but {path / run_folder.JOBS} cannot be written ({error.strerror})")
+    note_job(Path(made.folder.path), job, output)
     return job
 
 
@@ -226,7 +222,7 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
     if folder.keep:
         (path / mapreduce.FINISHED).touch()
     else:
-        map_files.clear(path, folder.ours(), folder.is_ours)
+        run_files.remove(path, folder.ours(), and_itself=folder.is_ours)
     return code
 
 

@@ -38,6 +38,7 @@ from .claims import Claims
 from .feeder import Feeder
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
+from .strategy import Shared
 from .table import Row, Table
 from .task_process import NO_PROCESSES
 
@@ -50,8 +51,6 @@ EXIT_BROKEN = 70
 """A defect in the loop (EX_SOFTWARE of sysexits.h); its traceback is in the job's log."""
 EXIT_NOT_EXECUTED = 127
 """SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
-GRACE_S = 5.0
-"""Seconds from SIGTERM to SIGKILL for the tasks of a loop that was killed."""
 UNNAMED_S = 0.5
 """Seconds to search for a task that was being started when the loop was killed."""
 
@@ -127,13 +126,13 @@ def _launch_node(
                     say(str(error))
                     nodes.tell_failed(run, folder, environ, str(error))
                     return 1
-                loop = Loop(
-                    run,
-                    folder,
-                    named,
-                    feeder,
-                    results,
-                    table,
+                shared = Shared(
+                    run=run,
+                    folder=folder,
+                    node=named,
+                    feeder=feeder,
+                    results=results,
+                    table=table,
                     environ=environ,
                     lines=lines,
                     specs=specs,
@@ -144,7 +143,7 @@ def _launch_node(
                     watchdog=watchdog_pipe,
                     rendezvous=rendezvous,
                 )
-                code = loop.run_tasks()
+                code = Loop(shared).run_tasks()
                 _say_lost(results, say)
                 if os.getppid() != guard:
                     nodes.release(node)  # the guard is gone and cannot do it
@@ -156,7 +155,7 @@ def _launch_node(
             status = _take_over(run, node, table, results, status, say)
         if watchdog_pipe is not None:
             watchdog_pipe.close()
-        leftovers.end_children(GRACE_S, lambda pid, status: None)
+        leftovers.end_children(watchdog.GRACE_S, lambda pid, status: None)
         return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
     finally:
         for problem in nodes.release(node):
@@ -312,7 +311,7 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
     for row in rows:
         if row.paused_ticks and row.pid > 1:
             pauses.go_on(row.pid)
-    leftovers.end_children(GRACE_S, ended, asked=told)
+    leftovers.end_children(watchdog.GRACE_S, ended, asked=told)
     unfinished = [row.task for row in unseen if row.pid not in endings]
     known = _written(node, results)
     for row, code, number, ours in endings.values():

@@ -286,11 +286,9 @@ class Rates:
 
     def _drop_pattern(self, watched: _Watched) -> None:
         pattern, self._pattern = self._pattern, None
-        for one in self._watched.values():
+        for one in (*self._watched.values(), watched):
             one.counts = LogCounts(None)
             one.meters.pop("log", None)
-        watched.counts = LogCounts(None)
-        watched.meters.pop("log", None)
         text = "" if pattern is None else pattern.pattern
         self._say(
             f"--progress {shown(text)} takes more than {SEARCH_S:g} s on the output of task {watched.task.turn.task}, "

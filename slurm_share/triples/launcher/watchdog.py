@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 GRACE_S = 5.0
-"""Seconds from SIGTERM to SIGKILL, and from there until it gives up; the guard uses the same."""
+"""Seconds from SIGTERM to SIGKILL, and from there until it gives up; for guard and watchdog."""
 ROUND_S = 0.02
 CLOCK_TICK_S = 0.02
 """Tolerance of start times, seconds: the kernel reports them in clock ticks of 10 ms."""

@@ -24,6 +24,7 @@ from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
+from ..run_folder import JOBS, QUEUE, SUMMARY, WRITTEN
 from . import deal
 
 Item = tuple[str, ...]
@@ -353,18 +354,7 @@ LOGS = "logs"
 PAIRS = "input_"
 MAP_LOG = "llmapreduce-launch.log-"
 REDUCE_LOG = "llmapreduce-reduce.log-"
-_OURS = (
-    "run.json",
-    "tasks",
-    "launch.sh",
-    "submit.json",
-    "environment",
-    "jobs",
-    "queue",
-    "summary.json",
-    MAP_SCRIPT,
-    REDUCE_SCRIPT,
-)
+_OURS = (*WRITTEN, JOBS, QUEUE, SUMMARY, MAP_SCRIPT, REDUCE_SCRIPT)
 _OURS_LAST = (LOGS, MAPPED, FINISHED)
 
 

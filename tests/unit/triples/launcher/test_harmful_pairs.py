@@ -10,12 +10,12 @@ from itertools import combinations
 
 from launches import alive
 from msgspec.structs import replace
-from packed_machine import TASK, Machine, Packed
+from packed_machine import QUICK, TASK, Machine, Packed
 
-from slurm_share.packing import PackSettings, TaskSpec
+from slurm_share.packing import TaskSpec
 
 MACHINE = (2, 40960, True)
-SETTINGS = PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
+SETTINGS = replace(QUICK, policy="gain")
 WINDOW_S = 0.5
 """Half of the launcher's tick, so that each tick closes a window also where the task's last number is a bit older."""
 WORK_S = 6
@@ -30,7 +30,9 @@ KINDS = {
 MEMORY_MIB = {"a": 2048, "b": 3072}
 
 
-def run_of(machine: Machine, kinds: str, *, gpus: str = "0", at_once: int = 4, **settings: object) -> tuple[Packed, str]:
+def run_of(
+    machine: Machine, kinds: str, *, gpus: str = "0", at_once: int = 4, **settings: object
+) -> tuple[Packed, str]:
     """Run tasks of these kinds to a good end; return the run and the launcher's output."""
     machine.environ["CUDA_VISIBLE_DEVICES"] = gpus
     specs = [TaskSpec(gpu_mem_mib=MEMORY_MIB[kind.lower()], name=kind.lower()) for kind in kinds]

@@ -100,15 +100,6 @@ def test_no_text_makes_it_fail_otherwise(text):
 # ---- The places ----
 
 
-@pytest.mark.parametrize(("per_node", "threads"), [(1, 40), (2, 20), (4, 10), (6, 6), (8, 5), (12, 3), (24, 1)])
-def test_threads_left_out_are_those_of_the_paper(per_node, threads):
-    """Table I of the paper on GPU sharing: 40 cores, two GPUs."""
-    places = rule_triple.lay_out(per_node, None, V100_NODE, (0, 0))
-    assert [place.threads for place in places] == [threads] * per_node
-    on_gpu = Counter(place.gpu for place in places)
-    assert max(on_gpu.values()) == math.ceil(per_node / 2) == limits.tasks_per_gpu(per_node, 2)
-
-
 def test_processes_take_the_gpus_in_turn():
     places = rule_triple.lay_out(5, 8, V100_NODE, (None, None))
     assert [place.gpu for place in places] == [0, 1, 0, 1, 0]
@@ -222,35 +213,19 @@ def test_whatever_the_machine(node, per_node, threads):
 @pytest.mark.parametrize(
     ("triple", "cores", "said"),
     [
-        ((1, 8, 5), 40, ()),
-        ((1, 3, None), 40, ()),
-        ((1, 24, None), 40, ()),
-        (
-            (1, 8, 2),
-            40,
-            ("Underutilizing the node: 8 processes x 2 threads = 16 of 40 cores; [1,8,5] would use 40",),
-        ),
-        (
-            (2, 3, 13),
-            40,
-            ("Underutilizing the node: 3 processes x 13 threads = 39 of 40 cores; [2,4,10] would use 40",),
-        ),
-        ((1, 1, 1), 2, ("Underutilizing the node: 1 process x 1 thread = 1 of 2 cores; [1,1,2] would use 2",)),
-        (
-            (2, 24, 2),
-            40,
-            ("Oversubscribing the node: 24 processes x 2 threads = 48 on 40 cores; [2,24,1] would fit",),
-        ),
-        (
-            (1, 60, None),
-            40,
-            ("Oversubscribing the node: 60 processes x 1 thread = 60 on 40 cores; [1,40,1] would fit",),
-        ),
-        ((1, 2, 1), 1, ("Oversubscribing the node: 2 processes x 1 thread = 2 on 1 core; [1,1,1] would fit",)),
+        ((1, 8, 5), 40, ""),
+        ((1, 3, None), 40, ""),
+        ((1, 24, None), 40, ""),
+        ((1, 8, 2), 40, "Underutilizing the node: 8 processes x 2 threads = 16 of 40 cores; [1,8,5] would use 40"),
+        ((2, 3, 13), 40, "Underutilizing the node: 3 processes x 13 threads = 39 of 40 cores; [2,4,10] would use 40"),
+        ((1, 1, 1), 2, "Underutilizing the node: 1 process x 1 thread = 1 of 2 cores; [1,1,2] would use 2"),
+        ((2, 24, 2), 40, "Oversubscribing the node: 24 processes x 2 threads = 48 on 40 cores; [2,24,1] would fit"),
+        ((1, 60, None), 40, "Oversubscribing the node: 60 processes x 1 thread = 60 on 40 cores; [1,40,1] would fit"),
+        ((1, 2, 1), 1, "Oversubscribing the node: 2 processes x 1 thread = 2 on 1 core; [1,1,1] would fit"),
     ],
 )
 def test_the_two_warnings(triple, cores, said):
-    assert rule_triple.notes(*triple, cores) == said
+    assert rule_triple.notes(*triple, cores) == ((said,) if said else ())
 
 
 @given(st.integers(1, 9), st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
