@@ -57,7 +57,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     """Gets the progress about once a second."""
     watchdog: Watchdog | None
     """None: no task may be paused."""
-    rendezvous: Rendezvous | None
+    rendezvous: Rendezvous | None = None
     """None: the run has no ranks."""
     host: HostMemory = field(default_factory=HostMemory)
     running: dict[int, Running] = {}

@@ -204,17 +204,11 @@ def test_the_reducer_is_called_as_at_llsc() -> None:
 
 
 def kind(nodes: int, cpus: int, *, partition: str = "p", gpus: int = 0, **more: object) -> NodeKind:
+    names = tuple(f"{partition}{cpus}n{number}" for number in range(nodes))
     return NodeKind(
-        partition=partition,
-        is_default=partition == "p",
-        nodes=tuple(f"{partition}{cpus}n{number}" for number in range(nodes)),
-        states=("IDLE",),
-        cpus=cpus,
-        cores=cpus,
-        memory_mib=1,
-        gpus=(("volta", gpus),) if gpus else (),
-        **more,  # type: ignore[arg-type]
-    )
+        partition=partition, is_default=partition == "p", nodes=names, states=("IDLE",), cpus=cpus, cores=cpus,
+        memory_mib=1, gpus=(("volta", gpus),) if gpus else (), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -319,10 +313,7 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
 @pytest.mark.parametrize(
     ("said", "own"),
     [
-        (
-            "this job has 2 on each; -g 4 is for nodes with more",
-            "this job has 2 on each; --gpuNameCount=4 is for nodes",
-        ),
+        ("this job has 2 on each; -g 4 is for nodes with more", "2 on each; --gpuNameCount=4 is for nodes with more"),
         ("there are nodes with gpu:2; write -g with such a number", "; write --gpuNameCount with such a number"),
         ("for example --share-gpu=4,mem=1G, or -g COUNT", "--share-gpu=4,mem=1G, or --gpuNameCount=COUNT"),
         ("write cpu-g 4", "write cpu-g 4"),

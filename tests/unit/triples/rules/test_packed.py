@@ -19,14 +19,9 @@ PACK = PackRequest()
 
 def kind(cores: int, gpus: int, *nodes: str) -> NodeKind:
     return NodeKind(
-        partition="gpu",
-        nodes=nodes or ("n1",),
-        states=("IDLE",),
-        cpus=cores,
-        cores=cores,
-        memory_mib=1000,
+        partition="gpu", nodes=nodes or ("n1",), states=("IDLE",), cpus=cores, cores=cores, memory_mib=1000,
         gpus=(("a100", gpus),) if gpus else (),
-    )
+    )  # fmt: skip
 
 
 # ---- [N,auto,T] ----
