@@ -21,19 +21,19 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_files_of_a_folder_by_name(tree: Path) -> None:
-    assert map_files.files_below(str(tree), False, None, "/nowhere").files == ("a.dat", "b.txt", "link.txt")
-
-
-def test_sub_folders_but_for_the_outputs_hidden_ones_and_links(tree: Path) -> None:
-    found = map_files.files_below(str(tree), True, None, f"{tree}/out").files
-    assert found == ("a.dat", "b.txt", "link.txt", "x/c.txt", "x/y/d.txt")
-
-
-@pytest.mark.parametrize("extension", ["txt", ".txt"])
-def test_only_those_with_an_extension(tree: Path, extension: str) -> None:
-    found = map_files.files_below(str(tree), True, extension, f"{tree}/out").files
-    assert found == ("b.txt", "link.txt", "x/c.txt", "x/y/d.txt")
+@pytest.mark.parametrize(
+    ("recursive", "extension", "found"),
+    [
+        (False, None, "a.dat b.txt link.txt"),
+        (True, None, "a.dat b.txt link.txt x/c.txt x/y/d.txt"),
+        (True, "txt", "b.txt link.txt x/c.txt x/y/d.txt"),
+        (True, ".txt", "b.txt link.txt x/c.txt x/y/d.txt"),
+    ],
+)
+def test_files_of_a_folder_but_for_outputs_hidden_ones_and_links(
+    tree: Path, recursive: bool, extension: str | None, found: str
+) -> None:
+    assert map_files.files_below(str(tree), recursive, extension, f"{tree}/out").files == tuple(found.split())
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:

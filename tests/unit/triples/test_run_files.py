@@ -50,11 +50,6 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json", "submit.json", "tasks"]
 
 
-def test_one_task_a_process_needs_no_file_of_tasks(tmp_path: Path) -> None:
-    run_files.write(tmp_path, RUN, (), "#!/bin/sh\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json"]
-
-
 def test_a_file_system_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk: both fail in write(2)."""
     folder = run_files.make_folder(tmp_path)
@@ -76,13 +71,6 @@ except UsageError as error:
     assert "nothing was submitted" in said
     assert str(folder / "tasks") in said
     assert not folder.exists()
-
-
-def test_what_others_put_into_the_folder_stays(tmp_path: Path) -> None:
-    run_files.write(tmp_path, RUN, (), "")
-    (tmp_path / "mine").touch()
-    run_files.remove(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_jobs_are_noted_one_after_the_other(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.core import gpu_option
-from slurm_share.core.errors import OptionError, UsageError
+from slurm_share.core.errors import UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
@@ -323,16 +323,12 @@ def test_why_there_is_no_share_is_said() -> None:
         ("mem=8", 2, "mem=8 would be 8 MiB"),
         ("4,mem=8", 2, "needs its unit: mem=8G"),
         ("nonsense", 2, "nonsense"),
+        ("4,mps=maybe", 2, "the valid form is N"),
     ],
 )
 def test_a_share_without_room_or_form_is_refused(written: str, gpus: int | None, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("[1,8,1]", r"\[1,8,1\]")):
         fitting.sharing(Triple(1, 8), written, gpus, plugin=True)
-
-
-def test_a_share_in_a_wrong_form_says_the_right_one() -> None:
-    with pytest.raises(OptionError, match="the valid form is N"):
-        fitting.sharing(Triple(1, 8), "4,mps=maybe", 2, plugin=True)
 
 
 @pytest.mark.parametrize(
@@ -352,10 +348,7 @@ def test_a_share_on_some_gpus_gets_cpus_in_proportion(
     triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: tuple[NodeKind, ...], expected: Grant
 ) -> None:
     assert fitting.grant(triple, gpus, kinds, ShareRequest(4)) == expected
-
-
-def test_without_a_share_nodes_are_whole() -> None:
-    assert fitting.grant(Triple(1, 8), (("", 1),), (V2,), None) == Grant((("", 1),))
+    assert fitting.grant(triple, gpus, kinds, None) == Grant(gpus)  # without a share, nodes are whole
 
 
 def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None:
