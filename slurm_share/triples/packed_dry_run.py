@@ -19,6 +19,7 @@ from . import planning
 from .planning import LocalPlan, Plan
 from .records import Run
 from .rules import deal
+from .rules.packed import gpu_facts
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
@@ -91,22 +92,11 @@ def _ask(run: Run, tasks: Tasks, task: int) -> packing.TaskAsk:
 
 
 def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[packing.GpuFacts, ...]:
-    found = []
-    for index, gpu in enumerate(gpus):
-        usable, total = limits.usable_mib(gpu, settings), gpu.memory_total_mib
-        reserve = 0 if usable is None or total is None else total - usable
-        found.append(
-            packing.GpuFacts(
-                uuid=gpu.uuid,
-                index=index,
-                model=gpu.name,
-                total_mib=total,
-                reserve_mib=reserve,
-                is_mps=True,
-                clients_max=MPS_CLIENTS_MIN,
-            )
-        )
-    return tuple(found)
+    usable = [limits.usable_mib(gpu, settings) for gpu in gpus]
+    return tuple(
+        gpu_facts(index, gpu, mib, MPS_CLIENTS_MIN, is_mps=True)
+        for index, (gpu, mib) in enumerate(zip(gpus, usable, strict=True))
+    )
 
 
 def _assumed(

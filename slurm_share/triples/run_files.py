@@ -186,25 +186,21 @@ def _remove_if_stale(claim: Path) -> bool:
     """
     try:
         fd = os.open(claim, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not locks.take(fd, Deadline.after(LOCK_S), LOCK_PAUSE_S):
+                return False
+            if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
+                return False
+            mine, there = os.fstat(fd), claim.lstat()
+            if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+                claim.unlink()
+            return True
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    try:
-        if not locks.take(fd, Deadline.after(LOCK_S), LOCK_PAUSE_S):
-            return False
-        if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
-            return False
-        mine, there = os.fstat(fd), claim.lstat()
-        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
-            claim.unlink()
-        return True
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def _is_gone(text: str) -> bool:

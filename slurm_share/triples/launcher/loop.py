@@ -76,20 +76,16 @@ class Loop:
         self.began = round(time.time(), 3)
         self.rates = Rates(run, shared.node, shared.say)
         self.node = node = replace(shared.node, progress_folder=self.rates.folder)
-        shared = replace(shared, node=node)
+        self.shared = shared = replace(shared, node=node)
         self.feeder = shared.feeder
         self.results = shared.results
         self.table = table = shared.table
-        self.lines = shared.lines
         self.say = shared.say
-        self.show = shared.show
         self.running = shared.running
         self.starting = shared.starting
         self.free: deque[int] = deque(range(len(node.workers)))
         self.logs = TaskLogs(run, was_here=shared.was_here)
-        self.host = shared.host
         self.folder = str(node.folder)
-        self.run_folder = shared.folder
         self.strategy: Strategy
         if shared.rendezvous is not None:
             from .together import Together  # imported here: other runs start faster without it
@@ -120,7 +116,7 @@ class Loop:
         self.done = 0
         self.failed = 0
         self.unfinished = 0
-        self.host_kills = self.host.kills()
+        self.host_kills = self.shared.host.kills()
         self.unblamed_kills = 0
         self.last_signals: dict[signal.Signals, float] = {}
         """When each signal was last received (monotonic clock, seconds)."""
@@ -270,7 +266,7 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            self.starter.start(worker, deal.argv_of(self.run, self.lines, turn.task), env, task.out)
+            self.starter.start(worker, deal.argv_of(self.run, self.shared.lines, turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
@@ -407,7 +403,7 @@ class Loop:
         The kernel counts its kills and does not name the processes. An end by SIGKILL takes any kill that is not yet
         attributed; another failure only a kill since the last reading.
         """
-        kills = self.host.kills()
+        kills = self.shared.host.kills()
         risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
         self.unblamed_kills += risen
         if self.unblamed_kills and (risen or outcomes.is_sigkill(ending)):
@@ -542,9 +538,9 @@ class Loop:
             work=self.rates.work_rate(self.strategy),
         )
         run_folder.write_progress(self.node.folder, progress)
-        self.show(progress)
+        self.shared.show(progress)
         if self.run.max_failures is not None and self.node.count > 1:
-            parts = run_folder.read_progress(self.run_folder, self.run, self.node.job)
+            parts = run_folder.read_progress(self.shared.folder, self.run, self.node.job)
             self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
             self._stop_if_too_many_failed()
 

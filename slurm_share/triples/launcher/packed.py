@@ -105,9 +105,7 @@ class Packed(strategy.Strategy):
         run, node, say = self.run, self.node, self.say
         assert run.pack is not None
         self.pack = run.pack
-        self.lines = shared.lines
         self.specs = shared.specs
-        self.known = shared.out_of_memory
         self.sampler = PackSampler(self.running, shared.host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
@@ -194,7 +192,7 @@ class Packed(strategy.Strategy):
             wanted -= 1
             if self._is_impossible(task):
                 continue
-            ended = self.known.get(task)
+            ended = self.shared.out_of_memory.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             ask = self._ask(task, now)
             if self.tuning is not None and not self.tuning.has_begun:
@@ -236,7 +234,7 @@ class Packed(strategy.Strategy):
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        return deal.argv_of(self.run, self.lines, task)
+        return deal.argv_of(self.run, self.shared.lines, task)
 
     def _decide(self, now: float) -> None:
         self._take_sample(now)

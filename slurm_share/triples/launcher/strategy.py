@@ -88,6 +88,7 @@ class Strategy(ABC):
     """Workers that are out of service. A resumed run does their tasks."""
 
     def __init__(self, shared: Shared) -> None:
+        self.shared = shared
         self.run = shared.run
         self.folder = shared.folder
         self.node = shared.node
