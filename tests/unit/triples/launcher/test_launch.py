@@ -22,6 +22,7 @@ from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import submission
 
 LAUNCH = [sys.executable, "-m", "slurm_share.cli.main", "launch"]
+HOST = os.uname().nodename.split(".")[0]
 
 
 class Launch(Launched):
@@ -509,8 +510,7 @@ def test_a_word_said_twice_at_once_is_passed_on_once(tmp_path):
 
 def test_a_fifo_in_a_logs_place_holds_up_nobody(tmp_path):
     made = Launch(tmp_path, "#!/bin/bash\n", 2)
-    host = os.uname().nodename.split(".")[0]
-    folder = made.folder / f"p0-p1_{host}"
+    folder = made.folder / f"p0-p1_{HOST}"
     folder.mkdir()
     os.mkfifo(folder / "task.sh.log.0")
     code, _ = made.go()
@@ -623,8 +623,7 @@ def test_a_script_without_its_first_line_is_run_by_the_shell(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
     made = Launch(tmp_path, "#!/bin/bash\n", 1)
-    host = os.uname().nodename.split(".")[0]
-    (made.folder / f"p0-p0_{host}").write_text("in the way")
+    (made.folder / f"p0-p0_{HOST}").write_text("in the way")
     code, said = made.go()
     assert code != 0
     assert "cannot be written" in said
