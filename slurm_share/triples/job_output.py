@@ -249,8 +249,7 @@ class Tail:
             now = os.stat(self._path)  # noqa: PTH116 - any text may be the path
         except OSError:
             return False  # removed: the open file can still be read
-        known = os.fstat(self._fd)
-        return (now.st_dev, now.st_ino) != (known.st_dev, known.st_ino)
+        return not os.path.samestat(now, os.fstat(self._fd))
 
 
 def _kind(mode: int) -> str:

@@ -191,8 +191,7 @@ def _remove_if_stale(claim: Path) -> bool:
                 return False
             if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
                 return False
-            mine, there = os.fstat(fd), claim.lstat()
-            if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+            if os.path.samestat(os.fstat(fd), claim.lstat()):
                 claim.unlink()
             return True
         finally:

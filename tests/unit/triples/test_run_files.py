@@ -82,11 +82,6 @@ def test_jobs_are_noted_one_after_the_other(tmp_path: Path) -> None:
     assert run_folder.read_jobs(tmp_path) == [12, 7]
 
 
-def test_a_run_that_was_never_submitted_has_no_scheduler_command(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="no scheduler command"):
-        run_folder.read_scheduler_command(tmp_path)
-
-
 def test_one_at_a_time_resumes_a_run(tmp_path: Path) -> None:
     with run_files.claimed(tmp_path):
         for _ in range(2):  # a refusal takes nobody's claim away
@@ -198,6 +193,8 @@ for act in (claim, lambda: run_files.rewrite_run(folder, run)):
 
 
 def test_only_sbatch_is_a_scheduler_command(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no scheduler command"):
+        run_folder.read_scheduler_command(tmp_path)
     for words in ('["/bin/sh", "-c", "x"]', "[]", '["/tmp/sbatch"]'):
         (tmp_path / "submit.json").write_text(words)
         with pytest.raises(StateError, match="not an sbatch command"):

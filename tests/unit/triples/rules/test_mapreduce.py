@@ -269,7 +269,9 @@ def bash(script: str) -> int:
     return subprocess.run(["/bin/bash", "-c", script], check=False, capture_output=True).returncode
 
 
-@pytest.mark.parametrize(("is_ours", "left"), [(True, None), (False, ["input_2x", "input_list", "paper"])])
+@pytest.mark.parametrize(
+    ("is_ours", "left"), [(True, None), (True, ["results.csv"]), (False, ["input_2x", "input_list", "paper"])]
+)
 def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bool, left: list[str] | None) -> None:
     path = tmp_path / "a b;c"
     path.mkdir()
@@ -279,19 +281,11 @@ def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bo
     (path / "logs").unlink()
     (path / "logs").mkdir()
     (path / "logs" / "llmapreduce-reduce.log-5").touch()
-    if left:
-        for name in left:
-            (path / name).touch()
+    for name in left or ():
+        (path / name).touch()
     assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder)) == 0
     assert (sorted(one.name for one in path.iterdir()) if path.exists() else None) == left
     assert [one.name for one in tmp_path.iterdir()] == ([path.name] if left else [])
-
-
-def test_what_a_user_put_into_the_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "mapped").touch()
-    (tmp_path / "results.csv").touch()
-    assert bash(mapreduce.reduce_script(("/bin/true",), Folder(str(tmp_path), True, False))) == 0
-    assert [one.name for one in tmp_path.iterdir()] == ["results.csv"]
 
 
 SAY = ("/bin/true",)

@@ -15,12 +15,9 @@ from slurm_share.triples.rules import pack_options
 from slurm_share.triples.rules.pack_options import PackOptions
 
 
-def test_without_pack_there_is_no_request() -> None:
-    assert pack_options.request(PackOptions(), retries=3) is None
-
-
 def test_pack_alone_has_every_default() -> None:
     assert pack_options.request(PackOptions(pack="booked"), retries=0) == PackRequest()
+    assert pack_options.request(PackOptions(), retries=3) is None
 
 
 def test_each_option_reaches_the_request() -> None:
