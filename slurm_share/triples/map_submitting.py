@@ -121,35 +121,24 @@ def _lines(items: Sequence[Item]) -> list[str]:
         raise UsageError(f"an input's name is not UTF-8 ({shown(str(error.object))}); rename it") from error
 
 
-def _log(folder: Folder, name: str) -> str:
-    """Return sbatch's option for a job's output; a percent sign in the folder's name is escaped."""
-    return f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{name}%j"
+def _command(folder: Folder, name: str, log: str, options: Sequence[str], script: str) -> list[str]:
+    """Return the command that submits a script of the folder; a percent sign in the folder's name is escaped."""
+    output = f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{log}%j"
+    return ["sbatch", "--parsable", f"--job-name={name}", output, *options, f"{folder.path}/{script}"]
 
 
 def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
     """Return the command that submits the map; None: it runs here."""
     if plan.options is None:
         return None
-    return [
-        "sbatch",
-        "--parsable",
-        f"--job-name={run.name}",
-        _log(folder, mapreduce.MAP_LOG),
-        *plan.options,
-        f"{folder.path}/{mapreduce.MAP_SCRIPT}",
-    ]
+    return _command(folder, run.name, mapreduce.MAP_LOG, plan.options, mapreduce.MAP_SCRIPT)
 
 
 def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
     """Return the command that submits the reducer, which depends on the map's `job`."""
-    return [
-        "sbatch",
-        "--parsable",
-        f"--job-name={Path(request.reducer or '').name}",
-        _log(folder, mapreduce.REDUCE_LOG),
-        *mapreduce.reduce_options(request.wish, job, request.whatever),
-        f"{folder.path}/{mapreduce.REDUCE_SCRIPT}",
-    ]
+    options = mapreduce.reduce_options(request.wish, job, request.whatever)
+    name = Path(request.reducer or "").name
+    return _command(folder, name, mapreduce.REDUCE_LOG, options, mapreduce.REDUCE_SCRIPT)
 
 
 # ---- With the scheduler ----

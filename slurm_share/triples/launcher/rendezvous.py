@@ -56,10 +56,6 @@ class Rendezvous:
         """Rank -> its wait, for ranks of this node that wait for messages."""
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         """Return whether the outputs of the process were open at the last `read`."""
         return bool(self._process.files)
