@@ -305,8 +305,11 @@ class Rates:
 
     def work_rate(self, strategy: Strategy) -> WorkRate | None:
         """Return the sum of all measured rates; None: there is none, or the tasks count different units."""
-        rates = [(one.rate, strategy.kind_of_work(one.task)) for one in self._watched.values() if one.rate is not None]
-        return work_rates.together([(rate, kind) for rate, kind in rates if rate is not None])
+        return work_rates.add_up(
+            WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=strategy.kind_of_work(one.task))
+            for one in self._watched.values()
+            if (rate := one.rate) is not None
+        )
 
     def _write(self, now: float, strategy: Strategy) -> None:
         if now < self._write_s:
