@@ -47,8 +47,8 @@ def start_s(environ: Mapping[str, str]) -> float:
         seconds = float(text) if text else START_S
     except ValueError:
         seconds = -1.0
-    if not seconds > 0:
-        raise UsageError(f"{ENV_START_S} is a number of seconds, not {text!r}")
+    if not 0 < seconds < 1e9:
+        raise UsageError(f"{ENV_START_S} is a number of seconds above 0 and below 1e9, not {text!r}")
     return seconds
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.errors import CommandError, SlurmShareError, StateError
 from ..core.process import run
@@ -26,18 +27,28 @@ RUN_BYTES = 64 * 1024
 """Most bytes of a run.json; llsub writes less."""
 
 
-class JobFiles(Struct, frozen=True, kw_only=True):
+class JobFiles(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "user": "user_name", "uid": "user_id", "stdout": "standard_output", "stderr": "standard_error",
+        "script": "command", "folder": "current_working_directory",
+    },
+):  # fmt: skip
     """The files of a job, as Slurm reports them."""
 
-    user: str
+    job_id: int = 0
+    user: str = ""
     uid: int
-    stdout: str
+    stdout: str = ""
     """Empty: none, for a job with a terminal."""
-    stderr: str
+    stderr: str = ""
     """Empty: none."""
-    script: str
-    folder: str
+    script: str = ""
+    folder: str = ""
     """Working directory of the job."""
+    batch_host: str = ""
 
 
 class LogFile(Struct, frozen=True):
@@ -50,19 +61,8 @@ class LogFile(Struct, frozen=True):
 # --- Slurm's answer ---------------------------------------------------------------------------------------------------
 
 
-class _Job(msgspec.Struct):
-    job_id: int
-    user_id: int
-    user_name: str = ""
-    standard_output: str = ""
-    standard_error: str = ""
-    command: str = ""
-    current_working_directory: str = ""
-    batch_host: str = ""
-
-
-class _Answer(msgspec.Struct):
-    jobs: list[_Job]
+class _Answer(Struct):
+    jobs: list[JobFiles]
 
 
 def parse_files(text: str, job_id: int) -> JobFiles | None:
@@ -74,14 +74,8 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
     job = next((one for one in jobs if one.job_id == job_id), None)
     if job is None:
         return None
-    return JobFiles(
-        user=job.user_name or str(job.user_id),
-        uid=job.user_id,
-        stdout=_expanded(job.standard_output, job),
-        stderr=_expanded(job.standard_error, job),
-        script=job.command,
-        folder=job.current_working_directory,
-    )
+    user, stdout, stderr = job.user or str(job.uid), _expanded(job.stdout, job), _expanded(job.stderr, job)
+    return replace(job, user=user, stdout=stdout, stderr=stderr)
 
 
 def read_files(job_id: int) -> JobFiles:
@@ -98,7 +92,7 @@ def read_files(job_id: int) -> JobFiles:
     return found
 
 
-def _expanded(path: str, job: _Job) -> str:
+def _expanded(path: str, job: JobFiles) -> str:
     """Return a path with %N replaced: scontrol expands the other patterns, and 24.11 leaves %N to slurmstepd."""
     if not job.batch_host or "%N" not in path:
         return path
@@ -255,8 +249,7 @@ class Tail:
             now = os.stat(self._path)  # noqa: PTH116 - any text may be the path
         except OSError:
             return False  # removed: the open file can still be read
-        known = os.fstat(self._fd)
-        return (now.st_dev, now.st_ino) != (known.st_dev, known.st_ino)
+        return not os.path.samestat(now, os.fstat(self._fd))
 
 
 def _kind(mode: int) -> str:

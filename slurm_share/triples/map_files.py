@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -164,17 +163,3 @@ def fill(folder: Path, files: Mapping[str, str], logs: str) -> None:
                     os.fchmod(file.fileno(), 0o755)
     except OSError as error:
         raise UsageError(f"cannot write to {folder} ({error.strerror}); free space, or write another folder") from error
-
-
-def clear(folder: Path, ours: Iterable[str], and_itself: bool) -> None:
-    """Remove the files `ours` of a run, and with `and_itself` the folder, if it is then empty."""
-    for name in ours:
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
-    if and_itself:
-        with contextlib.suppress(OSError):
-            folder.rmdir()

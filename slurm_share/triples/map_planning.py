@@ -224,41 +224,30 @@ def _triple_options(
     request: Request, triple: Triple, kinds: Sequence[NodeKind], note: Callable[[str], None]
 ) -> tuple[Sharing, tuple[str, ...]]:
     """Return the share of a triple's job and the options of sbatch, as llsub plans them."""
-    try:
-        sharing, options, notes = _as_llsub(request, triple, kinds)
-    except UsageError as error:
-        raise UsageError(mapreduce.in_own_options(str(error))) from error
-    for sentence in notes:
-        note(mapreduce.in_own_options(sentence))
-    return sharing, options
-
-
-def _as_llsub(
-    request: Request, triple: Triple, kinds: Sequence[NodeKind]
-) -> tuple[Sharing, tuple[str, ...], tuple[str, ...]]:
     wish = request.wish
     plugin = slurm_jobs.read_has_share_option()
-    gpus = () if wish.gpus is None else gpu_option.parse_gpus(wish.gpus)
-    found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
-    wishes = submission.Wishes(
-        partition=wish.partition,
-        constraint=wish.constraint,
-        reservation=wish.reservation,
-        options=wish.options,
-        output="-",
-    )
-    found = fitting.chosen(found, triple, submission.said((), wishes))
-    each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
-    sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
-    asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
-    run = msgspec.structs.replace(bare_run(request), triple=triple, share=sharing.request)
-    options = submission.triple_argv(run, "-", wishes, (), asked, plugin=plugin)
-    ours = ("sbatch", "--parsable", "--output=-", "-/launch.sh")
-    waiting = fitting.waiting_notes(triple, found)
-    notes = (*waiting, *fitting.core_notes(triple, found), *sharing.notes, *asked.notes)
-    notes += fitting.assumed_notes(triple, gpus, found, sharing)
+    try:
+        gpus = () if wish.gpus is None else gpu_option.parse_gpus(wish.gpus)
+        found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
+        found = fitting.chosen(found, triple, submission.said((), wish))
+        each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
+        sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
+        asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
+        run = msgspec.structs.replace(bare_run(request), triple=triple, share=sharing.request)
+        options = submission.triple_argv(run, "", msgspec.structs.replace(wish, output="-"), (), asked, plugin=plugin)
+    except UsageError as error:
+        raise UsageError(mapreduce.in_own_options(str(error))) from error
+    for sentence in (
+        *fitting.waiting_notes(triple, found),
+        *fitting.core_notes(triple, found),
+        *sharing.notes,
+        *asked.notes,
+        *fitting.assumed_notes(triple, gpus, found, sharing),
+    ):
+        note(mapreduce.in_own_options(sentence))
+    ours = ("sbatch", "--parsable", "--output=-", "/launch.sh")
     left = tuple(argument for argument in options if argument not in ours and not argument.startswith("--job-name="))
-    return sharing, left, notes
+    return sharing, left
 
 
 def bare_run(request: Request) -> Run:

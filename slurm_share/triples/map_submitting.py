@@ -20,7 +20,7 @@ from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
 from .rules import mapreduce, submission
 from .rules.mapreduce import Folder, Item
-from .submitting import Output
+from .submitting import Output, note_job
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Prefixes of a task's variables about its job, which are removed for a run that the task starts itself."""
@@ -55,7 +55,7 @@ def make(request: Request, plan: MapPlan) -> Made:
 
 def unmake(made: Made) -> None:
     """Remove everything that `make` made. Other files stay."""
-    map_files.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
+    run_files.remove(Path(made.folder.path), made.folder.ours(), and_itself=made.folder.is_ours)
     map_files.unmake(made.outputs)
 
 
@@ -121,35 +121,24 @@ def _lines(items: Sequence[Item]) -> list[str]:
         raise UsageError(f"an input's name is not UTF-8 ({shown(str(error.object))}); rename it") from error
 
 
-def _log(folder: Folder, name: str) -> str:
-    """Return sbatch's option for a job's output; a percent sign in the folder's name is escaped."""
-    return f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{name}%j"
+def _command(folder: Folder, name: str, log: str, options: Sequence[str], script: str) -> list[str]:
+    """Return the command that submits a script of the folder; a percent sign in the folder's name is escaped."""
+    output = f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{log}%j"
+    return ["sbatch", "--parsable", f"--job-name={name}", output, *options, f"{folder.path}/{script}"]
 
 
 def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
     """Return the command that submits the map; None: it runs here."""
     if plan.options is None:
         return None
-    return [
-        "sbatch",
-        "--parsable",
-        f"--job-name={run.name}",
-        _log(folder, mapreduce.MAP_LOG),
-        *plan.options,
-        f"{folder.path}/{mapreduce.MAP_SCRIPT}",
-    ]
+    return _command(folder, run.name, mapreduce.MAP_LOG, plan.options, mapreduce.MAP_SCRIPT)
 
 
 def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
     """Return the command that submits the reducer, which depends on the map's `job`."""
-    return [
-        "sbatch",
-        "--parsable",
-        f"--job-name={Path(request.reducer or '').name}",
-        _log(folder, mapreduce.REDUCE_LOG),
-        *mapreduce.reduce_options(request.wish, job, request.whatever),
-        f"{folder.path}/{mapreduce.REDUCE_SCRIPT}",
-    ]
+    options = mapreduce.reduce_options(request.wish, job, request.whatever)
+    name = Path(request.reducer or "").name
+    return _command(folder, name, mapreduce.REDUCE_LOG, options, mapreduce.REDUCE_SCRIPT)
 
 
 # ---- With the scheduler ----
@@ -161,13 +150,9 @@ def submit_map(made: Made, output: Output) -> int:
     Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
     """
     assert made.command is not None
-    path = Path(made.folder.path)
     output.command(made.command)
     job = submit(made.command, say=output.sbatch)
-    try:
-        run_files.note_job(path, job)
-    except OSError as error:
-        output.note(f"job {job} is submitted, but {path / run_folder.JOBS} cannot be written ({error.strerror})")
+    note_job(Path(made.folder.path), job, output)
     return job
 
 
@@ -226,7 +211,7 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
     if folder.keep:
         (path / mapreduce.FINISHED).touch()
     else:
-        map_files.clear(path, folder.ours(), folder.is_ours)
+        run_files.remove(path, folder.ours(), and_itself=folder.is_ours)
     return code
 
 

@@ -19,6 +19,7 @@ from . import planning
 from .planning import LocalPlan, Plan
 from .records import Run
 from .rules import deal
+from .rules.packed import gpu_facts
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
@@ -61,17 +62,16 @@ def _preview(
     """Return the preview. `gpus`: of this machine; empty: the node has `count` GPUs of the types in `kind`."""
     assert run.pack is not None
     wants_history = run.pack.estimate != "none"
-    history = packing.read_history() if wants_history else None
-    runs = () if history is None else history.runs
+    history = packing.read_history() if wants_history else packing.History()
     facts, assumed = _facts(gpus, settings), ""
     if not facts and count:
-        facts, assumed = _assumed(runs, kind, count, settings)
-    estimator = packing.Estimator(runs, now=time.time())
+        facts, assumed = _assumed(history.runs, kind, count, settings)
     asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
     workers = run.processes if run.triple is None else run.triple.per_node
     now = time.time()
+    estimator = packing.Estimator(history.runs, now=now)
     pairs = packing.read_speed_history(now=now).pairs if wants_history else ()
-    speeds = packing.Speeds(runs, pairs, now=now)
+    speeds = packing.Speeds(history.runs, pairs, now=now)
     preview = packing.preview_run(asks, facts, workers, run.pack.settings, estimator, speeds)
     return DryRun(
         preview=preview,
@@ -79,7 +79,7 @@ def _preview(
         gpus=facts,
         assumed=assumed,
         why_no_gpus="" if facts else UNSIZED if kind is not None or count else UNREAD,
-        notes=() if history is None else history.notes,
+        notes=history.notes,
     )
 
 
@@ -92,22 +92,11 @@ def _ask(run: Run, tasks: Tasks, task: int) -> packing.TaskAsk:
 
 
 def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[packing.GpuFacts, ...]:
-    found = []
-    for index, gpu in enumerate(gpus):
-        usable, total = limits.usable_mib(gpu, settings), gpu.memory_total_mib
-        reserve = 0 if usable is None or total is None else total - usable
-        found.append(
-            packing.GpuFacts(
-                uuid=gpu.uuid,
-                index=index,
-                model=gpu.name,
-                total_mib=total,
-                reserve_mib=reserve,
-                is_mps=True,
-                clients_max=MPS_CLIENTS_MIN,
-            )
-        )
-    return tuple(found)
+    usable = [limits.usable_mib(gpu, settings) for gpu in gpus]
+    return tuple(
+        gpu_facts(index, gpu, mib, MPS_CLIENTS_MIN, is_mps=True)
+        for index, (gpu, mib) in enumerate(zip(gpus, usable, strict=True))
+    )
 
 
 def _assumed(

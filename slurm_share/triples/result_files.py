@@ -49,25 +49,22 @@ class Results:
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
-            self._lock()
+            try:
+                # Against other launchers on this node; held until guard and loop have closed it. On NFS without a lock
+                # server, flock is local to the node, which is enough, or fails, which is ignored.
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise
+            except OSError:
+                pass
         except OSError:
             os.close(self._fd)
             raise
-        self._kept = b"\n" if _ends_in_half_a_line(self.file) else b""
+        is_half = run_folder.read_end(self.file, 1) not in (b"", b"\n")  # after a crash or on a full disk
+        self._kept = b"\n" if is_half else b""
         self._unsettled = False
         self.write_error: OSError | None = None
         """The last error of a write."""
-
-    def _lock(self) -> None:
-        """Lock the file with flock, against other launchers on this node. Held until guard and loop have closed it.
-
-        On NFS without a lock server, flock is local to the node, which is enough, or fails, which is ignored.
-        """
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if isinstance(error, BlockingIOError):
-                raise
 
     def write(self, *ended: Ended) -> None:
         """Append results in one write."""
@@ -101,16 +98,6 @@ class Results:
         """Write kept lines if possible, and close the file."""
         self.settle()
         os.close(self._fd)
-
-
-def _ends_in_half_a_line(file: Path) -> bool:
-    """Return whether the file ends with an incomplete line, after a crash or on a full disk."""
-    size = file.stat().st_size
-    if size == 0:
-        return False
-    with open(file, "rb") as opened:
-        opened.seek(size - 1)
-        return opened.read(1) != b"\n"
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -104,14 +105,18 @@ def rewrite_run(folder: Path, run: Run) -> None:
         raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
 
 
-def remove(folder: Path) -> None:
-    """Remove the files of `write`, for a run that was not submitted. Other files stay."""
-    names = (run_folder.TASKS, run_folder.SPECS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT)
-    for name in (*names, run_folder.RUN):
+def remove(folder: Path, names: Iterable[str] = run_folder.WRITTEN, *, and_itself: bool = True) -> None:
+    """Remove these files and folders of a run, and with `and_itself` the folder, if it is then empty."""
+    for name in names:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    if and_itself:
         with contextlib.suppress(OSError):
-            (folder / name).unlink()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+            folder.rmdir()
 
 
 def _write_whole(file: Path, data: bytes, mode: int) -> None:
@@ -181,25 +186,20 @@ def _remove_if_stale(claim: Path) -> bool:
     """
     try:
         fd = os.open(claim, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not locks.take(fd, Deadline.after(LOCK_S), LOCK_PAUSE_S):
+                return False
+            if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
+                return False
+            if os.path.samestat(os.fstat(fd), claim.lstat()):
+                claim.unlink()
+            return True
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    try:
-        if not locks.take(fd, Deadline.after(LOCK_S), LOCK_PAUSE_S):
-            return False
-        if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
-            return False
-        mine, there = os.fstat(fd), claim.lstat()
-        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
-            claim.unlink()
-        return True
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def _is_gone(text: str) -> bool:

@@ -59,6 +59,8 @@ RUN = "run.json"
 SUBMIT = "submit.json"
 QUEUE = "queue"
 ENVIRONMENT = "environment"
+WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, SUBMIT, ENVIRONMENT, RUN)
+"""The files that are written at submission, which determine what is executed."""
 _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 """Most bytes of the file. The kernel limits arguments and environment of a program to 6 MiB (exec.c, _STK_LIM)."""
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -222,7 +224,7 @@ def read_foreign_owner(folder: Path, uid: int) -> int | None:
     owners = []
     with contextlib.suppress(FileNotFoundError):
         owners.append(folder.stat().st_uid)
-    for name in (RUN, SUBMIT, JOBS, TASKS, SPECS, LAUNCH_SCRIPT, ENVIRONMENT):
+    for name in (*WRITTEN, JOBS):
         with contextlib.suppress(FileNotFoundError):
             owners.append((folder / name).lstat().st_uid)  # for a link, the owner of the link
     return next((owner for owner in owners if owner != uid), None)

@@ -99,11 +99,12 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
     except SlurmShareError as error:
         again = f"submit it with llsub --resume {folder.name}" if not plan.run.together else "submit it again"
         raise SlurmShareError(f"{error}\nIf there is no such job, {again}") from error
-    _note(folder, job, output)
+    note_job(folder, job, output)
     return folder, job
 
 
-def _note(folder: Path, job: int, output: Output) -> None:
+def note_job(folder: Path, job: int, output: Output) -> None:
+    """Append a job id to the file `jobs` of a run; tell the user if that fails."""
     try:
         run_files.note_job(folder, job)
     except OSError as error:
@@ -189,7 +190,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         queued = [job.job_id for job in _queued(folder, jobs)]
         for job in queued:
             if job not in jobs:
-                _note(folder, job, output)
+                note_job(folder, job, output)
         if queued:
             raise UsageError(
                 f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or run llkill {queued[0]}"
@@ -216,7 +217,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         if asked.dry_run:
             return Resumed(f"{left}; {recorded_owner}")
         job = _submit_again(folder, run, new, argv, environ, output)
-        _note(folder, job, output)
+        note_job(folder, job, output)
         return Resumed(f"{left}; {recorded_owner}", job=job)
 
 

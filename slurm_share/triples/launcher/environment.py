@@ -12,21 +12,11 @@ from ...spmd import names as spmd
 from ..records import ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASKS, Run, Worker
 from .node import Node
 
-ONE_TASK = {
-    "SLURM_NTASKS": "1",
-    "SLURM_NPROCS": "1",
-    "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "0",
-    "SLURM_GTIDS": "0",
-    "SLURM_NNODES": "1",
-    "SLURM_JOB_NUM_NODES": "1",
-    "SLURM_NTASKS_PER_NODE": "1",
-    "SLURM_TASKS_PER_NODE": "1",
-    "SLURM_STEP_NUM_NODES": "1",
-    "SLURM_STEP_NUM_TASKS": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "1",
-}
+ONE_TASK = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS"), "0") | dict.fromkeys(
+    ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NNODES",
+     "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
+    "1",
+)  # fmt: skip
 """Slurm's variables of a step with one task. With those of the launcher's step, frameworks (PyTorch Lightning, JAX,
 mpi4py) would take each task for a rank of one distributed run. The task's number is in LLSUB_RANK."""
 REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")

@@ -203,9 +203,6 @@ class EvenCaps(strategy.Strategy):
     def kind_of_work(self, task: Running) -> str | None:
         return None if self.run.task_kind == "command" else self.run.name  # commands may count different units
 
-    def put_back(self, turn: Turn) -> None:
-        self.feeder.put_back(turn)
-
     def _learn(self, task: Running) -> Memory:
         """Return the known memory need of a task that ran out of memory, and update what is assumed for other tasks."""
         budget, cap_mib = self._budget(task.worker), task.cap_mib
@@ -231,13 +228,6 @@ class EvenCaps(strategy.Strategy):
         return memory
 
     # ---- The run ----
-
-    @property
-    def waiting(self) -> int:
-        return self.feeder.waiting
-
-    def left(self) -> int | None:
-        return self.feeder.left()
 
     def tick(self) -> None:
         self._reserve()

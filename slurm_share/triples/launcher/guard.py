@@ -38,20 +38,16 @@ from .claims import Claims
 from .feeder import Feeder
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
+from .strategy import Shared
 from .table import Row, Table
 from .task_process import NO_PROCESSES
-
-TYPE_CHECKING = False  # as mypy knows it
-if TYPE_CHECKING:
-    from .rendezvous import Rendezvous
+from .watchdog import Watchdog
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN = 70
 """A defect in the loop (EX_SOFTWARE of sysexits.h); its traceback is in the job's log."""
 EXIT_NOT_EXECUTED = 127
 """SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
-GRACE_S = 5.0
-"""Seconds from SIGTERM to SIGKILL for the tasks of a loop that was killed."""
 UNNAMED_S = 0.5
 """Seconds to search for a task that was being started when the loop was killed."""
 
@@ -70,100 +66,102 @@ def launch_node(
     Raises LaunchError if the node cannot run it, StateError if the run's folder cannot be used.
     """
     try:
-        return _launch_node(run, folder, environ, paths, settings, say, show)
+        lines = _read_lines(run, folder)
+        specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
+        with _deferred_signals() as received:
+            node = nodes.prepare(run, folder, environ, paths, settings)
+        try:
+            for note in node.notes:
+                say(note)
+            was_here = node.folder.is_dir()
+            results = _open_results(node)
+            _go_to(run, node)
+            # Read with the lock of the results held: another launcher may have written to them a moment ago.
+            done, out_of_memory = result_files.read_before(folder, run)
+            if received & set(STOPS):
+                say(f"told to end before any task was started on {node.name}")
+                nodes.tell_failed(run, folder, environ, "its launcher was told to end")
+                return 1
+            ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
+            table = Table(len(node.workers))
+            shared = Shared(
+                run=run,
+                folder=folder,
+                node=node,
+                feeder=Feeder(run, ranks, done, _claims(run, folder, node), known),
+                results=results,
+                table=table,
+                environ=environ,
+                lines=lines,
+                specs=specs,
+                out_of_memory=out_of_memory,
+                was_here=was_here,
+                say=say,
+                show=show,
+                watchdog=_start_watchdog(run, node, table, say),
+            )
+            return _guard_loop(shared, settings)
+        finally:
+            for problem in nodes.release(node):
+                say(problem)
+            while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
+                pass  # drop signals that came after the end of the loop
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     except (LaunchError, StateError) as error:
         nodes.tell_failed(run, folder, environ, str(error))
         raise
 
 
-def _launch_node(
-    run: Run,
-    folder: Path,
-    environ: Mapping[str, str],
-    paths: Paths,
-    settings: Settings,
-    say: Callable[[str], None],
-    show: Callable[[Progress], None],
-) -> int:
-    lines = _read_lines(run, folder)
-    specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
-    with _deferred_signals() as received:
-        node = nodes.prepare(run, folder, environ, paths, settings)
+def _start_watchdog(run: Run, node: Node, table: Table, say: Callable[[str], None]) -> Watchdog | None:
+    is_pausing = run.pack is not None and run.pack.settings.undo == "pause"
+    if not (is_pausing or run.together):
+        return None
+    pipe = watchdog.start(table, ends_all=run.together)
+    if pipe is None and is_pausing:
+        say(f"{node.name} cannot start the watchdog, so no task is paused there: {NO_PROCESSES}")
+    return pipe
+
+
+def _guard_loop(shared: Shared, settings: Settings) -> int:
+    """Fork the loop, wait for its end, and clean up after it; return the exit code of the launcher."""
+    task_process.become_subreaper()
+    guard = os.getpid()
     try:
-        for note in node.notes:
-            say(note)
-        was_here = node.folder.is_dir()
-        results = _open_results(node)
-        _go_to(run, node)
-        # Read with the lock of the results held: another launcher may have written to them a moment ago.
-        done, out_of_memory = result_files.read_before(folder, run)
-        if received & set(STOPS):
-            say(f"told to end before any task was started on {node.name}")
-            nodes.tell_failed(run, folder, environ, "its launcher was told to end")
-            return 1
-        ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
-        feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
-        table = Table(len(node.workers))
-        watchdog_pipe = None
-        is_pausing = run.pack is not None and run.pack.settings.undo == "pause"
-        if is_pausing or run.together:
-            watchdog_pipe = watchdog.start(table, ends_all=run.together)
-            if watchdog_pipe is None and is_pausing:
-                say(f"{node.name} cannot start the watchdog, so no task is paused there: {NO_PROCESSES}")
-        task_process.become_subreaper()
-        guard = os.getpid()
+        pid = os.fork()
+    except OSError as error:
+        why = NO_PROCESSES if error.errno == errno.EAGAIN else error.strerror
+        raise LaunchError(f"{shared.node.name} cannot start the launcher: {why}") from error
+    if pid == 0:
+        _exit_with(lambda: _run_loop(shared, settings, guard))
+    status, received = _watch(pid)
+    if status not in (0, 1):
+        status = _take_over(shared, status)
+    if shared.watchdog is not None:
+        shared.watchdog.close()
+    leftovers.end_children(watchdog.GRACE_S, lambda pid, status: None)
+    return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
+
+
+def _run_loop(shared: Shared, settings: Settings, guard: int) -> int:
+    """Run the tasks in the process of the loop; return its exit code."""
+    _stay_with(guard)
+    run, node = shared.run, shared.node
+    if run.together:
+        from . import rendezvous  # imported here: other runs start faster without it
+
         try:
-            pid = os.fork()
-        except OSError as error:
-            why = NO_PROCESSES if error.errno == errno.EAGAIN else error.strerror
-            raise LaunchError(f"{node.name} cannot start the launcher: {why}") from error
-        if pid == 0:
-
-            def work() -> int:
-                _stay_with(guard)
-                try:
-                    rendezvous, named = _begin_rendezvous(run, node, environ, settings, say)
-                except LaunchError as error:
-                    say(str(error))
-                    nodes.tell_failed(run, folder, environ, str(error))
-                    return 1
-                loop = Loop(
-                    run,
-                    folder,
-                    named,
-                    feeder,
-                    results,
-                    table,
-                    environ=environ,
-                    lines=lines,
-                    specs=specs,
-                    out_of_memory=out_of_memory,
-                    was_here=was_here,
-                    say=say,
-                    show=show,
-                    watchdog=watchdog_pipe,
-                    rendezvous=rendezvous,
-                )
-                code = loop.run_tasks()
-                _say_lost(results, say)
-                if os.getppid() != guard:
-                    nodes.release(node)  # the guard is gone and cannot do it
-                return code
-
-            _exit_with(work)
-        status, received = _watch(pid)
-        if status not in (0, 1):
-            status = _take_over(run, node, table, results, status, say)
-        if watchdog_pipe is not None:
-            watchdog_pipe.close()
-        leftovers.end_children(GRACE_S, lambda pid, status: None)
-        return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
-    finally:
-        for problem in nodes.release(node):
-            say(problem)
-        while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
-            pass  # drop signals that came after the end of the loop
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            # This process alone holds the pipes of the rendezvous process, so that it ends with the loop.
+            process, named = rendezvous.start(run, node, shared.environ, settings.messages, shared.say)
+        except LaunchError as error:
+            shared.say(str(error))
+            nodes.tell_failed(run, shared.folder, shared.environ, str(error))
+            return 1
+        shared = replace(shared, node=named, rendezvous=process)
+    code = Loop(shared).run_tasks()
+    _say_lost(shared.results, shared.say)
+    if os.getppid() != guard:
+        nodes.release(node)  # the guard is gone and cannot do it
+    return code
 
 
 def _read_lines(run: Run, folder: Path) -> list[str]:
@@ -251,20 +249,6 @@ def _stay_with(guard: int) -> None:
     task_process.become_subreaper()
 
 
-def _begin_rendezvous(
-    run: Run, node: Node, environ: Mapping[str, str], settings: Settings, say: Callable[[str], None]
-) -> tuple[Rendezvous | None, Node]:
-    """Start the rendezvous process of ranks; return it, and the node with its addresses. None: the run has no ranks.
-
-    Called in the loop's process, which alone holds the pipes, so that it ends with the loop. Raises LaunchError.
-    """
-    if not run.together:
-        return None, node
-    from . import rendezvous  # imported here: other runs start faster without it
-
-    return rendezvous.start(run, node, environ, settings.messages, say)
-
-
 def _say_lost(results: Results, say: Callable[[str], None]) -> None:
     results.close()
     if results.lost:
@@ -286,12 +270,13 @@ def _watch(loop: int) -> tuple[int, set[int]]:
             return os.waitstatus_to_exitcode(status), received
 
 
-def _take_over(run: Run, node: Node, table: Table, results: Results, status: int, say: Callable[[str], None]) -> int:
+def _take_over(shared: Shared, status: int) -> int:
     """End the tasks of a loop that was killed, record how each ended, and return the exit code.
 
     It ends the processes before it writes files, because a file system may be the reason why the loop died.
     """
-    rows = table.rows()
+    run, node, results, say = shared.run, shared.node, shared.results, shared.say
+    rows = shared.table.rows()
     # Tasks whose end the loop saw and may not have recorded.
     endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if row.has_ended}
     unseen = _find_unnamed(run, node, rows)
@@ -312,7 +297,7 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
     for row in rows:
         if row.paused_ticks and row.pid > 1:
             pauses.go_on(row.pid)
-    leftovers.end_children(GRACE_S, ended, asked=told)
+    leftovers.end_children(watchdog.GRACE_S, ended, asked=told)
     unfinished = [row.task for row in unseen if row.pid not in endings]
     known = _written(node, results)
     for row, code, number, ours in endings.values():

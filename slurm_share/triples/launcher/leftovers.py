@@ -26,26 +26,28 @@ def reap(ended: Callable[[int, int], None]) -> bool:
     return True
 
 
-def end_round(processes: Iterable[ProcessIdentity], told: set[int], *, is_time: bool) -> None:
-    """Send SIGTERM once to each process that is not in `told` (pids), and SIGKILL to each when it is time."""
-    for known in processes:
-        if is_time:
-            end(known, signal.SIGKILL)  # its children then become ours
-        elif known.pid not in told:
-            told.add(known.pid)
-            if end(known, signal.SIGTERM):
-                end(known, signal.SIGCONT)  # a stopped process handles SIGTERM only when it continues
+def end_processes(
+    find: Callable[[], Iterable[ProcessIdentity] | None], grace_s: float, asked: Collection[int] = ()
+) -> None:
+    """End processes: SIGTERM once to each, SIGKILL after `grace_s` seconds.
 
-
-def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Collection[int] = ()) -> None:
-    """End all children: SIGTERM once to each, SIGKILL after `grace_s` seconds.
-
-    Gives up after 2 x `grace_s` on a child that hangs in the kernel. `ended`: as for `reap`. `asked`: pids that have
-    had their SIGTERM.
+    Gives up after 2 x `grace_s` on a process that hangs in the kernel. `find` returns those that are left; None: none.
+    `asked`: pids that have had their SIGTERM.
     """
     deadline, patience = Deadline.after(grace_s), Deadline.after(2 * grace_s)
     told = set(asked)
-    while patience.left() > 0 and reap(ended):
+    while patience.left() > 0 and (left := find()) is not None:
         is_time = deadline.left() == 0
-        end_round(descendants.read_children(), told, is_time=is_time)
+        for known in left:
+            if is_time:
+                end(known, signal.SIGKILL)  # its children then become ours
+            elif known.pid not in told:
+                told.add(known.pid)
+                if end(known, signal.SIGTERM):
+                    end(known, signal.SIGCONT)  # a stopped process handles SIGTERM only when it continues
         time.sleep(ROUND_S if is_time else PAUSE_S)
+
+
+def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Collection[int] = ()) -> None:
+    """End all children as `end_processes` does. `ended`: as for `reap`."""
+    end_processes(lambda: descendants.read_children() if reap(ended) else None, grace_s, asked)

@@ -15,35 +15,24 @@ import resource
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...core.errors import StateError
 from ...core.process import Deadline
 from ...core.text import fold
-from ...node.memory import HostMemory
 from .. import run_folder
-from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress, Run
-from ..result_files import Results
+from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress
 from ..rules import deal, failing, outcomes, together
 from . import environment, leftovers, task_logs, task_process
 from .even_caps import EvenCaps
-from .feeder import Feeder, Turn
-from .node import Node, blank_result, on_gpu
+from .feeder import Turn
+from .node import blank_result, on_gpu
 from .rates import Rates
 from .running import Running
 from .strategy import Shared, Strategy
-from .table import Table
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
-from .watchdog import Watchdog
-
-TYPE_CHECKING = False  # as mypy knows it
-if TYPE_CHECKING:
-    from ...packing import TaskSpec
-    from .rendezvous import Rendezvous
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the run: no further task starts, and running tasks are told to end."""
@@ -82,63 +71,33 @@ _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 class Loop:
     """Runs the tasks of one node."""
 
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        node: Node,
-        feeder: Feeder,
-        results: Results,
-        table: Table,
-        *,
-        environ: Mapping[str, str],
-        lines: Sequence[str],
-        specs: Sequence[TaskSpec],
-        out_of_memory: Mapping[int, Ended],
-        was_here: bool,
-        say: Callable[[str], None],
-        show: Callable[[Progress], None],
-        watchdog: Watchdog | None,
-        rendezvous: Rendezvous | None,
-    ) -> None:
-        """Prepare the run.
-
-        `folder`: the run's folder. `lines`: the tasks file. `specs`: the requests of each task of a packed run; empty:
-        all tasks request the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier
-        jobs. `was_here`: logs of an earlier job may exist and are appended to. `say` writes a sentence to the job's
-        log. `show` gets the progress about once a second. `watchdog` None: no task may be paused. `rendezvous` None:
-        the run has no ranks.
-        """
-        self.run = run
+    def __init__(self, shared: Shared) -> None:
+        self.run = run = shared.run
         self.began = round(time.time(), 3)
-        self.rates = Rates(run, node, say)
-        self.node = node = replace(node, progress_folder=self.rates.folder)
-        self.feeder = feeder
-        self.results = results
-        self.table = table
-        self.lines = lines
-        self.say = say
-        self.show = show
-        self.running: dict[int, Running] = {}
-        self.starting: dict[int, Running] = {}
+        self.rates = Rates(run, shared.node, shared.say)
+        self.node = node = replace(shared.node, progress_folder=self.rates.folder)
+        self.shared = shared = replace(shared, node=node)
+        self.feeder = shared.feeder
+        self.results = shared.results
+        self.table = table = shared.table
+        self.say = shared.say
+        self.running = shared.running
+        self.starting = shared.starting
         self.free: deque[int] = deque(range(len(node.workers)))
-        self.logs = TaskLogs(run, was_here=was_here)
-        self.host = HostMemory()
+        self.logs = TaskLogs(run, was_here=shared.was_here)
         self.folder = str(node.folder)
-        self.run_folder = folder
-        common = environment.of_run(run, folder, environ)
-        shared = Shared(run, folder, node, feeder, lines, common, table, self.host, say, self.running, self.starting)
         self.strategy: Strategy
-        if rendezvous is not None:
+        if shared.rendezvous is not None:
             from .together import Together  # imported here: other runs start faster without it
 
-            self.strategy = Together(shared, rendezvous)
+            self.strategy = Together(shared, shared.rendezvous)
         elif run.pack is None:
             self.strategy = EvenCaps(shared)
         else:
             from .packed import Packed
 
-            self.strategy = Packed(shared, specs, out_of_memory, watchdog)
+            self.strategy = Packed(shared)
+        common = self.strategy.common
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
@@ -157,7 +116,7 @@ class Loop:
         self.done = 0
         self.failed = 0
         self.unfinished = 0
-        self.host_kills = self.host.kills()
+        self.host_kills = self.shared.host.kills()
         self.unblamed_kills = 0
         self.last_signals: dict[signal.Signals, float] = {}
         """When each signal was last received (monotonic clock, seconds)."""
@@ -307,7 +266,7 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            self.starter.start(worker, deal.argv_of(self.run, self.lines, turn.task), env, task.out)
+            self.starter.start(worker, deal.argv_of(self.run, self.shared.lines, turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
@@ -444,7 +403,7 @@ class Loop:
         The kernel counts its kills and does not name the processes. An end by SIGKILL takes any kill that is not yet
         attributed; another failure only a kill since the last reading.
         """
-        kills = self.host.kills()
+        kills = self.shared.host.kills()
         risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
         self.unblamed_kills += risen
         if self.unblamed_kills and (risen or outcomes.is_sigkill(ending)):
@@ -579,9 +538,9 @@ class Loop:
             work=self.rates.work_rate(self.strategy),
         )
         run_folder.write_progress(self.node.folder, progress)
-        self.show(progress)
+        self.shared.show(progress)
         if self.run.max_failures is not None and self.node.count > 1:
-            parts = run_folder.read_progress(self.run_folder, self.run, self.node.job)
+            parts = run_folder.read_progress(self.shared.folder, self.run, self.node.job)
             self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
             self._stop_if_too_many_failed()
 

@@ -74,17 +74,13 @@ class PackEnvironments:
                 memory_cap_mib=None, memory_ratio=None,
             )  # fmt: skip
             return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(start.gpus)),)
-        slot = self._with_memory(slot, start)
-        if start.sm_percent is not None:
-            slot = replace(slot, sm_percent=start.sm_percent)
-        return slot, ()
+        # The memory ratio for frameworks follows from the booked memory.
+        booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
+        percent = slot.sm_percent if start.sm_percent is None else start.sm_percent
+        ratio = limits.memory_ratio(slot.gpu, booked)
+        return replace(slot, memory_cap_mib=start.cap_mib, memory_ratio=ratio, sm_percent=percent), ()
 
     def _is_without_mps(self, start: Start) -> bool:
         """Return whether a task runs without MPS on a GPU that has an MPS daemon."""
         facts = self._facts[start.gpus[0]]
         return facts.is_mps and not facts.takes_only_mps and start.sharing in ("time-slicing", "exclusive")
-
-    def _with_memory(self, slot: Slot, start: Start) -> Slot:
-        """Return the slot with the start's cap, and with the memory ratio for frameworks from the booked memory."""
-        booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
-        return replace(slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked))

@@ -15,6 +15,7 @@ from ...node.records import Gpu
 from ...packing import Bookings, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
 from ..rules.memory_caps import Budget
+from ..rules.packed import gpu_facts
 from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run
 
@@ -72,23 +73,11 @@ def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:
 
 
 def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, settings: Settings) -> GpuFacts:
-    gpu, total = slot.gpu, slot.gpu.memory_total_mib
+    gpu, is_mps = slot.gpu, slot.mps_directory is not None
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
         usable = budget.total_mib  # other steps or jobs have slots of this GPU
-    is_mps, is_exclusive = slot.mps_directory is not None, _is_exclusive(gpu)
-    return GpuFacts(
-        uuid=gpu.uuid,
-        index=index,
-        model=gpu.name,
-        total_mib=total,
-        reserve_mib=0 if total is None or usable is None else total - usable,
-        is_mps=is_mps,
-        is_simulated=gpu.simulated,
-        is_single=not is_mps and is_exclusive,
-        takes_only_mps=is_mps and is_exclusive,
-        clients_max=clients_max,
-    )
+    return gpu_facts(index, gpu, usable, clients_max, is_mps=is_mps, is_exclusive=_is_exclusive(gpu))
 
 
 def _is_exclusive(gpu: Gpu) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ...node import descendants
 from ...node.gpus.load import NvmlSession
 from ...node.memory import HostMemory
 from ...node.readings import GpuNow
@@ -50,20 +49,7 @@ class PackSampler(Sampler):
         running = dict(self._tasks)
         at = time.monotonic()
         now = self._session.read()
-        memory: dict[int, dict[str, int]] = {}
-        clients: dict[int, int] = {}
-        for gpu in now.gpus:
-            for process in gpu.processes or ():
-                leader = descendants.read_session_of(process.pid)
-                if leader in running:
-                    clients[leader] = clients.get(leader, 0) + 1
-                    if process.memory_used_mib is not None:
-                        used = memory.setdefault(leader, {})
-                        used[gpu.uuid] = used.get(gpu.uuid, 0) + process.memory_used_mib
-        for leader, used in memory.items():
-            task = running[leader]
-            task.gpu_now_mib = sum(used.values())
-            task.gpu_peak_mib = max(task.gpu_now_mib, task.gpu_peak_mib or 0)
+        memory, clients = self._count_gpus(running, ((gpu.uuid, gpu.processes or ()) for gpu in now.gpus))
         if self.watch_host:
             self._count_host(running)
         if now.gpus or not now.problems:

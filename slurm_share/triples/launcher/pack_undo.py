@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping
 
 from ...packing import Ban, Move, Packer, Pause, Resume
 from . import task_process
-from .hangs import Hangs
+from .hangs import GRACE_S, Hangs
 from .pauses import Pauses
 from .running import Running
 
 SAVE_S = 60.0
 """Seconds that a task has to save its state and end, before SIGTERM."""
-GRACE_S = 25.0
-"""Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
 class PackUndo:

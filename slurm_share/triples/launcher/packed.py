@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ... import packing
 from ...core.text import fold, fold_some
-from ..records import Ended, Outcome
+from ..records import Outcome
 from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
 from ..rules.outcomes import Ending
@@ -32,7 +32,6 @@ from .pauses import Pauses
 from .running import Running
 from .share_trials import ShareTrials
 from .tuning import Tuning
-from .watchdog import Watchdog
 
 OUTCOMES: Mapping[packing.EndKind, Outcome] = {
     "done": "done",
@@ -100,21 +99,13 @@ class Packed(strategy.Strategy):
 
     sampler: PackSampler
 
-    def __init__(
-        self,
-        shared: strategy.Shared,
-        specs: Sequence[packing.TaskSpec],
-        known: Mapping[int, Ended],
-        watchdog: Watchdog | None,
-    ) -> None:
-        """Prepare the packer, its histories and its trials. `specs`, `known`, `watchdog`: as for Loop."""
+    def __init__(self, shared: strategy.Shared) -> None:
+        """Prepare the packer, its histories and its trials."""
         super().__init__(shared)
         run, node, say = self.run, self.node, self.say
         assert run.pack is not None
         self.pack = run.pack
-        self.lines = shared.lines
-        self.specs = specs
-        self.known = known
+        self.specs = shared.specs
         self.sampler = PackSampler(self.running, shared.host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
@@ -144,7 +135,7 @@ class Packed(strategy.Strategy):
         self.shares = ShareTrials(self.packer, self.learning.speeds, tell, keep) if run.pack.is_sm_tried else None
         self.tuning = Tuning(run, node, self.packer, tell, keep) if run.pack.is_tuned or run.pack.is_compared else None
         self.sampler.watch_host = self.tuning is not None
-        pauses = Pauses(shared.table, watchdog, say)
+        pauses = Pauses(shared.table, shared.watchdog, say)
         self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
         self.environments = PackEnvironments(run, node, self.common)
         self._ready: deque[packing.Start] = deque()
@@ -201,7 +192,7 @@ class Packed(strategy.Strategy):
             wanted -= 1
             if self._is_impossible(task):
                 continue
-            ended = self.known.get(task)
+            ended = self.shared.out_of_memory.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             ask = self._ask(task, now)
             if self.tuning is not None and not self.tuning.has_begun:
@@ -243,7 +234,7 @@ class Packed(strategy.Strategy):
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        return deal.argv_of(self.run, self.lines, task)
+        return deal.argv_of(self.run, self.shared.lines, task)
 
     def _decide(self, now: float) -> None:
         self._take_sample(now)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import math
 import os
 import stat
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from ...core import own_folders
 from ...core.errors import StateError
+from ..rules.log_counts import amount_of
 
 FOLDER = "progress"
 TAIL_BYTES = 256
@@ -126,12 +126,8 @@ class ProgressFiles:
 def parse_number(data: bytes) -> float | None:
     """Return the number in the last whole line of a file; None: there is none. Without any line end, all of it."""
     whole, end, _ = data.rpartition(b"\n")
-    lines = (whole if end else data).split()
-    try:
-        number = float(lines[-1]) if lines else -1.0
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+    words = (whole if end else data).split()
+    return amount_of(words[-1]) if words else None
 
 
 def _remove_left(base: int) -> None:

@@ -286,11 +286,9 @@ class Rates:
 
     def _drop_pattern(self, watched: _Watched) -> None:
         pattern, self._pattern = self._pattern, None
-        for one in self._watched.values():
+        for one in (*self._watched.values(), watched):
             one.counts = LogCounts(None)
             one.meters.pop("log", None)
-        watched.counts = LogCounts(None)
-        watched.meters.pop("log", None)
         text = "" if pattern is None else pattern.pattern
         self._say(
             f"--progress {shown(text)} takes more than {SEARCH_S:g} s on the output of task {watched.task.turn.task}, "
@@ -307,8 +305,11 @@ class Rates:
 
     def work_rate(self, strategy: Strategy) -> WorkRate | None:
         """Return the sum of all measured rates; None: there is none, or the tasks count different units."""
-        rates = [(one.rate, strategy.kind_of_work(one.task)) for one in self._watched.values() if one.rate is not None]
-        return work_rates.together([(rate, kind) for rate, kind in rates if rate is not None])
+        return work_rates.add_up(
+            WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=strategy.kind_of_work(one.task))
+            for one in self._watched.values()
+            if (rate := one.rate) is not None
+        )
 
     def _write(self, now: float, strategy: Strategy) -> None:
         if now < self._write_s:

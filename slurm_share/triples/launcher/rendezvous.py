@@ -23,7 +23,7 @@ from ...core import nodelist
 from ...core.errors import CommandError, LaunchError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
 from ...core.settings import Messages
-from ...spmd import key_folder, names, wire
+from ...spmd import checks, key_folder, names, wire
 from ...spmd.errors import SpmdError, TransportError
 from ...spmd.rules import ends
 from .. import rendezvous_files
@@ -54,10 +54,6 @@ class Rendezvous:
         """Why the run has to end; None: it goes on."""
         self.waits: dict[int, Wait] = {}
         """Rank -> its wait, for ranks of this node that wait for messages."""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -151,6 +147,10 @@ def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Message
             "this site does not allow messages between nodes (messages.between_nodes); use one node, or mpi4py with "
             "the site's MPI"
         )
+    try:
+        start_s = checks.start_s(environ)
+    except SpmdError as error:
+        raise LaunchError(f"{node.name} cannot start its ranks: {error}") from error
     return wire.Setup(
         run=node.job,
         node=node.index,
@@ -159,7 +159,7 @@ def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Message
         interface=_address_of(settings.interface) if settings.interface and node.count > 1 else "",
         ports=ports_of(settings, environ),
         keep_going=run.keep_going,
-        start_s=_seconds(environ.get(names.ENV_START_S, ""), names.START_S),
+        start_s=start_s,
     )
 
 
@@ -212,14 +212,6 @@ def ports_of(settings: Messages, environ: Mapping[str, str]) -> tuple[int, int] 
     """Return the first and last port for ranks: from the settings, else as reserved by Slurm; None: any port."""
     first, _, last = (settings.ports or environ.get("SLURM_STEP_RESV_PORTS", "")).partition(",")[0].partition("-")
     return (int(first), int(last or first)) if first.isdecimal() and (last or first).isdecimal() else None
-
-
-def _seconds(text: str, default: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        return default
-    return found if 0 < found < 1e9 else default
 
 
 def clause(code: int | None, number: int | None, outcome: str) -> str:

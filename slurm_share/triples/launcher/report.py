@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, Struct
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -108,17 +109,11 @@ def table(run: Run, found: Summary) -> Table:
     """Return a table of the tasks; for a large run only of tasks that are not done."""
     moved = frozenset(found.account.moved)
     made = Table(box=None, pad_edge=False, header_style="")
-    made.add_column("RANK" if run.tasks == run.processes else "TASK", justify="right")
-    made.add_column("NODE")
-    made.add_column("GPU", justify="right")
-    made.add_column("CORES", overflow="fold")
-    made.add_column("TIME", justify="right")
-    made.add_column("PEAK GPU", justify="right")
     has_rates = any(ended.rate_per_s is not UNSET for ended in found.rows)
-    if has_rates:
-        made.add_column("RATE", justify="right")
-    made.add_column("TRIES", justify="right")
-    made.add_column("OUTCOME", overflow="fold")
+    columns = ["RANK" if run.tasks == run.processes else "TASK", "NODE", "GPU", "CORES", "TIME", "PEAK GPU"]
+    for name in (*columns, *(["RATE"] if has_rates else []), "TRIES", "OUTCOME"):
+        justify: JustifyMethod = "left" if name in ("NODE", "CORES", "OUTCOME") else "right"
+        made.add_column(name, justify=justify, overflow="fold" if name in ("CORES", "OUTCOME") else "ellipsis")
     for ended in found.rows:
         outcome = OUTCOME_TEXTS[ended.outcome] + ("" if ended.outcome == "done" else f": {ended.why}")
         is_unknown = ended.peak_gpu_mib is None and ended.gpu is not None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import DriverError
 from ...node import descendants
 from ...node.gpus import binding
 from ...node.memory import HostMemory
-from ...node.records import GpuReading, MemoryUse
+from ...node.records import GpuProcess, GpuReading, MemoryUse
 from .running import Running
 
 EVERY_S = 1.0
@@ -55,21 +56,32 @@ class Sampler(threading.Thread):
             except DriverError:
                 readings = ()  # do not keep old figures
             self._gpus = {reading.gpu.uuid: reading for reading in readings}
-            self._count_gpus(running, readings)
+            self._count_gpus(running, ((reading.gpu.uuid, reading.processes) for reading in readings))
         if self.watch_host:
             self._count_host(running)
 
-    def _count_gpus(self, running: Mapping[int, Running], readings: tuple[GpuReading, ...]) -> None:
-        sums: dict[int, int] = {}
-        for reading in readings:
-            for process in reading.processes:
+    def _count_gpus(
+        self, running: Mapping[int, Running], gpus: Iterable[tuple[str, Iterable[GpuProcess]]]
+    ) -> tuple[dict[int, dict[str, int]], Counter[int]]:
+        """Update the memory of each task from (UUID, processes) of the GPUs.
+
+        Return leader -> UUID -> memory in MiB, where it is known, and leader -> number of processes.
+        """
+        memory: dict[int, dict[str, int]] = {}
+        clients: Counter[int] = Counter()
+        for uuid, its_processes in gpus:
+            for process in its_processes:
                 leader = descendants.read_session_of(process.pid)
-                if leader in running and process.memory_used_mib is not None:
-                    sums[leader] = sums.get(leader, 0) + process.memory_used_mib
-        for leader, used in sums.items():
+                if leader in running:
+                    clients[leader] += 1
+                    if process.memory_used_mib is not None:
+                        used = memory.setdefault(leader, {})
+                        used[uuid] = used.get(uuid, 0) + process.memory_used_mib
+        for leader, used in memory.items():
             task = running[leader]
-            task.gpu_now_mib = used
-            task.gpu_peak_mib = max(used, task.gpu_peak_mib or 0)
+            task.gpu_now_mib = sum(used.values())
+            task.gpu_peak_mib = max(task.gpu_now_mib, task.gpu_peak_mib or 0)
+        return memory, clients
 
     def _count_host(self, running: Mapping[int, Running]) -> None:
         """Add up the resident memory of each task's session.

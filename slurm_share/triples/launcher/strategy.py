@@ -11,21 +11,28 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...node.memory import HostMemory
 from ...packing import LevelRun, Rate
-from ..records import Outcome, Run
+from ..records import Ended, Outcome, Progress, Run
+from ..result_files import Results
 from ..rules.outcomes import Ending
-from . import task_process
+from . import environment, task_process
 from .feeder import Feeder, Turn
 from .node import Node
 from .running import Running
 from .sampler import Sampler
 from .table import Table
+from .watchdog import Watchdog
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from ...packing import TaskSpec
+    from .rendezvous import Rendezvous
 
 
-class Shared(Struct, frozen=True):
+class Shared(Struct, frozen=True, kw_only=True):
     """The state that the loop and its strategy share."""
 
     run: Run
@@ -33,16 +40,29 @@ class Shared(Struct, frozen=True):
     """The run's folder."""
     node: Node
     feeder: Feeder
+    results: Results
+    table: Table
+    environ: Mapping[str, str]
     lines: Sequence[str]
     """The tasks file."""
-    common: Mapping[bytes, bytes]
-    """The variables of all tasks."""
-    table: Table
-    host: HostMemory
+    specs: Sequence[TaskSpec]
+    """The requests of each task of a packed run; empty: all tasks request the same."""
+    out_of_memory: Mapping[int, Ended]
+    """The last attempt of tasks that ran out of GPU memory in earlier jobs."""
+    was_here: bool
+    """True: logs of an earlier job may exist and are appended to."""
     say: Callable[[str], None]
-    running: dict[int, Running]
+    """Writes a sentence to the job's log."""
+    show: Callable[[Progress], None]
+    """Gets the progress about once a second."""
+    watchdog: Watchdog | None
+    """None: no task may be paused."""
+    rendezvous: Rendezvous | None = None
+    """None: the run has no ranks."""
+    host: HostMemory = field(default_factory=HostMemory)
+    running: dict[int, Running] = {}
     """Pid -> its task."""
-    starting: dict[int, Running]
+    starting: dict[int, Running] = {}
     """Worker -> the task that is being started in it."""
 
 
@@ -68,11 +88,13 @@ class Strategy(ABC):
     """Workers that are out of service. A resumed run does their tasks."""
 
     def __init__(self, shared: Shared) -> None:
+        self.shared = shared
         self.run = shared.run
         self.folder = shared.folder
         self.node = shared.node
         self.feeder = shared.feeder
-        self.common = shared.common
+        self.common = environment.of_run(shared.run, shared.folder, shared.environ)
+        """The variables of all tasks."""
         self.running = shared.running
         self.starting = shared.starting
         self.say = shared.say
@@ -125,22 +147,22 @@ class Strategy(ABC):
         """Return the waiting tasks that get no further attempt, each once."""
         return ()
 
-    @abstractmethod
     def put_back(self, turn: Turn) -> None:
         """Put back an attempt that could not start for a passing reason, such as a lack of processes."""
+        self.feeder.put_back(turn)
 
     @abstractmethod
     def tick(self) -> None:
         """Do what is due about once a second."""
 
     @property
-    @abstractmethod
     def waiting(self) -> int:
         """Return how many attempts wait at this node; 0 if nothing starts any more."""
+        return self.feeder.waiting
 
-    @abstractmethod
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None: nodes share a queue."""
+        return self.feeder.left()
 
     @property
     def paused(self) -> frozenset[int]:

@@ -15,7 +15,7 @@ import os
 import select
 import signal
 
-from ...core.process import Deadline, identify
+from ...core.process import identify
 from ...node import descendants
 from . import leftovers
 from .table import Row, Table
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 GRACE_S = 5.0
-"""Seconds from SIGTERM to SIGKILL, and from there until it gives up; the guard uses the same."""
-ROUND_S = 0.02
+"""Seconds from SIGTERM to SIGKILL, and from there until it gives up; for guard and watchdog."""
 CLOCK_TICK_S = 0.02
 """Tolerance of start times, seconds: the kernel reports them in clock ticks of 10 ms."""
 _FILES = 1 << 20
@@ -102,14 +101,9 @@ def end_tasks(table: Table, *, ends_all: bool) -> None:
     """End the paused tasks, or all: SIGTERM and SIGCONT, SIGKILL after GRACE_S."""
     is_selected = _is_running if ends_all else _is_paused
     rows = [row for row in table.rows() if is_selected(row)]
-    told: set[int] = set()
-    deadline, patience = Deadline.after(GRACE_S), Deadline.after(2 * GRACE_S)
-    while patience.left() > 0:
-        left = [one.known for row in rows for one in descendants.read_family(row.pid)]
-        if not left:
-            return
-        leftovers.end_round(left, told, is_time=deadline.left() == 0)
-        select.select([], [], [], ROUND_S)
+    leftovers.end_processes(
+        lambda: [one.known for row in rows for one in descendants.read_family(row.pid)] or None, GRACE_S
+    )
 
 
 def _is_paused(row: Row) -> bool:

@@ -87,12 +87,13 @@ class LogCounts:
         found = []
         for line in lines:
             match = None if self._pattern is None else self._pattern.search(line[:LINE_MAX].decode(errors="replace"))
-            if match is not None and (number := _number(match[1])) is not None:
+            if match is not None and (number := amount_of(match[1])) is not None:
                 found.append(number)
         return found
 
 
-def _number(text: str | None) -> float | None:
+def amount_of(text: str | bytes | None) -> float | None:
+    """Return the amount of work in a text; None: it is not one."""
     try:
         number = float(text or "")
     except ValueError:

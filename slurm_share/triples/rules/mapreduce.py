@@ -24,7 +24,9 @@ from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
+from ..run_folder import JOBS, QUEUE, SUMMARY, WRITTEN
 from . import deal
+from .submission import Wishes
 
 Item = tuple[str, ...]
 """The arguments of the mapper for one input."""
@@ -178,22 +180,16 @@ def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
 # --- options of sbatch -----------------------------------------------------------------------------------------------
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """The user's options for the scheduler."""
+class Wish(Wishes, frozen=True, kw_only=True):
+    """The user's options for the scheduler.
 
-    partition: str | None = None
-    constraint: str | None = None
-    """--cpuType: a feature of nodes."""
-    reservation: str | None = None
-    gpus: str | None = None
-    """--gpuNameCount: NAME:COUNT for each process, or for each node of a triple."""
+    `constraint`: --cpuType. `gpus`: --gpuNameCount, NAME:COUNT for each process, or for each node of a triple.
+    """
+
     slots: int = 1
     slots_type: int = 1
     """--slotsPerTaskType: 1: `slots` is for map processes, 2: for both, 3: for the reducer."""
     exclusive: bool = False
-    share: str | None = None
-    options: tuple[str, ...] = ()
-    """--options: raw options of sbatch, which come last and take precedence."""
 
     @property
     def map_slots(self) -> int:
@@ -353,18 +349,7 @@ LOGS = "logs"
 PAIRS = "input_"
 MAP_LOG = "llmapreduce-launch.log-"
 REDUCE_LOG = "llmapreduce-reduce.log-"
-_OURS = (
-    "run.json",
-    "tasks",
-    "launch.sh",
-    "submit.json",
-    "environment",
-    "jobs",
-    "queue",
-    "summary.json",
-    MAP_SCRIPT,
-    REDUCE_SCRIPT,
-)
+_OURS = (*WRITTEN, JOBS, QUEUE, SUMMARY, MAP_SCRIPT, REDUCE_SCRIPT)
 _OURS_LAST = (LOGS, MAPPED, FINISHED)
 
 

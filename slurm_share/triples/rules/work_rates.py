@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import UNSET
 
 from ...core.text import amount, counted
-from ...packing import Rate, RateSource
+from ...packing import RateSource
 from ..records import Ended, WorkRate
 
 SOURCE_TEXTS: Mapping[str, str] = {
@@ -17,11 +17,6 @@ SOURCE_TEXTS: Mapping[str, str] = {
     "output": "lines of output",
     "finished": "finished tasks",
 }
-
-
-def together(rates: Sequence[tuple[Rate, str | None]]) -> WorkRate | None:
-    """Return the sum of (rate, kind of work or None); None: there is none, or they differ in source or kind."""
-    return add_up(WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=kind) for rate, kind in rates)
 
 
 def add_up(parts: Iterable[WorkRate]) -> WorkRate | None:

@@ -228,8 +228,9 @@ def test_a_program_whose_name_begins_with_a_dash_runs(program):
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        (names.ENV_START_S, "soon", " is a number of seconds, not 'soon'"),
-        (names.ENV_START_S, "nan", " is a number of seconds, not 'nan'"),
+        (names.ENV_START_S, "soon", " is a number of seconds above 0 and below 1e9, not 'soon'"),
+        (names.ENV_START_S, "nan", " is a number of seconds above 0 and below 1e9, not 'nan'"),
+        (names.ENV_START_S, "1e9", " is a number of seconds above 0 and below 1e9, not '1e9'"),
         (names.ENV_SEND_LIMIT, "much", " is a number of bytes, not 'much'"),
         (names.ENV_SEND_LIMIT, "-5", " is a number of bytes, not '-5'"),
         (names.ENV_TRANSPORT, "zmq", "=zmq: write mpi (mpi4py) or own (slurm_share's), or unset it"),

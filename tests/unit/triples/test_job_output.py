@@ -41,11 +41,8 @@ def test_the_first_nodes_name_is_put_in_where_slurm_has_not(path, expanded) -> N
     assert found.stdout == expanded
 
 
-def test_another_jobs_record_is_none_of_ours() -> None:
+def test_another_jobs_record_is_none_of_ours_and_another_answer_is_refused() -> None:
     assert job_output.parse_files(answer(), 8) is None
-
-
-def test_an_answer_that_is_not_scontrols_is_refused() -> None:
     with pytest.raises(CommandError):
         job_output.parse_files("slurm_load_jobs error", 7)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.errors import UsageError
-from slurm_share.triples import map_files
+from slurm_share.triples import map_files, run_files
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_files_of_a_folder_by_name(tree: Path) -> None:
-    assert map_files.files_below(str(tree), False, None, "/nowhere").files == ("a.dat", "b.txt", "link.txt")
-
-
-def test_sub_folders_but_for_the_outputs_hidden_ones_and_links(tree: Path) -> None:
-    found = map_files.files_below(str(tree), True, None, f"{tree}/out").files
-    assert found == ("a.dat", "b.txt", "link.txt", "x/c.txt", "x/y/d.txt")
-
-
-@pytest.mark.parametrize("extension", ["txt", ".txt"])
-def test_only_those_with_an_extension(tree: Path, extension: str) -> None:
-    found = map_files.files_below(str(tree), True, extension, f"{tree}/out").files
-    assert found == ("b.txt", "link.txt", "x/c.txt", "x/y/d.txt")
+@pytest.mark.parametrize(
+    ("recursive", "extension", "found"),
+    [
+        (False, None, "a.dat b.txt link.txt"),
+        (True, None, "a.dat b.txt link.txt x/c.txt x/y/d.txt"),
+        (True, "txt", "b.txt link.txt x/c.txt x/y/d.txt"),
+        (True, ".txt", "b.txt link.txt x/c.txt x/y/d.txt"),
+    ],
+)
+def test_files_of_a_folder_but_for_outputs_hidden_ones_and_links(
+    tree: Path, recursive: bool, extension: str | None, found: str
+) -> None:
+    assert map_files.files_below(str(tree), recursive, extension, f"{tree}/out").files == tuple(found.split())
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_scripts_can_be_executed_and_all_of_it_goes_but_for_others_files(tmp_pat
     assert ((tmp_path / "map.sh").stat().st_mode & 0o111, (tmp_path / "input_1").stat().st_mode & 0o111) == (0o111, 0)
     (tmp_path / "logs" / "x").touch()
     (tmp_path / "paper").touch()
-    map_files.clear(tmp_path, ["map.sh", "input_1", "logs", "never"], True)
+    run_files.remove(tmp_path, ["map.sh", "input_1", "logs", "never"])
     assert [one.name for one in tmp_path.iterdir()] == ["paper"]
     (tmp_path / "paper").unlink()
-    map_files.clear(tmp_path, [], True)
+    run_files.remove(tmp_path, [])
     assert not tmp_path.exists()
 
 
@@ -151,7 +151,7 @@ def test_a_link_in_the_place_of_our_logs_is_not_followed(tmp_path: Path) -> None
     (tmp_path / "precious" / "paper").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "logs").symlink_to(tmp_path / "precious")
-    map_files.clear(tmp_path / "run", ["logs"], True)
+    run_files.remove(tmp_path / "run", ["logs"])
     assert (tmp_path / "precious" / "paper").exists()
     assert not (tmp_path / "run").exists()
 

@@ -1,8 +1,9 @@
-"""slurm-share pack explain on folders that a launcher does not leave behind."""
+"""slurm-share pack explain on folders that a launcher does not leave behind, and groups that are not recorded."""
 
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from slurm_share.packing.journal import append_groups
 from slurm_share.packing.records import PackRequest, PackSettings
 from slurm_share.packing.rules.speed_account import GroupResult
 from slurm_share.triples import run_folder
+from slurm_share.triples.launcher.pack_learning import PackLearning
 from slurm_share.triples.records import Run, Triple
 
 
@@ -66,6 +68,16 @@ def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
 
 
 def test_a_run_without_measured_groups_says_what_it_takes(folder, capsys):
-    assert append_groups(folder / "gone", [GROUP]) == "No such file or directory"
     assert main.main(["pack", "explain", str(folder)]) == 0
     assert "no group of tasks was measured" in capsys.readouterr().out
+
+
+def test_groups_that_cannot_be_written_are_said_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    said: list[str] = []
+    node = SimpleNamespace(folder=tmp_path / "gone", count=1, estimate_history="")
+    learning = PackLearning(PackRequest(estimate="none"), node, {}, 0.0, said.append)
+    packer = SimpleNamespace(groups=SimpleNamespace(take_new=lambda: [GROUP]))
+    learning.write_groups(packer)
+    learning.write_groups(packer)
+    assert said == ["groups of tasks are not recorded for slurm-share pack explain: No such file or directory"]

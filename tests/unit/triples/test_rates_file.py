@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -50,21 +48,6 @@ def test_what_is_written_is_read_until_it_is_removed(tmp_path: Path, written: Ra
     written.remove()
     assert list(tmp_path.iterdir()) == []  # nothing of ours is left where administrators have installed nothing
     assert read_rates(tmp_path, ME) == {}
-
-
-def test_file_of_a_dead_launcher_is_passed_over_and_removed_by_the_next(tmp_path: Path) -> None:
-    code = (
-        "import sys, msgspec\nfrom pathlib import Path\nfrom slurm_share.triples.rates_file import RatesFile\n"
-        "from slurm_share.packing.speed_records import NodeRates\n"
-        "RatesFile(Path(sys.argv[1]), '11').write(NodeRates(job='11', unix_s=1.0))"
-    )
-    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
-    assert len(list(folder(tmp_path).iterdir())) == 1
-    assert read_rates(tmp_path, ME) == {}
-    file = RatesFile(tmp_path, "12")
-    file.write(RATES)
-    assert [path.name for path in folder(tmp_path).iterdir()] == [f"12.{os.getpid()}"]
-    file.remove()
 
 
 def test_several_launchers_of_a_user_are_all_there(tmp_path: Path, written: RatesFile) -> None:

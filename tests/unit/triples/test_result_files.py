@@ -1,7 +1,9 @@
-"""All results of a run as a stream, and each one again by its place."""
+"""Results of a run: written through crashes and full disks, read as a stream, and each again by its place."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from slurm_share.core.errors import StateError
 from slurm_share.triples import result_files, run_folder
 from slurm_share.triples.records import Ended, Run, Triple
-from slurm_share.triples.result_files import ResultFiles, read_before, read_done
+from slurm_share.triples.result_files import ResultFiles, Results, read_before, read_done
 
 RUN = Run(name="x", command=("/x",), cwd="/", triple=Triple(2, 2), processes=4, tasks=6)
 
@@ -59,3 +61,51 @@ def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / "p0-p1_a" / run_folder.RESULTS).mkdir(parents=True)
     with pytest.raises(StateError, match="Is a directory"):
         read_done(tmp_path, RUN)
+
+
+# ---- Writing ----
+
+
+def read(folder: Path) -> list[int]:
+    return [one.task for one in run_folder.parse_results((folder / run_folder.RESULTS).read_bytes())]
+
+
+def test_results_are_there_at_once(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.write(ended(1))
+    results.write(ended(2), ended(3))
+    assert read(tmp_path) == [1, 2, 3]
+
+
+def test_half_a_line_of_an_earlier_crash_costs_only_itself(tmp_path: Path) -> None:
+    (tmp_path / run_folder.RESULTS).write_bytes(run_folder.render_ended(ended(1)) + b'{"task": 2, "ra')
+    results = Results(tmp_path)
+    results.write(ended(3))
+    results.close()
+    assert read(tmp_path) == [1, 3]
+
+
+def test_a_full_disk_is_tried_again_and_what_found_no_room_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path)
+    write, room = os.write, [30, 0, 0]
+
+    def narrow(fd: int, data: bytes) -> int:
+        if not room:
+            return write(fd, data)
+        now = room.pop(0)
+        if now == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:now])
+
+    monkeypatch.setattr(os, "write", narrow)
+    results.write(ended(1))
+    results.write(ended(2))
+    results.settle()
+    assert results.write_error is not None
+    assert results.lost
+    results.settle()
+    assert results.lost == b""
+    assert read(tmp_path) == [1, 2]
+    results.close()

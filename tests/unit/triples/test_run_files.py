@@ -50,11 +50,6 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json", "submit.json", "tasks"]
 
 
-def test_one_task_a_process_needs_no_file_of_tasks(tmp_path: Path) -> None:
-    run_files.write(tmp_path, RUN, (), "#!/bin/sh\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json"]
-
-
 def test_a_file_system_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk: both fail in write(2)."""
     folder = run_files.make_folder(tmp_path)
@@ -78,13 +73,6 @@ except UsageError as error:
     assert not folder.exists()
 
 
-def test_what_others_put_into_the_folder_stays(tmp_path: Path) -> None:
-    run_files.write(tmp_path, RUN, (), "")
-    (tmp_path / "mine").touch()
-    run_files.remove(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
 def test_jobs_are_noted_one_after_the_other(tmp_path: Path) -> None:
     assert run_folder.read_jobs(tmp_path) == []
     run_files.note_job(tmp_path, 12)
@@ -92,11 +80,6 @@ def test_jobs_are_noted_one_after_the_other(tmp_path: Path) -> None:
     with (tmp_path / "jobs").open("a") as file:
         file.write("\ntorn x\n")
     assert run_folder.read_jobs(tmp_path) == [12, 7]
-
-
-def test_a_run_that_was_never_submitted_has_no_scheduler_command(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="no scheduler command"):
-        run_folder.read_scheduler_command(tmp_path)
 
 
 def test_one_at_a_time_resumes_a_run(tmp_path: Path) -> None:
@@ -210,6 +193,8 @@ for act in (claim, lambda: run_files.rewrite_run(folder, run)):
 
 
 def test_only_sbatch_is_a_scheduler_command(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no scheduler command"):
+        run_folder.read_scheduler_command(tmp_path)
     for words in ('["/bin/sh", "-c", "x"]', "[]", '["/tmp/sbatch"]'):
         (tmp_path / "submit.json").write_text(words)
         with pytest.raises(StateError, match="not an sbatch command"):

@@ -39,6 +39,7 @@ SLURM = {
 }
 CORES = tuple(Core((cpu,)) for cpu in range(40))
 NO_MPS = Settings(mps_control="")
+PACK = PackRequest()
 
 
 def uuid(index):
@@ -130,13 +131,8 @@ def test_a_requeued_job_is_another_one(prepare):
 
 def test_without_a_triple_slurm_says_where_processes_are(prepare):
     run = Run(name="x", command=("/x",), cwd="/", triple=None, processes=7, tasks=7)
-    here = {
-        **SLURM,
-        "SLURM_NODEID": "3",
-        "SLURM_NNODES": "4",
-        "SLURM_TASKS_PER_NODE": "1(x4)",
-        ENV_JOB_TASKS: "2(x3),1",
-    }
+    here = {**SLURM, "SLURM_NODEID": "3", "SLURM_NNODES": "4", "SLURM_TASKS_PER_NODE": "1(x4)"}
+    here[ENV_JOB_TASKS] = "2(x3),1"
     made = prepare(run, here)
     assert (made.first_rank, made.last_rank) == (6, 6)
     del here[ENV_JOB_TASKS]
@@ -157,10 +153,7 @@ def test_outside_slurm_all_processes_are_here(prepare):
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        (
-            {},
-            r"\S+ cannot .*: the triple \[2,8,5\] is for 2 nodes, and outside .* machine alone; write \[1,8,5\]",
-        ),
+        ({}, r"\S+ cannot .*: the triple \[2,8,5\] is for 2 nodes, and outside .* machine alone; write \[1,8,5\]"),
         ({**SLURM, "SLURM_NNODES": "3"}, r"n1 cannot .* and the job has 3; write \[3,8,5\]"),
     ],
 )
@@ -174,16 +167,12 @@ def test_a_triple_of_another_number_of_nodes_is_refused(prepare, environ, said):
 
 def test_cores_and_threads_of_each_process(prepare):
     made = prepare(triple_run(1, 4, 10), SLURM)
-    assert [worker.place.cpus for worker in made.workers] == [
-        tuple(range(first, first + 10)) for first in (0, 10, 20, 30)
-    ]
+    assert [worker.place.cpus for worker in made.workers] == [tuple(range(n, n + 10)) for n in (0, 10, 20, 30)]
     assert {worker.place.threads for worker in made.workers} == {10}
     assert made.notes == ()
     said = "Underutilizing the node: 4 processes x 2 threads = 8 of 40 cores; [1,4,10] would use 40"
     assert prepare(triple_run(1, 4, 2), SLURM).notes == (said,)
-
-
-def test_the_second_node_does_not_say_it_again(prepare):
+    # The second node does not say it again.
     assert prepare(triple_run(2, 4, 2), {**SLURM, "SLURM_NNODES": "2", "SLURM_NODEID": "1"}).notes == ()
 
 
@@ -237,11 +226,7 @@ def test_the_jobs_gpus_in_turn(prepare):
         "the GPUs are shared without MPS: this site has switched MPS off (mps_control); the tasks of a GPU take turns "
         "on it, and no cap is enforced",
     )
-
-
-def test_one_process_a_gpu_is_no_sharing(prepare):
-    made = prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
-    assert made.notes == ()
+    assert prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"}).notes == ()  # one process on a GPU
 
 
 def test_a_driver_that_does_not_answer_leaves_slurms_words(prepare, machine):
@@ -276,10 +261,7 @@ def test_daemons_of_our_own(prepare, daemons, paths):
     above = paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}"
     assert daemons.started == tuple(f"{above}/0000000{n}-000000" for n in (0, 1))
     assert above.stat().st_mode & 0o777 == 0o700
-    assert [values(worker)["CUDA_MPS_PIPE_DIRECTORY"] for worker in made.workers] == [
-        *daemons.started,
-        *daemons.started,
-    ]
+    assert [values(worker)["CUDA_MPS_PIPE_DIRECTORY"] for worker in made.workers] == [*daemons.started] * 2
     assert {values(worker)["SLURM_SHARE_MPS"] for worker in made.workers} == {"on"}
     assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in values(made.workers[0])
     assert made.notes == ()
@@ -397,26 +379,16 @@ def variables(plan, number):
     return registry.slot_environment(plan, plan.slots[number])
 
 
-def test_a_packed_run_books_whole_gpus_whatever_the_number_of_its_processes(prepare, planned, machine):
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_packed_run_books_whole_gpus_whatever_the_number_of_its_processes(prepare, planned, processes):
     planned(computed_plan())
-    made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM)
-    assert [len(made.workers), len(made.leases.slots)] == [3, 8]
-    assert [(facts.uuid, facts.reserve_mib) for facts in made.gpu_facts] == [(uuid(0), 2151), (uuid(1), 2151)]
-    assert [budget.is_whole for budget in made.budgets.values()] == [True, True]
-    assert not [note for note in made.notes if "left over" in note]
-
-
-def test_one_packed_process_may_use_every_gpu_of_a_plan(prepare, planned, machine):
-    planned(computed_plan())
-    made = prepare(triple_run(1, 1, pack=PackRequest()), SLURM)
+    made = prepare(triple_run(1, processes, pack=PACK), SLURM, replace(NO_MPS, max_share=5))
+    assert [len(made.workers), len(made.leases.slots)] == [processes, 8]
     assert [slot.mps_directory for slot in made.gpu_slots] == ["/p0", "/p1"]
-    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
-
-
-def test_the_sites_limit_of_tasks_on_a_gpu_holds_for_packed_tasks(prepare, planned, machine):
-    planned(computed_plan())
-    made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM, replace(NO_MPS, max_share=5))
-    assert {facts.clients_max for facts in made.gpu_facts} == {5}
+    assert [(facts.uuid, facts.reserve_mib) for facts in made.gpu_facts] == [(uuid(0), 2151), (uuid(1), 2151)]
+    assert {(facts.is_mps, facts.clients_max) for facts in made.gpu_facts} == {(True, 5)}  # the site's limit
+    assert {budget.is_whole for budget in made.budgets.values()} == {True}
+    assert not [note for note in made.notes if "left over" in note]
 
 
 def test_a_packed_run_has_its_part_of_a_gpu_of_which_another_step_has_slots(prepare, planned, machine, paths):
@@ -424,7 +396,7 @@ def test_a_packed_run_has_its_part_of_a_gpu_of_which_another_step_has_slots(prep
     other = Leases(paths.slots(4711), [uuid(0), uuid(1)] * 4)
     try:
         other.take(1)
-        made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM)
+        made = prepare(triple_run(1, 3, pack=PACK), SLURM)
     finally:
         other.close()
     usable = 81920 - 2151
@@ -471,10 +443,7 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
     assert [worker.slot for worker in made.workers] == [0, 1, 2, 3, 4]
     assert [worker.environment for worker in made.workers] == [variables(PLAN, number) for number in range(5)]
     assert [worker.place.gpu for worker in made.workers] == [0, 1, 0, 1, 0]
-    assert [(worker.gpu.uuid, worker.gpu.index, worker.gpu.name) for worker in made.workers[:2]] == [
-        (uuid(0), 2, "Fake GPU"),
-        (uuid(1), 3, "Fake GPU"),
-    ]
+    assert [worker.gpu for worker in made.workers[:2]] == list(GPUS)
     assert made.notes == ("3 of the 8 slots of n1 are not used: a triple with 8 processes per node would use all",)
     assert (paths.slots(4711) / "0").read_text().startswith("step 3 holder ")
     other = Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)])
@@ -568,17 +537,15 @@ def test_the_time_for_ending_mps_is_less_than_slurm_gives():
 
 # ---- Packed ----
 
-PACK = PackRequest()
 
-
-def test_packed_processes_as_many_as_gpus_still_have_mps_on_each(prepare, daemons):
-    made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_packed_processes_not_more_than_gpus_still_have_mps_on_each(prepare, daemons, processes):
+    made = prepare(triple_run(1, processes, pack=PACK), TWO, MPS)
     assert len(daemons.started) == 2
-    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
     assert [slot.gpu.uuid for slot in made.gpu_slots] == [uuid(0), uuid(1)]
-    assert [(facts.index, facts.total_mib, facts.reserve_mib) for facts in made.gpu_facts] == [
-        (0, 81920, 2151), (1, 81920, 2151),
-    ]  # fmt: skip
+    assert [
+        (facts.index, facts.uuid, facts.is_mps, facts.total_mib, facts.reserve_mib) for facts in made.gpu_facts
+    ] == [(index, uuid(index), True, 81920, 2151) for index in (0, 1)]
     assert made.bookings is not None
 
 
@@ -590,11 +557,6 @@ def test_more_packed_processes_than_mps_has_clients_still_have_mps(prepare, daem
     assert len(made.workers) == 200
     assert {values(worker)["SLURM_SHARE_MPS"] for worker in made.workers} == {"on"}
     assert {facts.clients_max for facts in made.gpu_facts} == {48}
-
-
-def test_a_single_packed_process_may_use_every_gpu(prepare, daemons):
-    made = prepare(triple_run(1, 1, pack=PACK), TWO, MPS)
-    assert [facts.uuid for facts in made.gpu_facts] == [uuid(0), uuid(1)]
 
 
 def test_packed_tasks_without_mps_are_placed_by_bookings_and_that_is_said(prepare):

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 from launches import alive, children, wait_for
+from msgspec.structs import replace
 from packed_machine import QUICK, TASK, Machine
 from packing_values import is_replayable
 
-from slurm_share.packing import PackRequest, PackSettings, Start, TaskSpec
+from slurm_share.packing import PackRequest, Start, TaskSpec
 from slurm_share.triples import explain_groups, explain_task, run_folder
 
-HARD = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, guard="hard")
+HARD = replace(QUICK, guard="hard")
 
 
 def task(memory: str, seconds: float = 1.0, *more: str) -> str:
@@ -245,8 +246,8 @@ def test_a_killed_launcher_leaves_no_booking_and_a_resume_runs_each_task_once(ma
 
 
 def test_what_an_earlier_job_has_shown_is_taken_over(machine: Machine) -> None:
-    none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, guard="hard", oom_retries=0)
-    run = machine.run([task("9G", 1)], specs=[TaskSpec(gpu_mem_mib=4096)], settings=none)
+    settings = replace(HARD, oom_retries=0)
+    run = machine.run([task("9G", 1)], specs=[TaskSpec(gpu_mem_mib=4096)], settings=settings)
     assert run.go()[0] == 1
     assert run.outcomes() == {0: ["gpu memory"]}
     run.go()
@@ -268,10 +269,9 @@ def test_without_mps_booking_alone_places_tasks_and_that_is_said_once(machine: M
 
 @pytest.mark.parametrize("machine", [(1, 40960, False)], indirect=True)
 def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(machine: Machine) -> None:
-    none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
     lines = [task("4G", 8, "--peak", "30G"), task("6G", 13, "--peak", "14G")]
     specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
-    run = machine.run(lines, specs=specs, settings=none, at_once=2)
+    run = machine.run(lines, specs=specs, settings=replace(QUICK, oom_retries=0), at_once=2)
     said = run.go_well()
     assert run.outcomes() == {0: ["done"], 1: ["disturbed", "done"]}
     assert "task 0 outgrew its 4.9 GiB (30.0)" in run.attempts()[1][0].why
@@ -398,8 +398,7 @@ def test_a_full_disk_for_journal_and_history_is_no_failure_of_the_run(machine: M
 
 
 def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_say(machine: Machine) -> None:
-    again = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, retries=1)
-    run = machine.run(["a", "b"], settings=again)
+    run = machine.run(["a", "b"], settings=replace(QUICK, retries=1))
     broken = json.loads(run_folder.render_run(run.run))
     broken |= {"task_kind": "input", "command": ["/nonexistent/program"]}
     (run.folder / run_folder.RUN).write_text(json.dumps(broken))
@@ -410,7 +409,7 @@ def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_sa
 def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -> None:
     kinds = [f"{TASK} --memory 3G --load {load} --work 8 --progress 0.2" for load in (70, 60)]
     sized = [TaskSpec(gpu_mem_mib=4096)]
-    pack = PackRequest(settings=PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0))
+    pack = PackRequest(settings=replace(QUICK, policy="gain"))
     said = machine.run(kinds, specs=sized * 2, pack=pack, rate_window_s=1.0).go_well()
     assert "STP" not in said
     history = machine.home / ".local/state/slurm-share/tasks"

@@ -17,7 +17,8 @@ from typing import Any
 import packed_machine
 import pytest
 from launches import alive, children, is_alive, read_proc, wait_for
-from packed_machine import Machine, Packed
+from msgspec.structs import replace
+from packed_machine import QUICK, Machine, Packed
 from test_packed_runs import task
 
 from slurm_share.packing import PackRequest, PackSettings, TaskSpec
@@ -42,7 +43,7 @@ def told(view):
     return found
 undo.actions = told
 """
-SETTINGS = PackSettings(policy="gain", undo="pause", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
+SETTINGS = replace(QUICK, policy="gain", undo="pause")
 
 
 class Told(Packed):
@@ -123,10 +124,7 @@ def test_a_paused_task_stands_still_with_all_its_children_and_goes_on(machine: M
 
 
 def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
-    settings = PackSettings(
-        policy="gain", undo="pause", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, pause_max_s=2.0
-    )
-    run = Told(machine, [f"echo on; {task('1G', 600)}", f"echo on; {task('1G', 600)}"], settings)
+    run = Told(machine, [counts(600)] * 2, replace(SETTINGS, pause_max_s=2.0))
     process = run.begin()
     run.pause(1)
     wait_for(lambda: run.is_stopped(0) and not run.is_stopped(1))

@@ -33,10 +33,7 @@ def files(tmp_path: Path) -> Iterator[ProgressFiles]:
         (b"loss 0.1 step 9\n", 9),
         (b"", None),
         (b"\n", None),
-        (b"nan\n", None),
-        (b"inf\n", None),
-        (b"-1\n", None),
-        (b"many\n", None),
+        (b"nan\n", None),  # other words: test_log_counts.py
         (b"\x00\xff\n", None),
     ],
 )

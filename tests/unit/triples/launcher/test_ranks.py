@@ -297,18 +297,14 @@ def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: 
     assert not (made.folder / "rendezvous").exists()
 
 
-def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path, is_lost: bool) -> None:
+    """`is_lost`: node 0 was lost with its launcher, so the first key was not removed; it is not used."""
     made = Ranks(tmp_path, MEET, 1, 2)
-    assert made.go()[0] == [0, 0]
-    codes, said = made.start(restart=1).end()
-    assert codes == [0, 0], said
-    assert not (made.folder / "rendezvous").exists()
-
-
-def test_a_requeued_run_does_not_use_the_key_that_a_lost_node_left(tmp_path: Path) -> None:
-    """Node 0 was lost with its launcher, so the first key was not removed."""
-    made = Ranks(tmp_path, MEET, 1, 2)
-    (made.folder / "rendezvous" / "key").chmod(0o644)
+    if is_lost:
+        (made.folder / "rendezvous" / "key").chmod(0o644)
+    else:
+        assert made.go()[0] == [0, 0]
     codes, said = made.start(restart=1).end()
     assert codes == [0, 0], said
     assert not list(made.folder.glob("rendezvous*"))

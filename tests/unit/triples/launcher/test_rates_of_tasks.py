@@ -114,28 +114,18 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     made.rates.close()
 
 
-def test_rate_is_told_when_a_window_closes(desk: Desk) -> None:
+@pytest.mark.parametrize(("source", "speed_ratio"), [(None, UNSET), ("progress", 0.5), ("log", UNSET)])
+def test_rate_is_told_when_a_window_closes_and_the_speed_is_that_of_all_its_time(
+    desk: Desk, source: Any, speed_ratio: Any
+) -> None:
+    """`source`: of the rate alone. Rates that count different things give no speed."""
     task = desk.start(0)
     desk.work(11, 5)
     assert desk.rate(0) == pytest.approx(5)
+    desk.strategy.ratio = 1.0
+    desk.strategy.alone = source and Rate(per_s=10, error_per_s=0, windows=2, source=source)
     desk.end(task)
-    assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", UNSET)
-
-
-def test_speed_of_an_attempt_is_that_of_all_its_time(desk: Desk) -> None:
-    task = desk.start(0)
-    desk.work(11, 5)
-    desk.strategy.ratio, desk.strategy.alone = 1.0, Rate(per_s=10, error_per_s=0, windows=2, source="progress")
-    desk.end(task)
-    assert (task.rate_per_s, task.speed_ratio) == (5, 0.5)
-
-
-def test_rates_that_count_different_things_give_no_speed(desk: Desk) -> None:
-    task = desk.start(0)
-    desk.work(11, 5)
-    desk.strategy.alone = Rate(per_s=10, error_per_s=0, windows=2, source="log")
-    desk.end(task)
-    assert (task.rate_per_s, task.speed_ratio) == (5, UNSET)
+    assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", speed_ratio)
 
 
 def test_start_and_end_of_a_neighbour_restart_the_windows_of_that_gpu_alone(desk: Desk) -> None:

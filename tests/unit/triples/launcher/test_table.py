@@ -1,7 +1,11 @@
-"""The shared table of workers survives the loop."""
+"""The shared table of workers survives the loop, and numbers in it that are no task's are not signalled."""
 
 import os
+import signal
 
+import pytest
+
+from slurm_share.triples.launcher import task_process
 from slurm_share.triples.launcher.table import Row, Table
 
 
@@ -28,3 +32,10 @@ def test_rows_are_seen_by_the_process_that_forked_the_writer():
         Row(2, 12, 1, 4712, 102.0, 7.0, 0, None),
         Row(3, 13, 1, 4713, 103.0, 7.0, None, 9),
     )
+
+
+@pytest.mark.parametrize("leader", [-1, 0, 1])
+def test_a_number_that_is_no_tasks_is_never_signalled(leader, monkeypatch):
+    told = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: told.append(group))
+    assert (task_process.signal_group(leader, signal.SIGKILL), told) == (False, [])

@@ -75,14 +75,6 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     assert [str(path) for path in machine.tmp.glob("slurm-share-*/progress/*")] == []
 
 
-def test_packer_is_told_of_the_rate_of_a_running_task(machine: Machine) -> None:
-    run = make(machine, [work(6), "sleep 2", "sleep 3", "sleep 1"], at_once=2)
-    run.go_well()
-    rates = [one.rate for entry in run.decisions() for one in entry.view.running if one.ask.task == 0 and one.rate]
-    assert rates
-    assert all(one.source == "progress" and one.per_s == pytest.approx(1, rel=0.3) for one in rates)
-
-
 def test_number_in_the_log_counts_where_there_is_no_progress_file(machine: Machine) -> None:
     lines = [f"unset LLSUB_PROGRESS; exec {work(4)}"]
     run = make(machine, lines, progress=r"^work ([\d.]+) of")

@@ -204,17 +204,11 @@ def test_the_reducer_is_called_as_at_llsc() -> None:
 
 
 def kind(nodes: int, cpus: int, *, partition: str = "p", gpus: int = 0, **more: object) -> NodeKind:
+    names = tuple(f"{partition}{cpus}n{number}" for number in range(nodes))
     return NodeKind(
-        partition=partition,
-        is_default=partition == "p",
-        nodes=tuple(f"{partition}{cpus}n{number}" for number in range(nodes)),
-        states=("IDLE",),
-        cpus=cpus,
-        cores=cpus,
-        memory_mib=1,
-        gpus=(("volta", gpus),) if gpus else (),
-        **more,  # type: ignore[arg-type]
-    )
+        partition=partition, is_default=partition == "p", nodes=names, states=("IDLE",), cpus=cpus, cores=cpus,
+        memory_mib=1, gpus=(("volta", gpus),) if gpus else (), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -275,7 +269,9 @@ def bash(script: str) -> int:
     return subprocess.run(["/bin/bash", "-c", script], check=False, capture_output=True).returncode
 
 
-@pytest.mark.parametrize(("is_ours", "left"), [(True, None), (False, ["input_2x", "input_list", "paper"])])
+@pytest.mark.parametrize(
+    ("is_ours", "left"), [(True, None), (True, ["results.csv"]), (False, ["input_2x", "input_list", "paper"])]
+)
 def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bool, left: list[str] | None) -> None:
     path = tmp_path / "a b;c"
     path.mkdir()
@@ -285,19 +281,11 @@ def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bo
     (path / "logs").unlink()
     (path / "logs").mkdir()
     (path / "logs" / "llmapreduce-reduce.log-5").touch()
-    if left:
-        for name in left:
-            (path / name).touch()
+    for name in left or ():
+        (path / name).touch()
     assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder)) == 0
     assert (sorted(one.name for one in path.iterdir()) if path.exists() else None) == left
     assert [one.name for one in tmp_path.iterdir()] == ([path.name] if left else [])
-
-
-def test_what_a_user_put_into_the_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "mapped").touch()
-    (tmp_path / "results.csv").touch()
-    assert bash(mapreduce.reduce_script(("/bin/true",), Folder(str(tmp_path), True, False))) == 0
-    assert [one.name for one in tmp_path.iterdir()] == ["results.csv"]
 
 
 SAY = ("/bin/true",)
@@ -319,10 +307,7 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
 @pytest.mark.parametrize(
     ("said", "own"),
     [
-        (
-            "this job has 2 on each; -g 4 is for nodes with more",
-            "this job has 2 on each; --gpuNameCount=4 is for nodes",
-        ),
+        ("this job has 2 on each; -g 4 is for nodes with more", "2 on each; --gpuNameCount=4 is for nodes with more"),
         ("there are nodes with gpu:2; write -g with such a number", "; write --gpuNameCount with such a number"),
         ("for example --share-gpu=4,mem=1G, or -g COUNT", "--share-gpu=4,mem=1G, or --gpuNameCount=COUNT"),
         ("write cpu-g 4", "write cpu-g 4"),

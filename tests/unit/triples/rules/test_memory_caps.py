@@ -124,20 +124,22 @@ def test_the_reason_names_the_cap_and_the_need():
     assert seen(None, 10, None, is_alone=False) == "it had no memory cap, it used up to 10 MiB"
 
 
+RETRIES = "--retries 2, which runs them with a larger cap and then alone on a GPU"
+ALONE = "alone on a GPU, where tasks can have 79769 MiB; make tasks smaller (for example the batch size)"
+
+
 @pytest.mark.parametrize(
     ("lost", "expected"),
     [
         (
             [Memory(1, 3323, 6000)] * 48,
             "48 tasks ran out of GPU memory under a cap of 3323 MiB and need at least 6000 MiB; write "
-            "--share-gpu=mem=6G and at most 24 processes on a node, or --retries 2, which runs them with a larger cap "
-            "and then alone on a GPU",
+            f"--share-gpu=mem=6G and at most 24 processes on a node, or {RETRIES}",
         ),
         (
             [Memory(1, 3323)],
             "1 task ran out of GPU memory under a cap of 3323 MiB; write fewer processes on a node, "
-            "--share-gpu=mem=SIZE with more than 3323M, or --retries 2, which runs them with a larger cap and "
-            "then alone on a GPU",
+            f"--share-gpu=mem=SIZE with more than 3323M, or {RETRIES}",
         ),
         (
             [Memory(1, 3323, 90_000)],
@@ -146,34 +148,19 @@ def test_the_reason_names_the_cap_and_the_need():
         ),
         (
             [Memory(3, 6646, was_alone=True)],
-            "1 task ran out of GPU memory under a cap of 6646 MiB, and alone on a GPU, where tasks can have 79769 MiB; "
-            "make tasks smaller (for example the batch size)",
+            f"1 task ran out of GPU memory under a cap of 6646 MiB, and {ALONE}",
         ),
-        (
-            # tasks that began alone, since those before them had shown that the caps are too small
-            [Memory(1, None, 90_000, was_alone=True)] * 2,
-            "2 tasks ran out of GPU memory alone on a GPU, where tasks can have 79769 MiB; "
-            "make tasks smaller (for example the batch size)",
-        ),
+        # Tasks that began alone, since those before them had shown that the caps are too small
+        ([Memory(1, None, 90_000, was_alone=True)] * 2, f"2 tasks ran out of GPU memory {ALONE}"),
         (
             [Memory(1, 1_048_576), Memory(1, None, was_alone=True), Memory(2, 3323, was_alone=True)],
-            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
-            "which runs them with a larger cap and then alone on a GPU; 2 more ran out of GPU memory "
-            "alone on a GPU, where "
-            "tasks can have 79769 MiB; "
-            "make tasks smaller (for example the batch size)",
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or "
+            f"{RETRIES}; 2 more ran out of GPU memory {ALONE}",
         ),
+        # --share-gpu=mem=1T: there is no larger cap
         (
-            # --share-gpu=mem=70G: the second attempt is alone already
-            [Memory(2, 71_680, was_alone=True)],
-            "1 task ran out of GPU memory under a cap of 71680 MiB, and alone on a GPU, where tasks can have "
-            "79769 MiB; make tasks smaller (for example the batch size)",
-        ),
-        (
-            # --share-gpu=mem=1T: there is no larger cap
             [Memory(1, 1_048_576)],
-            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
-            "which runs them with a larger cap and then alone on a GPU",
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or " + RETRIES,
         ),
     ],
 )

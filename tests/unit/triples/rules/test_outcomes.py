@@ -7,13 +7,7 @@ import pytest
 from slurm_share.node.records import MemoryUse
 from slurm_share.packing import asked_mib
 from slurm_share.packing.rules.log_messages import GPU_MEMORY_MESSAGES
-from slurm_share.triples.rules.outcomes import (
-    Ending,
-    has_room,
-    may_be_memory,
-    need_mib,
-    outcome,
-)
+from slurm_share.triples.rules.outcomes import Ending, has_room, may_be_memory, need_mib, outcome
 
 
 @pytest.mark.parametrize(
@@ -80,26 +74,25 @@ def test_what_a_program_asked_for_in_vain(log, mib):
     assert asked_mib(log) == mib
 
 
-class TestRoom:
-    """A 32 GiB GPU and tasks of 2,400 MiB."""
-
-    def test_an_empty_gpu_is_room_for_anything(self):
-        assert has_room(None, None, 0)
-        assert has_room(99_999, MemoryUse(32_768, 32_000), 0)
-
-    def test_without_figures_one_waits_for_an_empty_gpu(self):
-        assert not has_room(None, MemoryUse(32_768, 0), 1)
-        assert not has_room(2400, None, 1)
-
-    def test_thirteen_fit_and_a_fourteenth_does_not(self):
-        """32,768 less 2 % is 32,112; 13 x 2,400 = 31,200."""
-        assert has_room(2400, MemoryUse(32_768, 12 * 2400, (2400,) * 12), 12)
-        assert not has_room(2400, MemoryUse(32_768, 13 * 2400, (2400,) * 13), 13)
-
-    def test_a_task_that_has_just_begun_counts_with_what_it_will_want(self):
-        assert not has_room(2400, MemoryUse(32_768, 0, (0,) * 13), 13)
-        assert not has_room(2400, MemoryUse(32_768, 0, ()), 13)
-
-    def test_others_on_the_gpu_count_with_what_they_have(self):
-        assert has_room(2400, MemoryUse(32_768, 29_000, ()), 0)
-        assert not has_room(2400, MemoryUse(32_768, 29_000 + 1000, (1000,)), 1)
+@pytest.mark.parametrize(
+    ("need", "room", "running", "expected"),
+    [
+        # An empty GPU has room for anything.
+        (None, None, 0, True),
+        (99_999, MemoryUse(32_768, 32_000), 0, True),
+        (2400, MemoryUse(32_768, 29_000, ()), 0, True),
+        # Without figures, one waits for an empty GPU.
+        (None, MemoryUse(32_768, 0), 1, False),
+        (2400, None, 1, False),
+        # 32,768 less 2 % is 32,112; 13 x 2,400 = 31,200.
+        (2400, MemoryUse(32_768, 12 * 2400, (2400,) * 12), 12, True),
+        (2400, MemoryUse(32_768, 13 * 2400, (2400,) * 13), 13, False),
+        # A task that has just begun counts with what it will want.
+        (2400, MemoryUse(32_768, 0, (0,) * 13), 13, False),
+        (2400, MemoryUse(32_768, 0, ()), 13, False),
+        # Others on the GPU count with what they have.
+        (2400, MemoryUse(32_768, 29_000 + 1000, (1000,)), 1, False),
+    ],
+)
+def test_room_on_a_gpu_of_32_gib(need, room, running, expected):
+    assert has_room(need, room, running) is expected

@@ -15,28 +15,16 @@ from slurm_share.triples.rules import pack_options
 from slurm_share.triples.rules.pack_options import PackOptions
 
 
-def test_without_pack_there_is_no_request() -> None:
-    assert pack_options.request(PackOptions(), retries=3) is None
-
-
 def test_pack_alone_has_every_default() -> None:
     assert pack_options.request(PackOptions(pack="booked"), retries=0) == PackRequest()
+    assert pack_options.request(PackOptions(), retries=3) is None
 
 
 def test_each_option_reaches_the_request() -> None:
     written = PackOptions(
-        pack="booked",
-        gpu_mem="6G",
-        gpus_per_task=2,
-        name="resnet",
-        oom_retries=0,
-        max_per_gpu=3,
-        order="long",
-        memory_guard="hard",
-        estimate="none",
-        hang="kill",
-        keep_going=True,
-    )
+        pack="booked", gpu_mem="6G", gpus_per_task=2, name="resnet", oom_retries=0, max_per_gpu=3, order="long",
+        memory_guard="hard", estimate="none", hang="kill", keep_going=True,
+    )  # fmt: skip
     assert pack_options.request(written, retries=4) == PackRequest(
         settings=PackSettings(max_per_gpu=3, order="long", guard="hard", oom_retries=0, retries=4, keep_going=True),
         spec=TaskSpec(gpu_mem_mib=6144, gpus=2, name="resnet"),
@@ -48,21 +36,11 @@ def test_each_option_reaches_the_request() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("gpu_mem", "6G"),
-        ("gpus_per_task", 1),
-        ("name", "a"),
-        ("oom_retries", 0),
-        ("max_per_gpu", 1),
-        ("order", "fifo"),
-        ("memory_guard", "soft"),
-        ("estimate", "history"),
-        ("hang", "say"),
-        ("undo", "ban"),
-        ("checkpoint_signal", "USR1"),
-        ("min_speed", "0.5"),
-        ("keep_going", True),
+        ("gpu_mem", "6G"), ("gpus_per_task", 1), ("name", "a"), ("oom_retries", 0), ("max_per_gpu", 1),
+        ("order", "fifo"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "ban"),
+        ("checkpoint_signal", "USR1"), ("min_speed", "0.5"), ("keep_going", True),
     ],
-)
+)  # fmt: skip
 def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
     name = "--" + option.replace("_", "-")
     with pytest.raises(UsageError, match=f"{name} needs --pack; write --pack too"):
@@ -97,10 +75,9 @@ def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, 
 
 @pytest.mark.parametrize("option", [{"undo": "pause"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
 def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
-    for more in ({"is_auto": True}, {"compared": True}):
-        written = PackOptions(compare_sharing=bool(more.get("compared")), **option)
+    for is_auto in (True, False):
         with pytest.raises(UsageError, match="is about unlike tasks on one GPU; remove it, or write --pack"):
-            pack_options.request(written, retries=0, is_auto=bool(more.get("is_auto")))
+            pack_options.request(PackOptions(compare_sharing=not is_auto, **option), retries=0, is_auto=is_auto)
 
 
 @pytest.mark.parametrize("text", ["USR1", "SIGUSR1", "usr1", "sigusr1"])
@@ -212,14 +189,16 @@ def test_a_size_is_written_as_after_share_gpu_mem(text: str, mib: int | None) ->
     assert pack_options.parse_gpu_mem(text, "--gpu-mem=") == mib
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "-6G", "", "x", "6 G", "1e9", "nan", "6.5G", "99999T", "0G", "6GG"])
-def test_a_size_that_is_none_is_a_sentence_with_one_that_is(text: str) -> None:
-    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, not"):
-        pack_options.parse_gpu_mem(text, "--gpu-mem=")
-
-
-@pytest.mark.parametrize(("text", "why"), [("6", "--gpu-mem=6G"), ("10M", "--gpu-mem=10G")])
-def test_a_size_below_any_cuda_program_is_asked_back(text: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "--gpu-mem= is a size like 8G or 800M, at most 16T, not") for text in
+          ("0", "-1", "-6G", "", "x", "6 G", "1e9", "nan", "6.5G", "99999T", "0G", "6GG")),
+        ("6", "--gpu-mem=6G"),  # below any CUDA program
+        ("10M", "--gpu-mem=10G"),
+    ],
+)  # fmt: skip
+def test_a_size_that_is_none_is_a_sentence_with_one_that_is(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         pack_options.parse_gpu_mem(text, "--gpu-mem=")
 

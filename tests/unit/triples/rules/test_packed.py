@@ -19,14 +19,9 @@ PACK = PackRequest()
 
 def kind(cores: int, gpus: int, *nodes: str) -> NodeKind:
     return NodeKind(
-        partition="gpu",
-        nodes=nodes or ("n1",),
-        states=("IDLE",),
-        cpus=cores,
-        cores=cores,
-        memory_mib=1000,
+        partition="gpu", nodes=nodes or ("n1",), states=("IDLE",), cpus=cores, cores=cores, memory_mib=1000,
         gpus=(("a100", gpus),) if gpus else (),
-    )
+    )  # fmt: skip
 
 
 # ---- [N,auto,T] ----
@@ -98,7 +93,8 @@ def test_a_part_of_a_node_gives_its_part_of_the_cores() -> None:
         (PackSettings(), None, 60, 48),
         (PackSettings(), "4,mps=off", 60, 4),
         (PackSettings(), "mps=off", 60, 48),
-        (PackSettings(max_per_gpu=3), "4", 60, 3),
+        *((PackSettings(max_per_gpu=3), written, 60, 3) for written in ("4", None, "off", "sm=50", "", "0", "9999")),
+        (PackSettings(max_per_gpu=3), "2", 60, 2),
         (PackSettings(), None, 8, 8),
         (PackSettings(policy="exclusive"), None, 60, 1),
     ],
@@ -107,15 +103,6 @@ def test_the_most_tasks_of_a_gpu_is_the_least_of_all_limits(
     settings: PackSettings, written: str | None, site: int, expected: int
 ) -> None:
     assert packed.most_per_gpu(packed.with_limit(PackRequest(settings=settings), written), site) == expected
-
-
-def test_the_number_of_a_share_limits_the_tasks_of_a_gpu() -> None:
-    three = PackRequest(settings=PackSettings(max_per_gpu=3))
-    assert packed.with_limit(PACK, "4,mps=off").settings.max_per_gpu == 4
-    assert packed.with_limit(three, "4").settings.max_per_gpu == 3
-    assert packed.with_limit(three, "2").settings.max_per_gpu == 2
-    for written in (None, "off", "sm=50", "", "0", "9999"):
-        assert packed.with_limit(three, written) == three
 
 
 # ---- nodes ----
@@ -159,24 +146,20 @@ def test_exclusive_needs_no_second_slot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "why"),
+    ("written", "gpus", "why"),
     [
-        ("mem=8G", "write --gpu-mem=8192M instead"),
-        ("4,mem=8G", "write --gpu-mem=8192M instead"),
-        ("sm=even", "write a percentage, such as sm=50"),
-        ("1", r"has room for 4 processes, but \[1,8\] has 8"),
-        ("nonsense", "the valid form is"),
+        ("mem=8G", 4, "write --gpu-mem=8192M instead"),
+        ("mem=8G", None, "write --gpu-mem=8192M instead"),
+        ("4,mem=8G", 4, "write --gpu-mem=8192M instead"),
+        ("sm=even", 4, "write a percentage, such as sm=50"),
+        ("sm=even", None, "write a percentage, such as sm=50"),
+        ("1", 4, r"has room for 4 processes, but \[1,8\] has 8"),
+        ("nonsense", 4, "the valid form is"),
     ],
 )
-def test_a_share_without_meaning_beside_pack_is_refused(written: str, why: str) -> None:
+def test_a_share_without_meaning_beside_pack_is_refused(written: str, gpus: int | None, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        packed.sharing(Triple(1, 8), PACK, written, 4, plugin=True)
-
-
-@pytest.mark.parametrize(("written", "why"), [("mem=8G", "write --gpu-mem=8192M"), ("sm=even", "such as sm=50")])
-def test_it_is_refused_so_where_no_gpu_is_known(written: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        packed.sharing(Triple(1, 8), PACK, written, None, plugin=True)
+        packed.sharing(Triple(1, 8), PACK, written, gpus, plugin=True)
 
 
 def test_more_workers_than_slots_can_be_is_refused_with_a_triple_that_works() -> None:

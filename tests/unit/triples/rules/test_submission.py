@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.core import gpu_option
-from slurm_share.core.errors import OptionError, UsageError
+from slurm_share.core.errors import UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
@@ -201,11 +201,6 @@ def test_where_the_output_of_a_job_is(output: list[str], file: str | None) -> No
     assert submission.output_file(["sbatch", "--parsable", *output, "/x/launch.sh"], 7, "/home/x") == file
 
 
-def test_numbers_and_nouns_agree() -> None:
-    alone = run(triple=Triple(1, 1), processes=1, tasks=2)
-    assert "# triple [1,1]: 1 process, 2 tasks.\n" in submission.launch_script(alone, "/x", "/p", ["sbatch"])
-
-
 def test_there_is_a_most_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "TASKS_MAX", 2)
     assert submission.parse_tasks(b"a\nb\n", "f") == ["a", "b"]
@@ -323,16 +318,12 @@ def test_why_there_is_no_share_is_said() -> None:
         ("mem=8", 2, "mem=8 would be 8 MiB"),
         ("4,mem=8", 2, "needs its unit: mem=8G"),
         ("nonsense", 2, "nonsense"),
+        ("4,mps=maybe", 2, "the valid form is N"),
     ],
 )
 def test_a_share_without_room_or_form_is_refused(written: str, gpus: int | None, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("[1,8,1]", r"\[1,8,1\]")):
         fitting.sharing(Triple(1, 8), written, gpus, plugin=True)
-
-
-def test_a_share_in_a_wrong_form_says_the_right_one() -> None:
-    with pytest.raises(OptionError, match="the valid form is N"):
-        fitting.sharing(Triple(1, 8), "4,mps=maybe", 2, plugin=True)
 
 
 @pytest.mark.parametrize(
@@ -352,10 +343,7 @@ def test_a_share_on_some_gpus_gets_cpus_in_proportion(
     triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: tuple[NodeKind, ...], expected: Grant
 ) -> None:
     assert fitting.grant(triple, gpus, kinds, ShareRequest(4)) == expected
-
-
-def test_without_a_share_nodes_are_whole() -> None:
-    assert fitting.grant(Triple(1, 8), (("", 1),), (V2,), None) == Grant((("", 1),))
+    assert fitting.grant(triple, gpus, kinds, None) == Grant(gpus)  # without a share, nodes are whole
 
 
 def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None:
@@ -437,6 +425,9 @@ def test_a_triple_is_one_task_on_each_of_its_whole_nodes() -> None:
         "sbatch --parsable --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive --mem=0 --job-name=task.sh "
         "--comment=llsub [2,8,1]" + ENDS
     )
+    assert "--share-gpu" not in words(Wishes(), Grant(), plugin=False, share=ShareRequest(4))
+    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), Grant(), plugin=False)
+    assert "--output=/x/50%%j/LLSUB.1/llsub-triple-mode-launch.log-%j" in argv
 
 
 def test_a_share_on_some_gpus_is_not_exclusive() -> None:
@@ -447,10 +438,6 @@ def test_a_share_on_some_gpus_is_not_exclusive() -> None:
     )
 
 
-def test_without_the_plugin_sbatch_hears_nothing_of_the_share() -> None:
-    assert "--share-gpu" not in words(Wishes(), Grant(), plugin=False, share=ShareRequest(4))
-
-
 def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> None:
     wishes = Wishes(partition="p", time="5", job_name="j", options=("--nice=5",))
     lines = ("-p other -t 7 -J own --mem=4G -N9 -n99 --gres=gpu:1 --share-gpu=8",)
@@ -459,11 +446,6 @@ def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> 
     assert "--nice=5" in found
     for word in ("--partition", "--time", "--job-name", "--mem", "--gres", "--share-gpu"):
         assert word not in found
-
-
-def test_a_percent_sign_in_the_folders_name_is_no_pattern_to_slurm() -> None:
-    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), Grant(), plugin=False)
-    assert "--output=/x/50%%j/LLSUB.1/llsub-triple-mode-launch.log-%j" in argv
 
 
 def test_a_resumed_run_has_its_command_again_with_what_is_new() -> None:
@@ -499,6 +481,8 @@ def test_the_script_is_bash_whatever_the_names_are(gpus: str) -> None:
     assert text.startswith("#!/bin/bash\n#SBATCH --time=5\n# llsub: ")
     assert all(line.startswith("#") for line in text.split("\n\n")[0].splitlines())
     assert ("gres=gpu:volta:1" in text) == bool(gpus)
+    alone = run(triple=Triple(1, 1), processes=1, tasks=2)
+    assert "# triple [1,1]: 1 process, 2 tasks.\n" in submission.launch_script(alone, "/x", "/p", ["sbatch"])
 
 
 NODES = """\

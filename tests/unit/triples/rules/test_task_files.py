@@ -156,14 +156,10 @@ def test_a_line_that_is_no_task_is_refused_with_its_number(line: str, why: str) 
     assert len(str(caught.value)) < 400
 
 
-def test_brackets_without_end_are_a_sentence() -> None:
+@pytest.mark.parametrize("data", [b"[" * 5000, b'{"run": "\xff"}\n'], ids=["brackets without end", "not UTF-8"])
+def test_bytes_that_are_not_json_are_refused(data: bytes) -> None:
     with pytest.raises(UsageError, match="f: line 1 is not JSON"):
-        jsonl(b"[" * 5000)
-
-
-def test_bytes_that_are_not_utf_8_are_refused() -> None:
-    with pytest.raises(UsageError, match="line 1 is not JSON"):
-        jsonl(b'{"run": "\xff"}\n')
+        jsonl(data)
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda run: run.strip() and not {"\n", "\0"} & set(run)), min_size=1))

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from slurm_share.core.text import amount
-from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.records import Ended, WorkRate
-from slurm_share.triples.rules.work_rates import WorkTally, as_text, together, usual_source
+from slurm_share.triples.rules.work_rates import WorkTally, add_up, as_text, usual_source
 
 
-def rate(per_s: float, source: Any = "progress") -> Rate:
-    return Rate(per_s=per_s, error_per_s=0.0, windows=3, source=source)
+def rate(per_s: float, kind: str | None, source: Any = "progress") -> WorkRate:
+    return WorkRate(per_s=per_s, tasks=1, source=source, kind=kind)
 
 
 def ended(task: int, started: float, seconds: float, **more: Any) -> Ended:
@@ -33,21 +32,21 @@ def tally(*attempts: Ended, is_alike: bool = True) -> str:
 
 
 def test_rates_of_one_kind_and_source_are_added_up() -> None:
-    assert together([(rate(10), "a"), (rate(5), "a")]) == WorkRate(per_s=15, tasks=2, source="progress", kind="a")
-    assert together([(rate(10), None)]) == WorkRate(per_s=10, tasks=1, source="progress")
+    assert add_up([rate(10, "a"), rate(5, "a")]) == WorkRate(per_s=15, tasks=2, source="progress", kind="a")
+    assert add_up([rate(10, None)]) == rate(10, None)
 
 
 @pytest.mark.parametrize(
     "rates",
     [
         [],
-        [(rate(10), "a"), (rate(5), "b")],
-        [(rate(10), "a"), (rate(5, "log"), "a")],
-        [(rate(1), None), (rate(1), None)],
+        [rate(10, "a"), rate(5, "b")],
+        [rate(10, "a"), rate(5, "a", "log")],
+        [rate(1, None), rate(1, None)],
     ],
 )
-def test_rates_of_different_or_unknown_kinds_are_not(rates: list[tuple[Rate, str | None]]) -> None:
-    assert together(rates) is None
+def test_rates_of_different_or_unknown_kinds_are_not(rates: list[WorkRate]) -> None:
+    assert add_up(rates) is None
 
 
 def test_amounts_have_three_digits() -> None:
