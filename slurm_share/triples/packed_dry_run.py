@@ -19,7 +19,7 @@ from . import planning
 from .planning import LocalPlan, Plan
 from .records import Run
 from .rules import deal
-from .rules.packed import gpu_facts
+from .rules.packed_gpus import gpu_facts
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000

@@ -15,7 +15,7 @@ from ...node.records import Gpu
 from ...packing import Bookings, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
 from ..rules.memory_caps import Budget
-from ..rules.packed import gpu_facts
+from ..rules.packed_gpus import gpu_facts
 from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run
 

@@ -15,8 +15,7 @@ from ...core import names
 from ...core.errors import UsageError
 from ...core.records import MPS_CLIENTS_MIN, ShareRequest
 from ...core.text import counted
-from ...node.records import Gpu
-from ...packing import GpuFacts, PackRequest, TaskSpec
+from ...packing import PackRequest, TaskSpec
 from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
@@ -131,25 +130,6 @@ def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
     return (
         f"this site gives a task an even part of the multiprocessors: {100 // request.per_gpu} % with "
         f"{request.per_gpu} slots on a GPU, even if fewer tasks run there; with fewer processes per node it is larger",
-    )
-
-
-def gpu_facts(
-    index: int, gpu: Gpu, usable_mib: int | None, clients_max: int, *, is_mps: bool, is_exclusive: bool = False
-) -> GpuFacts:
-    """Return what packing needs of a GPU. `is_exclusive`: it is in compute mode EXCLUSIVE_PROCESS."""
-    total = gpu.memory_total_mib
-    return GpuFacts(
-        uuid=gpu.uuid,
-        index=index,
-        model=gpu.name,
-        total_mib=total,
-        reserve_mib=0 if total is None or usable_mib is None else total - usable_mib,
-        is_mps=is_mps,
-        is_simulated=gpu.simulated,
-        is_single=not is_mps and is_exclusive,
-        takes_only_mps=is_mps and is_exclusive,
-        clients_max=clients_max,
     )
 
 
