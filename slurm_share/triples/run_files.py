@@ -106,13 +106,16 @@ def rewrite_run(folder: Path, run: Run) -> None:
 
 
 def remove(folder: Path, names: Iterable[str] = run_folder.WRITTEN, *, and_itself: bool = True) -> None:
-    """Remove these files and folders of a run, and with `and_itself` the folder, if it is then empty."""
+    """Remove these files and folders of a run, and with `and_itself` the folder, if it is then empty.
+
+    Other files stay, and so does what cannot be removed. `names`: by default the files of `write`.
+    """
     for name in names:
         path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # Path.is_dir raises it too, for example for a lost file server
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
                 path.unlink()
     if and_itself:
         with contextlib.suppress(OSError):
