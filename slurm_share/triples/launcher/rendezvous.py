@@ -141,7 +141,10 @@ def start(
 
 
 def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Messages) -> wire.Setup:
-    """Return the setup message for the process. Raises LaunchError if the site or Slurm does not allow the run."""
+    """Return the setup message for the process.
+
+    Raises LaunchError if the site or Slurm does not allow the run, or LLSUB_START_S is wrong.
+    """
     if node.count > 1 and settings.between_nodes == "off":
         raise LaunchError(
             "this site does not allow messages between nodes (messages.between_nodes); use one node, or mpi4py with "

@@ -297,6 +297,13 @@ def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: 
     assert not (made.folder / "rendezvous").exists()
 
 
+def test_a_wrong_time_for_the_start_of_ranks_is_refused_by_the_launcher(tmp_path: Path) -> None:
+    made = Ranks(tmp_path, MEET, 1)
+    codes, said = made.go(LLSUB_START_S="soon")
+    assert (codes, made.log(0)) == ([1], "")
+    assert "cannot start its ranks: LLSUB_START_S is a number of seconds above 0 and below 1e9, not 'soon'" in said
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path, is_lost: bool) -> None:
     """`is_lost`: node 0 was lost with its launcher, so the first key was not removed; it is not used."""
