@@ -24,7 +24,7 @@ from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
-from ..run_folder import JOBS, QUEUE, SUMMARY, WRITTEN
+from ..run_folder import JOBS, QUEUE, SPECS, SUMMARY, WRITTEN
 from . import deal
 from .submission import Wishes
 
@@ -349,7 +349,8 @@ LOGS = "logs"
 PAIRS = "input_"
 MAP_LOG = "llmapreduce-launch.log-"
 REDUCE_LOG = "llmapreduce-reduce.log-"
-_OURS = (*WRITTEN, JOBS, QUEUE, SUMMARY, MAP_SCRIPT, REDUCE_SCRIPT)
+_OURS = (*(name for name in WRITTEN if name != SPECS), JOBS, QUEUE, SUMMARY, MAP_SCRIPT, REDUCE_SCRIPT)
+"""Without SPECS, which a map never writes: a file of this name in the folder of --tempdir is the user's."""
 _OURS_LAST = (LOGS, MAPPED, FINISHED)
 
 

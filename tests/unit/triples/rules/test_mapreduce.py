@@ -270,7 +270,8 @@ def bash(script: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("is_ours", "left"), [(True, None), (True, ["results.csv"]), (False, ["input_2x", "input_list", "paper"])]
+    ("is_ours", "left"),
+    [(True, None), (True, ["results.csv", "specs.jsonl"]), (False, ["input_2x", "input_list", "paper"])],
 )
 def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bool, left: list[str] | None) -> None:
     path = tmp_path / "a b;c"
@@ -339,7 +340,7 @@ def test_a_map_leaves_the_end_to_its_reducer_or_marks_a_folder_that_is_kept(
 
 
 def test_names_of_another_run_are_seen() -> None:
-    assert mapreduce.taken(["paper", "run.json", "input_3"], True) == ("input_3", "run.json")
+    assert mapreduce.taken(["paper", "run.json", "specs.jsonl", "input_3"], True) == ("input_3", "run.json")
     assert mapreduce.taken(["paper", "input_3", "input_x"], False) == ()
 
 
