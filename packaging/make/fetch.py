@@ -15,14 +15,14 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from localcluster import layers, locks, paths, process
 from localcluster import tools as machine_tools
 from localcluster.errors import ClusterError, CommandFailed
-from localcluster.progress import Say, stage, to_stderr
+from localcluster.progress import say, stage
 from localcluster.records import RELEASES
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -50,17 +50,17 @@ def main() -> int:
     given = parser.parse_args()
     try:
         suites = [suite for suite in SUITES if suite not in given.leave_out]
-        fetch(given.target, suites, given.slurm_include, cache(), to_stderr)
+        fetch(given.target, suites, given.slurm_include, cache())
     except ClusterError as error:
-        to_stderr(f"packaging/build.sh: {error}")
+        say(f"packaging/build.sh: {error}")
         return error.exit_code
     except OSError as error:
-        to_stderr(f"packaging/build.sh: {error}")
+        say(f"packaging/build.sh: {error}")
         return 1
     return 0
 
 
-def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: Path, say: Say) -> None:
+def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: Path) -> None:
     """Put everything into `target`. Raises ClusterError if a part cannot be fetched: a package that lacks a plugin
     object would leave hosts without --share-gpu."""
     if not suites and not includes:
@@ -68,11 +68,11 @@ def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: P
     headers = {release_of(folder): folder for folder in includes}
     _, run, show = layers.requirements((paths.CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     with ThreadPoolExecutor() as pool:
-        library = pool.submit(wheels, run, kept, say)
+        library = pool.submit(wheels, run, kept)
         # resolved together, so that both packages have the same release of what both need
-        both = pool.submit(wheels, [*run, *show], kept, say)
-        build = pool.submit(tools, kept, say)
-        of_suites = pool.submit(debian_headers, suites, kept, say)
+        both = pool.submit(wheels, [*run, *show], kept)
+        build = pool.submit(tools, kept)
+        of_suites = pool.submit(debian_headers, suites, kept)
         for release, folder in {**of_suites.result(), **headers}.items():
             shutil.copytree(folder / "slurm", target / f"slurm-{release}/slurm")
         there = {wheel.name.split("-")[0] for wheel in library.result()}
@@ -93,15 +93,15 @@ def cache() -> Path:
     return folder
 
 
-def wheels(wanted: Sequence[str], kept: Path, say: Say) -> list[Path]:
+def wheels(wanted: Sequence[str], kept: Path) -> list[Path]:
     """Return wheels of `wanted` and their dependencies: pure ones once, compiled ones for each of PYTHONS. Cached."""
     key = hashlib.sha256(json.dumps([sorted(wanted), PYTHONS, platform.machine()]).encode()).hexdigest()[:16]
 
     def fill(making: Path) -> None:
-        with stage(say, f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
+        with stage(f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
             _download(wanted, making)
 
-    return sorted(locks.made_once(kept / f"wheels-{key}", kept / f"wheels-{key}.lock", say, fill).glob("*.whl"))
+    return sorted(_made_once(kept / f"wheels-{key}", fill).glob("*.whl"))
 
 
 def _download(wanted: Sequence[str], target: Path) -> None:
@@ -121,15 +121,15 @@ def _download(wanted: Sequence[str], target: Path) -> None:
         list(pool.map(of, PYTHONS[1:]))
 
 
-def tools(kept: Path, say: Say) -> Path:
+def tools(kept: Path) -> Path:
     """Return a folder with the Python packages of the build. Cached."""
     key = hashlib.sha256(json.dumps([TOOLS, sys.version_info[:2]]).encode()).hexdigest()[:16]
 
     def fill(making: Path) -> None:
-        with stage(say, "tools for manual pages and completion"):
+        with stage("tools for manual pages and completion"):
             process.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(making), *TOOLS])
 
-    return locks.made_once(kept / f"build-tools-{key}", kept / "build-tools.lock", say, fill)
+    return _made_once(kept / f"build-tools-{key}", fill)
 
 
 def release_of(include: Path) -> str:
@@ -144,13 +144,13 @@ def release_of(include: Path) -> str:
     return f"{number >> 16 & 255}.{number >> 8 & 255:02}"
 
 
-def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Path]:
+def debian_headers(suites: Sequence[str], kept: Path) -> dict[str, Path]:
     """Return headers of Debian's suites by release, from libslurm-dev, which is unpacked and not installed. Cached."""
     mirror = machine_tools.debian_mirror() if any(not _home(suite, kept).exists() for suite in suites) else ""
 
     def of(suite: str) -> Path:
         home = _home(suite, kept)
-        return locks.made_once(home, kept / f"{home.name}.lock", say, lambda making: fill(suite, making)) / "include"
+        return _made_once(home, lambda making: fill(suite, making)) / "include"
 
     def fill(suite: str, making: Path) -> None:
         try:
@@ -168,6 +168,11 @@ def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Pat
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(of, suites))
     return {release_of(include): include for include in found}
+
+
+def _made_once(home: Path, fill: Callable[[Path], None]) -> Path:
+    with locks.waiting(home.with_name(f"{home.name}.lock")):
+        return locks.made_once(home, fill)
 
 
 def _home(suite: str, kept: Path) -> Path:

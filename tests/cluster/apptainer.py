@@ -6,7 +6,7 @@ import pytest
 from clean_roots import SUITES
 from make import debian
 
-from localcluster import Cluster, locks, paths, process, progress, rootfs, tools
+from localcluster import Cluster, locks, paths, process, rootfs, tools
 from localcluster.errors import CommandFailed
 
 IMAGE = "/srv/debian13"
@@ -18,13 +18,13 @@ _NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/lib/gc
 def put_on(cluster: Cluster, host: str) -> None:
     """Install both on the host. Skips the test, with a message, if Debian's mirror does not have apptainer."""
     kept = paths.cache() / "packages/apptainer"
-    with locks.waiting(kept.with_name("apptainer.lock"), progress.to_stderr):
+    with locks.waiting(kept.with_name("apptainer.lock")):
         if not kept.exists():
             try:
                 debian.unpacked(SUITE, tools.debian_mirror(), "apptainer", kept)
             except CommandFailed as error:
                 pytest.skip(f"NOT TESTED in a real container: no apptainer from Debian {SUITE}: {error}")
-    image = rootfs.root_of(SUITES["trixie"], progress.to_stderr).path
+    image = rootfs.root_of(SUITES["trixie"]).path
     root = cluster.root(host)
     (root / IMAGE.lstrip("/")).mkdir(parents=True)
     leave_out = [f"--exclude=./{name}" for name in _NOT_NEEDED]

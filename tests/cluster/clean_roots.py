@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from localcluster import paths, process, progress, rootfs
+from localcluster import paths, process, rootfs
 from localcluster.records import RELEASES, Release, Root
 
 SUITES = {
@@ -26,7 +26,7 @@ class CleanRoot:
     """
 
     def __init__(self, suite: str, layer: Path, over: CleanRoot | None = None) -> None:
-        self.root: Root = rootfs.root_of(SUITES[suite], progress.to_stderr)
+        self.root: Root = rootfs.root_of(SUITES[suite])
         self.layer = layer
         self.lower = f"{over.upper}:{over.lower}" if over else self.root.path
 

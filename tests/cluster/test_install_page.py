@@ -14,7 +14,7 @@ import pytest
 from clean_roots import SUITES, CleanRoot
 from documents import DOCUMENTS, Line, lines_of
 
-from localcluster import packaged, progress
+from localcluster import packaged
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("install-page")]
 
@@ -81,7 +81,7 @@ def console(name: str, heading: str = "") -> list[Line]:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_line_works_as_written(suite: str, can_make_clusters: None, tmp_path: Path) -> None:
-    packages = packaged.built(progress.to_stderr)
+    packages = packaged.built()
     lines = [line for line in console("install.md") if line.text != "packaging/build.sh"]  # test_packages.py runs that
     lines += console("admins.md", "## Removal")
     clean = CleanRoot(suite, tmp_path)

@@ -32,7 +32,6 @@ from localcluster import (
     layers,
     namespaces,
     process,
-    progress,
     rootfs,
     take_down,
     tools,
@@ -137,11 +136,11 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(rootfs, "inside", inside)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    assert layers.stack(root, (), progress.say_nothing) == "/the/root"
+    assert layers.stack(root, ()) == "/the/root"
     with pytest.raises(ClusterError, match=r"(?s)'slurmdbd' was not found.*delete .*/\*-24\.11-\* and try again"):
-        layers.stack(root, (), progress.say_nothing, accounting=True)
+        layers.stack(root, (), accounting=True)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
-    first, second = (layers.stack(root, (), progress.say_nothing, accounting=True) for _ in range(2))
+    first, second = (layers.stack(root, (), accounting=True) for _ in range(2))
     assert first == second
     assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
     assert len(made) == 2
@@ -161,8 +160,8 @@ def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
     monkeypatch.setattr(rootfs, "inside", inside)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    alone = layers.stack(root, (), progress.say_nothing, prometheus=True)
-    both = layers.stack(root, (), progress.say_nothing, accounting=True, prometheus=True)
+    alone = layers.stack(root, (), prometheus=True)
+    both = layers.stack(root, (), accounting=True, prometheus=True)
     assert re.sub(r"-[0-9a-f]{16}/upper", "", both.replace(f"{tmp_path}/", "")).split(":") == [
         "layer-24.11-prometheus",
         "layer-24.11-accounting",
@@ -175,7 +174,7 @@ def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
 def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "require_root", lambda: None)
     with pytest.raises(Misuse, match="omit --without python"):
-        Cluster.up("none", prometheus=True, without=("python",), say=progress.say_nothing)
+        Cluster.up("none", prometheus=True, without=("python",))
 
 
 @pytest.mark.parametrize(
@@ -259,8 +258,8 @@ def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
 def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda program, path: None if program == "column" else f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "_install", lambda packages, say: installed.extend(packages))
-    tools.need_run_tools(progress.say_nothing)
+    monkeypatch.setattr(tools, "_install", lambda packages: installed.extend(packages))
+    tools.need_run_tools()
     assert installed == ["bsdextrautils"]
 
 
@@ -301,7 +300,7 @@ def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(
 def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
-    def made(release: object, say: object) -> object:
+    def made(release: object) -> object:
         if release is RELEASES["26.05"]:
             raise ClusterError("the mirror is away")
         return release
@@ -325,16 +324,16 @@ def test_a_root_appears_whole_under_its_name_or_not_at_all(
     monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
     monkeypatch.setattr(rootfs, "inside", inside)
     monkeypatch.setattr(rootfs, "_prepare_apt", lambda root: None)
-    monkeypatch.setattr(tools, "need_build_tools", lambda say: None)
+    monkeypatch.setattr(tools, "need_build_tools", lambda: None)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     monkeypatch.setattr(process, "run", lambda argv: None)
     if version == "24.11.5":
-        root = rootfs.root_for("24.11", progress.say_nothing)
+        root = rootfs.root_for("24.11")
         assert (root.slurm_version, root.python_version) == ("24.11.5", "3.13")
         assert Path(root.path).parent.parent == tmp_path
     else:
         with pytest.raises(ClusterError, match=r"trixie carries Slurm 25\.05\.1 today, not 24\.11"):
-            rootfs.root_for("24.11", progress.say_nothing)
+            rootfs.root_for("24.11")
     made = [path.name for path in tmp_path.iterdir() if path.is_dir()]
     assert len(made) == (version == "24.11.5")
 

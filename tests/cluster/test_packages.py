@@ -12,7 +12,7 @@ import pytest
 from clean_roots import SUITES, CleanRoot, newer, newer_rpms, rpm_inside
 from documents import DOCUMENTS
 
-from localcluster import packaged, paths, process, progress
+from localcluster import packaged, paths, process
 from localcluster.errors import CommandFailed
 from slurm_share.share import lua_settings
 
@@ -54,7 +54,7 @@ USER = {"~/etc/passwd", "~/etc/group", "~/etc/shadow", "~/etc/gshadow"}
 @pytest.fixture(scope="module")
 def packages(can_make_clusters: None) -> Path:
     """Return the folder with the packages of this checkout."""
-    return packaged.built(progress.to_stderr)
+    return packaged.built()
 
 
 @pytest.fixture(params=list(SUITES))

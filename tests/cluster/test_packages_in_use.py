@@ -12,7 +12,7 @@ from clean_roots import newer
 from conftest import name_for
 from hooked import Node, completed, until
 
-from localcluster import Cluster, packaged, progress
+from localcluster import Cluster, packaged
 from localcluster.errors import Misuse
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-at-work")]
@@ -113,7 +113,7 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
     until(lambda: len(list(home.glob("up.*"))) == 8, "the tasks")
     before = node.mps()
     assert len(before) == 4
-    packages = newer(packaged.built(progress.to_stderr), tmp_path / "newer", "99.1")
+    packages = newer(packaged.built(), tmp_path / "newer", "99.1")
     # node by node: the controller has the old release for now
     folder = cluster.root("n1") / "root/new"
     folder.mkdir()

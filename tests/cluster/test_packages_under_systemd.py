@@ -11,7 +11,7 @@ import pytest
 from booted import Booted, booted
 from clean_roots import CleanRoot
 
-from localcluster import packaged, process, progress
+from localcluster import packaged, process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-under-systemd")]
 
@@ -74,7 +74,7 @@ with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
 @pytest.fixture(scope="module")
 def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
     clean = CleanRoot("trixie", tmp_path_factory.mktemp("booted"))
-    clean.shell(INSTALL, packaged.built(progress.to_stderr))
+    clean.shell(INSTALL, packaged.built())
     return clean
 
 

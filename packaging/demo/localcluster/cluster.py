@@ -144,7 +144,6 @@ class Cluster:
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
         without: Collection[str] = (),
-        say: progress.Say = progress.to_stderr,
     ) -> Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes; return it when Slurm reports every node idle.
 
@@ -177,23 +176,22 @@ class Cluster:
             namespaces.require_cgroup(kind)
         busy = f"cluster {name} is being brought up or down by another process; wait for it, or choose another --name"
         with locks.exclusively(paths.lock_file(name), busy):
-            _clear_remains(name, say)
-            tools.need_run_tools(say)
-            root = rootfs.root_for(slurm, say)
+            _clear_remains(name)
+            tools.need_run_tools()
+            root = rootfs.root_for(slurm)
             stack = layers.stack(
                 root,
                 parts,
-                say,
                 accounting=accounting,
                 prometheus=prometheus,
                 sackd=auth == "slurm",
                 with_pyslurm=pyslurm,
-                packages=packaged.built(say) if packages else None,
+                packages=packaged.built() if packages else None,
             )
             ahead = None
             if upgrade_to:
-                newer = rootfs.root_for(upgrade_to, say)
-                ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts, say)))
+                newer = rootfs.root_for(upgrade_to)
+                ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts)))
                 stack = ahead.now
             hosts = {host.name: host for host in make_hosts(nodes, alike=alike)}
             kinds = (cgroup, cgroup_v2, accounting, agents, prometheus, auth, uuids, pyslurm)
@@ -636,7 +634,7 @@ def _there(name: str) -> bool:
     return paths.run_dir(name).exists() or bool(namespaces.processes(name)) or bool(namespaces.cgroups(name))
 
 
-def _clear_remains(name: str, say: progress.Say) -> None:
+def _clear_remains(name: str) -> None:
     state = _read_state(name)
     if state is not None and state["ready"] and namespaces.alive(name):
         version = state["root"]["slurm_version"]
@@ -644,7 +642,7 @@ def _clear_remains(name: str, say: progress.Say) -> None:
             f"cluster {name} is up already (Slurm {version}); use it, or take it down with: cluster --name {name} down"
         )
     if _there(name):
-        say(f"  clearing what an earlier cluster {name} left behind")
+        progress.say(f"  clearing what an earlier cluster {name} left behind")
         namespaces.end_cluster(name)
 
 

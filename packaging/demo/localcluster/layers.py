@@ -16,12 +16,12 @@ import platform
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from . import conf, locks, paths, process, pyslurm, rootfs, tools
 from .errors import ClusterError, CommandFailed, Misuse
-from .progress import Say, stage
+from .progress import stage
 from .records import PARTS, Root
 
 _SOURCES = {
@@ -143,7 +143,6 @@ ldconfig
 def stack(
     root: Root,
     parts: Collection[str],
-    say: Say,
     *,
     accounting: bool = False,
     prometheus: bool = False,
@@ -163,24 +162,24 @@ def stack(
     lower, lock = root.path, paths.cache() / f"layers-{root.release}.lock"
     above = ""
     if with_pyslurm:
-        with locks.waiting(lock, say):
-            dependencies = _dependencies(root, lower, say)
+        with locks.waiting(lock):
+            dependencies = _dependencies(root, lower)
         # a lock of its own, since the build takes minutes and few need it
-        with locks.waiting(paths.cache() / f"pyslurm-{root.release}.lock", say):
-            above = f"{_pyslurm(root, dependencies, say)}:"
-    with locks.waiting(lock, say):
+        with locks.waiting(paths.cache() / f"pyslurm-{root.release}.lock"):
+            above = f"{_pyslurm(root, dependencies)}:"
+    with locks.waiting(lock):
         if packages is not None:
-            lower = f"{_packaged(root, lower, packages, say)}:{lower}"
+            lower = f"{_packaged(root, lower, packages)}:{lower}"
             parts = [part for part in parts if part == "simgpu"]
         if "python" in parts:
-            lower = f"{_dependencies(root, lower, say)}:{lower}"
+            lower = f"{_dependencies(root, lower)}:{lower}"
         if parts:
-            lower = f"{_site(root, lower, parts, say)}:{lower}"
+            lower = f"{_site(root, lower, parts)}:{lower}"
         # Below our layers, which are built without them, so that all kinds of cluster share ours. Prometheus comes
         # first, because only it adds a user to /etc/passwd.
-        beneath = [_prometheus(root, say)] if prometheus else []
-        beneath += [_accounting(root, say)] if accounting else []
-        beneath += [_sackd(root, say)] if sackd else []
+        beneath = [_prometheus(root)] if prometheus else []
+        beneath += [_accounting(root)] if accounting else []
+        beneath += [_sackd(root)] if sackd else []
         ours = lower.removesuffix(root.path)
         return above + ours + "".join(f"{layer}:" for layer in beneath) + root.path
 
@@ -232,7 +231,7 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
     return [*argv, *(word for path in lists for word in ("-r", str(path)))]
 
 
-def _dependencies(root: Root, lower: str, say: Say) -> Path:
+def _dependencies(root: Root, lower: str) -> Path:
     to_build, to_run, to_show = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
     beneath = [root.path, root.python_version, platform.machine()]
     recipe = [_GENERATION, to_build, to_run, to_show, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES]
@@ -244,12 +243,12 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
         for name, wanted in (("build", to_build), ("run", to_run), ("witness", _WITNESSES), ("screen", to_show)):
             lists.append(wheels / f"{name}.txt")
             lists[-1].write_text("\n".join(wanted) + "\n")
-        with stage(say, f"Python packages for {root.python_version}"):
-            python = tools.python_with_pip(say, paths.cache() / "tools")
+        with stage(f"Python packages for {root.python_version}"):
+            python = tools.python_with_pip(paths.cache() / "tools")
             # gpustat is published as source only; it is pure Python, so a wheel built here suits every Python
             process.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), "gpustat"])
             process.run(download_argv(python, root.python_version, platform.machine(), wheels, lists))
-        with stage(say, f"virtual environment {_PREFIX}"):
+        with stage(f"virtual environment {_PREFIX}"):
             script = ["/bin/sh", "-c", _INSTALL_DEPENDENCIES, "sh"]
             script += [_PREFIX, _BUILD_PREFIX, _WITNESS_PREFIX, _SCREEN_PREFIX]
             rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=wheels)
@@ -258,19 +257,19 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
     return _made_once(f"layer-{root.release}-deps", recipe, fill)
 
 
-def _accounting(root: Root, say: Say) -> Path:
+def _accounting(root: Root) -> Path:
     recipe = [root.path, root.slurm_version, _ACCOUNTING_PACKAGES, _INSTALL_ACCOUNTING, conf.MARIADB_CNF]
     install = [_INSTALL_ACCOUNTING, *_ACCOUNTING_PACKAGES]
     what = f"slurmdbd and MariaDB for Slurm {root.slurm_version}"
-    return _packages(root, say, "accounting", recipe, what, install, {"slurm.cnf": conf.MARIADB_CNF})
+    return _packages(root, "accounting", recipe, what, install, {"slurm.cnf": conf.MARIADB_CNF})
 
 
-def _prometheus(root: Root, say: Say) -> Path:
+def _prometheus(root: Root) -> Path:
     recipe = [root.path, _INSTALL_PROMETHEUS]
-    return _packages(root, say, "prometheus", recipe, "Prometheus", [_INSTALL_PROMETHEUS], {})
+    return _packages(root, "prometheus", recipe, "Prometheus", [_INSTALL_PROMETHEUS], {})
 
 
-def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
+def _pyslurm(root: Root, dependencies: Path) -> Path:
     """Build pyslurm into our virtual environment, as `pip install 'slurm-share[pyslurm]'` does."""
 
     def fill(layer: Path) -> None:
@@ -279,8 +278,8 @@ def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
         lists = wheels / "pyslurm.txt"
         lists.write_text("\n".join(pyslurm.TO_BUILD) + "\n")
         _copy_resolver(wheels)
-        with stage(say, f"pyslurm {pyslurm.VERSION} for Slurm {root.slurm_version}"):
-            python = tools.python_with_pip(say, paths.cache() / "tools")
+        with stage(f"pyslurm {pyslurm.VERSION} for Slurm {root.slurm_version}"):
+            python = tools.python_with_pip(paths.cache() / "tools")
             try:
                 pyslurm.download(python, wheels)
                 process.run(download_argv(python, root.python_version, platform.machine(), wheels, [lists]))
@@ -303,14 +302,14 @@ def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
     return _made_once(f"layer-{root.release}-pyslurm", [str(dependencies), pyslurm.VERSION, pyslurm.INSTALL], fill)
 
 
-def _sackd(root: Root, say: Say) -> Path:
+def _sackd(root: Root) -> Path:
     recipe = [root.path, root.slurm_version, _INSTALL_SACKD]
     what = f"sackd for Slurm {root.slurm_version}"
-    return _packages(root, say, "sackd", recipe, what, [_INSTALL_SACKD], {})
+    return _packages(root, "sackd", recipe, what, [_INSTALL_SACKD], {})
 
 
 def _packages(
-    root: Root, say: Say, kind: str, recipe: object, what: str, install: Sequence[str], files: Mapping[str, str]
+    root: Root, kind: str, recipe: object, what: str, install: Sequence[str], files: Mapping[str, str]
 ) -> Path:
     """Build a layer of Debian packages directly over the root. `install` is a shell script and its arguments; `files`
     are in /mnt."""
@@ -322,7 +321,7 @@ def _packages(
             (source / name).write_text(text)
         _copy_resolver(source)
         script = ["/bin/sh", "-c", install[0], "sh", *install[1:]]
-        with stage(say, what):
+        with stage(what):
             try:
                 rootfs.inside(
                     Path(root.path), script, layer=layer, lower=root.path, source=source, mirror=tools.debian_mirror()
@@ -338,13 +337,13 @@ def _packages(
     return _made_once(f"layer-{root.release}-{kind}", recipe, fill)
 
 
-def _packaged(root: Root, lower: str, packages: Path, say: Say) -> Path:
+def _packaged(root: Root, lower: str, packages: Path) -> Path:
     files = sorted(packages.glob("*.deb"))
     recipe = [_GENERATION, lower, _INSTALL_PACKAGED, fingerprint(packages, [Path(file.name) for file in files])]
 
     def fill(layer: Path) -> None:
         script = ["/bin/sh", "-c", _INSTALL_PACKAGED]
-        with stage(say, f"our packages for Slurm {root.slurm_version}"):
+        with stage(f"our packages for Slurm {root.slurm_version}"):
             try:
                 rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=packages)
             except CommandFailed as error:
@@ -353,7 +352,7 @@ def _packaged(root: Root, lower: str, packages: Path, say: Say) -> Path:
     return _made_once(f"layer-{root.release}-packaged", recipe, fill, prunes=True)
 
 
-def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
+def _site(root: Root, lower: str, parts: Collection[str]) -> Path:
     wanted = [part for part in PARTS if part in parts]
     files = sources(paths.CHECKOUT, wanted)
     installed = fingerprint(paths.CHECKOUT, files)
@@ -363,7 +362,7 @@ def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
         copy = layer / "source"
         _copy(files, copy)
         for part in wanted:
-            with stage(say, f"our {part} for Slurm {root.slurm_version}"):
+            with stage(f"our {part} for Slurm {root.slurm_version}"):
                 try:
                     rootfs.inside(Path(root.path), _install_argv(part), layer=layer, lower=lower, source=copy)
                 except CommandFailed as error:
@@ -383,31 +382,20 @@ def _install_argv(part: str) -> list[str]:
 
 
 def _made_once(kind: str, recipe: object, fill: Callable[[Path], None], *, prunes: bool = False) -> Path:
-    """Return the layer of that kind with this recipe. It is made in a folder of another name first, so that it is whole
-    or not there. `prunes`: remove layers of the kind that were not used for long."""
+    """Return the layer of that kind with this recipe. `prunes`: remove layers of the kind that were not used for
+    long."""
+
+    def fill_and_clean(making: Path) -> None:
+        fill(making)
+        for scratch in ("work", "merged"):
+            shutil.rmtree(making / scratch, ignore_errors=True)
+
     home = paths.cache() / f"{kind}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]}"
-    if not home.exists():
-        prefix = f".making-{kind}-"
-        for left in paths.cache().glob(prefix + "*"):
-            shutil.rmtree(left)  # the caller holds the lock, so the builder of this has ended
-        with _temporary(paths.cache() / f"{prefix}{os.getpid()}") as making:
-            fill(making)
-            for scratch in ("work", "merged"):
-                shutil.rmtree(making / scratch, ignore_errors=True)
-            making.rename(home)
+    locks.made_once(home, fill_and_clean, kind=f"{kind}-")
     if prunes:
         os.utime(home)  # marks it as used
         _prune(f"{kind}-")
     return home / "upper"
-
-
-@contextlib.contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    path.mkdir(parents=True)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _prune(prefix: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .errors import ClusterError, Misuse
-from .progress import Say
+from .progress import say
 
 _LONGEST_S = 400.0
 """Building takes a minute or two at most; a lock held longer than this means that its holder hangs."""
@@ -20,7 +20,7 @@ _GRACE_S = 0.5
 
 
 @contextlib.contextmanager
-def waiting(path: Path, say: Say) -> Iterator[None]:
+def waiting(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on `path`; report if another process holds it, and wait.
 
     Raises ClusterError, naming the holder, if that takes minutes.
@@ -63,16 +63,21 @@ def exclusively(path: Path, refusal: str) -> Iterator[None]:
             path.parent.rmdir()  # succeeds only if no other cluster is there
 
 
-def made_once(home: Path, lock: Path, say: Say, fill: Callable[[Path], None]) -> Path:
-    """Return the folder `home`. If it is missing, `fill` makes it under another name, with the lock held, so that it is
-    whole or not there."""
-    with waiting(lock, say):
-        if not home.exists():
-            making = home.with_name(f".making-{home.name}")
-            shutil.rmtree(making, ignore_errors=True)
-            making.mkdir(parents=True)
+def made_once(home: Path, fill: Callable[[Path], object], *, kind: str = "") -> Path:
+    """Return the folder `home`. If it is missing, `fill` makes it under another name, so that it is whole or not there.
+
+    The caller holds a lock on all folders whose name begins with `kind` (default: on this one).
+    """
+    if not home.exists():
+        for left in home.parent.glob(f".making-{kind or home.name}*"):
+            shutil.rmtree(left, ignore_errors=True)  # its builder has ended
+        making = home.with_name(f".making-{home.name}")
+        making.mkdir(parents=True)
+        try:
             fill(making)
             making.rename(home)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
     return home
 
 

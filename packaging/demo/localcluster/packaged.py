@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import layers, locks, paths, process
 from .errors import ClusterError, CommandFailed
-from .progress import Say, stage
+from .progress import stage
 
 _MADE_OF = (
     "build.sh",
@@ -30,7 +30,7 @@ _KEEP = 4
 """Number of builds to keep; older ones are removed."""
 
 
-def built(say: Say, version: str = "") -> Path:
+def built(version: str = "") -> Path:
     """Return a folder with the .deb and .rpm packages of this checkout; build them only if something has changed.
 
     `version`: version to build instead of the checkout's. If SLURM_SHARE_PACKAGES names a folder with packages, return
@@ -39,17 +39,18 @@ def built(say: Say, version: str = "") -> Path:
     if os.environ.get(_READY_VARIABLE) and not version:
         return Path(os.environ[_READY_VARIABLE])
     home = paths.cache() / f"packages-{_key(version)}"
-    with locks.waiting(paths.cache() / "packages.lock", say):
+
+    def build(making: Path) -> None:
+        argv = [str(paths.CHECKOUT / "packaging/build.sh"), "--install-tools", "--out", str(making)]
+        with stage("packages of this checkout"):
+            try:
+                process.run([*argv, *(["--version", version] if version else [])])
+            except CommandFailed as error:
+                raise ClusterError(f"the packages do not build: code {error.returncode}\n{error.output}") from error
+
+    with locks.waiting(paths.cache() / "packages.lock"):
         if not home.exists():
-            making = paths.cache() / ".making-packages"
-            shutil.rmtree(making, ignore_errors=True)
-            argv = [str(paths.CHECKOUT / "packaging/build.sh"), "--install-tools", "--out", str(making)]
-            with stage(say, "packages of this checkout"):
-                try:
-                    process.run([*argv, *(["--version", version] if version else [])])
-                except CommandFailed as error:
-                    raise ClusterError(f"the packages do not build: code {error.returncode}\n{error.output}") from error
-            making.rename(home)
+            locks.made_once(home, build, kind="packages-")
             for old in sorted(paths.cache().glob("packages-*/"), key=lambda path: path.stat().st_mtime)[:-_KEEP]:
                 shutil.rmtree(old, ignore_errors=True)
     return home

@@ -5,22 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
-
-Say = Callable[[str], None]
+from collections.abc import Iterator
 
 
-def to_stderr(line: str) -> None:
+def say(line: str) -> None:
     """Print one line on stderr; stdout is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
-def say_nothing(line: str) -> None:
-    """Discard a progress line, for tests."""
-
-
 @contextlib.contextmanager
-def stage(say: Say, what: str) -> Iterator[None]:
+def stage(what: str) -> Iterator[None]:
     """Report `what` with its duration when the stage ends, and also if it fails."""
     start = time.monotonic()
     try:

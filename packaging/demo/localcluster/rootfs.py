@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from . import locks, paths, process, tools
 from .errors import ClusterError, Misuse
-from .progress import Say, stage
+from .progress import say, stage
 from .records import CURRENT, RELEASES, STABLE, USERS, Release, Root
 
 PACKAGES = (
@@ -42,20 +43,20 @@ mkdir -p /etc/slurm /etc/slurm-share
 """
 
 
-def root_for(release: str, say: Say) -> Root:
+def root_for(release: str) -> Root:
     """Return the root of `release`; if the current release cannot be built now, report it and return the stable one.
 
     Raises KeyError for an unknown release, ClusterError if none can be built.
     """
     try:
-        return root_of(RELEASES[release], say)
+        return root_of(RELEASES[release])
     except Misuse:
         raise
     except ClusterError as error:
         if release != CURRENT:
             raise
         say(f"Slurm {CURRENT} cannot be made today ({error}); THIS CLUSTER RUNS SLURM {STABLE} INSTEAD")
-        return root_of(RELEASES[STABLE], say)
+        return root_of(RELEASES[STABLE])
 
 
 def parse_version(text: str) -> str:
@@ -72,13 +73,12 @@ def accepts(release: Release, version: str) -> bool:
     return release.at_least <= (major, minor) and (release.below is None or (major, minor) < release.below)
 
 
-def root_of(release: Release, say: Say) -> Root:
+def root_of(release: Release) -> Root:
     """Return the root of a release, from the cache or made now. Raises ClusterError."""
     home = paths.cache() / f"root-{release.name}-{_recipe_key(release)}"
     if not home.exists():
-        with locks.waiting(paths.cache() / f"root-{release.name}.lock", say):
-            if not home.exists():
-                _make(release, home, say)
+        with locks.waiting(paths.cache() / f"root-{release.name}.lock"):
+            locks.made_once(home, partial(_make, release), kind=f"root-{release.name}-")
     return _read(release, home)
 
 
@@ -96,30 +96,22 @@ def _read(release: Release, home: Path) -> Root:
         raise Misuse(f"the cached root {home} is damaged ({error}); delete that folder and try again") from error
 
 
-def _make(release: Release, home: Path, say: Say) -> None:
-    tools.need_build_tools(say)
-    for left in paths.cache().glob(f".making-root-{release.name}-*"):
-        shutil.rmtree(left)  # we hold the lock, so its builder has ended
-    making = paths.cache() / f".making-root-{release.name}-{os.getpid()}"
-    making.mkdir(parents=True)
-    try:
-        root = making / "root"
-        mirror = tools.debian_mirror()
-        with stage(say, f"Debian {release.suite} from {mirror}"):
-            process.run(process.bound_to_us(debootstrap_argv(release, root, mirror)))
-        _prepare_apt(root)
-        with stage(say, "Slurm, munge, compiler, Python"):
-            inside(root, ["/bin/sh", "-c", _INSTALL, "sh", *PACKAGES], mirror=mirror)
-        for user in USERS:
-            folder = f"/home/{user.name}"
-            inside(root, ["useradd", "-M", "-d", folder, "-s", "/bin/bash", "-u", str(user.uid), user.name])
-        facts = _facts(root)
-        if not accepts(release, facts["slurm"]):
-            raise ClusterError(f"Debian {release.suite} carries Slurm {facts['slurm']} today, not {release.name}")
-        (making / "facts.json").write_text(json.dumps(facts))
-        making.rename(home)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
+def _make(release: Release, making: Path) -> None:
+    tools.need_build_tools()
+    root = making / "root"
+    mirror = tools.debian_mirror()
+    with stage(f"Debian {release.suite} from {mirror}"):
+        process.run(process.bound_to_us(debootstrap_argv(release, root, mirror)))
+    _prepare_apt(root)
+    with stage("Slurm, munge, compiler, Python"):
+        inside(root, ["/bin/sh", "-c", _INSTALL, "sh", *PACKAGES], mirror=mirror)
+    for user in USERS:
+        folder = f"/home/{user.name}"
+        inside(root, ["useradd", "-M", "-d", folder, "-s", "/bin/bash", "-u", str(user.uid), user.name])
+    facts = _facts(root)
+    if not accepts(release, facts["slurm"]):
+        raise ClusterError(f"Debian {release.suite} carries Slurm {facts['slurm']} today, not {release.name}")
+    (making / "facts.json").write_text(json.dumps(facts))
 
 
 def debootstrap_argv(release: Release, root: Path, mirror: str) -> list[str]:

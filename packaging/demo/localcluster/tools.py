@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import process
 from .errors import ClusterError, CommandFailed, Misuse
-from .progress import Say, stage
+from .progress import stage
 
 _RUN_TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2"}
 _DEMO_TOOLS = {"column": "bsdextrautils"}
@@ -27,16 +27,16 @@ def require_root() -> None:
         raise Misuse("a local cluster needs namespaces and mounts, hence root; run this with sudo")
 
 
-def need_run_tools(say: Say) -> None:
+def need_run_tools() -> None:
     """Install missing programs that a running cluster and its demonstration need."""
-    _need({**_RUN_TOOLS, **_DEMO_TOOLS}, say)
+    _need({**_RUN_TOOLS, **_DEMO_TOOLS})
 
 
-def need_build_tools(say: Say) -> None:
+def need_build_tools() -> None:
     """Install missing programs that make a root file system."""
-    _need({**_RUN_TOOLS, **_BUILD_TOOLS}, say)
+    _need({**_RUN_TOOLS, **_BUILD_TOOLS})
     if not KEYRING.exists():
-        _install(["debian-archive-keyring"], say)
+        _install(["debian-archive-keyring"])
 
 
 def debian_mirror() -> str:
@@ -61,14 +61,14 @@ def parse_mirror(indextargets: str) -> str | None:
     return None
 
 
-def python_with_pip(say: Say, tools_dir: Path) -> str:
+def python_with_pip(tools_dir: Path) -> str:
     """Return a Python interpreter of this machine that has pip; if there is none, make a venv in the cache."""
     own = tools_dir / "pip" / "bin" / "python3"
     for candidate in (sys.executable, shutil.which("python3") or "", "/usr/bin/python3", str(own)):
         if candidate and _has_pip(candidate):
             return candidate
     if process.run(["/usr/bin/python3", "-c", "import ensurepip"], check=False).returncode != 0:
-        _install(["python3-venv"], say)
+        _install(["python3-venv"])
     process.run(["/usr/bin/python3", "-m", "venv", "--clear", str(own.parents[1])])
     return str(own)
 
@@ -87,19 +87,19 @@ def _has_pip(python: str) -> bool:
     return process.run([python, "-m", "pip", "--version"], check=False).returncode == 0
 
 
-def _need(programs: dict[str, str], say: Say) -> None:
+def _need(programs: dict[str, str]) -> None:
     path = f"{os.environ.get('PATH', '')}:{process.OUTSIDE_PATH}"
     missing = sorted({package for program, package in programs.items() if not shutil.which(program, path=path)})
     if missing:
-        _install(missing, say)
+        _install(missing)
 
 
-def _install(packages: list[str], say: Say) -> None:
+def _install(packages: list[str]) -> None:
     names = " ".join(packages)
     if not shutil.which("apt-get", path=process.OUTSIDE_PATH):
         raise Misuse(f"this machine lacks {names} and has no apt-get to install it; install it and try again")
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
-    with stage(say, f"installing {names} on this machine with apt-get"):
+    with stage(f"installing {names} on this machine with apt-get"):
         if process.run(install, check=False).returncode == 0:
             return
         process.run(["apt-get", "update", "-qq"], check=False)

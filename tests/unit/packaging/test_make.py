@@ -100,7 +100,7 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(debian, "unpacked", fail)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example/debian")
     with pytest.raises(ClusterError) as caught:
-        fetch.debian_headers(["forky"], tmp_path, lambda _: None)
+        fetch.debian_headers(["forky"], tmp_path)
     words = str(caught.value)
     assert "no headers of Slurm 26.05 from Debian forky at http://mirror.example/debian" in words
     assert (said or "code 100") in words
@@ -109,9 +109,9 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
 
 def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "debian_mirror", lambda: pytest.fail("asked"))
-    assert fetch.debian_headers([], tmp_path, lambda _: None) == {}
+    assert fetch.debian_headers([], tmp_path) == {}
     with pytest.raises(ClusterError, match="no Slurm to build the plugin for"):
-        fetch.fetch(tmp_path, [], [], tmp_path, lambda _: None)
+        fetch.fetch(tmp_path, [], [], tmp_path)
 
 
 def sample_parser() -> argparse.ArgumentParser:
