@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import re
-import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
 if TYPE_CHECKING:
     from localcluster import Cluster
 
 RESULTS = Path(__file__).parent / "results"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -55,19 +59,29 @@ def show(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
     return all(row.holds is not False for row in rows)
 
 
-def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
-    """Print the table, write results/<name>.json, and answer whether every bar holds."""
+def report(name: str, slurm: str | None, rows: Sequence[Row], **more: Any) -> bool:
+    """Print the table, write results/<name>.json with these and `more` fields, and answer whether every bar holds."""
     holds = show(name, slurm, rows)
-    RESULTS.mkdir(exist_ok=True)
-    answer = {
-        "bench": name,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
-        "slurm": slurm,
-        "rows": [{**asdict(row), "value": round(row.value, 3), "holds": row.holds} for row in rows],
-    }
-    (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
+    figures = [{**asdict(row), "value": round(row.value, 3), "holds": row.holds} for row in rows]
+    write(name, slurm=slurm, rows=figures, **more)
     return holds
+
+
+def write(name: str, **fields: Any) -> None:
+    """Write results/<name>.json: name, date, machine and these fields."""
+    answer = {"bench": name, "date": time.strftime("%Y-%m-%d"), "machine": machine(), **fields}
+    (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
+
+
+def over_seeds(play: Callable[[int], Found], seeds: Sequence[int], what: str, processes: int | None) -> list[Found]:
+    """Return the result of each seed, played on several cores (None: all)."""
+    found = []
+    with multiprocessing.Pool(processes) as pool:
+        for number, one in enumerate(pool.imap(play, seeds), 1):
+            found.append(one)
+            print(f"\r{what}: {number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return found
 
 
 def cpu_of(cluster: Cluster, host: str, name: str) -> float:
@@ -83,8 +97,3 @@ def rpcs_of(cluster: Cluster) -> dict[str, tuple[int, int]]:
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout.partition("by message type")[2].partition("by user")[0]
     rows = re.findall(r"^\s*(\w+)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", said, re.MULTILINE)
     return {name: (int(count), int(total)) for name, count, total in rows}
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle one: a noisy machine moves it least."""
-    return statistics.median(values)

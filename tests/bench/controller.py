@@ -12,12 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
 from bench import Row, cpu_of, report, rpcs_of
-from load import ASK, GPUS, PYTHON, TOKEN, wait_for
+from load import ASK, GPUS, PYTHON, play_agents, wait_for
 
 from localcluster import Cluster
 
@@ -99,13 +96,7 @@ def main(seconds: float) -> int:
             file.write(f"{nodes}\n")
         cluster.reboot("ctl")
         recorded = wait_for(cluster, "n1", f"{PYTHON} -c '{ASK}'", "a snapshot of the agent")
-        here = Path(__file__).with_name("many_agents.py").read_text()
-        for name, text in (("many_agents.py", here), ("recorded.json", recorded)):
-            cluster.exec("login", ["bash", "-c", f"cat >/tmp/{name}"], input=text, check=True)
-        cluster.exec("login", ["bash", "-c", "echo nameserver 127.0.0.1 >/etc/resolv.conf"], check=True)
-        play = f"setsid -f {PYTHON} /tmp/many_agents.py {NODES} /tmp/recorded.json {TOKEN} >/tmp/out 2>&1"
-        cluster.exec("login", ["bash", "-c", play], check=True)
-        wait_for(cluster, "login", "grep -x serving /tmp/out", "the many agents")
+        play_agents(cluster, NODES, recorded)
         cluster.as_user("alice", SUBMIT.format(jobs=JOBS), check=True, timeout=1200)
         count = "squeue -h -t R -o %i | wc -l"
         wait_for(cluster, "ctl", f"[ $({count}) -ge {JOBS} ]", f"{JOBS} running jobs")

@@ -18,11 +18,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import bench
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.model_file import read_weights
@@ -194,7 +191,7 @@ def sweeps(seeds: Sequence[int]) -> list[bench.Row]:
         after = [recovery(go_through(sweep(seed, step=factor)).after_change) for seed in seeds]
         bar = 15.0
         rows.append(
-            bench.Row(f"sizes x {factor:g}: runs until covered again, median", bench.median(after), "runs", bar)
+            bench.Row(f"sizes x {factor:g}: runs until covered again, median", statistics.median(after), "runs", bar)
         )
         rows.append(bench.Row(f"sizes x {factor:g}: runs until covered again, worst seed", max(after), "runs", bar))
     return rows
@@ -414,7 +411,7 @@ def cost() -> list[bench.Row]:
     spent.sort()
     return [
         bench.Row("an estimator of 5,000 runs is made in", 1000 * built, "ms"),
-        bench.Row("one estimate with 5,000 runs known, median", bench.median(spent), "ms", 1.0),
+        bench.Row("one estimate with 5,000 runs known, median", statistics.median(spent), "ms", 1.0),
         bench.Row("one estimate with 5,000 runs known, 99 %", spent[int(0.99 * len(spent))], "ms", 1.0),
     ]
 

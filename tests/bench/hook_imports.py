@@ -23,8 +23,9 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from bench import Row, median, report
+from bench import Row, report
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROUNDS = 60

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
-from bench import Row, median, report
+from bench import Row, report
 
 from localcluster import Cluster
 

@@ -28,11 +28,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
-from bench import Row, cpu_of, median, report, rpcs_of
+from bench import Row, cpu_of, report, rpcs_of
 from hooked import Node
 
 from localcluster import Cluster

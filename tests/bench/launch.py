@@ -28,11 +28,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
+from statistics import median
 
 import launch_peers
-from bench import Row, cpu_of, median, report, rpcs_of
+from bench import Row, cpu_of, report, rpcs_of
 
 from localcluster import Cluster
 

@@ -13,10 +13,9 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
-from bench import Row, median, report
+from bench import Row, report
 
 from localcluster import Cluster, conf
 from slurm_share.slurm.nodes import nodes_argv
@@ -187,20 +186,22 @@ ONE_PAGE = """\
 # --- Many nodes -------------------------------------------------------------------------------------------------------
 
 
+def play_agents(cluster: Cluster, count: int, recorded: str) -> None:
+    """Play the agents of that many nodes on the login host, with a recorded snapshot."""
+    here = Path(__file__).with_name("many_agents.py").read_text()
+    for name, text in (("many_agents.py", here), ("recorded.json", recorded)):
+        cluster.exec("login", ["bash", "-c", f"cat >/tmp/{name}"], input=text, check=True)
+    cluster.exec("login", ["bash", "-c", "echo nameserver 127.0.0.1 >/etc/resolv.conf"], check=True)
+    play = f"setsid -f {PYTHON} /tmp/many_agents.py {count} /tmp/recorded.json {TOKEN} >/tmp/out 2>&1"
+    cluster.exec("login", ["bash", "-c", play], check=True)
+    wait_for(cluster, "login", "grep -x serving /tmp/out", "the many agents")
+
+
 def many(count: int, recorded: str, rows: list[Row]) -> str:
     """Everybody's nodes, through agents and through Prometheus; Slurm's version."""
     nodes = f"NodeName=node[00001-{count:05d}] CPUs=96 RealMemory=1000000 Gres=gpu:{GPUS} State=EXTERNAL"
     with Cluster.up("bench-many", prometheus=True, nodes=1, slurm_conf_extra=nodes) as cluster:
-        here = Path(__file__).with_name("many_agents.py").read_text()
-        for name, text in (("many_agents.py", here), ("recorded.json", recorded)):
-            cluster.exec("login", ["bash", "-c", f"cat >/tmp/{name}"], input=text, check=True)
-        cluster.exec("login", ["bash", "-c", "echo nameserver 127.0.0.1 >/etc/resolv.conf"], check=True)
-        cluster.exec(
-            "login",
-            ["bash", "-c", f"setsid -f {PYTHON} /tmp/many_agents.py {count} /tmp/recorded.json {TOKEN} >/tmp/out 2>&1"],
-            check=True,
-        )
-        wait_for(cluster, "login", "grep -x serving /tmp/out", "the many agents")
+        play_agents(cluster, count, recorded)
         config = cluster.site / "prometheus.yml"
         config.write_text(conf.PROMETHEUS.format(targets="n1:594") + ONE_PAGE)
         cluster.exec("ctl", ["pkill", "-HUP", "-x", "prometheus"], check=True)

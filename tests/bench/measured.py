@@ -12,29 +12,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import measured_pairs
 import measured_policies
 import measured_shares
 import measured_tuning
 import measured_undo
-from bench import RESULTS, Row, report
+from bench import RESULTS, Row, over_seeds, report
 
 PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
 BEGINNINGS = ("predict", "no training", "undo", "tuner", "shares", "gain")
 """Beginning of the names of each part's rows."""
 MATRIX = "scheduler/simulation_throughputs.json"
 SEEDS = {"predict": 20, "undo": 100, "tuner": 200, "shares": 50, "gain": 20}
-_Found = TypeVar("_Found")
 
 
 def matrix(path: Path, folder: Path) -> Path:
@@ -47,17 +44,6 @@ def matrix(path: Path, folder: Path) -> Path:
     file = folder / "simulation_throughputs.json"
     file.write_bytes(shown.stdout)
     return file
-
-
-def _over(seeds: Sequence[int], play: Callable[[int], _Found], what: str, processes: int | None) -> list[_Found]:
-    """Return the result of each seed."""
-    found = []
-    with multiprocessing.Pool(processes) as pool:
-        for number, one in enumerate(pool.imap(play, seeds), 1):
-            found.append(one)
-            print(f"\r{what}: {number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return found
 
 
 def play(
@@ -86,14 +72,14 @@ def play(
         elif part == "training":
             rows += measured_pairs.no_training()
         elif part == "undo":
-            rows += measured_undo.undo(_over(seeds("undo"), measured_undo.one_seed, part, processes))
+            rows += measured_undo.undo(over_seeds(measured_undo.one_seed, seeds("undo"), part, processes))
         elif part == "tuner":
             rows += measured_tuning.tuner(seeds("tuner"))
         elif part == "shares":
             rows += measured_shares.percentages(seeds("shares"))
         else:
             found, details = measured_policies.compared(
-                _over(seeds("gain"), measured_policies.one_seed, part, processes)
+                over_seeds(measured_policies.one_seed, seeds("gain"), part, processes)
             )
             rows += found
         took[part] = round(time.perf_counter() - begin, 1)
@@ -101,17 +87,16 @@ def play(
     for row in before.get("rows", []):
         if row["what"].startswith(kept):
             rows.append(Row(row["what"], row["value"], row["unit"], row["bar"], row["better"]))
-    holds = report("measured", None, rows)
-    answer = json.loads(file.read_text())
-    answer |= {
-        "note": "undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
-        "first_seed": first,
-        "seeds": before.get("seeds", {}) | {part: count for part, count in counts.items() if part in parts},
-        "took_s": took,
-        "settings": details,
-    }
-    file.write_text(json.dumps(answer, indent=1) + "\n")
-    return holds
+    return report(
+        "measured",
+        None,
+        rows,
+        note="undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
+        first_seed=first,
+        seeds=before.get("seeds", {}) | {part: count for part, count in counts.items() if part in parts},
+        took_s=took,
+        settings=details,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

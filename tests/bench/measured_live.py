@@ -13,9 +13,6 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
 from bench import Row, report
 

@@ -6,14 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import packing
 from bench import Row
+from packing import BOOKED, LUG, Figures, Key
 
-from slurm_share.packing.simulator import policies, traces
-from slurm_share.packing.simulator.report import assumptions
-from slurm_share.packing.simulator.world import simulate
-
-TRACES = ("thesis60", "thesis90")
-LUG, BOOKED, GAIN = "lug", "booked", "gain"
+GAIN = "gain"
 EAGER = "gain,min_gain=0.02"
 """It also starts tasks that add little; shown only."""
 POLICIES = (LUG, BOOKED, GAIN, EAGER)
@@ -22,29 +19,10 @@ WORSE_BAR = 1.03
 RATIOS = (("make-span", "make_span_s", 1.04), ("waiting", "wait_s", 0.7), ("JCT", "jct_s", 0.8))
 """Figure, its name, the bar against LUG, which is that of `booked` in packing.py."""
 
-Figures = dict[str, float]
-Key = tuple[str, float, float, str]
-"""(trace, alpha, settle time, policy)"""
 
-
-def one_seed(seed: int, names: Sequence[str] = TRACES) -> dict[Key, Figures]:
+def one_seed(seed: int) -> dict[Key, Figures]:
     """Return the figures of every policy at every setting for one seed."""
-    found: dict[Key, Figures] = {}
-    for name in names:
-        trace = traces.GENERATORS[name](seed)
-        for assumed in assumptions():
-            for text in POLICIES:
-                result = simulate(trace, policies.settled(policies.parse(text), assumed.settle_s), assumed, seed)
-                found[name, assumed.alpha, assumed.settle_s, text] = {
-                    "make_span_s": result.make_span_s,
-                    "wait_s": result.wait_s,
-                    "jct_s": result.jct_s,
-                    "oom": result.oom_own + result.oom_neighbour,
-                    "unfinished": result.unfinished,
-                    "stp": result.stp,
-                    "antt": result.antt,
-                }
-    return found
+    return packing.one_seed(seed, POLICIES)
 
 
 def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:

@@ -21,11 +21,9 @@ import random
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
+from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
-from bench import Row, median, report
+from bench import Row, report
 
 from localcluster import Cluster, process
 

@@ -13,8 +13,6 @@ Seeds are drawn at the start and printed, so no code or constant is fitted to th
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import random
 import statistics
 import sys
@@ -24,20 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import RESULTS, Row, report
+import packing_decide
+from bench import Row, over_seeds, report
 
 from slurm_share.packing import journal
-from slurm_share.packing.records import (
-    Estimate,
-    GpuFacts,
-    GpuView,
-    PackSettings,
-    PackView,
-    RunningView,
-    TaskAsk,
-    Tries,
-    WaitingView,
-)
 from slurm_share.packing.rules import place
 from slurm_share.packing.simulator import policies, traces
 from slurm_share.packing.simulator.records import Assumptions
@@ -51,8 +39,8 @@ LUG, ORACLE, BOOKED, SECOND = "lug", "worst-fit", "booked", "booked,history,long
 GUARDED = "booked,sm_guard=0.95"
 """With a limit on measured SM activity; shown only."""
 POLICIES = ("exclusive", LUG, ORACLE, BOOKED, GUARDED, SECOND)
-MANY, NODES, DECISIONS = 10_000, 8, 200
-MANY_S, DECIDE_MS = 60.0, 5.0
+MANY, NODES = 10_000, 8
+MANY_S = 60.0
 PUBLISHED = (
     ("thesis90", ORACLE, "make_span_s", -30.13, "6.4.1"),
     ("thesis90", LUG, "make_span_s", -28.0, "6.4.2"),
@@ -65,19 +53,20 @@ Key = tuple[str, float, float, str]
 """(trace, alpha, settle time, policy)"""
 
 
-def one_seed(seed: int) -> dict[Key, Figures]:
-    """Return the figures of every policy at every setting for one seed."""
+def one_seed(seed: int, names: Sequence[str] = POLICIES) -> dict[Key, Figures]:
+    """Return the figures of these policies at every setting for one seed."""
     found: dict[Key, Figures] = {}
     for name in TRACES:
         trace = traces.GENERATORS[name](seed)
         for assumed in assumptions():
-            for text in POLICIES:
+            for text in names:
                 policy = policies.settled(policies.parse(text), assumed.settle_s)
                 result = simulate(trace, policy, assumed, seed)
                 found[name, assumed.alpha, assumed.settle_s, text] = {
                     "make_span_s": result.make_span_s,
                     "wait_s": result.wait_s,
                     "jct_s": result.jct_s,
+                    "oom": result.oom_own + result.oom_neighbour,
                     "oom_own": result.oom_own,
                     "oom_neighbour": result.oom_neighbour,
                     "unfinished": result.unfinished,
@@ -107,7 +96,7 @@ MEASURES: tuple[Measure, ...] = (
     ("with SM guard, waiting, of LUG's", None, _ratio(GUARDED, LUG, "wait_s")),
     ("with SM guard, JCT, of LUG's", None, _ratio(GUARDED, LUG, "jct_s")),
     ("with SM guard, make-span, of LUG's", None, _ratio(GUARDED, LUG, "make_span_s")),
-    ("second run, out of memory", 0.0, lambda of: of[SECOND]["oom_own"] + of[SECOND]["oom_neighbour"]),
+    ("second run, out of memory", 0.0, lambda of: of[SECOND]["oom"]),
     ("second run, make-span, of LUG's", 1.01, _ratio(SECOND, LUG, "make_span_s")),
     ("second run, make-span, of the oracle's", 1.03, _ratio(SECOND, ORACLE, "make_span_s")),
 )
@@ -184,55 +173,6 @@ def energy(every: Sequence[dict[Key, Figures]]) -> list[Row]:
     return rows
 
 
-def crowded() -> PackView:
-    """Return 64 waiting tasks, 16 GPUs, 8 tasks on each, and no room: every task is compared with every GPU."""
-    draw = random.Random(1)
-    gpus = [
-        GpuView(
-            facts=GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40960, is_mps=True), sm_ratio=0.5
-        )
-        for index in range(16)
-    ]
-    running = [
-        RunningView(
-            ask=TaskAsk(task=1000 + number),
-            gpus=(f"GPU-{number % 16}",),
-            started_s=0.0,
-            attempt=1,
-            tries=Tries(),
-            estimate=Estimate(point_mib=4500, safe_mib=4800, source="exact"),
-            reserved_mib=4800,
-            memory_mib=4400,
-            peak_mib=4500,
-        )
-        for number in range(128)
-    ]
-    waiting = []
-    for number in range(64):
-        size = draw.randint(4000, 30_000)
-        known = Estimate(point_mib=size, safe_mib=size, source="exact")
-        waiting.append(WaitingView(ask=TaskAsk(task=number), estimates=(("A100", known),)))
-    return PackView(
-        now_s=100.0,
-        gpus=tuple(gpus),
-        running=tuple(running),
-        waiting=tuple(waiting),
-        free_workers=64,
-        settings=PackSettings(),
-    )
-
-
-def decide_ms() -> float:
-    """Return the median duration of a decision about the crowded node."""
-    view = crowded()
-    taken = []
-    for _ in range(DECISIONS):
-        begin = time.perf_counter()
-        place.decide(view)
-        taken.append(1000.0 * (time.perf_counter() - begin))
-    return statistics.median(taken)
-
-
 def many_s() -> float:
     """Return the time of a simulation of many tasks on one core."""
     trace = traces.many(MANY, NODES, 1)
@@ -271,25 +211,17 @@ def main(arguments: Sequence[str]) -> int:
     """Run everything, print the table, and write results/packing.json."""
     seeds = drawn(arguments)
     print(f"seeds {seeds[0]} to {seeds[-1]}; repeat with {len(seeds)} --seed {seeds[0]}", flush=True)
-    with multiprocessing.Pool() as pool:
-        every = []
-        for number, found in enumerate(pool.imap(one_seed, seeds), 1):
-            every.append(found)
-            print(f"\r{number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+    every = over_seeds(one_seed, seeds, "packing", None)
     rows, details = compared(seeds, every)
     rows += [*published(every), *energy(every)]
+    decide_ms = max(packing_decide.measure().values())
     rows += [
         Row(f"{MANY} tasks on {8 * NODES} GPUs, one core", many_s(), "s", MANY_S),
-        Row("a decision: 64 waiting tasks, 16 GPUs, 8 tasks on each", decide_ms(), "ms", DECIDE_MS),
+        Row("a decision: 64 waiting tasks, 16 GPUs, 8 tasks on each", decide_ms, "ms", packing_decide.BAR_MS),
         Row("decisions of a simulation that differ when decided again", replayed(seeds[0]), "", 0.0),
     ]
-    holds = report("packing", None, rows)
-    file = RESULTS / "packing.json"
-    answer = json.loads(file.read_text())
-    answer |= {"note": "simulated; SM activity of tasks assumed", "seeds": list(seeds), "settings": details}
-    file.write_text(json.dumps(answer, indent=1) + "\n")
-    return 0 if holds else 1
+    note = "simulated; SM activity of tasks assumed"
+    return 0 if report("packing", None, rows, note=note, seeds=list(seeds), settings=details) else 1
 
 
 if __name__ == "__main__":

@@ -16,11 +16,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
+from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
-from bench import Row, median, report
+from bench import Row, report
 
 from localcluster import Cluster
 from slurm_share.triples import run_folder

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
-from bench import Row, median, report
+from bench import Row, report
 
 from localcluster import Cluster
 

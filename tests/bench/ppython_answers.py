@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import pickle
 import re
 import shutil
@@ -27,10 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
 import bench
+import numpy as np
 from spmd_peers import clean, end_session, ppython_settings, session
 
 HERE = Path(__file__).parent
@@ -234,18 +231,15 @@ def main() -> int:
         f"pPython stops in {len(stopped)}; {len(wrong)} are not right: {[one.name for one in wrong]}"
     )
     if not asked.show:
-        answer = {
-            "bench": "ppython_answers",
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": bench.machine(),
-            "pPython": f"{COMMIT}, {version(str(asked.python))}",
-            "ours": version(ours),
-            "ranks": RANKS,
-            "left_out": LEFT_OUT,
-            "said_otherwise": SAID_OTHERWISE,
-            "programs": [{**asdict(one), "right": one.is_right} for one in found],
-        }
-        (bench.RESULTS / "ppython_answers.json").write_text(json.dumps(answer, indent=2) + "\n")
+        bench.write(
+            "ppython_answers",
+            pPython=f"{COMMIT}, {version(str(asked.python))}",
+            ours=version(ours),
+            ranks=RANKS,
+            left_out=LEFT_OUT,
+            said_otherwise=SAID_OTHERWISE,
+            programs=[{**asdict(one), "right": one.is_right} for one in found],
+        )
     return 1 if wrong else 0
 
 

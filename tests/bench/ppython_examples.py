@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 import bench
 import ppython_places as places
 
@@ -370,18 +369,10 @@ def main() -> int:
         program["edits"] += more["edits"]
         program["runs"] += more["runs"]
     right = [run["right"] for program in programs for run in program["runs"]]
-    answer = {
-        "bench": "ppython_examples",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": bench.machine(),
-        "pPython": COMMIT,
-        "versions": used,
-        "memory_limit_gib": LIMIT_GIB,
-        "programs": programs,
-    }
-    answer["programs"] = with_others(programs, json.loads(RESULTS.read_text())["programs"])
     if not asked.show:
-        RESULTS.write_text(json.dumps(answer, indent=2) + "\n")
+        programs = with_others(programs, json.loads(RESULTS.read_text())["programs"])
+        about = {"pPython": COMMIT, "versions": used, "memory_limit_gib": LIMIT_GIB}
+        bench.write("ppython_examples", **about, programs=programs)
     print(f"{sum(right)} of {len(right)} runs of {len(programs)} programs are right")
     return 0 if all(right) else 1
 

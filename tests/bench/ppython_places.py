@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
-
 from localcluster import Cluster, paths, process
 from localcluster.layers import download_argv
 from localcluster.records import CURRENT

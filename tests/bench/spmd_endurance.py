@@ -28,10 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_share.spmd import local, names
-
-sys.path.insert(0, str(Path(__file__).parent))
 import bench
+
+from slurm_share.spmd import local, names
 
 ROOT = Path(__file__).parents[2]
 SIZE = 4

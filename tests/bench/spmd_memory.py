@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 import bench
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
-from bench import Row, median
+from bench import Row
 from spmd_peers import CORES
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -16,8 +16,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
-from bench import Row, median, report
+from bench import Row, report
 from sampler_cost import simulated_node
 from terminals import Program, measured_by, started
 

@@ -93,29 +93,54 @@ class Frames:
         return found
 
 
-class Bench(Dashboard):
-    """The dashboard, driven with surveys and then with keys."""
+class Measured(Dashboard):
+    """The dashboard, with a worker that measures."""
 
     CSS_PATH = Path(slurm_share_tui.__file__).with_name("dashboard.tcss")
 
-    def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
-        super().__init__(Feed(), config=UserConfig(theme="dark"), location=Location(view="nodes"))  # type: ignore[arg-type]
-        self.pictures, self.rate, self.seconds = pictures, rate, seconds
+    def __init__(self, feed: Any, seconds: float) -> None:
+        super().__init__(feed, config=UserConfig(theme="dark"), location=Location(view="nodes"))
+        self.seconds = seconds
         self.found: dict[str, float] = {}
-        self.shown = 0
+        self.frames = Frames()
 
     def on_mount(self) -> None:
         super().on_mount()
+        self.frames.watch(asyncio.get_running_loop())
         self.run_worker(self.measure())
 
     async def measure(self) -> None:
-        """Measure with surveys alone, then with keys too."""
-        frames = Frames()
-        frames.watch(asyncio.get_running_loop())
-        await self._play(WARM_S, ["down", "down"])
+        """Write figures into `found`, and end the dashboard."""
+        raise NotImplementedError
+
+    def sort(self) -> None:
+        """Sort the nodes by a figure that changes."""
         grid = self.main_screen.grid
         assert grid is not None
         grid.sort_by("gpu", True)
+
+    def run_into(self, file: Path) -> int:
+        """Run, write `found` as JSON, and return the exit code."""
+        tune_collector()
+        self.run()
+        if not self.return_code:
+            file.write_text(json.dumps(self.found))
+        return self.return_code or 0
+
+
+class Bench(Measured):
+    """The dashboard, driven with surveys and then with keys."""
+
+    def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
+        super().__init__(Feed(), seconds)
+        self.pictures, self.rate = pictures, rate
+        self.shown = 0
+
+    async def measure(self) -> None:
+        """Measure with surveys alone, then with keys too."""
+        frames = self.frames
+        await self._play(WARM_S, ["down", "down"])
+        self.sort()
         await self._play(1.0, [])
         frames.slowest()
         for what, keys in (("", []), ("keys_", [*KEYS] * 1000)):
@@ -153,13 +178,7 @@ class Bench(Dashboard):
 
 def main(count: int, rate: float, seconds: float, file: Path) -> int:
     """Measure and write; return the app's exit code."""
-    app = Bench([picture(count, number, rate) for number in range(LOOKS)], rate, seconds)
-    tune_collector()
-    app.run()
-    if app.return_code:
-        return app.return_code
-    file.write_text(json.dumps(app.found))
-    return 0
+    return Bench([picture(count, number, rate) for number in range(LOOKS)], rate, seconds).run_into(file)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
-from bench import Row, median, report
+from bench import Row, report
 from rich.text import Text
 from terminals import measured_by
 from textual.app import App, ComposeResult

@@ -11,9 +11,6 @@ import json
 import re
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
 from bench import Row, report
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 import numpy
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench
