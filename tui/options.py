@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share.core import version
 from slurm_share.core.errors import UsageError
+from slurm_share.core.parser import Parser
 from slurm_share.load import Origin, options
 from slurm_share.load import origin as load_origin
 
@@ -53,15 +53,14 @@ class Options(Struct, frozen=True, kw_only=True):
     no_color: bool = False
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    parser = Parser(
         prog=PROGRAM,
         description="Show the load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version.add_to(parser)
+    parser.add_version()
     options.add_which(parser, nodes="these nodes, such as n[1-3,7]")
     origin = options.add_origin(parser, replay="show a recording of llload --record")
     origin.add_argument("--interval", metavar="S", help=f"seconds between two surveys (default: {INTERVAL_S:g})")

@@ -31,10 +31,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the sub-command `archive`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "archive",
-        help="append the load of all users to the archive, for slurm-share report",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "archive", help="append the load of all users to the archive, for slurm-share report", epilog=EPILOG
     )
     parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source in config.toml)")
     parser.add_argument(

@@ -44,10 +44,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the sub-command `doctor`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "doctor",
-        help="find problems on this host, and print how to repair them",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "doctor", help="find problems on this host, and print how to repair them", epilog=EPILOG
     )
     parser.add_argument(
         "--role", action="append", choices=ROLE_NAMES, help="role of this host (default: detected); repeatable"

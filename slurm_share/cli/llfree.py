@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import names, terminal, version
+from ..core import names, terminal
 from ..core.command import enter
+from ..core.parser import Parser
 from ..slurm.free import read_free
 from ..slurm.records import ClusterName
 from ..slurm.rules.free import FreeKind
@@ -49,13 +50,12 @@ exit codes
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description="List free nodes, cores and GPUs,\nexcept on nodes that another user has exclusively.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--help", action="help", help="show this help message and exit")
-    version.add_to(parser)
+    parser.add_version()
     return parser
 
 

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..core import names, terminal, version
+from ..core import names, terminal
 from ..core.command import enter
 from ..core.errors import UsageError
+from ..core.parser import Parser
 from ..node import processes
 from ..share import Chosen
 from ..slurm import cancel
@@ -36,18 +37,12 @@ exit codes
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="End jobs.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    parser = Parser(prog=PROGRAM, description="End jobs.", epilog=EXAMPLES, allow_abbrev=False)
     parser.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="job ids, or the folder of a run")
     parser.add_argument("-u", "--user", metavar="USER", help="end all jobs of this user")
     parser.add_argument("--all", action="store_true", help="end all my jobs")
-    version.add_to(parser)
+    parser.add_version()
     return parser
 
 

@@ -16,10 +16,10 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from ..core import config, names, terminal
-from ..core import version as version_option
 from ..core.command import EXIT_FAILED, enter
 from ..core.errors import CommandError, SlurmShareError, UsageError, shown
 from ..core.installed import version
+from ..core.parser import Parser
 from ..load import (
     Advice,
     AdviceReport,
@@ -86,16 +86,15 @@ exit codes
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command's options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description="Show the load of the nodes that your jobs run on, one line for each node.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version_option.add_to(parser)
+    parser.add_version()
     add = parser.add_argument_group("contents").add_argument
     add("-g", "--gpu", action="store_true", help="add the GPUs of each node")
     add("--detail", action="store_true", help="add a line for each GPU, and the jobs")

@@ -11,27 +11,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..core import version
 from ..core.errors import UsageError, shown
+from ..core.parser import Parser
 from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, mapreduce, triple
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """A parser that raises UsageError for errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see llmapreduce -h")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     top = _Parser(
         prog="llmapreduce",
         description="Run a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
         epilog="Write switches with true or false, as in --keep=true.",
+        formatter_class=argparse.HelpFormatter,
         allow_abbrev=False,
     )
     add = top.add_argument
-    version.add_to(top)
+    top.add_version()
     add("--mapper", metavar="PROGRAM", help="program called with `input output`, or the arguments in the list's line")
     add("--input", metavar="FOLDER|LIST", help="a folder of files, or a text file with an input on each line")
     add("--output", metavar="FOLDER", help="folder for the outputs; it is created if it does not exist")

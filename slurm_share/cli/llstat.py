@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import names, terminal, version
+from ..core import names, terminal
 from ..core.command import enter
+from ..core.parser import Parser
 from ..share import queue
 from ..slurm.records import ClusterName, QueuedJob
 from ..triples import chosen_jobs
@@ -58,13 +59,12 @@ exit codes
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description="List jobs that wait, run or end, with their shares of GPUs.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
     parser.add_argument("--json", action="store_true", help="print JSON with all fields; unknown values are null")
     parser.add_argument("--help", action="help", help="show this help message and exit")
-    version.add_to(parser)
+    parser.add_version()
     return parser
 
 

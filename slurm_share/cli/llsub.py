@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..core import names, version
+from ..core import names
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
+from ..core.parser import Parser
 from ..core.text import counted
 from ..node.records import Core
 from ..packing import POLICIES
@@ -84,24 +85,23 @@ exit codes
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         if "--options" in message and "expected one argument" in message:
             message = "--options: write a value that begins with a dash after a =, as in --options='--nice=5'"
         super().error(message)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     top = _Parser(
         prog=PROGRAM,
         usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
         "[LLSUB.n] | -i [full]",
         description="Submit a script to Slurm: one process, or N nodes with P processes of T\nthreads each.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version.add_to(top)
+    top.add_version()
     top.add_argument("positional", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
     add = top.add_argument_group("the job").add_argument
     add("-s", "--slots", type=llsub_options.positive, metavar="K", help="number of cores (only without a triple)")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from ..core import version
 from ..core.command import enter
+from ..core.parser import Parser
 from . import (
     agent,
     archive,
@@ -25,12 +24,12 @@ from . import (
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the command's parser with all sub-commands."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="slurm-share", description="Manage slurm-share, which shares GPUs between the tasks of one Slurm user."
     )
-    version.add_to(top)
+    top.add_version()
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for module in (status, switch, config, install, doctor, launch, sample, agent, archive, report, pack, pip_line):
         module.add_to(commands)

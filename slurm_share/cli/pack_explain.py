@@ -29,10 +29,7 @@ exit codes
 def add_to(subcommands: Any) -> None:
     """Add the parser of `explain`."""
     parser: argparse.ArgumentParser = subcommands.add_parser(
-        "explain",
-        help="why a task of a run went to its GPU, or waited",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "explain", help="why a task of a run went to its GPU, or waited", epilog=EPILOG
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="the run's folder, LLSUB.N")
     parser.add_argument(

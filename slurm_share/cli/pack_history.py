@@ -38,10 +38,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the parser of `history`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "history",
-        help="show or delete the known sizes of your tasks",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "history", help="show or delete the known sizes of your tasks", epilog=EPILOG
     )
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --: show the size of this command")
     parser.add_argument("--name", default="", metavar="NAME", help="show the tasks submitted with this --name")

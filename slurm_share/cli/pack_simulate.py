@@ -49,10 +49,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the parser of `simulate`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "simulate",
-        help="simulate policies on a trace or a recorded run",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "simulate", help="simulate policies on a trace or a recorded run", epilog=EPILOG
     )
     parser.add_argument("trace", metavar="TRACE", help="thesis60, thesis90, sweep, a folder of a run, or a file")
     parser.add_argument(

@@ -37,10 +37,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the sub-command `report`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "report",
-        help="print each user's node-hours of low, good and high load in a week",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "report", help="print each user's node-hours of low, good and high load in a week", epilog=EPILOG
     )
     add = parser.add_argument
     add("--week", nargs="?", const="", metavar="YYYY-Www", help="the week (default: the last complete one)")

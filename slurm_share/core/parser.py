@@ -1,4 +1,4 @@
-"""The option `--version` of all commands."""
+"""The parser of all commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from typing import Any
 from .installed import version
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command's parser."""
-    parser.add_argument(
-        "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
-    )
+class Parser(argparse.ArgumentParser):
+    """A parser whose epilog keeps its lines. Its sub-commands get such parsers, too."""
+
+    def __init__(self, *, epilog: str | None = None, **options: Any) -> None:
+        if epilog is not None:
+            options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(epilog=epilog, **options)
+
+    def add_version(self) -> None:
+        """Add the option --version."""
+        self.add_argument(
+            "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
+        )
 
 
 class _Print(argparse.Action):
