@@ -22,9 +22,7 @@ import os
 import re
 import shlex
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from bench import Row, cpu_of, report, rpcs_of
 from hooked import Node
 
-from localcluster import Cluster
+from localcluster import Cluster, process
 
 SHARED = "--share-gpu=4 --gres=gpu:1 -n1 -c1 --mem=100"
 ORDINARY = "--gres=gpu:1 -n1 -c1 --mem=100"
@@ -145,17 +143,10 @@ def submit(cluster: Cluster, count: int, every_s: float, options: str) -> list[t
         cluster.as_user(user, f"rm -rf out said; setsid -f bash -c {line} </dev/null >/dev/null 2>&1", check=True)
     patience = max(600.0, 3 * count * every_s)
     files = [cluster.home / user / "said" for user in USERS]
-    wait(lambda: all(file.exists() for file in files), patience, "the last submission")
+    process.wait_until(
+        lambda: all(file.exists() for file in files), "the last submission", patience, every_s=READ_EVERY_S
+    )
     return [tuple(map(float, file.read_text().split())) for file in files]  # type: ignore[misc]
-
-
-def wait(true: Callable[[], bool], patience_s: float, what: str) -> None:
-    """Wait until `true()` holds."""
-    end = time.monotonic() + patience_s
-    while not true():
-        if time.monotonic() > end:
-            raise AssertionError(f"it did not come to {what}")
-        time.sleep(READ_EVERY_S)
 
 
 def run(cluster: Cluster, count: int, every_s: float, options: str) -> Run:
@@ -168,7 +159,7 @@ def run(cluster: Cluster, count: int, every_s: float, options: str) -> Run:
     controller, slurmd, machine = cpu_of(cluster, "ctl", "slurmctld"), daemons(), busy()
     said = submit(cluster, count, every_s, options)
     left = len(cluster.jobs())
-    wait(lambda: not cluster.jobs(), PATIENCE_S, "an empty queue")
+    process.wait_until(lambda: not cluster.jobs(), "an empty queue", PATIENCE_S, every_s=READ_EVERY_S)
     controller, slurmd = cpu_of(cluster, "ctl", "slurmctld") - controller, daemons() - slurmd
     used, whole = (after - before for after, before in zip(busy(), machine, strict=True))
     form = "%i|%T|%V|%S"

@@ -33,7 +33,7 @@ from statistics import median
 import launch_peers
 from bench import Row, cpu_of, report, rpcs_of
 
-from localcluster import Cluster
+from localcluster import Cluster, process
 
 ROUNDS = 9
 RUNS = 3
@@ -112,13 +112,9 @@ def bash(cluster: Cluster, text: str) -> str:
     return cluster.as_user("alice", f"set -e; cd bench; {text}", check=True, timeout=900).stdout
 
 
-def wait_for(path: Path, seconds: float = 400) -> None:
-    """Run the tasks without a query of Slurm."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        if time.monotonic() > end:
-            raise RuntimeError(f"{path} did not appear in {seconds} s")
-        time.sleep(0.02)
+def wait_for(path: Path) -> None:
+    """Wait for a file, without a query of Slurm."""
+    process.wait_until(path.exists, f"{path}", 400.0, every_s=0.02)
 
 
 def rpcs(cluster: Cluster) -> Counter[str]:

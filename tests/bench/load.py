@@ -210,10 +210,7 @@ def many(count: int, recorded: str, rows: list[Row]) -> str:
             argv = ("llload", "--all", "-g", "--source", source)
             seconds, mib, text = timed(cluster, "login", *argv)
             assert text.count("node0") + text.count("node1") >= count, text[:2000]
-            rows += [
-                Row(f"llload --all -g, {count} nodes, {source}", seconds, "s", 1.0),
-                Row("  memory", mib, "MiB"),
-            ]
+            rows += [Row(f"llload --all -g, {count} nodes, {source}", seconds, "s", 1.0), Row("  memory", mib, "MiB")]
             rows.append(Row("  of it the answers of all nodes, as snapshots", seconds_in(cluster, source, count), "s"))
         for what, argv in (("as llload asks", nodes_argv()), ("as JSON", ["scontrol", "--json", "show", "nodes"])):
             seconds, _, _ = timed(cluster, "login", *argv)

@@ -79,12 +79,7 @@ def _never_known(one: Submission, evidence: Evidence, found: Judgement) -> None:
 
 
 def _judge_end(
-    one: Submission,
-    record: Record,
-    lines: Sequence[Line],
-    done: Sequence[Done],
-    evidence: Evidence,
-    found: Judgement,
+    one: Submission, record: Record, lines: Sequence[Line], done: Sequence[Done], evidence: Evidence, found: Judgement
 ) -> None:
     who = f"{one.kind} job {record.job_id} ({one.tag})"
     found.counts["jobs"] += 1

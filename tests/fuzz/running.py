@@ -36,7 +36,9 @@ def crash_of(target: Target, data: bytes, fault: Exception) -> Crash:
     kind = type(fault)
     least = smallest(data, lambda shorter: type(fault_of(target, shorter)) is kind)
     fault = fault_of(target, least) or fault
-    return Crash(target.name, least, "".join(traceback.format_exception(fault, limit=-3)))
+    text = "".join(traceback.format_exception(fault, limit=-3))
+    # A lone surrogate in it could be neither printed nor sent to another process.
+    return Crash(target.name, least, text.encode("utf-8", "backslashreplace").decode())
 
 
 def run(

@@ -374,12 +374,7 @@ def terminating_a_client(lab: Lab) -> Facts:
         facts_of(victim), facts_of(neighbour)
         said = raw(place, f"terminate_client {server} {victim.pid}\n", seconds=30)
         end = ending(victim)
-        return {
-            "said": said,
-            "victim": end,
-            "health": str(control.examine(place, soon())),
-            "other": ending(neighbour),
-        }
+        return {"said": said, "victim": end, "health": str(control.examine(place, soon())), "other": ending(neighbour)}
 
 
 def quitting_with_clients(lab: Lab) -> Facts:

@@ -72,11 +72,7 @@ def test_figures_that_the_driver_did_not_give_are_not_believed():
 
 @pytest.mark.parametrize(
     ("ends", "expected"),
-    [
-        ([(0.9, 5), (1.0, 5), (1.5, 5), (2.0, 5), (2.1, 5)], (10.0, 10)),
-        ([(1.5, 5)], (5.0, 5)),
-        ([], (0.0, 0)),
-    ],
+    [([(0.9, 5), (1.0, 5), (1.5, 5), (2.0, 5), (2.1, 5)], (10.0, 10)), ([(1.5, 5)], (5.0, 5)), ([], (0.0, 0))],
 )
 def test_a_rate_is_of_the_units_that_were_done_between_two_times(ends, expected):
     assert speed_programs.rate(ends, 1.0, 2.0) == expected
