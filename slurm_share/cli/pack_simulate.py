@@ -84,7 +84,14 @@ def add_to(commands: Any) -> None:
         help="time for which the published policies close a GPU after a new task shows its first memory; may be "
         "repeated (default: 30, 90)",
     )
-    parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
+    parser.add_argument(
+        "--time-slicing",
+        dest="sharing",
+        action="store_const",
+        const="time-slicing",
+        default="mps",
+        help="GPUs are shared without MPS",
+    )
     parser.add_argument(
         "--format", metavar="NAME", help="gavel, carma, run, history, philly, helios or alibaba (default: by the name)"
     )
@@ -109,25 +116,13 @@ def simulate(arguments: argparse.Namespace) -> int:
             raise UsageError("--recorded draws a recorded run; add --picture FILE.svg for the output")
         write_picture(draw_run(Path(arguments.trace)), arguments.picture)
         return names.EXIT_OK
+    asked = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(arguments).items()
+        if name in SimulationRequest.__struct_fields__
+    }
     answer = run_simulation(
-        SimulationRequest(
-            trace=arguments.trace,
-            policies=tuple(arguments.policies),
-            format=arguments.format,
-            throughputs=arguments.throughputs,
-            rows=arguments.rows,
-            gpu_model=arguments.gpu_model,
-            gpus=arguments.gpus,
-            nodes=arguments.nodes,
-            gpu_memory=arguments.gpu_memory,
-            seed=arguments.seed,
-            runs=arguments.runs,
-            alphas=tuple(arguments.alphas),
-            settles_s=tuple(arguments.settles_s),
-            sharing="time-slicing" if arguments.time_slicing else "mps",
-            has_picture=arguments.picture is not None,
-            width=terminal.width(),
-        ),
+        SimulationRequest(has_picture=arguments.picture is not None, width=terminal.width(), **asked),
         _progress if sys.stderr.isatty() else None,
     )
     print(json.dumps(answer.record, indent=2) if arguments.json else answer.text)
