@@ -468,50 +468,6 @@ def private_shared_memory(lab: Lab) -> Facts:
         return facts_of(child)
 
 
-def counters_as_a_user(lab: Lab) -> Facts:
-    """Read GPM, utilisation of processes and process lists as an ordinary user."""
-    code = """
-import json, pynvml, sys, time
-pynvml.nvmlInit()
-h = pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1])
-found = {}
-def ask(name, question):
-    try:
-        found[name] = question()
-    except Exception as error:
-        found[name] = repr(error)
-def gpm():
-    if not pynvml.nvmlGpmQueryDeviceSupport(h).isSupportedDevice:
-        return "not supported"
-    samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
-    pynvml.nvmlGpmSampleGet(h, samples[0]); time.sleep(1); pynvml.nvmlGpmSampleGet(h, samples[1])
-    q = pynvml.c_nvmlGpmMetricsGet_t()
-    ids = (1, 2, 3, 5, 10, 11, 12, 13)
-    q.version, q.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(ids)
-    q.sample1, q.sample2 = samples
-    for slot, number in enumerate(ids):
-        q.metrics[slot].metricId = number
-    pynvml.nvmlGpmMetricsGet(q)
-    return {number: [q.metrics[slot].nvmlReturn, round(q.metrics[slot].value, 2)] for slot, number in enumerate(ids)}
-ask("gpm", gpm)
-ask("process_utilization", lambda: [[s.pid, s.smUtil, s.memUtil] for s in pynvml.nvmlDeviceGetProcessUtilization(h, 0)])
-ask("compute", lambda: [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(h)])
-ask("mps", lambda: [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetMPSComputeRunningProcesses(h)])
-print(json.dumps(found))
-"""
-    with daemon(lab, "a") as started:
-        client = lab.client(started.place, seconds=30)
-        facts_of(client)
-        found: Facts = {"client": client.pid, "server": started.servers[0].pid}
-        for name, owner in (("root", Owner(0, 0)), ("owner", OWNER), ("other", OTHER)):
-            done = subprocess.run(
-                [sys.executable, "-c", code, lab.gpu], capture_output=True, text=True, timeout=60, check=False, cwd="/",
-                **as_user(owner),
-            )  # fmt: skip
-            found[name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-600:]
-        return found
-
-
 def newer_options(lab: Lab) -> Facts:
     """Try -v, -multiuser-server and the v3 interface, each with a daemon of its own that is ended again."""
     found: Facts = {}
@@ -632,7 +588,7 @@ def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
 QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
     start_up_times, texts_with_a_client, processes_of_a_daemon, memory_of_an_idle_server, memory_limits,
     thread_percentages, terminating_a_client, quitting_with_clients, a_killed_daemon, a_root_daemon_in_a_root_folder,
-    one_client_too_many, private_shared_memory, counters_as_a_user, newer_options, a_fault_of_one_client,
+    one_client_too_many, private_shared_memory, newer_options, a_fault_of_one_client,
     a_client_killed_in_a_kernel, a_daemon_that_cannot_be_traced,
 )  # fmt: skip
 
@@ -657,18 +613,23 @@ def open_lab() -> Lab | str:
     return Lab(program, driver, uuid, name, home)
 
 
-def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS, name: str = "mps_questions") -> Path:
-    """Answer every question, each in its own folder; write the answers to the file after each."""
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}-{lab.driver}.json"
-    rows: list[Facts] = []
-    head: Mapping[str, Any] = {
+def head_of(lab: Lab, name: str) -> Facts:
+    """Return the first fields of a result file."""
+    return {
         "bench": name,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
         "gpu": lab.gpu_name,
         "driver": lab.driver,
     }
+
+
+def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS, name: str = "mps_questions") -> Path:
+    """Answer every question, each in its own folder; write the answers to the file after each."""
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{name}-{lab.driver}.json"
+    rows: list[Facts] = []
+    head = head_of(lab, name)
     try:
         for question in questions:
             began = time.monotonic()

@@ -225,10 +225,12 @@ def gpm():
     s = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
     pynvml.nvmlGpmSampleGet(h, s[0]); time.sleep(0.2); pynvml.nvmlGpmSampleGet(h, s[1])
     q = pynvml.c_nvmlGpmMetricsGet_t()
-    q.version, q.numMetrics, (q.sample1, q.sample2) = pynvml.NVML_GPM_METRICS_GET_VERSION, 2, s
-    q.metrics[0].metricId, q.metrics[1].metricId = 2, 10
+    ids = (1, 2, 3, 5, 10, 11, 12, 13)
+    q.version, q.numMetrics, (q.sample1, q.sample2) = pynvml.NVML_GPM_METRICS_GET_VERSION, len(ids), s
+    for slot, number in enumerate(ids):
+        q.metrics[slot].metricId = number
     pynvml.nvmlGpmMetricsGet(q)
-    return [[q.metrics[i].nvmlReturn, q.metrics[i].value] for i in range(2)]
+    return {number: [q.metrics[slot].nvmlReturn, q.metrics[slot].value] for slot, number in enumerate(ids)}
 since = int((time.time() - 5) * 1e6)
 asked = {
     "compute": lambda: [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(h)],

@@ -6,10 +6,8 @@ Needs what mps_questions.py needs: root, PyTorch, nvidia-ml-py and nvidia-cuda-m
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -59,14 +57,7 @@ def found(lab: Lab) -> Iterator[dict[str, Any]]:
     rows: dict[str, Any] = {}
     yield rows
     mps_questions.RESULTS.mkdir(exist_ok=True)
-    head = {
-        "bench": "sampler",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
-        "gpu": lab.gpu_name,
-        "driver": lab.driver,
-        "slurm": None,
-    }
+    head = {**mps_questions.head_of(lab, "sampler"), "slurm": None}
     cost = rows.pop("cost", [])
     file = mps_questions.RESULTS / f"sampler-{lab.driver}.json"
     file.write_text(json.dumps({**head, "rows": cost, "answers": rows}, indent=1, default=str) + "\n")
