@@ -39,7 +39,6 @@ LABELS = {
 
 
 def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
-    """Return the rows of the result file."""
     hit = [one for one in chaos.done if one.event.actor not in plan.USERS and one.said != "there was none"]
     counts = found.counts
     hit_nodes = plan.hit_nodes(chaos.cluster.compute_nodes)
@@ -68,7 +67,6 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
 
 
 def main() -> int:
-    """Run chaos with the options of the command line, print the verdict and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -90,7 +90,6 @@ def _name(check: str, release: str, profile: str) -> str:
 
 
 def page(found: dict[str, str]) -> str:
-    """Return the whole page."""
     lines = [f"| profile | {' | '.join(CHECKS.values())} |", "|---" * (len(CHECKS) + 1) + "|"]
     for name, text in PROFILES.items():
         lines.append(f"| {text} | {' | '.join(cell(found, check, name) for check in CHECKS)} |")

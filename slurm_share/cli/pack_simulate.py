@@ -116,7 +116,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             raise UsageError("--recorded draws a recorded run; add --picture FILE.svg for the output")
         write_picture(draw_run(Path(arguments.trace)), arguments.picture)
         return names.EXIT_OK
-    asked = {
+    asked: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in vars(arguments).items()
         if name in SimulationRequest.__struct_fields__

@@ -86,7 +86,6 @@ def watched(cluster: Cluster, seconds: float, script: str) -> None:
 
 
 def main(seconds: float) -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     nodes = (
         f"NodeName=node[00001-{NODES:05d}] CPUs=96 RealMemory=1000000 Gres=gpu:{GPUS} State=EXTERNAL\n"
         f"PartitionName=many Nodes=node[00001-{NODES:05d}] MaxTime=1-0 State=UP"

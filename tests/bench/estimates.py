@@ -417,7 +417,6 @@ def cost() -> list[bench.Row]:
 
 
 def main() -> int:
-    """Run everything, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--seed", type=int, action="append", help="this seed (again for more)")

@@ -194,7 +194,6 @@ def rows_of(what: str, found: list[list[Timed]], called: str) -> list[Row]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 where this tree takes longer than the other by more than noise."""
     parser = argparse.ArgumentParser(description="what a Prolog and an Epilog load, and how long that takes")
     parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS)
     parser.add_argument("--other", type=Path, metavar="TREE", help="another checkout to compare with")

@@ -124,7 +124,6 @@ def both(times: dict[str, float], what: str) -> float:
 
 
 def cpu_rows(with_mps: Found, bare: Found, alone: Found) -> list[Row]:
-    """The CPU times of Prolog and Epilog together."""
     return [
         Row("first job of a user, no MPS on the node: CPU time of both hooks", cpu_of(bare, "first"), "ms", 100),
         Row("  without the helper", cpu_of(alone, "first"), "ms"),
@@ -162,7 +161,6 @@ def print_cpu(rounds: int = ROUNDS) -> int:
 
 
 def main() -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     with Cluster.up("bench-hooks", nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)
         with_mps = measure(cluster)

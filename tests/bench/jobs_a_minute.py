@@ -262,7 +262,6 @@ def rows_of(name: str, one: Run, *, first: bool) -> list[Row]:
 
 
 def main(jobs: int, minutes: float, name: str) -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     every = 60 / jobs if minutes else 0.0
     count = int(jobs * minutes) if minutes else jobs
     with Cluster.up(f"sbench-{name.replace('_', '-')}", "26.05", slurm_conf_extra=CONF) as cluster:

@@ -220,7 +220,6 @@ WAYS = {"bare loop": bare, "triples, static": launcher("block"), "triples, dynam
 
 
 def rows_of(name: str, runs: list[Run]) -> list[Row]:
-    """Return the figures of one way to run tasks."""
     rate = median([run.rate for run in runs])
     tasks = runs[0].tasks
     worst = max(runs, key=lambda run: run.rpcs.total())
@@ -334,7 +333,6 @@ def packed_alone(rounds: int = RUNS) -> int:
 
 
 def main(rounds: int = ROUNDS) -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     runs, version = without_hooks(rounds)
     shared = with_hooks(min(rounds, 2))
     for name, found in (runs | shared).items():

@@ -247,7 +247,6 @@ def _scraped(count: int) -> str:
 
 
 def main() -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     rows: list[Row] = []
     recorded = agent(rows)
     version = ""

@@ -79,7 +79,6 @@ def page(seen: snapshot.Snapshot, count: int) -> bytes:
 
 
 async def main() -> None:
-    """Serve until killed."""
     count, file, token = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     seen = snapshot.parse_snapshot(file.read_bytes(), str(file))
     whole, line = (

@@ -100,7 +100,6 @@ def play(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gavel", type=Path, metavar="PATH", help="Gavel's matrix, or a clone of its repository")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="only this one; may be repeated")

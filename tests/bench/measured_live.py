@@ -67,7 +67,6 @@ class Live:
         return self.cluster.as_user("alice", f"cat {self.home}/LLSUB.1/{pattern}", check=True).stdout
 
     def log(self) -> str:
-        """Return the launcher's log."""
         return self.read("llsub-triple-mode-launch.log-*")
 
     def ended(self) -> list[Ended]:
@@ -149,7 +148,6 @@ def paired_s(run: Live) -> float:
 
 
 def undo_rows(runs: dict[str, Live]) -> list[Row]:
-    """Compare the settings of --undo."""
     rows, spans = [], {}
     for undo, run in runs.items():
         run.wait()
@@ -170,7 +168,6 @@ def undo_rows(runs: dict[str, Live]) -> list[Row]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the bench, and return 0 if every bar holds."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     with Cluster.up("measured-bench", nodes=5) as cluster:
         undone = {}

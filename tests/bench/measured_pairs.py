@@ -74,7 +74,6 @@ class Predictor:
         self.speeds.learn_group(members, self.gpu, "mps", when=0.0)
 
     def ask(self, job: str) -> TaskAsk:
-        """Return a job as a task."""
         return ask(job, has_family=self.has_families)
 
     def predict(self, pair: Pair) -> tuple[float, float]:

@@ -21,7 +21,6 @@ RATIOS = (("make-span", "make_span_s", 1.04), ("waiting", "wait_s", 0.7), ("JCT"
 
 
 def one_seed(seed: int) -> dict[Key, Figures]:
-    """Return the figures of every policy at every setting for one seed."""
     return packing.one_seed(seed, POLICIES)
 
 

@@ -89,7 +89,6 @@ def measure(clusters: dict[str, Cluster], rounds: int) -> dict[tuple[str, str], 
 
 
 def main() -> int:
-    """Take the figures, and hold srun and salloc to their bar."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:

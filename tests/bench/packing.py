@@ -208,7 +208,6 @@ def drawn(arguments: Sequence[str]) -> tuple[int, ...]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run everything, print the table, and write results/packing.json."""
     seeds = drawn(arguments)
     print(f"seeds {seeds[0]} to {seeds[-1]}; repeat with {len(seeds)} --seed {seeds[0]}", flush=True)
     every = over_seeds(one_seed, seeds, "packing", None)

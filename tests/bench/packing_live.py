@@ -82,7 +82,6 @@ def harmed(tasks: list[dict[str, object]], found: dict[int, list[Ended]]) -> lis
 
 
 def policies(cluster: Cluster, chance: random.Random) -> list[Row]:
-    """Compare the policies on one list of tasks."""
     tasks = mixed_tasks(chance, TASKS, (8, 30))
     rows, spans = [], {}
     for policy in ("exclusive", "magm", "booked"):
@@ -123,7 +122,6 @@ def mixes(cluster: Cluster, chance: random.Random, guard: str, count: int) -> li
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the bench, and return 0 if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--mixes", type=int, default=MIXES)

@@ -146,7 +146,6 @@ def cpu(one: dict[str, list], which: str) -> float:
 
 
 def main() -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
     ours = ("/opt/slurm-share/bin/slurm-share-prolog", "/opt/slurm-share/bin/slurm-share-epilog")
     with Cluster.up("sbench-peers", "26.05", nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)

@@ -195,13 +195,11 @@ def said(one: Compared) -> str:
 
 
 def version(python: str) -> str:
-    """Return the releases of a Python and its NumPy."""
     code = "import platform, numpy; print(f'Python {platform.python_version()}, NumPy {numpy.__version__}')"
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
-    """Compare all programs and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("python", type=Path, help="a Python with the requirements of pPython")

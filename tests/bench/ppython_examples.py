@@ -261,7 +261,6 @@ def run_example(example: Example, checkout: Path, folder: Path, counts: Sequence
 
 
 def show(ran: Ran) -> None:
-    """Print one line on a run."""
     words = [f"{ran.success} of {ran.ranks} SUCCESS", f"check {ran.check}" * bool(ran.check)]
     words += [f"{ran.serial} to serial" * bool(ran.serial), f"{ran.seconds:.1f} s", *ran.trouble[:3]]
     print(f"  {ran.where}, {ran.ranks} ranks: " + ", ".join(word for word in words if word), flush=True)
@@ -316,7 +315,6 @@ def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
 
 
 def example_of(name: str) -> Example:
-    """Return the example of a name."""
     return next(example for example in EXAMPLES if example.folder == name)
 
 
@@ -337,7 +335,6 @@ def _place_of(run: dict[str, Any]) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Run the examples and write the results; return 1 if one is not right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, default=os.environ.get("PPYTHON_CHECKOUT"), nargs="?")
     parser.add_argument("--ranks", default="1,2,3,4,6,8")

@@ -68,8 +68,6 @@ Plan = list[tuple[str, Item]]
 
 @dataclass
 class Bench:
-    """One run of the bench."""
-
     options: argparse.Namespace
     work: Path
     found: list[Peer]
@@ -161,7 +159,6 @@ class Bench:
             self.figures.samples[IMPORT, 1, "ours"].append(float(done.stdout))
 
     def plan(self, peer: Peer, ranks: int) -> Plan:
-        """Return the measurements for a number of ranks."""
         if self.options.quick:
             return self._quick_plan(ranks, 2 if peer.kind == "pPython" else 10)
         slow, large = ranks > ONCE or peer.kind == "pPython", self.count(6)
@@ -242,7 +239,6 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure; return 1 if a bar does not hold or a peer is missing."""
     options = arguments()
     # peers have separate sessions, which do not end with this process; an orderly exit ends them
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -307,7 +307,6 @@ def waits() -> list[bench.Row]:
 
 
 def main() -> int:
-    """Measure, print and write the results; 1 where a bar does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--only", default="kills,sends,waits", help="parts, such as kills,waits; no file then")

@@ -104,7 +104,6 @@ def measure(messages: int, size: int, answer_every: int, limit: int | None = Non
 
 
 def main() -> int:
-    """Measure, print and write the results; return 1 if a bar does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--mib", type=int, default=64)

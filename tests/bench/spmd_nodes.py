@@ -98,7 +98,6 @@ def _tell(process: subprocess.Popen[bytes], message: wire.Record) -> None:
 
 
 def main(peer: str, program: str) -> int:
-    """Return the exit code; 0 if all went well."""
     nodes = namespaces()
     try:
         if peer == "sockets":

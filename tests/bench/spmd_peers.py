@@ -79,7 +79,6 @@ def clean(**more: str) -> dict[str, str]:
 
 
 def peers(options: argparse.Namespace, work: Path) -> list[Peer]:
-    """Return the peers of this run."""
     python = sys.executable
     found = [Peer("ours", "ours", [python, "-m", "slurm_share.spmd", "-n", "{ranks}", "{program}"])]
     mpiexec = shutil.which("mpiexec", path=f"{Path(python).parent}:{os.environ['PATH']}")
@@ -213,7 +212,6 @@ def _read(peer: Peer, ranks: int, folder: Path, begin: float, is_start: bool) ->
 
 
 def session(number: int) -> list[int]:
-    """Return the processes of a session."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -49,8 +49,6 @@ class SameNames:
 
 
 class Ours(SameNames):
-    """Calls of slurm_share.spmd."""
-
     def __init__(self) -> None:
         import importlib.metadata
 
@@ -326,7 +324,6 @@ def together(peer: Any, call: Callable[[], Any], is_right: Callable[[Any], bool]
 
 
 def measure(peer: Any, what: str, size: Any, count: int) -> list[float]:
-    """Return the seconds of one measurement."""
     if what in ("latency", "object"):
         return one_way(peer, size, count, what == "object")
     if what == "unequal":
@@ -368,7 +365,6 @@ def limit(what: str, size: int, count: int) -> list[float]:
 
 
 def main() -> None:
-    """Execute the plan."""
     plan = json.loads(Path(os.environ["SPMD_BENCH"]).read_text())
     folder = Path(plan["folder"])
     if plan["peer"] == "limit":

@@ -66,7 +66,6 @@ def measure(argv: list[str]) -> tuple[float, float]:
 
 
 def main(tasks: int) -> int:
-    """Measure, print and write the results."""
     folder = Path(tempfile.mkdtemp(prefix="LLSUB."))
     try:
         make(folder, tasks)

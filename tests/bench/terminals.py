@@ -59,7 +59,6 @@ class Program:
         return found
 
     def press(self, keys: str) -> None:
-        """Type these keys."""
         os.write(self.file, keys.encode())
 
     def spent(self) -> tuple[float, float]:

@@ -126,7 +126,6 @@ def _with_other(
 
 
 def main(seconds: float) -> int:
-    """Measure, print and write; return 1 if a limit is exceeded."""
     with tempfile.TemporaryDirectory() as home:
         environ = {"PATH": os.environ["PATH"], "HOME": home, "XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home}
         rows = start(environ)

@@ -177,7 +177,6 @@ class Bench(Measured):
 
 
 def main(count: int, rate: float, seconds: float, file: Path) -> int:
-    """Measure and write; return the app's exit code."""
     return Bench([picture(count, number, rate) for number in range(LOOKS)], rate, seconds).run_into(file)
 
 

@@ -37,7 +37,6 @@ class Whole(Measured):
 
 
 def main(count: int, seconds: float, file: Path) -> int:
-    """Measure and write; return the app's exit code."""
     origin = Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=INTERVAL_S)
     with contextlib.closing(Feed(origin)) as feed:
         feed.start()

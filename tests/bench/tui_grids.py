@@ -110,7 +110,6 @@ class OurGrid(Table):
 
 
 def columns() -> list[Column[Record]]:
-    """Return the columns of our grid."""
     return [
         *(
             Column(id, id.upper(), id, text=attrgetter(id), value=attrgetter(id), least=8)
@@ -316,7 +315,6 @@ def rows_of(kind: str, found: Mapping[str, float], bars: Mapping[str, float]) ->
 
 
 def main(seconds: float) -> int:
-    """Measure, print, write; 1 where our grid is slower than DataTable."""
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     filters = filtering()
     theirs = measured("datatable", seconds, environ)

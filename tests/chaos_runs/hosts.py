@@ -101,7 +101,6 @@ def cut_power(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 
 def reboot(cluster: Cluster, host: str, lasts_s: float) -> str:
-    """Switch the host off and on."""
     cluster.reboot(host)
     return "booted anew"
 

@@ -56,7 +56,6 @@ TRIPLE = ("[1,2,1]", "--ntasks", "4")
 
 
 def script(kind: Kind, tag: str, seconds: float) -> str:
-    """Return the job as a bash script."""
     text = f"TAG={tag}\nSECONDS_={seconds}\n{BEGIN}{kind.work}\n{END}"
     return "#!/bin/bash\n" + text
 

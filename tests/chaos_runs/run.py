@@ -175,7 +175,6 @@ class Chaos:
     # ---- verdict ----
 
     def judge(self) -> Judgement:
-        """Return the verdict on the run."""
         jobs_shown = self.cluster.exec("ctl", ["scontrol", "-o", "show", "jobs"], check=True).stdout
         for user in plan.USERS:
             for file in (self.cluster.home / user / jobs.FOLDER).iterdir():

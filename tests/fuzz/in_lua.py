@@ -74,7 +74,6 @@ class Controller:
             raise RuntimeError(answer or "it ended")
 
     def close(self) -> None:
-        """End it."""
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()

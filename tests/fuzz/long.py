@@ -50,7 +50,6 @@ def in_c(seconds: float, seed: str) -> tuple[list[Row], int]:
 
 
 def main() -> int:
-    """Fuzz, print and write the results; return 1 if something failed."""
     parser = argparse.ArgumentParser(prog="tests/fuzz.sh", description=__doc__.partition(":")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="all together (default: 5)")
     parser.add_argument("--seed", default="", help="of the inputs (default: the time, which is printed)")

@@ -650,7 +650,6 @@ def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS,
 
 
 def main() -> int:
-    """Answer all questions, or those named."""
     lab = open_lab()
     if isinstance(lab, str):
         print(f"mps_questions: {lab}", file=sys.stderr)

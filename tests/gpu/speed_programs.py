@@ -185,7 +185,6 @@ def units_at_once(step: Step, wait: Step) -> int:
 
 
 def main() -> int:
-    """Answer until `end`."""
     name = sys.argv[1]
     try:
         step, wait, framework = made(name, "cpu" if "cpu" in sys.argv[2:] else "cuda")

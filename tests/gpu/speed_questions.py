@@ -436,7 +436,6 @@ QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
 
 
 def main() -> int:
-    """Answer all questions, or those named."""
     global _minutes
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(one.__name__ for one in QUESTIONS))

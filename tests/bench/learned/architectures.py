@@ -37,7 +37,6 @@ class Drawn:
         self.has_norm = draw.random() < 0.8
 
     def act(self) -> nn.Module:
-        """Return the network's activation function."""
         return ACTIVATIONS[self.activation](self.inplace)
 
     def drop(self) -> list[nn.Module]:
@@ -106,7 +105,6 @@ class Residual(nn.Module):
         self.body, self.skip, self.last = body, skip, last
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum, after the last activation function if there is one."""
         y = self.body(x) + (x if self.skip is None else self.skip(x))
         return y if self.last is None else self.last(y)
 
@@ -149,7 +147,6 @@ class Squeeze(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the channels with their weights."""
         return x * self.gate(x)
 
 
@@ -186,7 +183,6 @@ class Dense(nn.Module):
         self.body = body
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return input and output in one tensor."""
         return torch.cat((x, self.body(x)), 1)
 
 
@@ -224,7 +220,6 @@ class Attention(nn.Module):
         self.drop = nn.Sequential(*made.drop())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the attended values of each position."""
         batch, length, width = x.shape
         query, key, value = (
             one(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
@@ -260,7 +255,6 @@ class Encoder(nn.Module):
         self.head = nn.Linear(width, words if draw.random() < 0.5 else 10)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return a row for each position."""
         x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)

@@ -44,7 +44,6 @@ class Counted:
             self.elements += made.numel()
 
     def stop(self) -> None:
-        """Stop counting."""
         for hook in self.hooks:
             hook.remove()
 

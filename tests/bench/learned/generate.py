@@ -58,7 +58,6 @@ _training = None
 
 
 def main() -> int:
-    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=139, help="networks of each family (139)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")

@@ -45,7 +45,6 @@ class Case:
 
 
 def read() -> list[Case]:
-    """Return the data."""
     with open(DATA, encoding="utf-8", newline="") as file:
         return [
             Case(
@@ -131,7 +130,6 @@ class Errors:
 
 
 def errors(said: Sequence[float], cases: Sequence[Case]) -> Errors:
-    """Return the errors of estimates."""
     wanted = numpy.array([static.probe_mib(case.fake_mib) for case in cases])
     off = numpy.array(said) / wanted - 1.0
     return Errors(
@@ -154,7 +152,6 @@ def held_out(cases: Sequence[Case], hidden: int, decay: float, groups: Sequence[
 
 
 def main() -> int:
-    """Choose, fit, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry", action="store_true", help="write nothing")
     arguments = parser.parse_args()
