@@ -7,6 +7,8 @@ import sys
 from itertools import chain
 from typing import Any
 
+from msgspec import to_builtins
+
 from ..core import names, terminal
 from ..core.text import natural
 from ..share import ClusterShares, cluster_status, modes_text, nodes_by_other_mode
@@ -57,19 +59,7 @@ def _as_json(found: ClusterShares) -> dict[str, Any]:
         "differ": sorted(
             chain.from_iterable(nodes_by_other_mode(_modes_here(found), found.nodes).values()), key=natural
         ),
-        "nodes": [
-            {
-                "node": node,
-                "state": found.states[node],
-                "mode": one.mode,
-                "partition_modes": dict(one.partition_modes),
-                "jobs": list(one.jobs),
-                "slots": one.slots,
-                "daemons": one.daemons,
-                "problem": one.problem,
-            }
-            for node, one in found.nodes.items()
-        ],
+        "nodes": [{"node": node, "state": found.states[node], **to_builtins(one)} for node, one in found.nodes.items()],
     }
 
 

@@ -58,6 +58,16 @@ def call(*words: str) -> int:
         return int(error.code or 0)
 
 
+def assert_refused(folder: Path, why: str, *words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check that llsub ends with 2 and a sentence for these words, and makes and submits nothing."""
+    assert call(*words) == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert "Traceback" not in err
+    assert not list(folder.glob("LLSUB*"))
+    assert submitted(folder) == []
+
+
 def run_of(folder: Path) -> Run:
     """Return the run that was submitted."""
     return run_folder.read_run(folder / "LLSUB.1")

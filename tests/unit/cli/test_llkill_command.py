@@ -110,28 +110,11 @@ def test_an_unknown_job_is_said_and_the_others_ended(slurm_says, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        ["--all", "22"],
-        ["--all", "-u", "root"],
-        ["-u", "nobody-of-that-name"],
-        ["-u", ""],
-        ["abc"],
-        ["22", "abc"],
-        ["22,"],
-        [""],
-        ["0"],
-        ["-22"],
-        ["21_"],
-        ["21_[]"],
-        ["21_[1-]"],
-        ["21_[4-1]"],
-        ["21_[1-4"],
-        ["99999999999"],
-        ["LLSUB.77"],
-        ["/nowhere"],
-        ["٣"],
+        [], ["--all", "22"], ["--all", "-u", "root"], ["-u", "nobody-of-that-name"], ["-u", ""], ["abc"], ["22", "abc"],
+        ["22,"], [""], ["0"], ["-22"], ["21_"], ["21_[]"], ["21_[1-]"], ["21_[4-1]"], ["21_[1-4"], ["99999999999"],
+        ["LLSUB.77"], ["/nowhere"], ["٣"],
     ],
-)
+)  # fmt: skip
 def test_bad_words_get_a_sentence_and_2_and_nothing_is_ended(slurm_says, capsys, words):
     try:
         code = llkill.main(words)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.cli import llfree, llkill, llmapreduce, llmapreduce_failures, llstat, progress_line
+from slurm_share.cli import llfree, llkill, llmapreduce, llmapreduce_failures, llstat, llsub, progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
@@ -250,7 +250,7 @@ def test_who_stops_waiting_is_told_that_the_jobs_run_on(
 
 
 def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (llmapreduce, llstat, llkill, llfree):
+    for command in (llmapreduce, llstat, llkill, llfree, llsub):
         with pytest.raises(SystemExit):
             command.main(["--help"])
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

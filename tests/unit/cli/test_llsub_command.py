@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llsub_desk import DATA, call, make_desk, run_of, submitted
+from llsub_desk import DATA, assert_refused, call, make_desk, run_of, submitted
 from msgspec.structs import replace
 
 from slurm_share.cli import progress_line
@@ -177,12 +177,7 @@ def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
     (here / "holes").write_text("a\n\nb\n")
     (here / "dos.sh").write_text("#!/bin/sh\r\n")
     (here / "dos.sh").chmod(0o755)
-    assert call(*words) == 2
-    err = capsys.readouterr().err
-    assert why in err
-    assert "Traceback" not in err
-    assert not list(here.glob("LLSUB*"))
-    assert submitted(here) == []
+    assert_refused(here, why, *words, capsys=capsys)
 
 
 def test_an_unwritable_folder_is_a_sentence(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
@@ -332,12 +327,6 @@ def test_a_folder_that_is_gone_is_a_sentence(here: Path, capsys: pytest.CaptureF
     (here / "gone").rmdir()
     assert call(f"{here}/plain.sh", "[1,1]") == 2
     assert "the working folder no longer exists" in capsys.readouterr().err
-
-
-def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert call("--help") == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_a_run_that_is_done_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

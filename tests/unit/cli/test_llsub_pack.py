@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llsub_desk import call, make_desk, run_of, submitted
+from llsub_desk import assert_refused, call, make_desk, run_of, submitted
 
 from slurm_share.core.errors import CommandError, DriverError
 from slurm_share.node.gpus import binding
@@ -246,13 +246,6 @@ def test_somebody_elses_specs_are_not_acted_on(here: Path, monkeypatch: pytest.M
     assert run_folder.read_foreign_owner(here / "LLSUB.1", os.getuid() + 1) is None
 
 
-def test_a_refused_packed_job_leaves_no_folder(here: Path) -> None:
-    (here / "refuse").touch()
-    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
-    assert call("[1,4]", "--pack", "--tasks", "mix") == 2
-    assert not (here / "LLSUB.1").exists()
-
-
 # ---- lines in the script ----
 
 
@@ -370,12 +363,7 @@ def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
     (here / "bad.jsonl").write_text('{"run": "a", "gpu_mem": "6G"}\n{"run": "b", "gpumem": "6G"}\n')
     (here / "bad").write_text("a\n#LLSUB --gpu-mem=0\nb\n")
     (here / "wide").write_text("#LLSUB --gpus-per-task=9\na\n")
-    assert call(*words.split()) == 2
-    err = capsys.readouterr().err
-    assert why in err
-    assert "Traceback" not in err
-    assert not list(here.glob("LLSUB*"))
-    assert submitted(here) == []
+    assert_refused(here, why, *words.split(), capsys=capsys)
 
 
 def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
