@@ -156,20 +156,17 @@ def _done(command: list[str], folder: Path, **more: str) -> subprocess.Completed
     )
 
 
-def run(example: Example, folder: Path, ranks: int, python: str, recorder: Sequence[str] = ()) -> Ran:
-    """Run a program on a number of ranks of this machine, and count its lines."""
-    command = [python, "-m", "slurm_share.spmd", "-n", str(ranks), "--logs", "PythonMPI", *recorder, example.program]
-    began = time.monotonic()
-    done = _done(command, folder)
-    program = recorder[0] if recorder else example.program
-    said = [done.stdout, *places.outputs(folder, program, ranks)]
-    return judged(example, ranks, done.returncode, said, done.stderr, time.monotonic() - began)
-
-
-def run_elsewhere(
-    example: Example, folder: Path, where: str, ranks: int, python: str, nodes: places.TwoNodes | None
+def run(
+    example: Example,
+    folder: Path,
+    ranks: int,
+    python: str,
+    *,
+    where: str = places.LOCAL,
+    nodes: places.TwoNodes | None = None,
+    recorder: Sequence[str] = (),
 ) -> Ran:
-    """Run a program under a launcher here, through its driver, or on two nodes."""
+    """Run a program here, by itself, under a launcher or through its driver, or on two nodes."""
     began = time.monotonic()
     if nodes is not None:
         code, said, errors = nodes.run(folder, example.program, ranks, where, PATIENCE_S)
@@ -178,16 +175,12 @@ def run_elsewhere(
         code, errors = done.returncode, done.stdout + done.stderr
         said = places.logs(folder, example.program, ranks)[0]
     else:
-        done = _done([python, "-m", "slurm_share.spmd", places.DRIVER], folder)
+        here = ["-n", str(ranks), "--logs", "PythonMPI", *recorder, example.program]
+        words = here if where == places.LOCAL else [places.DRIVER]
+        done = _done([python, "-m", "slurm_share.spmd", *words], folder)
         code, errors = done.returncode, done.stderr
-        said = [done.stdout, *places.outputs(folder, example.program, ranks)]
-    ran = judged(example, ranks, code, said, errors, time.monotonic() - began)
-    ran.where = where
-    return ran
-
-
-def judged(example: Example, ranks: int, code: int, said: Sequence[str], errors: str, seconds: float) -> Ran:
-    """Return the result of a run, from the output of its ranks."""
+        said = [done.stdout, *places.outputs(folder, recorder[0] if recorder else example.program, ranks)]
+    seconds = time.monotonic() - began
     success = sum(bool(re.search(r"^\s*SUCCESS\s*$", one, re.MULTILINE)) for one in said)
     trouble = [line for one in (*said, errors) for line in one.splitlines() if re.search(example.never_says, line)]
     check = ""
@@ -196,7 +189,7 @@ def judged(example: Example, ranks: int, code: int, said: Sequence[str], errors:
         trouble += [] if check == "passed" else [f"rank 0 did not say: {example.says}"]
     if code:
         trouble.append(errors[-2000:])
-    return Ran(ranks, code, success, round(seconds, 2), check, "", trouble)
+    return Ran(ranks, code, success, round(seconds, 2), check, "", trouble, where)
 
 
 def compare(example: Example, checkout: Path, folder: Path, ranks: Sequence[int], python: str) -> dict[int, str]:
@@ -214,7 +207,7 @@ def compare(example: Example, checkout: Path, folder: Path, ranks: Sequence[int]
         if count:
             where = folder / f"recorded-{count}"
             prepare(example, checkout, where)
-        ran = run(example, where, max(count, 1), python, [str(RECORDER)])
+        ran = run(example, where, max(count, 1), python, recorder=[str(RECORDER)])
         if not ran.is_right:
             print("\n".join(ran.trouble))
         with np.load(where / "recorded.npz") as arrays:
@@ -245,21 +238,6 @@ def versions(python: str) -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
-def run_example(example: Example, checkout: Path, folder: Path, counts: Sequence[int], python: str) -> dict[str, Any]:
-    """Run one program on each number of ranks; return its results."""
-    print(example.folder, flush=True)
-    edits = prepare(example, checkout, folder)
-    wanted = ranks_of(example, places.LOCAL, counts)
-    runs = []
-    serial = compare(example, checkout, folder, wanted, python) if example.compared else {}
-    for count in wanted:
-        ran = run(example, folder, count, python)
-        ran.serial = serial.get(count, "")
-        runs.append(ran)
-        show(ran)
-    return written(example, edits, runs)
-
-
 def show(ran: Ran) -> None:
     words = [f"{ran.success} of {ran.ranks} SUCCESS", f"check {ran.check}" * bool(ran.check)]
     words += [f"{ran.serial} to serial" * bool(ran.serial), f"{ran.seconds:.1f} s", *ran.trouble[:3]]
@@ -276,29 +254,34 @@ def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str
     }
 
 
-def run_places(
+def run_all(
     chosen: Sequence[Example], checkout: Path, folder: Path, wanted: Sequence[str], counts: Sequence[int], python: str
-) -> dict[str, tuple[list[str], list[Ran]]]:
-    """Run programs in the other wanted places; return edits and runs by program."""
+) -> list[dict[str, Any]]:
+    """Run programs in the wanted places, on each number of ranks; return their results."""
     found: dict[str, tuple[list[str], list[Ran]]] = {example.folder: ([], []) for example in chosen}
     on_cluster = set(PLACES["cluster"]) & set(wanted)
     with places.two_nodes(LIMIT_GIB) if on_cluster else nullcontext() as cluster:
-        for where in (place for place in places.PLACES if place in wanted and place != places.LOCAL):
+        for where in (place for place in places.PLACES if place in wanted):
             nodes = cluster if where in on_cluster else None
             for example in chosen:
                 print(example.folder, flush=True)
-                for ranks in ranks_of(example, where, counts):
-                    here = folder / example.folder / f"{where} {ranks}"
-                    edits = prepare(example, checkout, here)
+                home, ranks_here = folder / example.folder, ranks_of(example, where, counts)
+                is_compared = where == places.LOCAL and example.compared
+                serial = compare(example, checkout, home / "compared", ranks_here, python) if is_compared else {}
+                edits, runs = found[example.folder]
+                for ranks in ranks_here:
+                    here = home / f"{where} {ranks}"
+                    made = prepare(example, checkout, here)
                     if where in (places.DRIVEN, places.NODES_DRIVEN):
                         more = places.edit_driver(here, where, ranks)
                         print("".join(f"  {edit}\n" for edit in more), end="", flush=True)
-                        edits += more
-                    ran = run_elsewhere(example, here, where, ranks, python, nodes)
+                        made += more
+                    ran = run(example, here, ranks, python, where=where, nodes=nodes)
+                    ran.serial = serial.get(ranks, "")
                     show(ran)
-                    found[example.folder][0].extend(f"{where}: {edit}" for edit in edits)
-                    found[example.folder][1].append(ran)
-    return found
+                    edits += made if where == places.LOCAL else [f"{where}: {edit}" for edit in made]
+                    runs.append(ran)
+    return [written(example, *found[example.folder]) for example in chosen]
 
 
 def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
@@ -312,10 +295,6 @@ def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
         and (not example.only_powers_of_two or count.bit_count() == 1)
         and (where != places.NODES or count % 2 == 0)
     ]
-
-
-def example_of(name: str) -> Example:
-    return next(example for example in EXAMPLES if example.folder == name)
 
 
 def with_others(programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -351,25 +330,14 @@ def main() -> int:
     used = versions(asked.python)
     folder = Path(tempfile.mkdtemp(prefix="ppython-examples-"))
     try:
-        programs = [
-            run_example(one, asked.checkout, folder / one.folder, counts, asked.python)
-            if places.LOCAL in wanted
-            else written(one, [], [])
-            for one in chosen
-        ]
-        elsewhere = run_places(chosen, asked.checkout, folder / "elsewhere", wanted, counts, asked.python)
+        programs = run_all(chosen, asked.checkout, folder, wanted, counts, asked.python)
     finally:
         shutil.rmtree(folder)
-    for program in programs:
-        edits, runs = elsewhere[program["name"]]
-        more = written(example_of(program["name"]), edits, runs)
-        program["edits"] += more["edits"]
-        program["runs"] += more["runs"]
     right = [run["right"] for program in programs for run in program["runs"]]
     if not asked.show:
-        programs = with_others(programs, json.loads(RESULTS.read_text())["programs"])
+        whole = with_others(programs, json.loads(RESULTS.read_text())["programs"])
         about = {"pPython": COMMIT, "versions": used, "memory_limit_gib": LIMIT_GIB}
-        bench.write("ppython_examples", **about, programs=programs)
+        bench.write("ppython_examples", **about, programs=whole)
     print(f"{sum(right)} of {len(right)} runs of {len(programs)} programs are right")
     return 0 if all(right) else 1
 
