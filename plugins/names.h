@@ -65,7 +65,6 @@
 
 /* the plan */
 #define SS_PLAN_MAGIC "slurm-share-plan 2"
-#define SS_PLAN_MAGIC_1 "slurm-share-plan 1"
 #define SS_PLAN_MAX_LINE 4096
 #define SS_PLAN_MAX_BYTES 4194304
 #define SS_PLAN_MAX_SLOTS 1024

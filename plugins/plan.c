@@ -318,68 +318,6 @@ static int read_slots(struct reader *reader, struct ss_plan *plan)
 	return 0;
 }
 
-/* ---- Version 1, in which a slot has only variables. Jobs have such plans if their node was upgraded while they ran. This part and
- * slurm_share/share/plan_v1.py can be removed in 0.2, one release after the first that writes version 2. ---- */
-
-static const char *value_v1(const struct ss_slot *slot, const char *name)
-{
-	for (size_t i = 0; i < slot->variables; i++)
-		if (strcmp(slot->environment[i].name, name) == 0)
-			return slot->environment[i].value;
-	return NULL;
-}
-
-/* Return the index of the GPU that a slot makes visible: one of the `known` GPUs, or a new one. */
-static uint32_t find_gpu_v1(struct ss_gpu *gpus, uint32_t known, const struct ss_slot *slot)
-{
-	const char *uuid = value_v1(slot, SS_ENV_VISIBLE_DEVICES), *number = value_v1(slot, SS_ENV_GPU_MINOR);
-	uint32_t gpu = 0, minor;
-
-	uuid = uuid ? uuid : "";
-	while (gpu < known && strcmp(gpus[gpu].uuid, uuid) != 0)
-		gpu++;
-	if (gpu < known)
-		return gpu;
-	if (number == NULL)
-		number = value_v1(slot, SS_ENV_GPU_INDEX);
-	gpus[gpu].uuid = uuid;
-	gpus[gpu].minor = number != NULL && ss_number_parse(number, strlen(number), 0, MOST_MINOR, &minor) == 0 ? (int)minor : -1;
-	return gpu;
-}
-
-static int take_slot_v1(struct reader *reader, uint32_t number, struct ss_slot *slot, struct ss_assignment **free_assignment)
-{
-	char *rest = take(reader, "slot"), *token;
-	uint32_t found;
-
-	if (rest == NULL)
-		return -1;
-	token = cut(&rest, ' ');
-	if (ss_number_parse(token, strlen(token), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number)
-		return wrong(reader, "slot %u was expected here", number);
-	token = cut(&rest, ' ');
-	if (token == NULL || strncmp(token, "part=", 5) != 0 || read_part(token + 5, slot) != 0)
-		return wrong(reader, "'part=I/P' with I below P was expected after the slot's number");
-	return read_environment(reader, rest, slot, free_assignment);
-}
-
-static int read_slots_v1(struct reader *reader, struct ss_plan *plan)
-{
-	struct ss_assignment *free_assignment = plan->assignments;
-	uint32_t known = 0;
-
-	for (uint32_t i = 0; i < plan->slot_count; i++) {
-		struct ss_slot *slot = &plan->slots[i];
-		if (take_slot_v1(reader, i, slot, &free_assignment) != 0)
-			return -1;
-		slot->gpu = find_gpu_v1(plan->gpu, known, slot);
-		known += slot->gpu == known;
-		const char *mps = value_v1(slot, SS_ENV_MPS);
-		slot->mps_directory = mps != NULL && strcmp(mps, SS_MPS_OFF) == 0 ? NULL : value_v1(slot, SS_ENV_MPS_PIPE);
-	}
-	return 0;
-}
-
 static int take_share(struct reader *reader, struct ss_plan *plan)
 {
 	struct ss_request request;
@@ -434,8 +372,7 @@ static size_t count(const char *text, const char *what)
 static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, struct ss_plan *plan)
 {
 	step(reader);
-	bool is_v1 = strcmp(reader->line, SS_PLAN_MAGIC_1) == 0;
-	if (!is_v1 && strcmp(reader->line, SS_PLAN_MAGIC) != 0)
+	if (strcmp(reader->line, SS_PLAN_MAGIC) != 0)
 		return wrong(reader, "not a plan of this version ('" SS_PLAN_MAGIC "')");
 	if (take_owner(reader, owner, plan) != 0)
 		return -1;
@@ -453,7 +390,7 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 	plan->notes = calloc(count(reader->next, "\nnote ") + 1, sizeof *plan->notes);
 	plan->assignments = calloc(count(reader->next, "=") + 1, sizeof *plan->assignments);
 	plan->slots = calloc(plan->slot_count, sizeof *plan->slots);
-	plan->gpu = calloc(is_v1 ? plan->slot_count : plan->gpus, sizeof *plan->gpu);
+	plan->gpu = calloc(plan->gpus, sizeof *plan->gpu);
 	if (plan->notes == NULL || plan->assignments == NULL || plan->slots == NULL || plan->gpu == NULL)
 		return wrong(reader, "no memory");
 	while (follows(reader, "note")) {
@@ -462,7 +399,7 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 			return -1;
 		plan->notes[plan->note_count++] = note;
 	}
-	if ((is_v1 ? read_slots_v1(reader, plan) : read_slots(reader, plan)) != 0)
+	if (read_slots(reader, plan) != 0)
 		return -1;
 	return take_end(reader);
 }

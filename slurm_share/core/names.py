@@ -47,8 +47,6 @@ launcher carry it out. It is text, so that C can read it without a library and a
 * `environment`, the line after each slot, is what the plugin sets for the task, without knowing what it means:
   `NAME=value` is set, `NAME?=value` only where the user has not set NAME. Values hold no blank and no control
   character. All of it follows from the fields (share/rules/environment.py) but the last `backend_variables` of them.
-* A plan that begins with PLAN_MAGIC_1 has no GPU lines, and a slot is `slot N part=I/P NAME=value ...`. It is read for
-  jobs that were here when their node was upgraded (share/plan_v1.py).
 
 The slots
 ---------
@@ -174,8 +172,6 @@ ENV_FRONT = "SLURM_SHARE_FRONT"
 
 # --- The plan --------------------------------------------------------------------------------------------------------
 PLAN_MAGIC = "slurm-share-plan 2"
-PLAN_MAGIC_1 = "slurm-share-plan 1"
-"""The first line of plans of the release before, which are still read (share/plan_v1.py)."""
 PLAN_MAX_LINE = 4096
 PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024

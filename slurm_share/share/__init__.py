@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         mode_file,
         observe,
         option,
-        plan_v1,
         queue_verdicts,
         release,
         state,
@@ -51,7 +50,7 @@ __getattr__, __all__ = exports(
     __name__,
     modules=[
         *("admission", "backends.registry", "cluster_status", "hook", "ledger_file", "lua_settings", "mode_file"),
-        *("observe", "option", "plan_v1", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
+        *("observe", "option", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
         *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.submit_script", "rules.switch"),
         *("rules.verdict", "state"),
     ],

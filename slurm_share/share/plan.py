@@ -94,9 +94,8 @@ def _environment_line(variables: Iterable[Assignment]) -> str:
 def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     """Return the plan in `text`. Raises StateError, which names `file` and the line."""
     lines = Lines(text, file)
-    if lines.lines[0] not in (names.PLAN_MAGIC, names.PLAN_MAGIC_1):
+    if lines.lines[0] != names.PLAN_MAGIC:
         raise lines.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
-    is_v1 = lines.lines[0] == names.PLAN_MAGIC_1
     job_id, uid, node = lines.number("job"), lines.number("uid"), lines.rest("node")
     if lines.follows("refused"):
         refusal = Refusal(job_id, uid, node, lines.rest("refused"))
@@ -111,13 +110,8 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     notes = []
     while lines.follows("note"):
         notes.append(lines.rest("note"))
-    if is_v1:
-        from . import plan_v1  # needed only after an upgrade; its import takes time
-
-        gpus, slots = plan_v1.read(lines, share, gpu_count, slot_count)
-    else:
-        gpus = tuple(_gpu(lines, number) for number in range(gpu_count))
-        slots = tuple(_slot(lines, number, gpus, slot_count) for number in range(slot_count))
+    gpus = tuple(_gpu(lines, number) for number in range(gpu_count))
+    slots = tuple(_slot(lines, number, gpus, slot_count) for number in range(slot_count))
     lines.end()
     return Plan(job_id, uid, node, share, gpus, slots, cores, tuple(notes))
 

@@ -1,4 +1,4 @@
-"""Read the lines of a plan's text, of every version, with errors that name the line."""
+"""Read the lines of a plan's text, with errors that name the line."""
 
 from __future__ import annotations
 

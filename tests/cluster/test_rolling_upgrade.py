@@ -1,8 +1,7 @@
 """A rolling upgrade of Slurm under shared jobs: the controller first, then node after node, then the login host.
 
 Both plugin objects are on every host; the line in plugstack.conf leads to the one for the host's release, as with the
-packages. No job is lost or run twice, no node is drained, nothing of a share is left. The first plans have version 1,
-as the previous release of slurm-share wrote them.
+packages. No job is lost or run twice, no node is drained, nothing of a share is left.
 """
 
 from __future__ import annotations
@@ -66,18 +65,6 @@ def plugin(cluster: Cluster, host: str) -> str:
     return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
 
 
-def write_as_version_1(cluster: Cluster, node: str) -> None:
-    """Put the plans of a node's jobs into the format of the release before: a slot's line has its variables."""
-    for file in cluster.exec(node, ["sh", "-c", "ls /run/slurm-share/jobs/*/plan"], check=True).stdout.split():
-        text = cluster.exec(node, ["cat", file], check=True).stdout
-        text = text.replace("slurm-share-plan 2\n", "slurm-share-plan 1\n")
-        text = re.sub(r"^gpu .*\n", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^(slot \d+) .*?(part=\S+) .*\nenvironment", r"\1 \2", text, flags=re.MULTILINE)
-        assert re.search(r"^slurm-share-plan 1\n(.*\n)*slot 0 part=0/\d+ CUDA_VISIBLE_DEVICES=GPU-", text), text
-        # the file keeps its access list
-        cluster.exec(node, ["sh", "-c", f"cat >{file}"], input=text, check=True)
-
-
 def environments(text: str, word: str) -> list[str]:
     """Return each task's environment without its rank, which follows Slurm's order of tasks and not the slot."""
     found = re.findall(rf"^{word} (CUDA_.*)$", text, re.MULTILINE)
@@ -101,8 +88,6 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     held = {node: [one.pid for one in Node(rolling, node).mps()] for node in rolling.compute_nodes}
     assert all(held[node] for node in ("n1", "n2", "n3", "n4"))
 
-    for node in rolling.compute_nodes:
-        write_as_version_1(rolling, node)
     rolling.upgrade("ctl")
     until(lambda: set(versions(rolling).values()) == {OLDER}, "the older slurmds' word to the newer slurmctld")
     for done, node in enumerate(rolling.compute_nodes, 1):

@@ -124,11 +124,10 @@ def try_plan(data: bytes) -> None:
         for slot in plan.slots:
             registry.slot_environment(plan, slot)
         reconcile.rebuild(BOOT, (plan,))
-    is_v2 = data.startswith(names.PLAN_MAGIC.encode())
     longest = max(map(len, data.splitlines()))
     # sentences and names are made plain, and cut, when they are written
     has_sentence = not isinstance(plan, Plan) or plan.notes or any(gpu.name != "H100" for gpu in plan.gpus)
-    if is_v2 and not has_sentence and longest < names.PLAN_MAX_LINE / 4:
+    if not has_sentence and longest < names.PLAN_MAX_LINE / 4:
         assert plan_text.parse(plan_text.render(plan)) == plan
 
 
@@ -326,10 +325,6 @@ _PLANS = (
             ),
         )
     ),
-    b"slurm-share-plan 1\njob 4711\nuid 2001\nnode n2\nshare 2,mem=8192M\ngpus 1\nslots 2\ncores 0,8 1,9\n"
-    b"note shared without MPS: no binary\nslot 0 part=0/2 CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_GPU_MINOR=1 "
-    b"SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/p0 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M X?=0.4\n"
-    b"slot 1 part=1/2 CUDA_VISIBLE_DEVICES=GPU-1 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5\nend\n",
 )
 _LEDGER = ledger_file.render_ledger(
     Ledger(BOOT, jobs=(LedgerJob(4711, 2001, "4,mem=8192M", ("GPU-1",), 4, 1795271308.0),))

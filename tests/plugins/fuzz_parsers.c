@@ -178,7 +178,6 @@ static void try_job(const char *data, size_t size)
 }
 
 #define PLAN_HEAD SS_PLAN_MAGIC "\njob 4711\nuid 2001\nnode n2\n"
-#define PLAN_HEAD_V1 SS_PLAN_MAGIC_1 "\njob 4711\nuid 2001\nnode n2\n"
 
 static const struct parser {
 	char name[NAME_MAX_SIZE];
@@ -192,10 +191,7 @@ static const struct parser {
 		      "gpu 0 uuid=GPU-1 index=0 minor=1 memory_mib=81920 simulated=yes name=NVIDIA H100\n"
 		      "slot 0 gpu=0 part=0/2 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 mps_directory=/p0\n"
 		      "environment CUDA_VISIBLE_DEVICES=GPU-1 X_FRACTION?=0.4\n"
-		      "slot 1 gpu=0 part=1/2 backend=time-slicing on_gpu=1 backend_variables=1\nenvironment A=b\nend\n",
-	    PLAN_HEAD_V1 "share 2,mem=8192M\ngpus 1\nslots 2\ncores 0,8 1,9\n"
-		      "slot 0 part=0/2 CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_GPU_MINOR=1 SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/p0\n"
-		      "slot 1 part=1/2 CUDA_VISIBLE_DEVICES=GPU-2 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_MPS=off\nend\n" } },
+		      "slot 1 gpu=0 part=1/2 backend=time-slicing on_gpu=1 backend_variables=1\nenvironment A=b\nend\n" } },
 	{ "gres", try_gres, { "gpu:2", "gpu:a100:2(IDX:0,3),shard:16", "(null)", "gpu", "shard:a100:4(0/8,4/8)", "craynetwork:1,gpu:h200:8(S:0-1)" } },
 	{ "holding", try_holding, { "step 0 holder 10 11 task 12 13\n", SS_SLOT_USED "\n" } },
 	{ "cores", try_cores, { "0-7", "0-3,8,10-11", "8191" } },

@@ -23,16 +23,6 @@
 	"slot 3 gpu=1 part=3/4 backend=time-slicing\n"                                                                 \
 	"environment CUDA_MPS_PIPE_DIRECTORY=/not/typed\n"
 
-/* version 1 */
-#define HEAD_V1 "slurm-share-plan 1\n" OWNER
-#define SLOTS_V1                                                                       \
-	"slot 0 part=0/4 CUDA_VISIBLE_DEVICES=GPU-a SLURM_SHARE_GPU_INDEX=1 SLURM_SHARE_GPU_MINOR=5 SLURM_SHARE_MPS=on " \
-	"CUDA_MPS_PIPE_DIRECTORY=/p0 XLA_X?=0.245\n"                                                                    \
-	"slot 1 part=2/4 CUDA_VISIBLE_DEVICES=GPU-b SLURM_SHARE_GPU_INDEX=7 SLURM_SHARE_MPS=off "                        \
-	"CUDA_MPS_PIPE_DIRECTORY=/no EMPTY=\n"                                                                          \
-	"slot 2 part=1/4\n"                                                                                             \
-	"slot 3 part=3/4 CUDA_VISIBLE_DEVICES=GPU-a A=b=c\n"
-
 static const struct ss_plan_owner owner = { 4711, 2001, "n2" };
 
 /* Parse a text that is a plan; NULL: it is not. */
@@ -71,27 +61,6 @@ static void a_whole_plan_is_read(void)
 	ss_plan_free(plan);
 }
 
-static void a_plan_of_version_1_is_read(void)
-{
-	struct ss_plan *plan = parsed(HEAD_V1 SHARE "note shared without MPS\n" SLOTS_V1 "end\n", &owner);
-
-	if (plan == NULL)
-		return;
-	CHECK("GPUs", plan->gpus == 2 && strcmp(plan->gpu[0].uuid, "GPU-a") == 0 && strcmp(plan->gpu[1].uuid, "GPU-b") == 0);
-	CHECK("minor", plan->gpu[0].minor == 5);
-	CHECK("index for want of a minor", plan->gpu[1].minor == 7);
-	CHECK("no number", plan->gpu[2].minor == -1);
-	CHECK("no GPU", strcmp(plan->gpu[2].uuid, "") == 0);
-	CHECK("GPU of a slot", plan->slots[0].gpu == 0 && plan->slots[1].gpu == 1 && plan->slots[2].gpu == 2 && plan->slots[3].gpu == 0);
-	CHECK("MPS", plan->slots[0].mps_directory != NULL && strcmp(plan->slots[0].mps_directory, "/p0") == 0);
-	CHECK("no MPS", plan->slots[1].mps_directory == NULL);
-	CHECK("slot 0", plan->slots[0].part == 0 && plan->slots[0].parts == 4 && plan->slots[0].variables == 6);
-	CHECK("unless set", plan->slots[0].environment[5].unless_set && strcmp(plan->slots[0].environment[5].name, "XLA_X") == 0);
-	CHECK("no variables", plan->slots[2].variables == 0);
-	CHECK("= in a value", strcmp(plan->slots[3].environment[1].value, "b=c") == 0);
-	ss_plan_free(plan);
-}
-
 static void a_refusal_is_read(void)
 {
 	struct ss_plan *plan = parsed(HEAD "refused node n2 belongs to job 4700; wait for it\nend\n", &owner);
@@ -110,7 +79,7 @@ static void damage_is_named_with_its_line(void)
 		{ "slurm-share-plan 3\nend\n", "line 1: not a plan of this version" },
 		{ "slurm-share-plan\nend\n", "line 1: not a plan of this version" },
 		{ "slurm-share-plan 2\nend\n", "line 2: 'job ...'" },
-		{ "slurm-share-plan 1\nend\n", "line 2: 'job ...'" },
+		{ "slurm-share-plan 1\nend\n", "line 1: not a plan of this version" },
 		{ HEAD, "truncated" },
 		{ HEAD "end\n", "line 5: 'share ...'" },
 		{ HEAD "refused x\nend", "truncated" },
@@ -125,12 +94,12 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD SHARE GPUS "end\n", "line 11: 'slot ...'" },
 		{ HEAD SHARE GPUS SLOTS SLOT("4") "end\n", "line 19: 'end'" },
 		{ HEAD SHARE GPUS SLOTS "note late\nend\n", "line 19: 'end'" },
-		{ "slurm-share-plan 1\nuid 2001\njob 4711\nnode n2\nend\n", "line 2: 'job ...'" },
-		{ "slurm-share-plan 1\njob 4712\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: this is the plan of job 4712, not of job 4711" },
-		{ "slurm-share-plan 1\njob 04711\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
-		{ "slurm-share-plan 1\njob 4711\nuid 2002\nnode n2\nrefused x\nend\n", "line 3: this is the plan of user id 2002" },
-		{ "slurm-share-plan 1\njob 4711\nuid 2001\nnode n3\nrefused x\nend\n", "line 4: this is a plan of node n3, not of n2" },
-		{ "slurm-share-plan 1\njob 99999999999\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
+		{ "slurm-share-plan 2\nuid 2001\njob 4711\nnode n2\nend\n", "line 2: 'job ...'" },
+		{ "slurm-share-plan 2\njob 4712\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: this is the plan of job 4712, not of job 4711" },
+		{ "slurm-share-plan 2\njob 04711\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
+		{ "slurm-share-plan 2\njob 4711\nuid 2002\nnode n2\nrefused x\nend\n", "line 3: this is the plan of user id 2002" },
+		{ "slurm-share-plan 2\njob 4711\nuid 2001\nnode n3\nrefused x\nend\n", "line 4: this is a plan of node n3, not of n2" },
+		{ "slurm-share-plan 2\njob 99999999999\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
 		{ HEAD "share off\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: the share is not in its canonical form" },
 		{ HEAD "share 2,mem=8G\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: the share is not in its canonical form" },
 		{ HEAD "share 0\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: --share-gpu=0" },
@@ -198,15 +167,6 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A=x  B=x\nend\n", "line 12: '' is not NAME=value" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A=x \nend\n", "line 12: '' is not NAME=value" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=x backend_variables=2\nenvironment A=b\nend\n", "line 12: 2 variables of the backend" },
-		{ HEAD_V1 SHARE "end\n", "line 9: 'slot ...'" },
-		{ HEAD_V1 SHARE SLOTS_V1 "slot 4 part=0/4\nend\n", "line 13: 'end'" },
-		{ HEAD_V1 SHARE "slot 1 part=0/4\nend\n", "line 9: slot 0 was expected" },
-		{ HEAD_V1 SHARE "slot 0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part=4/4\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part/=0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 A=b part=0/4\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4 A\nend\n", "line 9: 'A' is not NAME=value" },
-		{ HEAD_V1 SHARE "slot 0 part=0/4  A=x\nend\n", "line 9: '' is not NAME=value" },
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -251,7 +211,6 @@ static void bounds_are_kept(void)
 int main(void)
 {
 	a_whole_plan_is_read();
-	a_plan_of_version_1_is_read();
 	a_refusal_is_read();
 	damage_is_named_with_its_line();
 	bounds_are_kept();

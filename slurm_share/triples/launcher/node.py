@@ -238,7 +238,7 @@ def _read_slot_assignment(
         why_no_driver = str(error)
     plan = slot_assignment.read_plan(paths, here)
     if plan is not None:
-        return slot_assignment.lease(run, plan, processes, driver, here, paths, settings)
+        return slot_assignment.lease(run, plan, processes, here, paths, settings)
     visible = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
     return slot_assignment.deal(run, visible, driver, processes, why_no_driver, here, paths, settings)
 

@@ -32,7 +32,6 @@ from ...share import (
     Slot,
     allocation,
     ledger_file,
-    plan_v1,
     registry,
     visible_gpus,
 )
@@ -105,9 +104,7 @@ def read_plan(paths: Paths, here: Here) -> Plan | None:
     return plan if isinstance(plan, Plan) else None
 
 
-def lease(
-    run: Run, plan: Plan, processes: int, driver: Driver | None, here: Here, paths: Paths, settings: Settings
-) -> SlotAssignment:
+def lease(run: Run, plan: Plan, processes: int, here: Here, paths: Paths, settings: Settings) -> SlotAssignment:
     """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
     If the number of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the
@@ -116,7 +113,6 @@ def lease(
 
     Raises LaunchError if there are too few slots, StateError if the slots' folder is damaged. No slot is held then.
     """
-    plan = plan_v1.with_sizes(plan, () if driver is None else driver.gpus)
     gpu_of_slot = [slot.gpu.uuid for slot in plan.slots]
     if processes > len(plan.slots):
         raise cannot_run(here, _why_too_many(plan, processes))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +13,6 @@ from slurm_share.core.errors import StateError
 from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
-from slurm_share.share import plan_v1
-from slurm_share.share.backends import registry
 from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
 
 GPU = Gpu("GPU-1", 0, 3, "NVIDIA H100", 81920)
@@ -149,86 +145,3 @@ def test_the_drivers_words_fit_into_a_note_and_a_name():
     found = plan_text.parse(plan_text.render(plan))
     assert found.gpus[0].name.startswith("a b?[31m ?")
     assert found.notes[0].startswith("a b?[31m ?")
-
-
-# ---- Version 1 ----
-
-RECORDED = sorted((Path(__file__).parents[2] / "data" / "plan-1").glob("*.plan"))
-"""Plans that the release of version 1 wrote."""
-
-
-def variables(plan, slot):
-    found = registry.slot_environment(plan, slot)
-    return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
-
-
-@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
-def test_a_task_of_a_plan_of_version_1_finds_the_same(file):
-    text = file.read_text()
-    plan = plan_text.parse(text)
-    if isinstance(plan, Plan):
-        written = [line.split(" ")[1:] for line in text.splitlines() if line.startswith("slot ")]
-        assert len(written) == len(plan.slots)
-        for slot, (number, part, *found) in zip(plan.slots, written, strict=True):
-            assert (number, part) == (str(slot.number), f"part={slot.part}/{len(plan.slots)}")
-            assert sorted(found) == sorted(variables(plan, slot))
-    assert plan_text.parse(plan_text.render(plan)) == plan
-
-
-def recorded(name):
-    """Return a plan that a release with version 1 wrote."""
-    return plan_text.parse(next(file for file in RECORDED if file.stem == name).read_text())
-
-
-def test_a_plan_of_version_1_is_typed():
-    plan = recorded("mps-caps")
-    first = plan.slots[0]
-    assert (first.memory_cap_mib, first.sm_percent, first.backend) == (9000, 12.0, "mps")
-    assert first.mps_directory == "/run/slurm-share/mps/2001/00000000-000000"
-    assert [gpu.index for gpu in plan.gpus] == [0, 1]
-    assert recorded("part").slots[0].on_gpu == 1
-    assert recorded("mps").slots[0].on_gpu is None
-    assert [slot.backend for slot in recorded("one-daemon-failed").slots[:2]] == ["mps", "time-slicing"]
-    assert [(gpu.index, gpu.minor) for gpu in recorded("other-minor-numbers").gpus] == [(3, 0), (0, 3)]
-    assert recorded("simulated").gpus[0].simulated
-    assert isinstance(recorded("refused"), Refusal)
-    assert recorded("unshared").why == "the controller has sharing switched off"
-
-
-def test_the_driver_tells_the_size_of_a_gpu_in_a_plan_of_version_1():
-    """The number stays the plan's: under ConstrainDevices the driver counts the job's GPUs anew."""
-    plan = recorded("mps")
-    listed = (replace(GPU, uuid=plan.gpus[1].uuid, index=0), GPU)
-    found = plan_v1.with_sizes(plan, listed)
-    assert [(gpu.index, gpu.name, gpu.memory_total_mib) for gpu in found.gpus] == [
-        (0, "", None),
-        (1, "NVIDIA H100", 81920),
-    ]
-    assert found.slots[1].gpu == found.gpus[1]
-    assert plan_v1.with_sizes(PLAN, (replace(GPU, memory_total_mib=1),)) == PLAN
-
-
-@pytest.mark.parametrize("value", ["", "0=8G", "1=8M", "8M", "0=M", "0=-1M", "0=1M,1=2M", "0=9999999999M"])
-def test_a_cap_in_other_words_is_not_ours(value):
-    text = next(file for file in RECORDED if file.stem == "mps").read_text()
-    changed = text.replace("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19853M", f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={value}")
-    assert changed != text
-    assert plan_text.parse(changed).slots[0].enforced_cap_mib is None
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("slot 1 part=1/4", "slot 1 part=1/5"),
-        ("slot 1 part=1/4", "slot 2 part=1/4"),
-        ("slot 1 part=1/4", "slot 1"),
-        ("SLURM_SHARE_SLOT=1", "SLURM_SHARE_SLOT"),
-        ("end\n", "more\nend\n"),
-    ],
-)
-def test_a_damaged_plan_of_version_1_is_refused_with_its_file_and_line(old, new):
-    text = next(file for file in RECORDED if file.stem == "mig").read_text().replace("/2 ", "/4 ")
-    text = text.replace("slots 2", "slots 4").replace("end\n", "slot 2 part=2/4 A=b\nslot 3 part=3/4 A=b\nend\n")
-    plan_text.parse(text)
-    with pytest.raises(StateError, match=r"^/x/plan: line \d+: "):
-        plan_text.parse(text.replace(old, new, 1), "/x/plan")

@@ -351,8 +351,6 @@ PLAN = Plan(
     notes=("the GPUs of this node are simulated: nothing is computed on them",),
     slots=tuple(Slot(number, GPUS[number % 2], 0, memory_ratio="0.2") for number in range(8)),
 )
-RECORDED = Path(__file__).parents[3] / "data" / "plan-1"
-"""Plans of version 1, of the release before."""
 
 
 @pytest.fixture
@@ -490,7 +488,7 @@ def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
     planned(replace(PLAN, uid=os.getuid() + 1))
     with pytest.raises(LaunchError, match="its plan belongs to job 4711 of uid"):
         prepare(triple_run(1, 1), SLURM)
-    paths.plan(4711).write_text("slurm-share-plan 1\n")
+    paths.plan(4711).write_text("slurm-share-plan 2\n")
     with pytest.raises(StateError, match="torn"):
         prepare(triple_run(1, 1), SLURM)
 
@@ -508,26 +506,6 @@ def test_a_plan_needs_no_driver_here(prepare, planned, machine):
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 2), SLURM)
     assert [worker.gpu for worker in made.workers] == list(GPUS)
-
-
-@pytest.mark.parametrize("driver", ["answers", "does not answer"])
-def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, driver):
-    """The node was upgraded while the job ran. Version 1 has no GPU sizes, so the driver reports them."""
-    machine.readings.clear()
-    machine.gpu(memory_total_mib=81559).gpu(memory_total_mib=81559)
-    if driver == "does not answer":
-        machine.broken = "Driver Not Loaded"
-    planned()
-    text = (RECORDED / "mps.plan").read_text().replace("uid 2001\n", f"uid {os.getuid()}\n")
-    paths.plan(4711).write_text(text)
-    made = prepare(triple_run(1, 8), SLURM)
-    size = 81559 if driver == "answers" else None
-    assert [(worker.gpu.index, worker.gpu.memory_total_mib) for worker in made.workers[:2]] == [(0, size), (1, size)]
-    for worker in made.workers:
-        words = " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in worker.environment)
-        assert f" {words}\n" in text
-    assert {worker.gpu_slot.enforced_cap_mib for worker in made.workers} == {19853}
-    assert bool(made.budgets) is (driver == "answers")
 
 
 def test_the_time_for_ending_mps_is_less_than_slurm_gives():
