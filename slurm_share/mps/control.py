@@ -11,8 +11,6 @@ behaves in the same way, and a test in tests/contract/ compares the two:
   connection: when the error about that arrives, the answer to the command before it is complete.
 * The daemon holds a POSIX lock on `control_lock` while it runs. The kernel names the holder without a connection, in
   microseconds, with all versions: this proves that the daemon is alive. A pid file would not, and 535 has none.
-* The daemon may have received a command although the front end was killed at the deadline. So mps/daemons.py reads
-  back each value that it sets.
 """
 
 from __future__ import annotations
@@ -57,7 +55,6 @@ GONE = "Cannot find MPS control daemon process"
 BUSY = "Cannot send command to MPS control daemon process"
 REFUSALS = ("Insufficient privileges", "Not enough privilege", "Invalid", "Only root user")
 
-_MEMORY = pattern(r"(?ai)([0-9]{1,9})([GM])B?")
 _PIDS = pattern(r"[0-9]{1,10}")
 _NOT_FOUND = pattern(r"Server [0-9]+ not found")
 
@@ -154,11 +151,6 @@ def ui_lock(place: MpsPlace) -> str:
     """Return the path of the lock that allows one front end at a time. It belongs to the daemon's owner, so that his
     own programs can wait for it."""
     return f"{place.pipe}.ui"
-
-
-def is_unknown(answer: str) -> bool:
-    """Return whether the answer says that this release does not have the command."""
-    return answer.startswith("Unknown command")
 
 
 def _answers_before_the_last(text: str) -> str | None:
@@ -293,23 +285,6 @@ def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[
     return parse_pids(place, ask(place, f"get_client_list {server_pid}", deadline))
 
 
-def read_percent(place: MpsPlace, server_pid: int | None, deadline: Deadline) -> float:
-    """Return the active thread percentage of clients that connect later to a server; None: to the next server."""
-    command = (
-        "get_default_active_thread_percentage" if server_pid is None else f"get_active_thread_percentage {server_pid}"
-    )
-    return parse_percent(place, ask(place, command, deadline))
-
-
-def read_memory_mib(place: MpsPlace, server_pid: int | None, device: int, deadline: Deadline) -> int | None:
-    """Return the pinned memory limit, MiB, of clients that connect later to a server (None: to the next server), on the
-    daemon's device of that number; None: no limit."""
-    command = (
-        "get_default_device_pinned_mem_limit" if server_pid is None else f"get_device_pinned_mem_limit {server_pid}"
-    )
-    return parse_memory_mib(place, ask(place, f"{command} {device}", deadline))
-
-
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
     """Return the daemon's state. A dead daemon takes no time, since the kernel is asked first.
 
@@ -370,24 +345,6 @@ def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
 
 def parse_status(text: str) -> str | None:
     """Return a server's status in capitals; GONE if the server has ended; None for a release without the command."""
-    if is_unknown(text) or not text.strip():
+    if text.startswith("Unknown command") or not text.strip():
         return None
     return "GONE" if _NOT_FOUND.match(text) else text.split()[-1].upper()
-
-
-def parse_percent(place: MpsPlace, text: str) -> float:
-    """Return a percentage, which has one decimal. Raises MpsRefusedError for any other text."""
-    try:
-        return float(text)
-    except ValueError as error:
-        raise MpsRefusedError(place.pipe, f"its answer is not a percentage: {shown(text, 200)}") from error
-
-
-def parse_memory_mib(place: MpsPlace, text: str) -> int | None:
-    """Return `2G` or `512M` in MiB; None for an empty text: no limit. Raises MpsRefusedError for any other text."""
-    if not text.strip():
-        return None
-    match = _MEMORY.fullmatch(text.split()[-1])
-    if match is None:
-        raise MpsRefusedError(place.pipe, f"its answer is not a memory limit: {shown(text, 200)}")
-    return int(match[1]) * (1024 if match[2].upper() == "G" else 1)

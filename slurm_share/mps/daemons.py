@@ -1,15 +1,9 @@
-"""Start, configure and stop MPS control daemons: one per user and GPU, run as the user.
+"""Start and stop MPS control daemons: one per user and GPU, run as the user.
 
-Every result is verified: a daemon runs if the kernel names it as the holder of its lock, a value is set if it reads
-back, a daemon has ended if its process has. Exit codes of the control program prove nothing (see control.py). Every
-call has a deadline; each daemon is started and stopped under its own lock.
-
-What takes effect when (docs.nvidia.com/deploy/mps, v2 interface):
-
-* defaults (percentage, pinned memory) apply to servers that start later, and are lost when the daemon ends;
-* a server's own values apply to clients that connect later;
-* a client's environment (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT) can only tighten them,
-  when it connects. Nothing affects a client that is connected.
+Every result is verified: a daemon runs if the kernel names it as the holder of its lock, and has ended if its process
+has. Exit codes of the control program prove nothing (see control.py). Every call has a deadline; each daemon is started
+and stopped under its own lock. No value of a daemon is changed: a slot's limits are in its tasks' environment, which
+takes effect when a client connects (docs.nvidia.com/deploy/mps, v2 interface).
 """
 
 from __future__ import annotations
@@ -43,7 +37,6 @@ from . import cgroups, control, folders, processes
 from .control import ask
 from .records import (
     MPS_NAME,
-    MpsDefaults,
     MpsFailed,
     MpsHealth,
     MpsPlace,
@@ -66,7 +59,6 @@ NOFILE = 16384
 """The open files that a server needs for its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 NO_GROUP = 65534
 """The kernel's overflow group (/proc/sys/kernel/overflowgid), which has no members."""
-NO_DEFAULTS = MpsDefaults()
 
 TYPE_CHECKING = False  # mypy takes it for True; importing `typing` takes time
 if TYPE_CHECKING:
@@ -98,11 +90,8 @@ def owner_by_name(uid: int) -> Owner:
 # ---- Start ----
 
 
-def start(
-    place: MpsPlace, deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
-) -> MpsStarted:
-    """Return a daemon that answers and has a server that accepts clients; start one if needed. The values of a daemon
-    that runs already are not changed.
+def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsStarted:
+    """Return a daemon that answers and has a server that accepts clients; start one if needed.
 
     replace: no job uses the daemon, so replace one that is silent or in FAULT with clients. Otherwise that is an error,
     since work may depend on it.
@@ -123,21 +112,21 @@ def start(
             daemon = health.daemon
         else:
             notes += _make_room(place, health, replace, deadline)
-            daemon, servers = _start_or_undo(place, defaults, notes, deadline)
+            daemon, servers = _start_or_undo(place, notes, deadline)
     assert daemon is not None, "a daemon that answered has a process"
     return MpsStarted(place, daemon, servers, joined, time.monotonic() - began, tuple(notes))
 
 
 def start_many(
-    places: Sequence[MpsPlace], deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
+    places: Sequence[MpsPlace], deadline: Deadline, *, replace: bool = False
 ) -> tuple[MpsStarted | MpsFailed, ...]:
     """Start daemons on several GPUs in parallel; return their results in order. Undoing may take UNDO_S more."""
-    work = [lambda place=place: start(place, deadline, defaults, replace=replace) for place in places]
+    work = [lambda place=place: start(place, deadline, replace=replace) for place in places]
     return tuple(_side_by_side(places, work, deadline.left() + UNDO_S))
 
 
 def _start_or_undo(
-    place: MpsPlace, defaults: MpsDefaults, notes: list[str], deadline: Deadline
+    place: MpsPlace, notes: list[str], deadline: Deadline
 ) -> tuple[ProcessIdentity, tuple[MpsServer, ...]]:
     try:
         folders.make(place)
@@ -149,7 +138,6 @@ def _start_or_undo(
             notes += _what_does_not_hold(daemon, group)
         _raise_nofile(daemon, notes)
         _share_oom_fate(daemon)
-        set_defaults(place, defaults, deadline)
         return daemon, _ready_server(place, deadline)
     except BaseException:
         undo = Deadline.after(UNDO_S)
@@ -161,7 +149,7 @@ def _start_or_undo(
 def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> ProcessIdentity:
     try:
         finished = process.exchange(
-            [place.program, "-d", *place.options],
+            [place.program, "-d"],
             timeout_s=deadline.left(),
             env=control.environment(place),
             owner=place.owner,
@@ -278,67 +266,6 @@ def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Dead
 def _clients(place: MpsPlace, servers: Sequence[MpsServer], deadline: Deadline) -> dict[int, tuple[int, ...]]:
     found = {one.pid: control.read_clients(place, one.pid, deadline) for one in servers}
     return {server: clients for server, clients in found.items() if clients}
-
-
-# ---- Values ----
-
-
-def set_defaults(place: MpsPlace, defaults: MpsDefaults, deadline: Deadline) -> None:
-    """Set every default that is given, and read each back. Raises as the other setters do."""
-    if defaults.thread_percent is not None:
-        set_percent(place, None, defaults.thread_percent, deadline)
-    if defaults.memory_mib is not None:
-        set_memory_mib(place, None, 0, defaults.memory_mib, deadline)
-    if defaults.client_priority is not None:
-        set_default_priority(place, defaults.client_priority, deadline)
-
-
-def set_percent(place: MpsPlace, server_pid: int | None, percent: float, deadline: Deadline) -> None:
-    """Set the active thread percentage of clients that connect to this server later; None: of servers that start later.
-
-    Raises MpsRefusedError if it does not read back, ValueError outside (0, 100]: the daemon would keep the old value
-    and report that only in its log.
-    """
-    if not 0 < percent <= 100:
-        raise ValueError(f"an active thread percentage is above 0 and at most 100, not {percent}")
-    command = (
-        "set_default_active_thread_percentage" if server_pid is None else f"set_active_thread_percentage {server_pid}"
-    )
-    ask(place, f"{command} {percent:g}", deadline)
-    got = control.read_percent(place, server_pid, deadline)
-    if abs(got - percent) > 0.06:  # the answer has one decimal
-        raise MpsRefusedError(place.pipe, f"its active thread percentage is {got}, not {percent}")
-
-
-def set_memory_mib(place: MpsPlace, server_pid: int | None, device: int, mib: int, deadline: Deadline) -> None:
-    """Set the pinned memory of clients that connect to this server later (None: of servers that start later), on the
-    daemon's device of that number.
-
-    Written as a whole number of M: the daemon takes 1.5G for 1M, and 0G for no limit (measured on 535, 550 and 555).
-    Raises MpsRefusedError if it does not read back, ValueError below 1.
-    """
-    if mib < 1:
-        raise ValueError(f"a memory limit is at least 1 MiB, not {mib}")
-    command = (
-        "set_default_device_pinned_mem_limit" if server_pid is None else f"set_device_pinned_mem_limit {server_pid}"
-    )
-    ask(place, f"{command} {device} {mib}M", deadline)
-    got = control.read_memory_mib(place, server_pid, device, deadline)
-    if got != mib:
-        raise MpsRefusedError(place.pipe, f"its memory limit is {got} MiB, not {mib} MiB")
-
-
-def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> None:
-    """Set the priority of clients that connect later: 0 normal, 1 below normal. Raises MpsRefusedError, ValueError."""
-    if priority not in (0, 1):
-        raise ValueError(f"a client priority is 0 or 1, not {priority}")
-    command = f"set_default_client_priority {priority}"
-    answer = ask(place, command, deadline)
-    if control.is_unknown(answer):
-        raise MpsRefusedError(place.pipe, f"{command}: this release has no priorities")
-    read_back = ask(place, "get_default_client_priority", deadline).split()
-    if read_back and read_back[-1].isdecimal() and int(read_back[-1]) != priority:
-        raise MpsRefusedError(place.pipe, f"its client priority is {read_back[-1]}, not {priority}")
 
 
 def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:

@@ -28,8 +28,6 @@ class MpsPlace(Struct, frozen=True):
     owner: Owner
     environment: tuple[tuple[str, str], ...] = ()
     """Further variables for the daemon, such as LD_LIBRARY_PATH if libcuda is not on the linker's path."""
-    options: tuple[str, ...] = ()
-    """Further arguments of the daemon, such as -S (static partitioning, if the release has it)."""
     group: DaemonGroup | None = None
     """The cgroup in which root starts the daemon; None: the caller's own."""
 
@@ -82,16 +80,6 @@ class MpsProcess(Struct, frozen=True):
     """The file that it executes (/proc/PID/exe); None: the caller may not read it."""
     protocol: int = 2
     """2, or from driver 615 on also 3, which has other commands and another default pipe directory."""
-
-
-class MpsDefaults(Struct, frozen=True):
-    """The values that a daemon gives to servers that it starts later. None: NVIDIA's default, which is no limit."""
-
-    thread_percent: float | None = None
-    memory_mib: int | None = None
-    """The pinned memory of one client on the daemon's GPU."""
-    client_priority: int | None = None
-    """0: normal, 1: below normal."""
 
 
 class MpsStarted(Struct, frozen=True):

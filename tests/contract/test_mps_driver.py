@@ -35,12 +35,13 @@ from slurm_share.core.records import Owner
 from slurm_share.mps import control, folders
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps import processes as mp_processes
-from slurm_share.mps.records import MpsDefaults, MpsFailed, MpsPlace, MpsProcess, MpsServer, MpsStarted
-from slurm_share.mps.session import ControlDaemon
+from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsServer, MpsStarted
 
 ROOT = os.geteuid() == 0
 ANNA = Owner(61001, 61001, (61001,)) if ROOT else Owner(os.geteuid(), os.getegid())
 BERT = Owner(61002, 61002, (61002,))
+
+PERCENT, PERCENT_IS = "get_default_active_thread_percentage", "set_default_active_thread_percentage"
 
 root_only = pytest.mark.skipif(not ROOT, reason="NOT TESTED: daemons of other users need root")
 
@@ -197,11 +198,12 @@ def test_the_daemon_holds_nothing_of_ours(node: Node) -> None:
 
 def test_a_healthy_daemon_is_joined_as_it_is(node: Node) -> None:
     place = node.place()
-    first = actuator.start(place, soon(), MpsDefaults(thread_percent=50))
+    first = actuator.start(place, soon())
+    assert control.ask(place, f"{PERCENT_IS} 50", soon()) == "50.0"
     again = actuator.start(place, soon())
     assert again.joined
     assert again.daemon == first.daemon
-    assert control.read_percent(place, None, soon()) == 50
+    assert control.ask(place, PERCENT, soon()) == "50.0"
 
 
 def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
@@ -278,60 +280,33 @@ def test_two_users_have_two_daemons(node: Node) -> None:
     assert control.examine(bert, soon()).condition == "fine"
 
 
-def test_defaults_are_there_before_the_first_server(node: Node) -> None:
-    place = node.place()
-    actuator.start(place, soon(), MpsDefaults(thread_percent=33.333, memory_mib=1024, client_priority=1))
-    server = control.read_servers(place, soon())[0].pid
-    assert control.read_percent(place, server, soon()) == 33.3
-    assert control.read_memory_mib(place, server, 0, soon()) == 1024
-    task = subprocess.run(
-        [HOME / "simgpu-task", "--memory", "2G"],
-        env=control.environment(place),
-        capture_output=True,
-        text=True,
-        check=False,
-        **as_user(ANNA),
-    )
-    assert "CUDA_ERROR_OUT_OF_MEMORY (simulated): 2048 MiB is above the MPS limit of 1024 MiB" in task.stderr
-
-
 # ---- Calls ----
 
 
 def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
     place = node.served()
-    answers: list[float] = []
+    answers: list[str] = []
 
     def call(_: int) -> None:
         for _ in range(5):
-            answers.append(control.read_percent(place, None, soon(30)))
+            answers.append(control.ask(place, PERCENT, soon(30)))
 
     at_once(call, 8)
-    assert answers == [100.0] * 40
+    assert answers == ["100.0"] * 40
 
 
 def test_lost_answers_are_asked_for_again(node: Node) -> None:
     place = node.served()
     node.fault("mps_lose", "5")
-    actuator.set_percent(place, None, 25, soon())
-    actuator.set_memory_mib(place, None, 0, 2048, soon())
+    control.ask(place, f"{PERCENT_IS} 25", soon())
     for _ in range(5):
         assert len(control.read_servers(place, soon())) == 1
-    assert control.read_percent(place, None, soon()) == 25
-    assert control.read_memory_mib(place, None, 0, soon()) == 2048
+    assert control.ask(place, PERCENT, soon()) == "25.0"
 
 
-def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
-    place = node.served()
-    with pytest.raises(MpsRefusedError, match="its memory limit is None MiB, not 512 MiB"):
-        actuator.set_memory_mib(place, None, 99, 512, soon())
-    for wrong in (0, 101, -5):
-        with pytest.raises(ValueError, match="percentage"):
-            actuator.set_percent(place, None, wrong, soon())
+def test_a_command_of_two_lines_is_not_sent(node: Node) -> None:
     with pytest.raises(ValueError, match="one line"):
-        control.ask(place, "get_server_list\nquit", soon())
-    with pytest.raises(MpsRefusedError):
-        control.read_percent(place, 1, soon())
+        control.ask(node.served(), "get_server_list\nquit", soon())
 
 
 @root_only
@@ -340,7 +315,7 @@ def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
     for folder in (Path(place.pipe), Path(place.pipe).parent):
         folder.chmod(0o755)
     with pytest.raises(MpsRefusedError, match="Insufficient privileges for UID 61002"):
-        actuator.set_percent(msgspec.structs.replace(place, owner=BERT), None, 50, soon())
+        control.ask(msgspec.structs.replace(place, owner=BERT), f"{PERCENT_IS} 50", soon())
 
 
 def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
@@ -733,45 +708,41 @@ def test_a_daemon_is_no_better_protected_from_the_kernel_than_its_users_jobs(
     assert written == [(f"/proc/{started.daemon.pid}/oom_score_adj", text) for text in after]
 
 
-# ---- The front door ----
+# ---- Without root ----
 
 
 @root_only
 def test_an_ordinary_user_runs_a_daemon_of_ones_own(node: Node) -> None:
-    """The launcher does so inside a job: no root, its own folder, all from one object."""
+    """The launcher does so inside a job: no root and its own folder."""
     home = node.home / "anna"
     home.mkdir()
     os.chown(home, ANNA.uid, ANNA.gid)
     code = f"""
 import os, subprocess, sys
 sys.path.insert(0, {str(HOME.parents[2])!r})
-from slurm_share.mps import ControlDaemon  # before: the interpreter may lie where only root reads
-from slurm_share.mps.records import MpsDefaults
+from slurm_share.core.process import Deadline  # before: the interpreter may lie where only root reads
+from slurm_share.core.records import Owner
+from slurm_share.mps import control, daemons
+from slurm_share.mps.records import MpsPlace
 
 os.setgroups([]), os.setgid({ANNA.gid}), os.setuid({ANNA.uid})
-gpu, state, home = sys.argv[1:4]
-with ControlDaemon(
-    sys.argv[4],
-    gpu,
-    program=home + "/nvidia-cuda-mps-control",
-    defaults=MpsDefaults(thread_percent=50),
-    environment=(("SIMGPU_STATE", state),),
-) as mps:
-    assert mps.health().condition == "fine"
-    mps.set_percent(25), mps.set_memory_mib(2048)
-    assert (mps.percent(), mps.memory_mib()) == (25.0, 2048)
-    assert mps.ask("get_default_active_thread_percentage") == "50.0"
-    environ = {{"SIMGPU_STATE": state, **mps.client_environment(percent=10, memory_mib=1024)}}
-    task = subprocess.Popen(
-        [home + "/simgpu-task", "--seconds", "30"],
-        env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )
-    assert "10% of the SMs" in task.stdout.readline()
-    assert mps.clients() == (task.pid,)
-    assert f"{{task.pid}} " in mps.ask("ps")
-    assert mps.terminate_client(task.pid) and not mps.terminate_client(1)
-    assert "CLIENT_TERMINATED" in task.communicate(timeout=120)[1]
-    assert mps.ask("lspart").startswith("Unknown command")
+gpu, state, home, pipe = sys.argv[1:]
+owner, soon = Owner({ANNA.uid}, {ANNA.gid}), lambda: Deadline.after(20)
+place = MpsPlace(home + "/nvidia-cuda-mps-control", pipe, gpu, owner, (("SIMGPU_STATE", state),))
+server = daemons.start(place, soon()).servers[0].pid
+assert control.examine(place, soon()).condition == "fine"
+environ = {{**control.environment(place), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}}
+task = subprocess.Popen(
+    [home + "/simgpu-task", "--seconds", "30"],
+    env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+)
+assert "10% of the SMs" in task.stdout.readline()
+assert control.read_clients(place, server, soon()) == (task.pid,)
+assert daemons.terminate_client(place, server, task.pid, soon())
+assert not daemons.terminate_client(place, server, 1, soon())
+assert "CLIENT_TERMINATED" in task.communicate(timeout=120)[1]
+assert control.ask(place, "lspart", soon()).startswith("Unknown command")
+assert daemons.stop(place, soon()).how == "quit"
 print("good")
 """
     arguments = [node.uuids[1], str(node.state), str(HOME), str(home / "mps" / "0")]
@@ -781,9 +752,3 @@ print("good")
     assert (done.stdout, done.stderr) == ("good\n", "")
     assert node.processes() == []
     assert not (home / "mps").exists() or list((home / "mps").iterdir()) == []
-
-
-def test_the_front_door_says_what_a_node_without_mps_lacks(node: Node) -> None:
-    program = str(node.home / "nothing")
-    with pytest.raises(MpsMissingError), ControlDaemon(node.home / "x" / "y", "GPU-1", program=program):
-        pass

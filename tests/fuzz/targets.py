@@ -188,9 +188,8 @@ def try_mps(data: bytes) -> None:
     answer = text(data)
     control._answers_before_the_last(answer)
     control.parse_status(answer)
-    for read in (control.parse_pids, control.parse_percent, control.parse_memory_mib):
-        with may_refuse(MpsRefusedError):
-            read(PLACE, answer)
+    with may_refuse(MpsRefusedError):
+        control.parse_pids(PLACE, answer)
     control.refuse(PLACE, "ps", answer)
 
 

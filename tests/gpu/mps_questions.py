@@ -37,7 +37,7 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
 from slurm_share.mps import control, processes
 from slurm_share.mps import daemons as actuator
-from slurm_share.mps.records import MpsDefaults, MpsPlace, MpsStarted
+from slurm_share.mps.records import MpsPlace, MpsStarted
 from slurm_share.share.rules import mps as mps_rules
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -93,9 +93,9 @@ class Lab:
     def major(self) -> int:
         return int(self.driver.partition(".")[0])
 
-    def place(self, name: str, owner: Owner = OWNER, **more: Any) -> MpsPlace:
+    def place(self, name: str, owner: Owner = OWNER) -> MpsPlace:
         environment = tuple((key, os.environ[key]) for key in ("LD_LIBRARY_PATH",) if key in os.environ)
-        found = MpsPlace(self.program, str(self.home / name / "p"), self.gpu, owner, environment, **more)
+        found = MpsPlace(self.program, str(self.home / name / "p"), self.gpu, owner, environment)
         self.places.append(found)
         return found
 
@@ -171,13 +171,16 @@ def ending(child: subprocess.Popen[str], seconds: float = 60) -> Facts:
 
 
 @contextmanager
-def daemon(
-    lab: Lab, name: str, owner: Owner = OWNER, defaults: MpsDefaults = actuator.NO_DEFAULTS
-) -> Iterator[MpsStarted]:
-    """Run a daemon through our own driver while the block runs."""
+def daemon(lab: Lab, name: str, owner: Owner = OWNER, default: str = "") -> Iterator[MpsStarted]:
+    """Run a daemon through our own driver while the block runs. default: a command that sets a value of the servers
+    that start later; the daemon then gets a new one."""
     place = lab.place(name, owner)
-    started = actuator.start(place, soon(60), defaults)
+    started = actuator.start(place, soon(60))
     try:
+        if default:
+            raw(place, f"{default}\nshutdown_server {started.servers[0].pid} -f\n")
+            time.sleep(1)
+            started = actuator.start(place, soon(60))
         yield started
     finally:
         actuator.stop(place, soon(20))
@@ -330,7 +333,7 @@ def memory_limits(lab: Lab) -> Facts:
     """Set limits by the daemon's default, by number and by UUID in the client's environment, and beside a GPU it does
     not see."""
     found: Facts = {}
-    with daemon(lab, "a", defaults=MpsDefaults(memory_mib=1024)) as started:
+    with daemon(lab, "a", default="set_default_device_pinned_mem_limit 0 1024M") as started:
         found["default_1024_client_2048"] = facts_of(lab.client(started.place, mib=2048, seconds=0.1))
         found["default_1024_client_256"] = facts_of(lab.client(started.place, mib=256, seconds=0.1))
     with daemon(lab, "b") as started:
@@ -352,7 +355,7 @@ def thread_percentages(lab: Lab) -> Facts:
     with daemon(lab, "a") as started:
         found["none"] = facts_of(lab.client(started.place, seconds=0.1))
         found["own_25"] = facts_of(lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25"))
-    with daemon(lab, "b", defaults=MpsDefaults(thread_percent=50)) as started:
+    with daemon(lab, "b", default="set_default_active_thread_percentage 50") as started:
         found["default_50"] = facts_of(lab.client(started.place, seconds=0.1))
         found["default_50_own_100"] = facts_of(
             lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="100")
@@ -361,7 +364,7 @@ def thread_percentages(lab: Lab) -> Facts:
             lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25")
         )
         server = started.servers[0].pid
-        actuator.set_percent(started.place, server, 10, soon())
+        raw(started.place, f"set_active_thread_percentage {server} 10\n")
         found["server_10_next_client"] = facts_of(lab.client(started.place, seconds=0.1))
     return found
 

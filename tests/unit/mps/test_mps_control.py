@@ -55,20 +55,6 @@ def test_a_strange_list_is_refused_and_shown_safely(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "mib"), [("", None), ("2G\n", 2048), ("512M\n", 512), ("512MB", 512), ("1M\n", 1), ("16g", 16384)]
-)
-def test_memory_limits_are_read(text, mib):
-    """2048M reads back as 2G (measured)."""
-    assert control.parse_memory_mib(PLACE, text) == mib
-
-
-@pytest.mark.parametrize("text", ["1.5G", "512", "Server 5 not found", "G"])
-def test_a_strange_memory_limit_is_refused(text):
-    with pytest.raises(MpsRefusedError):
-        control.parse_memory_mib(PLACE, text)
-
-
-@pytest.mark.parametrize(
     ("text", "status"),
     [
         ("ACTIVE\n", "ACTIVE"),
