@@ -16,7 +16,7 @@
 int ss_slot_file_open(const char *folder, const char *name, int flags);
 bool ss_slot_file_has_text(const char *folder, const char *name);
 
-/* Open the queue of a job's slots in `folder`; -1 if there is none, after a Prolog of an older release. */
+/* Open the queue of a job's slots in `folder`; -1 if there is none. */
 int ss_queue_open(const char *folder);
 
 /* Join the queue at its end; return the place, or -1. Closing the file leaves the queue. */

@@ -61,21 +61,13 @@ class Paths(Struct, frozen=True):
         """One folder for each user with MPS daemons; root's, 0711."""
         return self.user / names.MPS_FOLDER
 
-    @property
-    def earlier_mps(self) -> Path:
-        """The `mps` folder of earlier releases; daemons of their jobs stay there until the jobs end."""
-        return self.root / names.MPS_FOLDER
-
     def mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
         """Return the pipe directory of a user's daemon on a GPU; the user's, 0700, below a folder of root's.
 
         The name keeps both ends of the UUID: 56 random bits, 15 bytes of the 87 that a pipe directory may have.
         """
-        return self.mps / str(uid) / _leaf(gpu_uuid)
-
-    def earlier_mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
-        """Return the pipe directory of a daemon that an earlier release started."""
-        return self.earlier_mps / str(uid) / _leaf(gpu_uuid)
+        digits = gpu_uuid.partition("-")[2].replace("/", "")
+        return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
 
     @property
     def no_mps(self) -> Path:
@@ -83,10 +75,7 @@ class Paths(Struct, frozen=True):
         return self.root / names.NO_MPS_FOLDER
 
     def slots(self, job_id: int) -> Path:
-        """Return the folder of a job's leases, one file for each slot: a link to `slot_files`.
-
-        For a job that an earlier release admitted it is the folder itself.
-        """
+        """Return the folder of a job's leases, one file for each slot: a link to `slot_files`."""
         return self.job(job_id) / names.SLOTS_FOLDER
 
     def user_job(self, job_id: int) -> Path:
@@ -96,8 +85,3 @@ class Paths(Struct, frozen=True):
     def slot_files(self, job_id: int) -> Path:
         """Return the folder of a job's leases; root's, 0711, with files of the user's, 0600."""
         return self.user_job(job_id) / names.SLOTS_FOLDER
-
-
-def _leaf(gpu_uuid: str) -> str:
-    digits = gpu_uuid.partition("-")[2].replace("/", "")
-    return f"{digits[:8]}-{digits[-6:]}"

@@ -71,7 +71,7 @@ def _open_groups(group: DaemonGroup) -> tuple[int, ...]:
         try:
             found.append(os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
         except OSError:
-            continue  # the daemon of an earlier release, which made no groups
+            continue  # this node cannot make the group (mps/cgroups.py)
     return tuple(found)
 
 

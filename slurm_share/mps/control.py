@@ -83,14 +83,6 @@ def node_place(
     return MpsPlace(program, pipe, gpu_uuid, owner, group=group)
 
 
-def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
-    """Return the place of the daemon's pipe directory in earlier releases; None if there is none."""
-    pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
-    if not os.path.lexists(pipe):
-        return None
-    return replace(place, pipe=pipe)
-
-
 def check_pipe(pipe: str) -> None:
     """Raise MpsFolderError for a pipe directory that the daemon would not accept, or would interpret differently.
 

@@ -125,8 +125,7 @@ def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
 
     def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
         found = read()
-        field = configuration.settings.verdict_field
-        return found, switch.updates(found, lambda names: switch.mode_of(configuration, names), off=off, field=field)
+        return found, switch.updates(found, lambda names: switch.mode_of(configuration, names), off=off)
 
     switched: set[str] = set()
     refused: list[str] = []

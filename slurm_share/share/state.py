@@ -133,7 +133,7 @@ def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
         of_user = paths.slot_files(job_id)
         for one in (of_user.parents[1], of_user.parent, of_user):
             one.mkdir(mode=0o711, exist_ok=True)
-        if not folder.exists():
+        if not folder.is_symlink():
             folder.symlink_to(os.path.relpath(of_user, folder.parent))
     more = (names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED)
     for name in (*more, *map(str, range(slots))):
@@ -182,16 +182,15 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
     for entry in os.scandir(paths.root):
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108
-    for folder in (paths.mps, paths.earlier_mps):
+    try:
+        others = [one.path for one in os.scandir(paths.mps) if one.name.isdecimal() and int(one.name) not in uids]
+    except FileNotFoundError:
+        return
+    for path in others:
         try:
-            others = [one.path for one in os.scandir(folder) if one.name.isdecimal() and int(one.name) not in uids]
-        except FileNotFoundError:
-            continue
-        for path in others:
-            try:
-                os.rmdir(path)  # noqa: PTH106
-            except OSError:
-                pass  # not empty: the clean-up after its job ends the daemon in it
+            os.rmdir(path)  # noqa: PTH106
+        except OSError:
+            pass  # not empty: the clean-up after its job ends the daemon in it
 
 
 def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:

@@ -54,8 +54,8 @@ def read_status() -> Status:
     host = Host(paths=paths, settings=configuration.settings)
     try:
         known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
-        clocks = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
-        jobs = tuple(reconcile.with_unix_time(job, *clocks) for job in known)
+        booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        jobs = tuple(replace(job, since=booted_at + job.since) for job in known)
         everything = os.access(paths.ledger, os.R_OK) or os.geteuid() == 0
     except PermissionError:
         everything = False

@@ -1046,48 +1046,6 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
     assert node.run("grep", "-c", USER, "/proc/mounts").stdout == before
 
 
-def set_users_folder(node: Node, name: str) -> None:
-    """Mount the users' folder of the installed release; `.`: the state folder itself, as in earlier releases."""
-    file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/core/names.py").stdout.strip()
-    done = node.run("sed", "-i", f's/^USER_FOLDER = .*/USER_FOLDER = "{name}"/', file)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> None:
-    """The older release keeps users' files beside the ledger: the job's stay there until it ends."""
-    node = Node(cluster, "n2")
-    script = """srun -n1 bash -c 'echo early $CUDA_MPS_PIPE_DIRECTORY'; echo up; until [ -e go ]; do sleep 0.1; done
-        srun -n1 bash -c 'echo late $CUDA_MPS_PIPE_DIRECTORY; simgpu-task --memory 100M --seconds 0.1'"""
-    part = ("--share-gpu=2", "--gres=gpu:1", "-n1")
-    cluster.as_user("alice", "rm -f go", check=True)
-    node.run("umount", USER)
-    try:
-        set_users_folder(node, ".")
-        first = start(cluster, script, *part)
-    finally:
-        set_users_folder(node, "user")
-        node.run("mkdir", "-p", USER)
-        node.run("mount", "-t", "tmpfs", "-o", USERS_OPTIONS, "tmpfs", USER)
-    daemon = node.mps()
-    pipe = daemon[0].pipe
-    assert pipe.startswith(f"{STATE}/mps/")
-    assert node.run("test", "-d", f"{STATE}/jobs/{first}/slots").returncode == 0
-    assert "FAIL" not in node.run("slurm-share", "doctor", "--quiet").stdout
-    status = node.run("slurm-share", "status").stdout
-    output = completed(cluster, "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert f"joined {pipe}\n" in output
-    assert node.mps() == daemon
-    assert f"pid {daemon[0].pid}" in status
-    cluster.as_user("alice", "touch go", check=True)
-    assert cluster.wait(first) == "COMPLETED"
-    assert f"early {pipe}\n" in cluster.output(first)
-    assert f"late {pipe}\n" in cluster.output(first)
-    assert "mps server" in cluster.output(first)
-    said = completed(cluster, "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
-    assert f"new {USER}/mps/" in said
-    node.run("rmdir", f"{STATE}/mps")
-
-
 def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
     """A ledger that was being written, and the folder of a user whose daemon never came to be."""
     node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")

@@ -402,7 +402,7 @@ def lua_of_the_site(site: Site) -> Planter:
 def old_lua(site: Site) -> Planter:
     file = site.conf / "job_submit.lua"
     ours = file.read_text()
-    file.write_text(ours.replace("VERDICT", "ANSWER"))  # earlier releases had none
+    file.write_text(ours.replace("VERDICT", "ANSWER"))
     (found,) = yield
     source = re.search(r"copy (\S+) over it", found["fix"])
     assert source

@@ -608,29 +608,15 @@ def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
     node.epilog(SLURM_JOB_UID="2999", SLURM_JOB_GID="2999")
 
 
-def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
-    node.paths.job(4711).mkdir(parents=True)
-    node.paths.slots(4711).mkdir()
-    (node.paths.slots(4711) / "0").write_text("used\n")
-    node.prolog()
-    assert not node.paths.slots(4711).is_symlink()
-    assert (node.paths.slots(4711) / "0").read_text() == "used\n"
-    assert (node.paths.slots(4711) / "7").exists()
-    assert node.epilog()
-    assert node.files() == NOTHING
-
-
 def test_what_killed_hooks_left_goes_with_the_next(node):
     node.prolog()
     (node.paths.root / ".ledger.4242").touch()
     (node.paths.mps / str(ME)).mkdir(parents=True)
     (node.paths.mps / "2998").mkdir()
-    (node.paths.earlier_mps / "2997").mkdir(parents=True)
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     left = {one.name for one in node.paths.mps.iterdir()}
     assert str(ME) in left
     assert "2998" not in left
-    assert list(node.paths.earlier_mps.iterdir()) == []
     assert not (node.paths.root / ".ledger.4242").exists()
 
 

@@ -64,7 +64,7 @@ FAULTS = (
     Fault("lua-of-the-site", "the site's own job_submit.lua does not call ours", ("job-submit",), "FAIL",
           "JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from /usr/lib/slurm-share"),
     Fault("old-lua", "the packages were upgraded, and the site's copy of job_submit.lua was not", ("job-submit",),
-          "FAIL", "copy /usr/lib/slurm-share/job_submit.lua over it"),
+          "WARN", "copy /usr/lib/slurm-share/job_submit.lua over it"),
     Fault("extra-constraints", "SchedulerParameters has extra_constraints", ("verdict-field",), "FAIL",
           'config.toml: verdict_field = "comment"'),
     Fault("no-lua-plugin", "Slurm's own plugin for Lua was not installed with an upgrade", ("lua-plugin",), "FAIL",

@@ -59,9 +59,6 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
         return fail("job_submit.lua is the site's own and does not call ours")
     if ours is None:
         return skip(f"this package has no job_submit.lua to compare with in {LIB}")
-    if what == "tells no mode":
-        said = "job_submit.lua is of a release that tells the nodes no mode: jobs that ask to share run unshared"
-        return fail(said, f"copy {LUA} over it, or call it by dofile")
     return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
 
 

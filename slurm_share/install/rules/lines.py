@@ -135,13 +135,7 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
             f"--shards: no GPU of {present.slurm.file} is NVIDIA's, as far as it and {present.gres.file} tell, and "
             "only those can be shared: omit --shards"
         )
-    what = submit_script.judge(present.texts.get(present.lua_file))
-    if what == "tells no mode":
-        yield (
-            f"{present.lua_file} is a copy of ours from a release that does not tell the nodes the mode: jobs that ask "
-            f"to share would run unshared; copy {LUA} over it, then run this again"
-        )
-    if what == "the site's own":
+    if submit_script.judge(present.texts.get(present.lua_file)) == "the site's own":
         yield (
             f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"
             f"    {rule_lua.LOAD}\n"

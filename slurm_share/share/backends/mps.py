@@ -88,7 +88,6 @@ class Mps(Backend):
         from ...mps import control as mp_control
         from ...mps import daemons
 
-        log: list[str] = []
         owner = daemons.owner(owner.uid, owner.gid)
         if host.own_folder is not None:
             return _prepare_own(host, owner, gpus, deadline)
@@ -100,12 +99,7 @@ class Mps(Backend):
         ]
         joint = [place for place in places if place.gpu in in_use]
         alone = [place for place in places if place.gpu not in in_use]
-        earlier = [found for place in places if (found := mp_control.earlier_place(host.paths, place)) is not None]
-        if earlier:
-            joint, said = _meet_earlier(joint, alone, earlier, deadline)
-            log += said
-        outcomes = [*daemons.start_many(alone, deadline, replace=True), *daemons.start_many(joint, deadline)]
-        return _prepared(outcomes, log)
+        return _prepared([*daemons.start_many(alone, deadline, replace=True), *daemons.start_many(joint, deadline)])
 
     # ---- Environment ----
 
@@ -124,7 +118,7 @@ class Mps(Backend):
             return CleanedUp()
         kept = _folders(leftovers.read_kept(), host.paths)
         idle = [(uid, folder) for uid, folder in traces if folder not in kept]
-        gpus = {folder: gpu for uid, gpu in leftovers.known for folder in _folders_of(uid, gpu, host.paths)}
+        gpus = {str(host.paths.mps_pipe(uid, gpu)): gpu for uid, gpu in leftovers.known}
         done = [
             _stop_users(host, uid, [folder for its, folder in idle if its == uid], gpus, leftovers, deadline)
             for uid in sorted({uid for uid, _ in idle})
@@ -163,12 +157,7 @@ def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]
         return [(os.getuid(), folder) for folder in folders]
     if of is None:
         return list(read_traces(host.paths, with_groups=False))
-    return [
-        (uid, folder)
-        for uid, gpu in of
-        for place, folder in enumerate(_folders_of(uid, gpu, host.paths))
-        if place == 0 or os.path.lexists(folder)
-    ]
+    return [(uid, str(host.paths.mps_pipe(uid, gpu))) for uid, gpu in of]
 
 
 # ---- Where daemons are ----
@@ -176,18 +165,15 @@ def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]
 
 def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, str], ...]:
     """Return (uid, pipe directory) of every daemon on this node, live or not, of which anything is left: its folder,
-    its lock, a folder that is partly removed, or (with_groups) a cgroup. Include daemons of earlier releases."""
+    its lock, a folder that is partly removed, or (with_groups) a cgroup."""
     found: set[tuple[int, str]] = set()
-    for folder in (paths.mps, paths.earlier_mps):
-        try:
-            users = [entry for entry in os.scandir(folder) if entry.name.isdecimal()]
-            for user in users:
-                for entry in os.scandir(user.path):
-                    leaf = _leaf(entry.name)
-                    if leaf:
-                        found.add((int(user.name), f"{user.path}/{leaf}"))
-        except (FileNotFoundError, NotADirectoryError):
-            pass  # there is none, or the user's last one is just being removed
+    try:
+        users = [entry for entry in os.scandir(paths.mps) if entry.name.isdecimal()]
+        for user in users:
+            leaves = map(_leaf, os.listdir(user.path))  # noqa: PTH208
+            found |= {(int(user.name), f"{user.path}/{leaf}") for leaf in leaves if leaf}
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # there is none, or the user's last one is just being removed
     if with_groups:
         from ...core import cgroup_paths
 
@@ -209,13 +195,8 @@ def _leaf(name: str) -> str:
     return stem if is_leaf else ""
 
 
-def _folders_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
-    """Return the pipe directory of a user's daemon on a GPU, and that of earlier releases."""
-    return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
-
-
 def _folders(of: Iterable[UserGpu], paths: Paths) -> frozenset[str]:
-    return frozenset(folder for uid, gpu in of for folder in _folders_of(uid, gpu, paths))
+    return frozenset(str(paths.mps_pipe(uid, gpu)) for uid, gpu in of)
 
 
 def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
@@ -249,7 +230,7 @@ def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadli
     except OSError:
         pass  # starting the daemon checks the folder and reports what is wrong
     places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
-    prepared = _prepared(daemons.start_many(places, deadline, replace=True), [])
+    prepared = _prepared(daemons.start_many(places, deadline, replace=True))
     if places and not prepared.served:
         mp_folders.remove_user(places[0])
     return prepared
@@ -262,11 +243,12 @@ def _own_places(host: Host, owner: Owner, uuids: Iterable[str]) -> list[MpsPlace
     ]
 
 
-def _prepared(outcomes: Iterable[MpsStarted | MpsFailed], log: list[str]) -> Prepared:
+def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> Prepared:
     from ...mps.records import MpsStarted
 
     served: dict[str, Served] = {}
     failures: dict[str, str] = {}
+    log: list[str] = []
     for one in outcomes:
         if isinstance(one, MpsStarted):
             served[one.place.gpu] = Served(mps_directory=one.place.pipe)
@@ -277,19 +259,6 @@ def _prepared(outcomes: Iterable[MpsStarted | MpsFailed], log: list[str]) -> Pre
             failures[one.place.gpu] = one.why
             log.append(f"MPS on {one.place.gpu} failed: {one.why}")
     return Prepared(served, failures, tuple(log))
-
-
-def _meet_earlier(
-    joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
-) -> tuple[list[MpsPlace], list[str]]:
-    """Handle daemons of an earlier release, which are in other places (`earlier`): join those that other jobs use, and
-    stop the others, since a GPU has one daemon. Return the places of the daemons to join, and lines for the log."""
-    from ...mps import daemons
-
-    of = {place.gpu: place for place in earlier}
-    outcomes = daemons.stop_many([of[place.gpu] for place in alone if place.gpu in of], deadline)
-    log = [f"MPS on {one.place.gpu} of an earlier release of slurm-share: {stop_sentence(one)}" for one in outcomes]
-    return [place if os.path.lexists(place.pipe) else of.get(place.gpu, place) for place in joint], log
 
 
 # ---- Stop ----
@@ -401,7 +370,7 @@ def _stop_only(host: Host, leftovers: Leftovers, only: tuple[int, str], deadline
         jobs.extend(
             job_id
             for (its, gpu), job_id in leftovers.read_in_use().items()
-            if folder in _folders_of(its, gpu, host.paths)
+            if folder == str(host.paths.mps_pipe(its, gpu))
         )
         users.extend(() if jobs else mps_health.read_users(place, Deadline.after(ASK_S)))
         return bool(jobs or users)

@@ -159,7 +159,7 @@ def _lost(plans: Iterable[tuple[LedgerJob, frozenset[str]]], paths: Paths) -> It
     """Yield (job, uid, path) of the missing files of daemons that jobs need. A user may have changed his plan: of the
     folders in it, only those on GPUs that the ledger gives to the job are checked."""
     for job, named in plans:
-        given = {str(pipe(job.uid, gpu)) for gpu in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)}
+        given = {str(paths.mps_pipe(job.uid, gpu)) for gpu in job.gpus}
         for folder in sorted(named & given):
             for path in (folder, f"{folder}/control", f"{folder}/logs"):
                 if not os.path.lexists(path):

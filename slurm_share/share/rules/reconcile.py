@@ -143,14 +143,6 @@ def is_starting(entry: LedgerJob, now: float) -> bool:
     return 0 <= now - entry.since < STARTING_S
 
 
-def with_unix_time(entry: LedgerJob, uptime_s: float, unix_s: float) -> LedgerJob:
-    """Return the entry with Unix time in `since`, for output.
-
-    uptime_s, unix_s: the present on both clocks. A `since` in the future is Unix time already, of an earlier release.
-    """
-    return entry if entry.since > uptime_s else replace(entry, since=unix_s - uptime_s + entry.since)
-
-
 def _in_the_way(ledger: Ledger, grant: Grant, removable: Collection[LedgerJob]) -> list[LedgerJob]:
     """Return the oldest entries, as few as give the grant's job room; empty if even all of them would not."""
     found: list[LedgerJob] = []

@@ -15,7 +15,6 @@ OWN_LUA = (
 lacks one of the two functions; so if the package is missing, this one logs that and leaves every job as it is."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
 _COPY = re.compile(r'\bVARIABLE\s*=\s*"SHARE_GPU"')
-_GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
 _DEFINES = r"\bfunction\s+slurm_job_{0}\b|\bslurm_job_{0}\s*=[^=]"
 _CALLS = r"[.:\]]\s*{0}\b|\[\s*[\"']{0}[\"']\s*\]"
 
@@ -26,12 +25,10 @@ Judgement = Literal[
     "does not submit",
     "does not modify",
     "another release's",
-    "tells no mode",
     "the site's own",
 ]
 """`does not submit`, `does not modify`: it loads ours, but its own slurm_job_submit or slurm_job_modify does not call
-ours. `tells no mode`: a copy of ours from a release without verdicts; jobs that ask to share run unshared on nodes of
-this release. `the site's own`: it has nothing of ours."""
+ours. `the site's own`: it has nothing of ours."""
 LOADS_OURS = frozenset({"calls ours", "does not submit", "does not modify"})
 """The judgements of scripts that load the package's script."""
 
@@ -50,9 +47,7 @@ def judge(lua: str | None, of_package: str | None = None) -> Judgement:
         if _replaces_ours(lua, "submit"):
             return "does not submit"
         return "does not modify" if _replaces_ours(lua, "modify") else "calls ours"
-    if not _COPY.search(code):
-        return "the site's own"
-    return "another release's" if _GIVES_VERDICT.search(code) else "tells no mode"
+    return "another release's" if _COPY.search(code) else "the site's own"
 
 
 def _replaces_ours(lua: str, function: Literal["submit", "modify"]) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core.settings import Configuration, Settings
-from ...core.typed import Literal
 from ..records import NodeShares, Switchable, VerdictUpdate
 from . import verdict
 from .verdict import Mode
@@ -88,15 +87,10 @@ def shares(job: Switchable) -> bool:
 def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bool) -> str | None:
     """Return the new verdict of the job; None: it keeps its own.
 
-    A running job keeps sharing until it ends; after switching off, it does not share again if it is requeued. After
-    switching on, a job whose resources were derived from a share and that has no verdict gets one: it was submitted
-    under a release without verdicts.
+    A running job keeps sharing until it ends; after switching off, it does not share again if it is requeued.
     """
     said = verdict.read(job.extra, job.comment)
-    if said is None:
-        mode = mode_of(job.partitions) if not off and job.is_pending and job.was_shaped else "off"
-        return None if mode == "off" else mode
-    if off and said.mode == "off":
+    if said is None or (off and said.mode == "off"):
         return None
     if off and job.is_pending:
         return "off"
@@ -110,19 +104,15 @@ def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bo
 
 
 def updates(
-    jobs: Sequence[Switchable],
-    mode_of: Callable[[Sequence[str]], Mode],
-    *,
-    off: bool,
-    field: Literal["extra", "comment"] = "extra",
+    jobs: Sequence[Switchable], mode_of: Callable[[Sequence[str]], Mode], *, off: bool
 ) -> tuple[VerdictUpdate, ...]:
-    """Return the changes for these jobs, grouped by their text. `field`: the field for jobs without a verdict."""
+    """Return the changes for these jobs, grouped by their text."""
     found: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         value = wanted(job, mode_of, off=off)
         if value is None:
             continue
-        its = _field_of(job) or field
+        its = _field_of(job)
         text = verdict.replaced(job.comment if its == "comment" else job.extra, f"{verdict.NAME}={value}")
         found.setdefault((its, text), []).append(job.which)
     return tuple(
@@ -130,10 +120,8 @@ def updates(
     )
 
 
-def _field_of(job: Switchable) -> str | None:
-    """Return the name of the field with the job's verdict; None: it has none."""
-    if verdict.read(job.extra, job.comment) is None:
-        return None
+def _field_of(job: Switchable) -> str:
+    """Return the name of the field with the job's verdict."""
     return "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
 
 

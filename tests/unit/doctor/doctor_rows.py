@@ -264,7 +264,6 @@ ROWS = (
     row("job-submit", "PASS", "calls ours", slurm__lua='local s = dofile("/usr/lib/slurm-share/job_submit.lua")'),
     row("job-submit", "WARN", "another release",
         slurm__lua='M.VARIABLE = "SHARE_GPU"; M.VERDICT = "slurm-share" -- 2'),
-    row("job-submit", "FAIL", "tells the nodes no mode", slurm__lua='M.VARIABLE = "SHARE_GPU" -- M.VERDICT = 1'),
     row("job-submit", "SKIP", "to compare with", slurm__lua_of_package=None),
     row("job-submit", "FAIL", "which is not there", slurm__lua='dofile("/usr/lib/slurm-share/job_submit.lua")',
         slurm__lua_of_package=None),

@@ -125,7 +125,6 @@ def test_included_files_are_changed_in_their_place():
         ("", {"release": (23, 11)}, "needs 24.11"),
         ("", {"lua": "function slurm_job_submit() return 0 end\n"}, "share.submit(job, partitions, uid)"),
         ("", {"lua": f'-- dofile("{LUA}")\n'}, "is the site's own"),
-        ("", {"lua": 'M.VARIABLE = "SHARE_GPU"\n'}, "does not tell the nodes the mode"),
     ],
 )
 def test_what_only_a_person_can_decide_is_said(text, more, says):

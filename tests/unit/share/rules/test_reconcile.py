@@ -229,13 +229,3 @@ def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
     assert len(reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], (), NOW)) == 1
     young = replace(ledger, jobs=tuple(replace(entry, since=NOW - 29.0) for entry in ledger.jobs))
     assert reconcile.stale(young, wanted.job, wanted, ["GPU-0"], (), NOW) == ()
-
-
-@pytest.mark.parametrize(
-    ("since", "shown"),
-    [(5000.0, 1_795_000_000.0), (5100.0, 1_795_000_100.0), (1_794_000_000.0, 1_794_000_000.0)],
-    ids=["a while ago", "now", "of a release that noted Unix time"],
-)
-def test_a_time_since_the_nodes_start_is_shown_as_unix_time(since, shown):
-    entry = LedgerJob(1, 2001, "4", (), 4, since=since)
-    assert reconcile.with_unix_time(entry, 5100.0, 1_795_000_100.0).since == shown

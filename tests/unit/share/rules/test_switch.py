@@ -94,9 +94,7 @@ def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=T
         (job(extra="slurm-share=on,runs=1", restarts=1), False, "slurm-share=on"),
         (job(), False, None),
         (job(extra="slurm-share=observe"), False, None),
-        (job(extra="hers"), False, "hers;slurm-share=on"),
-        (job(extra="hers", shaped=False), False, None),
-        (job(extra="hers", pending=False), False, None),
+        (job(extra="hers"), False, None),
     ],
 )
 def test_a_job_gets_the_word_that_its_state_allows(one, off, text):
@@ -109,13 +107,6 @@ def test_a_job_gets_back_no_more_than_its_partition_has():
     assert switch.updates([one], lambda partitions: "off", off=False) == ()
     (update,) = switch.updates([one], lambda partitions: "observe", off=False)
     assert update.text == "slurm-share=observe"
-
-
-def test_a_job_of_an_earlier_release_gets_its_verdict_in_the_sites_field():
-    one = job(extra="a condition", comment="hers")
-    (update,) = switch.updates([one], lambda partitions: "on", off=False, field="comment")
-    assert (update.field, update.text) == ("comment", "hers;slurm-share=on")
-    assert switch.updates([one], lambda partitions: "off", off=False, field="comment") == ()
 
 
 def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
