@@ -6,7 +6,6 @@ screen (ABOVE) only the keys that open it can be configured; the same ones close
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ from textual.binding import Binding, BindingsMap
 from textual.keys import REPLACED_KEYS, _character_to_key, key_to_character
 
 from slurm_share.core.errors import UsageError, shown
+from slurm_share.core.text import did_you_mean
 
 from .widgets.glyphs import ARROWS, arrow
 
@@ -183,9 +183,8 @@ def checked(overrides: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for id, keys in overrides.items():
         if id not in BY_ID:
-            near = difflib.get_close_matches(id, BY_ID, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(BY_ID)}"
-            raise UsageError(f"keys: there is no id {shown(id)}; {hint}")
+            hint = did_you_mean(id, BY_ID, f"the ids are {', '.join(BY_ID)}")
+            raise UsageError(f"keys: there is no id {shown(id)}{hint}")
         if not _apart(keys):
             raise UsageError(f"keys: {id} needs at least one key")
         found[id] = ",".join(_key(id, one) for one in _apart(keys))

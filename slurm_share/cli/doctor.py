@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ from msgspec import to_builtins
 from ..core import names, terminal
 from ..core.command import forget_output
 from ..core.errors import SlurmShareError, UsageError
+from ..core.text import did_you_mean
 
 if TYPE_CHECKING:
     from ..doctor import Facts, Finding, FixResult
@@ -119,9 +119,8 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
     known, found = [check.name for check in every.ALL], tuple(given)
     for name in found:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
-            raise UsageError(f"there is no check {name!r}; {hint}")
+            hint = did_you_mean(name, known, "`slurm-share doctor --explain` lists them")
+            raise UsageError(f"there is no check {name!r}{hint}")
     return found
 
 

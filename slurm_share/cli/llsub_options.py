@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from ..core.errors import UsageError, shown
+from ..core.text import did_you_mean
 from ..packing import POLICIES
 from ..slurm.script import OWN_MAGIC, Script
 from ..triples import DISTRIBUTIONS, PackOptions, log_counts, pack_options, submission
@@ -148,8 +148,7 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
         _, unknown = lines.parse_known_args(with_value(options), read)
         if unknown:
             known = [option for action in lines._actions for option in action.option_strings]
-            close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; the options are {', '.join(known)}"
+            hint = did_you_mean(unknown[0].partition("=")[0], known, f"the options are {', '.join(known)}")
             lines.error(f"{shown(unknown[0]) or repr('')} is not an option of such a line{hint}")
         try:
             pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)

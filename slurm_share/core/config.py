@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from .paths import CONFIG_FILE
 from .settings import DEFAULT as DEFAULT
 from .settings import PER_PARTITION, Messages, Settings, Slurm, parse_sm
 from .settings import Configuration as Configuration
+from .text import did_you_mean
 
 Values = TypeVar("Values", bound=Struct)
 
@@ -101,9 +101,8 @@ def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: s
     """Raise ConfigError for a key that is not `known`, and suggest a similar one. `where`: the table."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(known)}"
-            raise ConfigError(file, "unknown key" + hint, where + key)
+            hint = did_you_mean(key, known, f"the keys are {', '.join(known)}")
+            raise ConfigError(file, f"unknown key{hint}", where + key)
 
 
 def typed(

@@ -55,6 +55,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return "; did you mean X?" with the known word that is most like another, or `otherwise` in its place; "" for
+    neither."""
+    import difflib  # only errors need it, and its import takes time
+
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else otherwise
+    return f"; {hint}" if hint else ""
+
+
 def fold_some(numbers: Sequence[int], most: int) -> str:
     """Return rising numbers as `0-3,8`. Of more than `most` parts, return the first, and the count of all numbers."""
     parts = list(islice(_ranges(numbers), most + 1))

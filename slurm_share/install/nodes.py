@@ -92,26 +92,18 @@ def check_controllers(present: Present) -> ControllersSeen:
 
 def nodes_of(slurm: ConfText) -> list[str]:
     """Return the nodes that slurm.conf names."""
-    return _named(line.pairs[0][1] for line in slurm.lines_of("NodeName"))
+    return _named(line.pairs[0][1] for line, _ in slurm.node_lines())
 
 
 def nodes_with(slurm: ConfText, feature: str) -> list[str]:
-    """Return the nodes with a feature; a line without Feature= inherits that of the last NodeName=DEFAULT before it."""
-    default, found = "", []
-    for line in slurm.lines_of("NodeName"):
-        features = line.get("Feature") or line.get("Features")
-        if line.pairs[0][1].upper() == "DEFAULT":
-            default = default if features is None else features
-        elif feature in (features if features is not None else default).split(","):
-            found.append(line.pairs[0][1])
-    return _named(found)
+    """Return the nodes with a feature."""
+    lines = slurm.node_lines("Feature", "Features")
+    return _named(line.pairs[0][1] for line, features in lines if feature in features.split(","))
 
 
 def _named(lists: Iterable[str]) -> list[str]:
     found: list[str] = []
     for one in lists:
-        if one.upper() == "DEFAULT":
-            continue
         try:
             found += unfold(one)
         except UsageError:

@@ -66,6 +66,17 @@ class ConfText(Struct, frozen=True):
         """Return the lines that have this key, each once."""
         return tuple(dict.fromkeys(line for line, _ in self._found(key)))
 
+    def node_lines(self, *keys: str) -> Iterator[tuple[ConfLine, str]]:
+        """Yield each node line with the value of the first of these keys that it has; a line without any inherits the
+        value of the last NodeName=DEFAULT before it, or has ""."""
+        default = ""
+        for line in self.lines_of("NodeName"):
+            value = next((found for key in keys if (found := line.get(key)) is not None), default)
+            if line.pairs[0][1].upper() == "DEFAULT":
+                default = value
+            else:
+                yield line, value
+
     def listed(self, key: str) -> tuple[str, ...]:
         """Return the value in force, split at its commas."""
         return tuple(value.strip() for value in (self.value(key) or "").split(",") if value.strip())

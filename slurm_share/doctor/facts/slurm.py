@@ -105,16 +105,8 @@ def values_of(text: ConfText | Unseen) -> Values | Unseen:
 
 
 def gres_of(text: ConfText) -> dict[str, str]:
-    """Return Gres= of each node in slurm.conf; a DEFAULT line applies to the lines after it."""
-    found: dict[str, str] = {}
-    default = ""
-    for line in text.lines_of("NodeName"):
-        names = line.get("NodeName") or ""
-        if names.upper() == "DEFAULT":
-            default = line.get("Gres") or default
-        else:
-            found |= dict.fromkeys(expand(names), line.get("Gres") or default)
-    return found
+    """Return Gres= of each node in slurm.conf."""
+    return {name: gres for line, gres in text.node_lines("Gres") for name in expand(line.pairs[0][1])}
 
 
 def options_of(text: ConfText) -> dict[str, dict[str, str]]:

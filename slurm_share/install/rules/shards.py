@@ -25,17 +25,8 @@ _OTHERS_TYPE = re.compile(
 
 
 def gpu_lines(slurm: ConfText) -> Iterator[tuple[ConfLine, str]]:
-    """Yield (node line, Gres) for every line whose nodes have GPUs; a line without Gres inherits that of the last
-    NodeName=DEFAULT before it."""
-    default = ""
-    for line in slurm.lines:
-        if not line.pairs or line.pairs[0][0].lower() != "nodename":
-            continue
-        gres = line.get("Gres")
-        if line.pairs[0][1].upper() == "DEFAULT":
-            default = default if gres is None else gres
-        elif _gpus(gres if gres is not None else default):
-            yield line, gres if gres is not None else default
+    """Yield (node line, Gres) for every line whose nodes have GPUs."""
+    return ((line, gres) for line, gres in slurm.node_lines("Gres") if _gpus(gres))
 
 
 def has_gpus(slurm: ConfText) -> bool:

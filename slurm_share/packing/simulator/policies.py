@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, cast, get_args
 
 import msgspec
 
 from ...core.errors import UsageError, shown
+from ...core.text import did_you_mean
 from ..records import BOOKING, POLICIES, PackSettings, PolicyName, Undo
 from .records import Policy
 
@@ -31,8 +31,7 @@ def parse(text: str, **settings: Any) -> Policy:
     """
     name, *modifiers = (part.strip() for part in text.split(","))
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "."
+        hint = did_you_mean(name, NAMES) or "."
         raise UsageError(
             f"--policy {shown(text)}: there is no policy {shown(name)!r}{hint} There are {', '.join(NAMES)}"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +12,7 @@ from ...core import names, nodelist
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres
 from ...core.records import ShareRequest
-from ...core.text import counted
+from ...core.text import counted, did_you_mean
 from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
@@ -35,9 +34,8 @@ def of_partition(kinds: Sequence[NodeKind], partition: str | None) -> tuple[Node
     known = sorted({kind.partition for kind in kinds})
     for name in partition.split(","):
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise UsageError(f"there is no partition {shown(name)}: the partitions are {', '.join(known)}{hint}")
+            there = f"the partitions are {', '.join(known)}{did_you_mean(name, known)}"
+            raise UsageError(f"there is no partition {shown(name)}: {there}")
     return tuple(kind for kind in kinds if kind.partition in partition.split(","))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import signal
 from typing import Literal, get_args
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from ...core import names
 from ...core.errors import UsageError, shown
+from ...core.text import did_you_mean
 from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
 from ...share import option as share_option
 
@@ -215,9 +215,8 @@ def parse_checkpoint_signal(text: str) -> int:
     found = signal.Signals.__members__.get(f"SIG{name}")
     if found is None:
         known = [member.removeprefix("SIG") for member in signal.Signals.__members__]
-        close = difflib.get_close_matches(name, [one for one in known if not one.startswith("RT")], n=1)
-        hint = f"did you mean {close[0]}?" if close else "write a name such as USR1"
-        raise UsageError(f"--checkpoint-signal={shown(text)} is not the name of a signal; {hint}")
+        hint = did_you_mean(name, [one for one in known if not one.startswith("RT")], "write a name such as USR1")
+        raise UsageError(f"--checkpoint-signal={shown(text)} is not the name of a signal{hint}")
     if found in _NOT_CAUGHT:
         raise UsageError(
             f"--checkpoint-signal={shown(text)}: {_NOT_CAUGHT[found]}; write the signal on which your program saves "
@@ -284,8 +283,7 @@ def parse_policy(text: str) -> PackSettings:
 def _why_no_policy(word: str) -> str:
     if word == "oracle-lug":
         return "oracle-lug needs the true size of every task, and only slurm-share pack simulate has it; write --pack"
-    close = difflib.get_close_matches(word, POLICIES, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = did_you_mean(word, POLICIES)
     return f"there is no policy {shown(word) or repr('')}: the policies are {', '.join(POLICIES)}{hint}"
 
 

@@ -6,7 +6,6 @@ to all tasks. Without --pack, an `#LLSUB` line is a task like every other line.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from ...core.errors import UsageError, shown
+from ...core.text import did_you_mean
 from ...packing import TaskSpec
 from . import pack_options, submission
 
@@ -135,8 +135,7 @@ def _why_no_task(line: bytes, said: str) -> str:
         return f"is not a JSON object; write one such as {_EXAMPLE}"
     for key in found:
         if key not in _KEYS:
-            close = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = did_you_mean(key, _KEYS)
             return f"has the key {shown(key) or repr('')}, but the keys of a task are {', '.join(_KEYS)}{hint}"
     if "run" not in found:
         return f'has no "run", the command; write an object such as {_EXAMPLE}'
