@@ -11,7 +11,7 @@ import pynvml
 from ...core.errors import DriverError
 from ...node import processes
 from ...node.gpus import binding
-from ...node.records import Gpu, GpuReading
+from ...node.records import Gpu
 from .records import GpuFacts, SeenGpu, Unseen
 
 
@@ -65,7 +65,7 @@ def _seen(index: int, simulated: bool) -> list[SeenGpu]:
 
 
 def _one(gpu: Gpu, handle: Any) -> SeenGpu:
-    reading: GpuReading = binding.reading_of(gpu, handle)
+    lists = (binding.or_none(ask, handle) or () for ask in binding.process_lists(pynvml))
     mode = binding.or_none(pynvml.nvmlDeviceGetComputeMode, handle)
     persistence = binding.or_none(pynvml.nvmlDeviceGetPersistenceMode, handle)
     return SeenGpu(
@@ -73,7 +73,7 @@ def _one(gpu: Gpu, handle: Any) -> SeenGpu:
         None if mode is None else int(mode),
         None if persistence is None else bool(persistence),
         _problems(handle),
-        processes.read_processes(one.pid for one in reading.processes),
+        processes.read_processes(one.pid for one in binding.union(lists)),
     )
 
 

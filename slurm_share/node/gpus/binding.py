@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from ...core.errors import DriverError, shown
-from ..records import Gpu, GpuProcess, GpuReading
+from ..records import Gpu, GpuProcess
 from . import driver
 from .driver import MIB as MIB
 from .driver import SIMULATED_DRIVER as SIMULATED_DRIVER
@@ -76,18 +76,9 @@ def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
 
 def _gpu(handle: Any, index: int, minor: int | None, mig_parent: bool, simulated: bool) -> Gpu:
     uuid, name = uuid_of(pynvml.nvmlDeviceGetUUID(handle)), text_of(pynvml.nvmlDeviceGetName(handle))
-    return Gpu(uuid, index, minor, name, _memory_mib(handle, "total"), mig_parent, simulated)
-
-
-def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
-    """Return the present load of a GPU. Raises NVML's errors."""
-    rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    return GpuReading(
-        gpu=gpu,
-        memory_used_mib=_memory_mib(handle, "used"),
-        utilization_percent=None if rates is None else int(rates.gpu),
-        processes=union(or_none(ask, handle) or () for ask in process_lists(pynvml)),
-    )
+    memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    total_mib = None if memory is None else int(memory.total) // MIB
+    return Gpu(uuid, index, minor, name, total_mib, mig_parent, simulated)
 
 
 def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
@@ -107,11 +98,6 @@ def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
 def _process(process: Any) -> GpuProcess:
     used = process.usedGpuMemory
     return GpuProcess(int(process.pid), None if used is None else int(used) // MIB)
-
-
-def _memory_mib(handle: Any, which: str) -> int | None:
-    memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return None if memory is None else int(getattr(memory, which)) // MIB
 
 
 def or_none(ask: Callable[..., Any], *args: Any) -> Any:
