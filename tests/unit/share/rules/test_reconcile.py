@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from plans import plain_plan
 
 from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import Grant, Ledger, LedgerJob, Slot
+from slurm_share.share.records import Grant, Ledger, LedgerJob
 from slurm_share.share.rules import reconcile
 from slurm_share.slurm.records import JobContext
 
@@ -139,24 +138,6 @@ def test_one_crowded_gpu_among_several_is_enough(gpus):
     assert reconcile.is_crowded(parts((1, "4", "GPU-1", 0)), wanted)
 
 
-@pytest.mark.parametrize(
-    ("there", "number"),
-    [
-        ((), 0),
-        (((1, "4", "GPU-0", 0),), 1),
-        (((1, "4", "GPU-0", 1),), 0),
-        (((1, "4", "GPU-0", 3), (2, "4", "GPU-0", 0), (3, "4", "GPU-0", 1)), 2),
-        (((1, "4", "GPU-1", 0), (2, "4", "GPU-0", 1)), 0),
-        (((9, "4", "GPU-0", 0),), 0),
-        (((9, "4", "GPU-0", 2), (1, "4", "GPU-0", 0)), 1),
-    ],
-)
-def test_a_part_gets_the_lowest_free_number_on_its_gpu(there, number):
-    wanted = share_of("GPU-0", 9, 4)
-    assert reconcile.free_part(parts(*there), wanted) == number
-    assert reconcile.enter(parts(*there), wanted.job, wanted, 5.0, (), number).jobs[-1].on_gpu == number
-
-
 FOUR = tuple((number, "4", "GPU-0", number - 1) for number in range(1, 5))
 
 
@@ -210,17 +191,6 @@ def test_parts_of_another_user_are_over_when_a_part_arrives():
 def test_a_job_without_a_share_proves_no_part_of_the_same_user_over():
     ordinary = replace(context(9, exclusive="user"), share=None)
     assert reconcile.stale(parts(*FOUR), ordinary, None, ["GPU-0"], (), NOW) == ()
-
-
-def test_the_plan_of_a_part_tells_its_number():
-    plans = [
-        plain_plan(7, share=ShareRequest(4), slots=(Slot(0, GPU, 0, on_gpu=2),)),
-        plain_plan(8, slots=4),
-        plain_plan(9),
-    ]
-    jobs = reconcile.rebuild("b", plans).jobs
-    assert [(job.job_id, job.on_gpu, job.slots) for job in jobs] == [(7, 2, 1), (8, None, 4), (9, None, 1)]
-    assert [reconcile.part(job) for job in jobs] == [0.25, 1.0, 1.0]
 
 
 def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
