@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
         conf = named.parent.resolve() / named.name  # resolved, so that a folder has one journal
         if arguments.names_hooks or arguments.names_lua:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
-        report.slurm_conf = str(conf)
+        report.record.slurm_conf = str(conf)
         if arguments.undo:
             install_undo.undo(conf, report, force=arguments.force)
             return names.EXIT_OK

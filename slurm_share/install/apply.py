@@ -141,7 +141,7 @@ def _absent() -> list[str]:
 def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
     """Print the missing lines and record them in the report."""
     report.record_missing(present.texts, after, lines.edits)
-    report.choices = lines.choices
+    report.record.choices = lines.choices
     for text in install_text.missing(present, lines, after):
         report.say(text)
     for note in install_text.notes_for(lines):
@@ -163,7 +163,7 @@ def _check_other_hosts(
     feature = present.settings.node_feature
     featured = nodes_with(present.slurm, feature) if feature else []
     seen = check_nodes(present, by_jobs=by_jobs)
-    report.record_nodes(seen)
+    report.record.nodes = seen
     for note in node_notes(seen, wanted.taken, feature, featured):
         report.note(note)
     return [*refusals, *node_refusals(seen, wanted.taken, feature, featured)]

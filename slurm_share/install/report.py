@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.errors import UsageError
 from ..slurm.conf_text import Edit
@@ -46,19 +45,10 @@ class FileReport(Struct, frozen=True):
     """Path of the copy of the old file; empty: not written, or new."""
 
 
-class NodesReport(Struct, frozen=True):
-    """Which nodes have the package, as far as they answered."""
-
-    having: tuple[str, ...] = ()
-    lacking: Mapping[str, tuple[str, ...]] = {}
-    """Node -> files that it lacks."""
-    not_checked: tuple[str, ...] = ()
-
-
-class InstallReport(Struct, frozen=True):
+class InstallReport(Struct):
     """Output of `slurm-share install --json`: one action on the files of one site."""
 
-    action: Literal["check", "apply", "undo"]
+    action: Action
     slurm_conf: str
     exit_code: int
     """Exit code of the command: 0 nothing is missing, or done; 1 lines are missing; 2 the administrator must decide or
@@ -73,37 +63,29 @@ class InstallReport(Struct, frozen=True):
     refusals: tuple[str, ...] = ()
     """Reasons why nothing can be, or was, written."""
     notes: tuple[str, ...] = ()
-    nodes: NodesReport = NodesReport()
+    nodes: NodesSeen = NodesSeen()
     error: str = ""
     """The message on standard error; empty: none."""
     kind: Literal["install"] = "install"
     schema: int = 1
 
 
-@dataclass
 class Report:
     """Collects an InstallReport and prints the same for people."""
 
-    action: Action
-    chosen: Sequence[str]
-    say: Callable[[str], None]
-    """Prints one or more lines."""
-    slurm_conf: str = ""
-    changed: bool = False
-    files: list[FileReport] = field(default_factory=list)
-    choices: tuple[Choice, ...] = ()
-    refusals: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    nodes: NodesReport = field(default_factory=NodesReport)
+    def __init__(self, action: Action, chosen: Iterable[str], say: Callable[[str], None]) -> None:
+        """Begin the report of one action. say: prints one or more lines."""
+        self.say = say
+        self.record = InstallReport(action, slurm_conf="", exit_code=0, changed=False, chosen=tuple(chosen))
 
     def note(self, text: str) -> None:
         """Print and record a note that the administrator should check."""
         self.say(f"note: {text}")
-        self.notes.append(text)
+        self.record.notes += (text,)
 
     def record_missing(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
         """Record the missing lines."""
-        self.files = [
+        self.record.files = tuple(
             FileReport(
                 file,
                 file not in before,
@@ -111,34 +93,18 @@ class Report:
                 difference(file, before.get(file, ""), text),
             )
             for file, text in after.items()
-        ]
+        )
 
     def record_written(self, copies: Mapping[str, str]) -> None:
         """Record that the files were written; `copies`: file -> copy of the old one."""
-        self.changed = True
-        self.files = [msgspec.structs.replace(one, copy=copies.get(one.file, "")) for one in self.files]
-
-    def record_nodes(self, seen: NodesSeen) -> None:
-        """Record which nodes have the package."""
-        self.nodes = NodesReport(seen.having, seen.lacking, seen.silent)
+        self.record.changed = True
+        self.record.files = tuple(replace(one, copy=copies.get(one.file, "")) for one in self.record.files)
 
     def refuse(self, heading: str, sentences: Sequence[str]) -> UsageError:
         """Record the refusals and return them as an error."""
-        self.refusals += sentences
+        self.record.refusals += tuple(sentences)
         return UsageError(as_list(heading, sentences))
 
     def done(self, exit_code: int, error: str = "") -> InstallReport:
         """Return the finished record."""
-        return InstallReport(
-            self.action,
-            self.slurm_conf,
-            exit_code,
-            self.changed,
-            tuple(self.files),
-            tuple(self.chosen),
-            self.choices,
-            tuple(self.refusals),
-            tuple(self.notes),
-            self.nodes,
-            error,
-        )
+        return replace(self.record, exit_code=exit_code, error=error)

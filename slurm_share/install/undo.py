@@ -65,8 +65,8 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
         if change.before != change.after:
             report.say(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
             before, after = ((data or b"").decode("utf-8", "surrogateescape") for data in (change.before, change.after))
-            report.files.append(FileReport(change.file, False, (), difference(change.file, before, after)))
-            report.changed = True
+            report.record.files += (FileReport(change.file, False, (), difference(change.file, before, after)),)
+            report.record.changed = True
     _remove_wrappers(conf, report, force=force)
     for note in without.notes:
         report.note(note)
@@ -96,7 +96,7 @@ def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
             )
         else:
             install_files.remove(file)
-            report.changed = True
+            report.record.changed = True
             report.say(f"removed {file}")
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...core.installed import EPILOG, LUA, PROLOG
 from ...core.nodelist import fold
@@ -66,8 +66,8 @@ class NodesSeen(Struct, frozen=True):
 
     having: tuple[str, ...] = ()
     lacking: Mapping[str, tuple[str, ...]] = {}
-    """Node -> missing files."""
-    silent: tuple[str, ...] = ()
+    """Node -> files that it lacks."""
+    silent: tuple[str, ...] = field(default=(), name="not_checked")
     """Nodes that did not answer."""
 
 

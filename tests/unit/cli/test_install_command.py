@@ -354,7 +354,7 @@ def test_what_is_missing_refused_chosen_and_written_as_a_record(conf, capsys):
     assert "+JobSubmitPlugins=lua" in slurm.diff
     assert [choice.word for choice in found.choices if choice.is_needed] == ["managed"]
     assert "not checked, since they did not answer: n1" in " ".join(found.notes)
-    assert found.nodes.not_checked == ("n1",)
+    assert found.nodes.silent == ("n1",)
 
     found, code, err = as_json(capsys, "--apply", "--conf", str(conf))
     assert (found.exit_code, code, found.changed) == (2, 2, False)
