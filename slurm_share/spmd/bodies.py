@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import frames
 from .errors import NoRoom, TransportError, UsageError
@@ -26,8 +27,10 @@ class Received:
     ) -> None:
         self.envelope = envelope
         self.arrival = 0
-        self._checksum = checksum
+        """Number in the order of arrival at this rank; `transport.Queues` sets it."""
         self.window = window
+        """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
+        self._checksum = checksum
         self._parts: list[memoryview | Lent] | None = parts
 
     def take(self) -> memoryview:
@@ -46,12 +49,8 @@ class Received:
         parts = self._untaken()
         if buffer.nbytes != self.envelope.size:
             raise UsageError(f"a body of {self.envelope.size} bytes does not fit a buffer of {buffer.nbytes}")
-        target = np.frombuffer(buffer, np.uint8) if buffer.nbytes else np.empty(0, np.uint8)
-        at = 0
-        for part in parts:
-            view = part.memory if isinstance(part, Lent) else part
-            copy(target[at : at + view.nbytes], view)
-            at += view.nbytes
+        if buffer.nbytes:
+            copy(np.frombuffer(buffer, np.uint8), (one.memory if isinstance(one, Lent) else one for one in parts))
         self._parts = None
         for part in parts:
             if isinstance(part, Lent):
@@ -85,21 +84,21 @@ class Lent:
 
 def new_bytes(size: int) -> memoryview:
     """Return `size` uninitialised bytes. Raises NoRoom."""
-    try:
-        made: memoryview = np.empty(size, np.uint8).data
-    except (MemoryError, ValueError):
-        raise NoRoom(f"no memory for a message of {size} bytes") from None
-    return made
+    return _new_array(size).data
 
 
 def join_buffers(buffers: Sequence[memoryview], size: int) -> memoryview:
-    """Return a copy of the buffers in one piece; `size` is the sum of their bytes."""
-    body = new_bytes(size)
-    at = 0
-    for buffer in buffers:
-        copy(body[at : at + buffer.nbytes], buffer)
-        at += buffer.nbytes
-    return body
+    """Return a copy of the buffers in one piece; `size` is the sum of their bytes. Raises NoRoom."""
+    body = _new_array(size)
+    copy(body, buffers)
+    return body.data
+
+
+def _new_array(size: int) -> NDArray[np.uint8]:
+    try:
+        return np.empty(size, np.uint8)
+    except (MemoryError, ValueError):
+        raise NoRoom(f"no memory for a message of {size} bytes") from None
 
 
 def split_buffers(buffers: Sequence[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .bodies import Received
 from .calls import WINDOW_BYTES, Bytes, Call, Group, Lease, room
 from .names import INLINE_BYTES
 from .rules import trees
-from .transport import Message
 
 CHAIN_BYTES = 1 << 20
 """Larger bodies go along a chain of nodes, in pieces of this size."""
@@ -91,7 +91,7 @@ class _NodeLeader:
                 call.send(child, _VALUE + item.meta, item.buffers, item.form)
         return item
 
-    def _first_item(self, message: Message, target: Bytes | None) -> Item:
+    def _first_item(self, message: Received, target: Bytes | None) -> Item:
         """Return the item of the first frame. If the item is chained, its body follows in pieces."""
         meta = message.envelope.meta
         if meta[:1] == _VALUE:
@@ -160,7 +160,7 @@ def _receive_from_leader(group: Group, call: Call, root: int, target: Bytes | No
     return Item(form, meta[1 + _HEAD.size :], (body.data,))
 
 
-def _take_item(message: Message, target: Bytes | None) -> Item:
+def _take_item(message: Received, target: Bytes | None) -> Item:
     meta = message.envelope.meta[1:]
     if target is None:
         return Item(message.envelope.form, meta, (message.take(),))

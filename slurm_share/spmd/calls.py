@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec
+from .bodies import Received
 from .errors import NoRoom, RunEnded
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
-from .transport import RAW, Buffers, Message, Transport, Window
+from .transport import RAW, Buffers, Transport, Window
 
 Bytes = NDArray[np.uint8]
 
@@ -129,7 +130,7 @@ class Call:
                 with contextlib.suppress(RunEnded):
                     self._transport.send(rank, self.context, tag, RAW, b"", ())
 
-    def receive(self, source: int) -> Message:
+    def receive(self, source: int) -> Received:
         """Wait for the next frame of a rank in this call."""
         message = self._transport.receive(source, self.context, self.tag, self.name)
         # A rank makes its calls one after the other.
@@ -257,7 +258,7 @@ class Windows:
         return made
 
 
-def decode_message(message: Message) -> Any:
+def decode_message(message: Received) -> Any:
     """Return the object of a message."""
     return codec.decode(message.envelope.form, message.envelope.meta, message.take())
 

@@ -20,13 +20,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import codec, collectives, host
 from .agreement import Distributed, agree, common_dtype
+from .bodies import Received
 from .bulk import Item, broadcast, gather_parts
 from .calls import Bytes, Call, Group, as_bytes, dtype_name, room, tag_of_name
 from .errors import UsageError
 from .rules import plans
 from .rules.maps import Map
 from .rules.positions import Positions, count, from_vector, put, vector_of
-from .transport import RAW, Message
+from .transport import RAW
 
 SHARED_BYTES = 64 << 10
 """Size below which arrays are gathered by messages."""
@@ -139,7 +140,7 @@ class _Assembly:
             self._whole = self._whole.astype(dtype)
         return self._whole
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Received) -> None:
         envelope = message.envelope
         dtype, _, order = codec.array_of(envelope.meta)
         where = self._places.get(envelope.source)
@@ -172,15 +173,10 @@ def gather_blocks(
     no part. The blocks cover the array and do not overlap. `shape`, `dtype` and `root` must be the same on all ranks,
     else CollectiveMismatch; maps are not compared here.
     """
-    whole_shape, kind = tuple(map(int, shape)), np.dtype(dtype)
-    if kind.hasobject:
-        raise UsageError(f"gather: an array of Python objects ({kind}) cannot be gathered")
+    whole_shape, kind = tuple(shape), np.dtype(dtype)
     if where is None:
         where = [slice(0, 0, 1)] * len(whole_shape)
         block = np.empty((0,) * len(whole_shape), kind)
-    lengths = tuple(map(count, where))
-    if lengths != block.shape or len(lengths) != len(whole_shape):
-        raise UsageError(f"gather: a block of shape {block.shape} does not lie at {lengths} places of {whole_shape}")
     mine = _Block(block.astype(kind, copy=False), tuple(where))
     to = 0 if root is None else root
     whole = room(whole_shape, kind) if group.rank == to or root is None else None

@@ -14,7 +14,6 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from .errors import SpmdError
 from .handshake import KEY_BYTES, signature
@@ -34,12 +33,8 @@ class FolderGone(FolderRefused):
     """The folder is missing: node 0 has removed it at its end."""
 
 
-@dataclass(frozen=True)
-class Address:
-    """Host and port on which node 0 accepts connections."""
-
-    host: str
-    port: int
+Address = tuple[str, int]
+"""Host and port on which node 0 accepts connections."""
 
 
 def make_folder(folder: str) -> None:
@@ -62,7 +57,7 @@ def read_key(folder: str) -> bytes:
 
 def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
     """Write the signed address of node 0 for the other nodes. Raises FolderRefused, OSError."""
-    text = json.dumps([address.host, address.port, signature(key, _PURPOSE, _signed(run, address))])
+    text = json.dumps([*address, signature(key, _PURPOSE, _signed(run, address))])
     _write(folder, run, text.encode())
 
 
@@ -75,7 +70,7 @@ def read_address(folder: str, run: str, key: bytes) -> Address | None:
         return None
     try:
         host, port, proof = json.loads(text)
-        address = Address(str(host), int(port))
+        address = str(host), int(port)
         is_ours = hmac.compare_digest(str(proof), signature(key, _PURPOSE, _signed(run, address)))
     except (ValueError, TypeError):
         is_ours = False
@@ -125,7 +120,7 @@ def _write_new(place: int, name: str, data: bytes, flag: int) -> None:
 
 
 def _signed(run: str, address: Address) -> str:
-    return f"{run}\0{address.host}\0{address.port}"
+    return f"{run}\0{address[0]}\0{address[1]}"
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from .bodies import Received, new_bytes
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
 from .rules import trees
-from .transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport, Window
+from .transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport, Window
 
 LARGE = 1 << 30
 """Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""
@@ -114,8 +114,6 @@ class MpiTransport(Transport):
     def send(
         self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
-        if window is not None:
-            raise UsageError("memory cannot be shared between ranks that talk over mpi4py")
         data = _pack(_DATA, context, tag, form, meta, buffers)
         with self._lock:
             self._check_open()
@@ -130,7 +128,7 @@ class MpiTransport(Transport):
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> Message:
+    ) -> Received:
         wait = _Wait(self._spin_s)
         while True:
             with self._lock:
@@ -144,9 +142,6 @@ class MpiTransport(Transport):
                 whom = "any rank" if source is None else f"rank {source}"
                 raise ReceiveTimeout(f"rank {self.rank} has waited {timeout_s:g} s in {call} for {whom}, tag {tag!r}")
             wait.pause(self._moves())
-
-    def window(self, size: int) -> Window:
-        raise NoRoom("memory cannot be shared between ranks that talk over mpi4py")
 
     def abort(self, code: int, why: str) -> None:
         """End every rank by MPI_Abort, which kills the other ranks: they raise nothing."""

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from . import key_folder, wire
 from .errors import SpmdError, TransportError
 from .handshake import NODES, Client, Refused, Server
-from .key_folder import Address, FolderGone, FolderRefused
+from .key_folder import FolderGone, FolderRefused
 from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, HANDSHAKE_S
 from .rules import ends
+from .rules.run_state import RunState
 from .system import listen_tcp
 
 _RETRY_S = 0.2
@@ -27,9 +28,6 @@ _RETRY_MOST_S = 1.0
 _FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch | wire.Ended
 _FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
 _BEAT = wire.encode(wire.Beat())
-
-FromNode = tuple[int, int | None, wire.Record]
-"""Node, rank (None: the node itself), message."""
 
 
 class _HalfOpen:
@@ -49,18 +47,33 @@ class _HalfOpen:
 class _Link:
     """An authenticated connection to a node."""
 
-    def __init__(self, connection: Connection, now: float, lost_s: float) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, setup: wire.Setup, now: float) -> None:
+        self.connection, self._setup = connection, setup
         self.heard_at = now
-        self.beat_at = now
+        self._beat_at = now
         self.sock = connection.file
         assert isinstance(self.sock, socket.socket)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lost_s * 1000))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(setup.lost_s * 1000))
+
+    @property
+    def due_at(self) -> float:
+        """Time of the next heartbeat."""
+        return self._beat_at + self._setup.heartbeat_s
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether the other end counts as lost."""
+        return now - self.heard_at > self._setup.lost_s
+
+    def beat(self, now: float, line: bytes) -> None:
+        """Send the heartbeat if it is due."""
+        if now >= self.due_at:
+            self._beat_at = now
+            self.connection.write(line)
 
 
 class Center:
-    """Node 0's end of the star."""
+    """Node 0: the state of the run, and this end of the star if there are other nodes."""
 
     def __init__(
         self,
@@ -75,12 +88,8 @@ class Center:
         Raises FolderRefused, SpmdError, OSError.
         """
         self._setup, self._clock, self._note, self._refused = setup, clock, note, refused
-        self.key = key_folder.read_key(setup.folder)
-        self.address = own_address(setup)
         self._watched = watched
-        self._listener = listen_tcp(self.address, setup.ports, HALF_OPEN * 2)
-        self._listener.setblocking(False)
-        watched.selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._state = RunState(setup.run, setup.nodes, setup.start_s, keep_going=setup.keep_going)
         self._half: dict[Connection, _HalfOpen] = {}
         self._links: dict[int, _Link] = {}
         self._absent = set(range(1, len(setup.nodes)))
@@ -88,62 +97,82 @@ class Center:
         """When to read next which nodes cannot take part."""
         self._gone: set[int] = set()
         self._ranks = _ranks_of(setup)
-        self._heard: list[FromNode] = []
         self._before: list[bytes] = []
         """Lines to all nodes that were sent before the last node joined."""
-        port = self._listener.getsockname()[1]
-        key_folder.write_address(setup.folder, setup.run, self.key, Address(self.address, port))
+        self._listener: socket.socket | None = None
+        self.key, self.address = b"", ""
+        if self._absent:
+            self.key = key_folder.read_key(setup.folder)
+            self.address = own_address(setup)
+            self._listener = listen_tcp(self.address, setup.ports, HALF_OPEN * 2)
+            self._listener.setblocking(False)
+            watched.selector.register(self._listener, selectors.EVENT_READ, self._accept)
+            port = self._listener.getsockname()[1]
+            key_folder.write_address(setup.folder, setup.run, self.key, (self.address, port))
+        self._state.joined(0, self.address)
 
     @property
     def is_over(self) -> bool:
         """Whether every other node has left or is lost."""
         return len(self._gone) == len(self._setup.nodes) - 1
 
-    def take(self, now: float) -> list[FromNode]:
-        """Do what is due; return the messages since the last call, including Lost for each lost node."""
+    def take(self, now: float) -> list[wire.Record]:
+        """Do what is due; return the messages to all nodes since the last call, and send them to the other nodes."""
         for half in [half for half in self._half.values() if now >= half.until]:
             self._refuse(half, f"a connection was refused: it has not authenticated within {HANDSHAKE_S:g} s")
         for node, link in list(self._links.items()):
-            if now - link.heard_at > self._setup.lost_s:
+            if link.is_silent(now):
                 self._lose(node, f"it has said nothing for {self._setup.lost_s:g} s")
-            elif now >= link.beat_at + self._setup.heartbeat_s:
-                link.beat_at = now
-                link.connection.write(_BEAT)
+            else:
+                link.beat(now, _BEAT)
         if self._absent and now >= self._look_at:
             self._look_at = now + _RETRY_MOST_S
             self._read_failures()
         if self._absent and now >= self._setup.start_s:
             for node in sorted(self._absent):
                 self._lose(node, f"it has not joined within {self._setup.start_s:g} s")
-        heard, self._heard = self._heard, []
-        return heard
+        self._state.tick(now)
+        messages = self._state.take()
+        lines = list(map(wire.encode, messages)) if self._links or self._absent else []
+        for link in self._links.values():
+            link.connection.write(b"".join(lines))
+        if self._absent:
+            self._before += lines
+        return messages
 
     def due_at(self) -> float | None:
         """Return the time at which `take` has work even if no message arrives; None: never."""
         moments = [half.until for half in self._half.values()]
-        moments += [link.beat_at + self._setup.heartbeat_s for link in self._links.values()]
+        moments += [link.due_at for link in self._links.values()]
         if self._absent:
             moments += [self._setup.start_s, self._look_at]
-        if self._heard:
-            moments.append(0.0)
+        state_due_at = self._state.due_at()
+        if state_due_at is not None:
+            moments.append(state_due_at)
         return min(moments, default=None)
 
-    def tell(self, message: wire.Record) -> None:
-        """Send a message to all other nodes, including those that join later."""
-        line = wire.encode(message)
-        for link in self._links.values():
-            link.connection.write(line)
-        if self._absent:
-            self._before.append(line)
+    def tell(self, rank: int | None, message: wire.Record, node: int = 0) -> None:
+        """Note a message of a rank, or of a node itself (None)."""
+        if rank is not None:
+            self._state.hear(rank, message, self._clock.now)
+        elif isinstance(message, wire.Joined):
+            self._state.joined(node, message.address)
+        elif isinstance(message, wire.Answer):
+            self._state.answered(node, message.number, self._clock.now)
+        elif isinstance(message, wire.Left):
+            self._gone.add(node)
+            self._state.left(node)
 
     def close(self) -> None:
         """Close the listener and all connections."""
         for connection in [*self._half, *(link.connection for link in self._links.values())]:
             self._watched.close(connection)
-        self._watched.selector.unregister(self._listener)
-        self._listener.close()
+        if self._listener is not None:
+            self._watched.selector.unregister(self._listener)
+            self._listener.close()
 
     def _accept(self) -> None:
+        assert self._listener is not None
         for _turn in range(HALF_OPEN):
             try:
                 sock, _address = self._listener.accept()
@@ -180,7 +209,7 @@ class Center:
             return
         del self._half[half.connection]
         self._absent.discard(node)
-        link = self._links[node] = _Link(half.connection, self._clock.now, self._setup.lost_s)
+        link = self._links[node] = _Link(half.connection, self._setup, self._clock.now)
         self._watched.replace(link.connection, lambda: self._read(node, link))
         for line in self._before:
             link.connection.write(line)
@@ -201,10 +230,8 @@ class Center:
                 self._lose(node, str(error))
                 return
             if isinstance(message, wire.Left):
-                self._gone.add(node)
                 self._watched.close(self._links.pop(node).connection)
-            if not isinstance(message, wire.Beat):
-                self._heard.append((node, rank, message))
+            self.tell(rank, message, node)
         if link.connection.end is not None and node in self._links:
             self._lose(node, link.connection.end)
 
@@ -225,24 +252,22 @@ class Center:
             return  # it is read again
         for node in sorted(self._absent & failures.keys()):
             self._absent.discard(node)
-            self._gone.add(node)
             why = f"could not be started: {failures[node]}"
-            name = self._setup.nodes[node][0]
-            self._heard += [(node, rank, wire.Ended(rank, name, 1, None, why)) for rank in self._ranks[node]]
-            self._heard.append((node, None, wire.Left()))
+            for rank in self._ranks[node]:
+                self.tell(rank, wire.Ended(rank, self._setup.nodes[node][0], 1, None, why))
+            self.tell(None, wire.Left(), node)
 
     def _lose(self, node: int, why: str) -> None:
-        name = self._setup.nodes[node][0]
-        self._note(f"node {name} is lost: {why}")
+        self._note(f"node {self._setup.nodes[node][0]} is lost: {why}")
         self._absent.discard(node)
         self._gone.add(node)
         if (link := self._links.pop(node, None)) is not None:
             self._watched.close(link.connection)
-        self._heard.append((node, None, wire.Lost(name, tuple(self._ranks[node]))))
+        self._state.lost(node)
 
 
 class Uplink:
-    """The end of the star on any other node."""
+    """The end of the star on any other node: messages go to node 0 and come from it."""
 
     def __init__(self, setup: wire.Setup, watched: Watched, clock: AwakeClock, note: Callable[[str], None]) -> None:
         """Read the key. `take` connects once node 0 has written its address. Raises FolderRefused, SpmdError."""
@@ -272,11 +297,10 @@ class Uplink:
         if self._link is None and not self.is_over and now >= self._setup.start_s:
             self._give_up()
         if self._link is not None:
-            if now - self._link.heard_at > self._setup.lost_s:
+            if self._link.is_silent(now):
                 self._lose(f"it has said nothing for {self._setup.lost_s:g} s")
-            elif now >= self._link.beat_at + self._setup.heartbeat_s and not self._is_shut:
-                self._link.beat_at = now
-                self._link.connection.write(b"- " + _BEAT)
+            elif not self._is_shut:
+                self._link.beat(now, b"- " + _BEAT)
         heard, self._heard = self._heard, []
         return heard
 
@@ -286,7 +310,7 @@ class Uplink:
         if self._half is not None:
             moments.append(self._half.until)
         if self._link is not None:
-            moments.append(self._link.beat_at + self._setup.heartbeat_s)
+            moments.append(self._link.due_at)
         if self._heard:
             moments.append(0.0)
         return min(moments, default=None)
@@ -338,7 +362,7 @@ class Uplink:
             return
         try:
             family, kind, protocol, _name, where = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+                *address, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
             )[0]
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
@@ -349,7 +373,7 @@ class Uplink:
         if result not in (0, errno.EINPROGRESS):
             sock.close()
             why = errno.errorcode.get(result, result)
-            self._tell_why(f"node 0 at {address.host} port {address.port} cannot be reached: {why}")
+            self._tell_why(f"node 0 at {address[0]} port {address[1]} cannot be reached: {why}")
             return
         self._try_at = None
         side = Client(self.key, self._setup.run, self._setup.node, 0, NODES)
@@ -366,7 +390,7 @@ class Uplink:
             self._retry(f"{error} ({half.connection.end})" if half.connection.end else str(error))
             return
         self._half = None
-        link = self._link = _Link(half.connection, self._clock.now, self._setup.lost_s)
+        link = self._link = _Link(half.connection, self._setup, self._clock.now)
         self._watched.replace(link.connection, self._read)
         link.connection.write(b"".join(self._pending))
         self._pending.clear()

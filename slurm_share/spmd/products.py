@@ -106,7 +106,7 @@ def _panel(
 ) -> NDArray[Any]:
     """Return this rank's rows (`axis` 0) or columns (`axis` 1) of a panel."""
     if not is_distributed(array):
-        indices = result.owned_ranges(shape, comm.rank)[axis]
+        indices = result.owned(shape, comm.rank)[axis]
         within = slice(*panel)
         return np.asarray(host.to_host(array)[(indices, within) if axis == 0 else (within, indices)], dtype=dtype)
     place = result.coordinates(comm.rank)

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from . import host
 from .agreement import Distributed
+from .bodies import Received
 from .calls import Call, Group
 from .comm import Comm
 from .errors import NoRoom
 from .names import PIECE_BYTES
-from .rules.plans import Part, assignment, halo, in_turn, redistribution
-from .transport import Message, Window
+from .rules.plans import Part, assignment, in_turn, redistribution
+from .transport import Window
 
 WINDOW_MIN = 64 << 10
 WINDOW_MAX = 256 << 20
@@ -69,9 +70,9 @@ def assign_slice(target: Distributed, chosen: Sequence[range], source: Distribut
 
 def fill_overlap(array: Distributed) -> None:
     """Fill the overlap of an array with the owners' values. Collective, with the same dtype on all ranks."""
+    plan = redistribution(array.shape, array.map, array.map, array.comm.rank)
     with staged(array.local) as room:
-        for number, step in enumerate(halo(array.shape, array.map, array.comm.rank)):
-            exchange(array.comm, f"halo(dimension={number})", room, room, room.dtype, step.sends, step.receives)
+        exchange(array.comm, "halo", room, room, room.dtype, plan.sends, plan.receives)
 
 
 @contextlib.contextmanager
@@ -100,20 +101,20 @@ def exchange(
     group = comm.group
     with group.call(f"{name} as {dtype.str}") as call:
         near = [part for part in sends if part.rank in group.node_ranks]
-        window = _window(group, sum(map(_room_of, near, [dtype] * len(near))))
+        window = _window(group, sum(_room_of(part, dtype) for part in near))
         offset = 0
         for part in sends:
             if window is None or part.rank not in group.node_ranks:
-                block = _bytes(_taken(part, source, dtype))
+                block = _bytes(part.take(source, np.empty(part.shape, dtype)))
                 for first in range(0, len(block), PIECE_BYTES):
                     call.send(part.rank, b"", (block[first : first + PIECE_BYTES],))
             else:
-                _taken(part, source, dtype, _block(window.memory, offset, part, dtype))
+                part.take(source, _block(window.memory, offset, part, dtype))
                 call.send(part.rank, _OFFSET.pack(offset), (), window=window)
                 offset += _room_of(part, dtype)
         if kept is not None:
             view = kept[0].view(source)
-            kept[1].put(target, _taken(kept[0], source, dtype) if view is None else view)
+            kept[1].put(target, kept[0].take(source) if view is None else view)
         for part in receives:
             _received(call, part, target, dtype)
     if window is not None:
@@ -124,12 +125,6 @@ def _room_of(part: Part, dtype: np.dtype[Any]) -> int:
     """Return the size of a block in a window, with padding, in bytes."""
     size = part.size * dtype.itemsize
     return size + -size % _ALIGNED
-
-
-def _taken(part: Part, source: NDArray[Any], dtype: np.dtype[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-    block = np.empty(part.shape, dtype) if out is None else out
-    part.take(source, block)
-    return block
 
 
 def _block(memory: memoryview, offset: int, part: Part, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -158,7 +153,7 @@ def _received(call: Call, part: Part, target: NDArray[Any], dtype: np.dtype[Any]
         part.put(target, block)
 
 
-def _take_pieces(call: Call, message: Message, data: memoryview) -> None:
+def _take_pieces(call: Call, message: Received, data: memoryview) -> None:
     """Receive the messages of a block, the first of which has arrived, into its memory."""
     message.take_into(data[:PIECE_BYTES])
     for first in range(PIECE_BYTES, len(data), PIECE_BYTES):

@@ -36,7 +36,6 @@ from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, REFUSALS_NAMED, VERSION
 from .node_links import Center, Uplink
 from .rules import ends
-from .rules.run_state import RunState
 from .system import peer_uid, raise_file_limit
 
 _BACKLOG = 4096
@@ -88,24 +87,14 @@ class Rendezvous:
         self._has_begun = False
         self._is_ending = False
         self._asked: int | None = None
+        """Number of Ask of node 0, until it is answered."""
         self._refusals = 0
-        self._state: RunState | None = None
-        self._center: Center | None = None
-        self._uplink: Uplink | None = None
-        self._key = ""
-        address = ""
+        self._link: Center | Uplink
         if setup.node == 0:
-            self._state = RunState(setup.run, setup.nodes, setup.start_s, keep_going=setup.keep_going)
-        if len(setup.nodes) > 1:
-            made: Center | Uplink
-            if setup.node == 0:
-                made = self._center = Center(setup, self._watched, self._clock, self._note, self._refused_one)
-            else:
-                made = self._uplink = Uplink(setup, self._watched, self._clock, self._note)
-            self._key, address = made.key.hex(), made.address
-        if self._state is not None:
-            self._state.joined(0, address)
-        self.ready = wire.Ready(name, address)
+            self._link = Center(setup, self._watched, self._clock, self._note, self._refused_one)
+        else:
+            self._link = Uplink(setup, self._watched, self._clock, self._note)
+        self.ready = wire.Ready(name, self._link.address)
 
     def fileno(self) -> int:
         """Return a file descriptor that is readable when `step` has work."""
@@ -115,20 +104,14 @@ class Rendezvous:
         """Return the seconds after which `step` has work even if nothing is readable."""
         if self._asked is not None:
             return 0.0
-        due = [self._setup.heartbeat_s]
-        for part in (self._state, self._center, self._uplink):
-            if part is not None and (moment := part.due_at()) is not None:
-                due.append(max(0.0, moment - self._clock.now))
-        return min(due)
+        moment = self._link.due_at()
+        left_s = self._setup.heartbeat_s if moment is None else moment - self._clock.now
+        return max(0.0, min(left_s, self._setup.heartbeat_s))
 
     @property
     def is_over(self) -> bool:
         """Whether this node is done: all its ranks (on node 0 all of the run) have ended, and all nodes know."""
-        if self._left_to_end:
-            return False
-        if self._center is not None:
-            return self._center.is_over
-        return self._uplink is None or self._uplink.is_over
+        return not self._left_to_end and self._link.is_over
 
     def step(self, timeout_s: float) -> None:
         """Wait for work, at most `timeout_s`, and do it."""
@@ -138,10 +121,7 @@ class Rendezvous:
                 if not self._pass(0.0):
                     # Nothing is left to read: all earlier messages are passed on.
                     number, self._asked = self._asked, None
-                    if self._uplink is not None:
-                        self._uplink.tell(None, wire.Answer(number))
-                    elif self._state is not None:
-                        self._state.answered(0, number, self._clock.now)
+                    self._link.tell(None, wire.Answer(number))
                     self._after()
                     break
         self._flush()
@@ -156,17 +136,15 @@ class Rendezvous:
             while client.connection.end is None and (lines := client.connection.lines()):
                 self._lines_of(client, lines)
         self._left_to_end.discard(message.rank)
-        self._pass_on(message.rank, message)
-        if not self._left_to_end and self._uplink is not None:
-            self._uplink.leave()
+        self._link.tell(message.rank, message)
+        if not self._left_to_end and isinstance(self._link, Uplink):
+            self._link.leave()
 
     def close(self) -> None:
         """Close all sockets; remaining ranks lose their connection."""
         for client in [*self._half_open, *self._ranks.values()]:
             self._drop(client)
-        for part in (self._center, self._uplink):
-            if part is not None:
-                part.close()
+        self._link.close()
         self._listener.close()
         self._selector.close()
 
@@ -186,31 +164,8 @@ class Rendezvous:
 
     def _after(self) -> None:
         """Do what is due, and pass on all messages."""
-        now = self._clock.now
-        if self._center is not None and self._state is not None:
-            for node, rank, message in self._center.take(now):
-                self._take_from_node(self._state, node, rank, message, now)
-        if self._uplink is not None:
-            for message in self._uplink.take(now):
-                self._apply(message)
-        if self._state is not None:
-            self._state.tick(now)
-            for message in self._state.take():
-                if self._center is not None:
-                    self._center.tell(message)
-                self._apply(message)
-
-    def _take_from_node(self, state: RunState, node: int, rank: int | None, message: wire.Record, now: float) -> None:
-        if isinstance(message, wire.Joined):
-            state.joined(node, message.address)
-        elif isinstance(message, wire.Left):
-            state.left(node)
-        elif isinstance(message, wire.Lost):
-            state.lost(node)
-        elif isinstance(message, wire.Answer):
-            state.answered(node, message.number, now)
-        elif rank is not None:
-            state.hear(rank, message, now)
+        for message in self._link.take(self._clock.now):
+            self._apply(message)
 
     def _apply(self, message: wire.Record) -> None:
         """Do this node's part of a message to all nodes."""
@@ -223,18 +178,12 @@ class Rendezvous:
         else:
             if isinstance(message, wire.Welcome):
                 self._has_begun = True
-                message = message.changed(sockets=self._sockets, key=self._key)
+                message = message.changed(sockets=self._sockets, key=self._link.key.hex())
             line = wire.encode(message)
             if not self._has_begun:
                 self._before_begin.append(line)
             for client in self._ranks.values():
                 client.connection.write(line)
-
-    def _pass_on(self, rank: int, message: wire.Record) -> None:
-        if self._state is not None:
-            self._state.hear(rank, message, self._clock.now)
-        elif self._uplink is not None:
-            self._uplink.tell(rank, message)
 
     def _accept(self) -> None:
         for _turn in range(HALF_OPEN):
@@ -279,7 +228,7 @@ class Rendezvous:
             elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch):
                 client.is_done = client.is_done or isinstance(message, wire.Bye)
                 self._report(client.rank, message)
-                self._pass_on(client.rank, message)
+                self._link.tell(client.rank, message)
             else:
                 self._refuse(client, f"a rank does not send {type(message).__name__} here")
 
@@ -311,7 +260,7 @@ class Rendezvous:
         self._ranks[message.rank] = client
         for line in self._before_begin:
             client.connection.write(line)
-        self._pass_on(message.rank, message)
+        self._link.tell(message.rank, message)
 
     def _report(self, rank: int, message: wire.Record) -> None:
         if isinstance(message, wire.Waiting):
@@ -328,8 +277,8 @@ class Rendezvous:
         self._watched.flush()
         for client in [client for client in self._refused if client.connection.is_flushed]:
             self._drop(client)
-        if self._uplink is not None:
-            self._uplink.flushed()
+        if isinstance(self._link, Uplink):
+            self._link.flushed()
 
     def _drop(self, client: _Client) -> None:
         self._half_open.pop(client, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,7 @@ class Segment:
 
     def write(self, buffers: Sequence[memoryview]) -> None:
         """Copy the buffers into the segment one after the other."""
-        at = 0
-        for buffer in buffers:
-            copy(self._bytes[at : at + buffer.nbytes], buffer)
-            at += buffer.nbytes
+        copy(self._bytes, buffers)
 
     def close(self) -> None:
         """Close the file descriptor; the mapping ends with its last view."""
@@ -200,9 +197,13 @@ class Mapped:
         self.memory = memoryview(self._map)
 
 
-def copy(target: _Bytes | memoryview, source: memoryview) -> None:
-    """Copy bytes; for large copies, NumPy releases the GIL."""
-    if source.nbytes < 1 << 16 and source.format == "B":
-        (target if isinstance(target, memoryview) else target.data)[:] = source
-    else:
-        np.frombuffer(target, np.uint8)[:] = np.frombuffer(source, np.uint8)
+def copy(target: _Bytes, sources: Iterable[memoryview]) -> None:
+    """Copy the sources into the target one after the other; for large copies, NumPy releases the GIL."""
+    at = 0
+    for source in sources:
+        place = target[at : at + source.nbytes]
+        if source.nbytes < 1 << 16 and source.format == "B":
+            place.data[:] = source
+        else:
+            place[:] = np.frombuffer(source, np.uint8)
+        at += source.nbytes

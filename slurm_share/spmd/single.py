@@ -5,29 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
 
-from .bodies import Received, join_buffers, new_bytes
+from .bodies import Received, join_buffers
 from .errors import Deadlock, ReceiveTimeout, UsageError
-from .transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport, Window
+from .transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport, Window
 
 _CHECK_S = 0.5
-
-
-@dataclass(eq=False)
-class OwnWindow:
-    """Window of a rank without other ranks: memory of this process."""
-
-    memory: memoryview
-
-    def release(self) -> None:
-        """Do nothing: the memory is freed with its last reference."""
 
 
 class SingleTransport(Transport):
     """The only rank of a run."""
 
-    rank, size, has_windows = 0, 1, True
+    rank, size, has_windows = 0, 1, False
 
     def __init__(self) -> None:
         self.nodes: tuple[NodePlace, ...] = (NodePlace(os.uname().nodename.split(".")[0], 0, 1),)
@@ -41,14 +30,13 @@ class SingleTransport(Transport):
         self._poll()
         body = join_buffers(buffers, sum(buffer.nbytes for buffer in buffers))
         envelope = Envelope(0, context, tag, form, body.nbytes, meta)
-        memory = window.memory if window is not None else None
         with self._changed:
-            self._queues.put(Received(envelope, [body], memory))
+            self._queues.put(Received(envelope, [body]))
             self._changed.notify_all()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> Message:
+    ) -> Received:
         """Return the first message that matches. Raises Deadlock if no other thread could send one."""
         self._poll()
         what = f"({'any' if source is None else source}, {'any' if tag is None else tag!r})"
@@ -64,9 +52,6 @@ class SingleTransport(Transport):
                 if until is None and threading.active_count() == 1:
                     raise Deadlock(((0, f"in {call} for {what}, and there is no other rank"),))
                 self._changed.wait(min(left, _CHECK_S))
-
-    def window(self, size: int) -> OwnWindow:
-        return OwnWindow(new_bytes(max(size, 1)))
 
     def abort(self, code: int, why: str) -> None:
         """Do nothing: the caller exits, and there is no other rank."""

@@ -17,7 +17,7 @@ from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BY
 from .peers import Peers, TransportLock, note
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
-from .transport import Buffers, Envelope, Message, Queues, Tag, Transport, Window
+from .transport import Buffers, Envelope, Queues, Tag, Transport, Window
 from .waits import Wait, Waits
 
 _GROW = 2
@@ -90,8 +90,8 @@ class SocketTransport(Transport):
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> Message:
-        message: Message | None = None
+    ) -> Received:
+        message: Received | None = None
         try:
             with self._lock:
                 self._check_open()
@@ -249,7 +249,7 @@ class SocketTransport(Transport):
         self._check_receiver(dest, context)
         raise error
 
-    def _wait_for(self, wait: Wait) -> Message:
+    def _wait_for(self, wait: Wait) -> Received:
         while True:
             if self._waits.is_closed:
                 raise UsageError(self._refusal)

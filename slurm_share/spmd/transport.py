@@ -11,9 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .errors import CollectiveMismatch
+from .errors import CollectiveMismatch, NoRoom
+
+if TYPE_CHECKING:
+    from .bodies import Received  # which needs NumPy
 
 Tag = int | str
 Buffers = Sequence[memoryview]
@@ -63,30 +66,10 @@ class Window(Protocol):
         """Give the memory back. The caller knows that no rank uses it any more."""
 
 
-class Message(Protocol):
-    """Received message. Its body can be taken once."""
-
-    arrival: int
-    """Number in the order of arrival at this rank; `transport.Queues` sets it."""
-
-    @property
-    def envelope(self) -> Envelope: ...
-
-    @property
-    def window(self) -> memoryview | None:
-        """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
-
-    def take(self) -> memoryview:
-        """Return the body as writable bytes that belong to the caller."""
-
-    def take_into(self, buffer: memoryview) -> None:
-        """Copy the body into `buffer`, contiguous bytes of the same size."""
-
-
 _NUMBER = (1 << 32) - 1
 _ANY: Any = object()
 _FEW = 8
-_Queue = OrderedDict[int, Message]
+_Queue = OrderedDict[int, "Received"]
 
 
 class _Context:
@@ -97,7 +80,7 @@ class _Context:
         self._named: dict[tuple[Any, Any], _Queue] | None = None
         """None: few messages, for which a linear search is quicker."""
 
-    def add(self, number: int, message: Message) -> None:
+    def add(self, number: int, message: Received) -> None:
         """Add a message at its place in the order of arrival."""
         _insert(self.all, number, message)
         if self._named is not None:
@@ -107,7 +90,7 @@ class _Context:
             for one in self.all.items():
                 self._name(self._named, *one)
 
-    def first(self, source: int | None, tag: Tag | None) -> tuple[int, Message] | None:
+    def first(self, source: int | None, tag: Tag | None) -> tuple[int, Received] | None:
         """Return the first message that matches, and its number."""
         if source is None and tag is None:
             return next(iter(self.all.items()), None)
@@ -136,7 +119,7 @@ class _Context:
             return None
         return next((one.envelope for one in self.all.values() if not _fits(one.envelope, None, tag)), None)
 
-    def _name(self, named: dict[tuple[Any, Any], _Queue], number: int, message: Message) -> None:
+    def _name(self, named: dict[tuple[Any, Any], _Queue], number: int, message: Received) -> None:
         for key in _keys(message.envelope):
             queue = named.get(key)
             if queue is None:
@@ -145,7 +128,7 @@ class _Context:
 
 
 class Queues:
-    """Messages that one rank has received and not taken. A receive call gets the earliest one that matches."""
+    """Receiveds that one rank has received and not taken. A receive call gets the earliest one that matches."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -157,7 +140,7 @@ class Queues:
         self.taken = 0
         """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
 
-    def put(self, message: Message) -> None:
+    def put(self, message: Received) -> None:
         """Add a message that has arrived."""
         self.taken += 1
         message.arrival = self.taken
@@ -181,11 +164,11 @@ class Queues:
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
         self._is_late_told = True
 
-    def put_back(self, message: Message) -> None:
+    def put_back(self, message: Received) -> None:
         """Put a message back in its place in the order of arrival."""
         self._of(message.envelope.context).add(message.arrival, message)
 
-    def take(self, source: int | None, context: int, tag: Tag | None) -> Message | None:
+    def take(self, source: int | None, context: int, tag: Tag | None) -> Received | None:
         """Remove and return the first message that matches; None: there is none yet.
 
         Raises CollectiveMismatch if a message of the same collective call has another tag, or if one has arrived for a
@@ -245,7 +228,7 @@ class Queues:
         return messages
 
 
-def _insert(queue: _Queue, number: int, message: Message) -> None:
+def _insert(queue: _Queue, number: int, message: Received) -> None:
     """Insert a message by its number: mostly the last; the first or one between if it was put back."""
     if not queue or number > next(reversed(queue)):
         queue[number] = message
@@ -271,7 +254,7 @@ def _keys(envelope: Envelope) -> tuple[tuple[Any, Any], ...]:
 
 
 class Transport(ABC):
-    """Messages between the ranks of a run. Several threads may call it; their calls take turns.
+    """Receiveds between the ranks of a run. Several threads may call it; their calls take turns.
 
     Received messages wait in `_queues` until a call takes them.
     """
@@ -289,7 +272,7 @@ class Transport(ABC):
     ) -> None:
         """Send a message, also to this rank, without waiting for the receiver.
 
-        `buffers`, contiguous bytes, may change after the return. Messages of one sender to one receiver arrive in the
+        `buffers`, contiguous bytes, may change after the return. Receiveds of one sender to one receiver arrive in the
         order of sending. `window` is passed as shared memory, only to ranks of the same node. Raises RunEnded if the
         receiver has ended or its node is lost, NoRoom if there is no memory to keep the message.
         """
@@ -297,7 +280,7 @@ class Transport(ABC):
     @abstractmethod
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> Message:
+    ) -> Received:
         """Wait for the first message of that source and tag (None: of any), and return it.
 
         `call`: name of the waiting call in messages to users, such as "recv" or "bcast". In a context other than USER
@@ -310,7 +293,7 @@ class Transport(ABC):
     def _poll(self) -> None:
         """Move the messages that have arrived into the queues, with the lock held. Raises UsageError if closed."""
 
-    def put_back(self, message: Message) -> None:
+    def put_back(self, message: Received) -> None:
         """Put a received message, whose body was not taken, back in its place in the order of arrival."""
         with self._lock:
             self._queues.put_back(message)
@@ -336,9 +319,9 @@ class Transport(ABC):
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
         self._queues.call_failed()
 
-    @abstractmethod
     def window(self, size: int) -> Window:
-        """Return memory to share with ranks of this node. Only if `has_windows`. Raises NoRoom."""
+        """Return memory to share with ranks of this node. Raises NoRoom, always unless `has_windows`."""
+        raise NoRoom(f"{type(self).__name__} shares no memory between ranks")
 
     @abstractmethod
     def abort(self, code: int, why: str) -> None:

@@ -67,16 +67,15 @@ def _ranges_of(axis: Axis, length: int, place: int) -> Iterator[range]:
     elif axis.places == 1:
         yield range(length)
     else:
-        block = axis.block or 1
-        for start in range(place * block, length, axis.places * block):
-            yield range(start, min(start + block, length))
+        for start in range(place * axis.block, length, axis.places * axis.block):
+            yield range(start, min(start + axis.block, length))
 
 
 def pitfalls(map: Map, shape: Sequence[int]) -> list[PitFalls]:
     """Return for each dimension the blocks of all ranks."""
     found = []
     for axis, length in zip(map.axes, map.check_shape(shape), strict=True):
-        block = -(-length // axis.places) if axis.kind == "b" else axis.block or 1
+        block = axis.block or -(-length // axis.places)
         cycle = block * axis.places + axis.overlap
         rest = length % axis.places if axis.kind == "b" and not axis.overlap else length % max(cycle, 1)
         cycles = -(-length // cycle) if cycle else 0

@@ -1,9 +1,8 @@
-"""Ends of ranks and of the run, the check for deadlock, and the sentences about both."""
+"""Ends of ranks and of the run, deadlocks, and the sentences about both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from signal import Signals
 
 from .. import errors
@@ -19,19 +18,6 @@ _SHOWN = 256
 """Limit of ranks in Stuck: 1,024 would not fit into a line."""
 _TEXT = 120
 """Limit of characters in the text about one rank's wait."""
-
-
-@dataclass(frozen=True)
-class RankState:
-    """State of one rank for the deadlock check."""
-
-    is_over: bool
-    """Whether it has sent Bye or has ended."""
-    wait: Waiting | None
-    """None: it computes, or has not sent Hello."""
-    sent: int | None
-    taken: int | None
-    """None: unknown, because it ended without Bye."""
 
 
 def reason(code: int | None, signal: int | None, cause: str = "") -> str:
@@ -62,22 +48,6 @@ def wait_text(waiting: Waiting) -> str:
         tag = "any tag" if waiting.tag is None else repr(waiting.tag)
         text = f"in {waiting.call} for ({source}, {tag})"
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
-
-
-def is_deadlock(ranks: Iterable[RankState]) -> bool:
-    """Return whether every running rank waits and no message is in transit.
-
-    The states are from different moments, so one positive answer proves nothing. Two equal ones without a message in
-    between do (Mattern's double counting).
-    """
-    sent = taken = waits = 0
-    for rank in ranks:
-        if rank.sent is None or rank.taken is None or not (rank.is_over or rank.wait):
-            return False
-        sent += rank.sent
-        taken += rank.taken
-        waits += not rank.is_over
-    return waits > 0 and sent == taken
 
 
 def judge(waits: Mapping[int, Waiting]) -> Stuck | Mismatch:

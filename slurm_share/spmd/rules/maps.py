@@ -32,7 +32,7 @@ class Axis:
     kind: str
     """A key of KINDS."""
     block: int = 0
-    """Length of the blocks of "bc"; 0 for other kinds."""
+    """Length of the blocks of "bc"; 1 for "c", 0 for "b"."""
     overlap: int = 0
     """Number of elements of the right neighbour that each place also stores; "b" only."""
 
@@ -59,9 +59,8 @@ class Axis:
         if self.kind == "b":
             first, end = self.span(length, place)
             return end - first
-        block = self.block or 1
-        cycles, rest = divmod(length, block * self.places)
-        return cycles * block + min(max(rest - place * block, 0), block)
+        cycles, rest = divmod(length, self.block * self.places)
+        return cycles * self.block + min(max(rest - place * self.block, 0), self.block)
 
     def count_stored(self, length: int, place: int) -> int:
         """Return how many indices a place stores."""
@@ -75,16 +74,14 @@ class Axis:
         if self.kind == "b":
             first, end = self.span(length, place)
             return first, end - 1
-        block = self.block or 1
-        whole, rest = divmod(self.count_owned(length, place) - 1, block)
-        return place * block, (whole * self.places + place) * block + rest
+        whole, rest = divmod(self.count_owned(length, place) - 1, self.block)
+        return place * self.block, (whole * self.places + place) * self.block + rest
 
     def owned(self, length: int, place: int) -> Indices:
         """Return the indices that a place owns, ascending."""
-        if self.kind == "b":
-            return np.arange(*self.span(length, place), dtype=np.int64)
-        if self.kind == "c":
-            return np.arange(place, length, self.places, dtype=np.int64)
+        even = self.owned_range(length, place)
+        if even is not None:
+            return np.arange(even.start, even.stop, even.step, dtype=np.int64)
         starts = np.arange(place * self.block, length, self.places * self.block, dtype=np.int64)
         indices = (starts[:, None] + np.arange(self.block, dtype=np.int64)).reshape(-1)
         return indices[: self.count_owned(length, place)]
@@ -99,18 +96,11 @@ class Axis:
         """Return the indices that a place owns as a slice with a positive step; None: they are not evenly spaced."""
         if self.kind == "b":
             return slice(*self.span(length, place), 1)
-        if self.kind == "c":
-            return slice(min(place, length), length, self.places)
         first = min(place * self.block, length)
         count = self.count_owned(length, place)
         if self.block == 1:
             return slice(first, length, self.places)
         return slice(first, first + count, 1) if self.places == 1 or count <= self.block else None
-
-    def owned_range_or_indices(self, length: int, place: int) -> slice | Indices:
-        """Return the indices that a place owns, as a slice if they are evenly spaced."""
-        even = self.owned_range(length, place)
-        return self.owned(length, place) if even is None else even
 
     def stored_range(self, length: int, place: int) -> slice | None:
         """Return the indices that a place stores as a slice with a positive step; None: they are not evenly spaced."""
@@ -118,9 +108,7 @@ class Axis:
 
     def owners(self, length: int, indices: Indices) -> Indices:
         """Return the place that owns each index; all indices must be valid."""
-        if self.kind == "c":
-            return indices % self.places
-        if self.kind == "bc":
+        if self.block:
             return indices // self.block % self.places
         if self.overlap:
             return indices // -(-length // self.places) if length else indices
@@ -134,14 +122,13 @@ class Axis:
         """Return the positions of indices in the part that a place stores; it must store all of them."""
         if self.kind == "b":
             return indices - self.span(length, place)[0]
-        block = self.block or 1
-        return indices // (block * self.places) * block + indices % block
+        return indices // (self.block * self.places) * self.block + indices % self.block
 
     def same_layout(self) -> tuple[str, int, int]:
         """Return kind, block and overlap in a form that is equal for equal layouts of all lengths."""
         if self.places == 1:
             return ("b", 0, 0)
-        return ("c", 0, 0) if self.kind == "bc" and self.block == 1 else (self.kind, self.block, self.overlap)
+        return ("c" if self.block == 1 else self.kind, self.block, self.overlap)
 
 
 class Map:
@@ -181,7 +168,7 @@ class Map:
             raise UsageError(f"the order of a map is 'C' (rows first) or 'F' (columns first), not {order!r}")
         self.order = order
         self.axes = tuple(
-            Axis(places, kind, block, overlap)
+            Axis(places, kind, 1 if kind == "c" else block, overlap)
             for places, (kind, block), overlap in zip(self.grid, self.dist, self.overlap, strict=True)
         )
         placed = np.array(self.ranks, dtype=np.int64).reshape(self.grid, order="C" if order == "C" else "F")
@@ -224,10 +211,6 @@ class Map:
     def stored_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
         """Return the shape of the rank's local array; zeros if it has no part."""
         return self._of_axes(shape, rank, Axis.count_stored, 0)
-
-    def owned_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
-        """Return `owned` with a slice for each dimension whose indices are evenly spaced."""
-        return self._of_axes(shape, rank, Axis.owned_range_or_indices, slice(0, 0, 1))
 
     def check_axis(self, axis: int) -> int:
         """Return the number of a dimension, counted from 0. Raises UsageError if it does not exist."""

@@ -31,7 +31,7 @@ def split_range(length: int, indices: range, axis: Axis, with_overlap: bool = Fa
             return min(max(-(-(limit - indices.start) // indices.step), 0), len(indices))
 
         return _split_among_blocks(length, indices[0], indices[-1], below, axis, with_overlap)
-    if axis.kind == "c" or axis.block == 1:
+    if axis.block == 1:
         turn = axis.places // math.gcd(indices.step, axis.places)
         firsts = ((index % axis.places, position) for position, index in enumerate(indices[:turn]))
         return [(place, slice(position, len(indices), turn)) for place, position in sorted(firsts)]

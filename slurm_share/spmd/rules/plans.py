@@ -1,4 +1,4 @@
-"""Plans of one rank's copies and sends: to another map, to one whole array, to overlaps, to or from a slice.
+"""Plans of one rank's copies and sends: to another map, to one whole array, to or from a slice.
 
 A plan belongs to one rank and does not depend on the transport. `Part` lists elements of an array that go to or come
 from one rank. A block in transit has the shape of the part, with its elements in C order, ascending by global index in
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import IndexOutOfRange, UsageError
-from .maps import Axis, Indices, Map
+from .maps import Indices, Map
 from .ownership import ByPlace, local_positions, owned_positions, split_owned, split_range, split_stored
 from .positions import Positions, by_owner, count, from_vector, put, take, vector_of
 
@@ -67,13 +67,6 @@ class Redistribution(NamedTuple):
     """Parts of the second map's local array from other ranks, in the order of sending."""
     kept: tuple[Part, Part] | None
     """Elements that stay on this rank: in the first local array, in the second."""
-
-
-class Exchange(NamedTuple):
-    """Parts of one rank's local array to send to and to receive from other ranks."""
-
-    sends: tuple[Part, ...]
-    receives: tuple[Part, ...]
 
 
 class Selection(NamedTuple):
@@ -124,14 +117,6 @@ def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) ->
     lengths = source.check_shape(shape)
     target.check_shape(shape)
     return _plans.get(("redistribution", lengths, source, target, rank), _plan_redistribution)
-
-
-def halo(shape: Sequence[int], map: Map, rank: int) -> tuple[Exchange, ...]:
-    """Return the exchanges of one rank that fill its overlap from the owners, one per dimension, in order.
-
-    Each exchange also carries the elements that the earlier ones brought, so the last one completes the corners.
-    """
-    return _plans.get(("halo", map.check_shape(shape), map, rank), _plan_halo)
 
 
 def block(shape: Sequence[int], map: Map, rank: int) -> Part | None:
@@ -259,45 +244,6 @@ def _plan_redistribution(shape: tuple[int, ...], source: Map, target: Map, rank:
         each = zip(shape, target.axes, place, source.axes, strict=True)
         receives = parts_of(source, [split_stored(*one) for one in each])
     return Redistribution(*in_turn(sends, receives, rank))
-
-
-def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, ...]:
-    place = map.coordinates(rank)
-    exchanges = []
-    for number, axis in enumerate(map.axes):
-        if not axis.overlap:
-            continue
-        if place is None or not all(map.owned_shape(shape, rank)):
-            exchanges.append(Exchange((), ()))
-            continue
-        rest: list[ByPlace] = []
-        for other, (one, length, at) in enumerate(zip(map.axes, shape, place, strict=True)):
-            # Earlier dimensions have their overlap already; later ones get theirs later.
-            counted = one.count_stored if other < number else one.count_owned
-            rest.append([(at, slice(0, counted(length, at), 1))])
-        out, into = _halo_of(axis, shape[number], place[number])
-        sends, receives = (parts_of(map, [*rest[:number], along, *rest[number + 1 :]]) for along in (out, into))
-        exchanges.append(Exchange(*in_turn(sends, receives, rank)[:2]))
-    return tuple(exchanges)
-
-
-def _halo_of(axis: Axis, length: int, place: int) -> tuple[ByPlace, ByPlace]:
-    """Return the positions that a place sends to other places along one dimension, and those that it receives."""
-    first, end = axis.span(length, place)
-    out: ByPlace = []
-    for other in reversed(range(place)):
-        needed = min(axis.stored_span(length, other)[1], end) - first
-        if needed <= 0:
-            break
-        out.append((other, slice(0, needed, 1)))
-    into: ByPlace = []
-    stored_end = axis.stored_span(length, place)[1]
-    for other in range(place + 1, axis.places):
-        its_first, its_end = axis.span(length, other)
-        if its_first >= stored_end:
-            break
-        into.append((other, slice(its_first - first, min(stored_end, its_end) - first, 1)))
-    return out, into
 
 
 def _plan_block(shape: tuple[int, ...], map: Map, rank: int) -> Part | None:

@@ -33,18 +33,12 @@ class _Rank:
     def is_over(self) -> bool:
         return self.ended is not None or self.is_lost
 
-    def state(self) -> ends.RankState:
-        """Return the state for the deadlock check."""
-        if self.is_lost:
-            return ends.RankState(True, None, None, None)
-        if self.bye is not None:
-            return ends.RankState(True, None, self.bye.sent, self.bye.taken)
-        if self.ended is not None:
-            known = 0 if self.hello is None else None
-            return ends.RankState(True, None, known, known)
-        if self.wait is not None:
-            return ends.RankState(False, self.wait, self.wait.sent, self.wait.taken)
-        return ends.RankState(False, None, 0, 0)
+    def counts(self) -> tuple[int, int] | None:
+        """Return the messages that a waiting or ended rank has sent and received; None: unknown, it gave no Bye."""
+        said = self.bye or self.wait
+        if said is not None and not self.is_lost:
+            return said.sent, said.taken
+        return (0, 0) if self.ended is not None and self.hello is None else None
 
 
 @dataclass
@@ -258,8 +252,16 @@ class RunState:
                 self._ask(is_second=True, now=now)
 
     def _is_deadlock(self) -> bool:
+        """Return whether no message is in transit while every running rank waits.
+
+        The counts are from different moments, so one positive answer proves nothing. Two equal ones without a message
+        in between do (Mattern's double counting).
+        """
         if self._counted[0] != self._version:
-            self._counted = self._version, ends.is_deadlock(rank.state() for rank in self._ranks)
+            counts = [rank.counts() for rank in self._ranks]
+            known = [one for one in counts if one is not None]
+            balanced = sum(sent for sent, _taken in known) == sum(taken for _sent, taken in known)
+            self._counted = self._version, len(known) == len(counts) and balanced
         return self._counted[1]
 
     def _ask(self, *, is_second: bool, now: float) -> None:

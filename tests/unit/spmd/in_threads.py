@@ -16,7 +16,7 @@ from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
 from slurm_share.spmd.rules import ends
-from slurm_share.spmd.transport import Buffers, Envelope, Message, NodePlace, Queues, Tag, Transport
+from slurm_share.spmd.transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport
 
 PATIENCE_S = 20.0
 """A test that waits for longer has failed."""
@@ -87,7 +87,7 @@ class ThreadTransport(Transport):
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
-    ) -> Message:
+    ) -> Received:
         found: list[Any] = []
 
         def is_there() -> bool:

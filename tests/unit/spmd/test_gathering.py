@@ -13,7 +13,6 @@ from in_threads import run_ranks
 
 from slurm_share.spmd import gathering
 from slurm_share.spmd.comm import Comm
-from slurm_share.spmd.errors import CollectiveMismatch, UsageError
 from slurm_share.spmd.gathering import gather_blocks
 from slurm_share.spmd.rules.positions import from_vector
 
@@ -107,24 +106,3 @@ def test_slabs_cover_the_array_once_and_are_contiguous(lengths: list[int], items
         assert part.size <= cut.elements
         seen.append(part)
     assert np.array_equal(np.concatenate(seen), np.arange(flat.size))
-
-
-def test_arrays_of_other_shapes_are_a_mismatch() -> None:
-    def program(transport: Any) -> None:
-        comm = Comm(transport)
-        length = 4 + comm.rank
-        gather_blocks(comm.group, (length,), "f8", np.zeros(length), [np.arange(length)])
-        comm.barrier()
-
-    with pytest.raises(
-        CollectiveMismatch, match=r"in gather\(\[4\] float64, root=0\), rank 1 in gather\(\[5\] float64"
-    ):
-        run_ranks(2, program)
-
-
-def test_a_block_that_is_not_as_large_as_its_places_is_refused() -> None:
-    def program(transport: Any) -> None:
-        with pytest.raises(UsageError, match=r"a block of shape \(3,\) does not lie at \(2,\) places of \(5,\)"):
-            gather_blocks(Comm(transport).group, (5,), "f8", np.zeros(3), [np.arange(2)])
-
-    run_ranks(1, program)

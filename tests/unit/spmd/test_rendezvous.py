@@ -499,17 +499,17 @@ def test_strangers_at_the_port_of_node_0_do_not_stop_a_run(nodes, tmp_path):
     first = nodes(setups[0])
     key = key_folder.read_key(str(folder))
     address = key_folder.read_address(str(folder), "4711.0", key)
-    loud = socket.create_connection((address.host, address.port), PATIENCE_S)
+    loud = socket.create_connection(address, PATIENCE_S)
     wrong = Client(bytes(32), "4711.0", 1, 0, NODES)
     with pytest.raises(OSError):  # noqa: PT012
         loud.sendall(wrong.feed(loud.recv(32)))
         if not loud.recv(32):
             raise ConnectionResetError
     unknown = Client(key, "4711.0", 7, 0, NODES)
-    stranger = socket.create_connection((address.host, address.port), PATIENCE_S)
+    stranger = socket.create_connection(address, PATIENCE_S)
     stranger.sendall(unknown.feed(stranger.recv(32)))
     assert stranger.recv(32) == b""
-    silent = [socket.create_connection((address.host, address.port), PATIENCE_S) for _ in range(200)]
+    silent = [socket.create_connection(address, PATIENCE_S) for _ in range(200)]
     second = nodes(setups[1])
     ranks = [first.rank(0), first.rank(1), second.rank(2), second.rank(3)]
     for rank in ranks:
@@ -526,7 +526,7 @@ def by_hand(node: Node, number: int) -> socket.socket:
     key = key_folder.read_key(node.setup.folder)
     address = key_folder.read_address(node.setup.folder, node.setup.run, key)
     assert address is not None
-    sock = socket.create_connection((address.host, address.port), PATIENCE_S)
+    sock = socket.create_connection(address, PATIENCE_S)
     side = Client(key, node.setup.run, number, 0, NODES)
     try:
         while not side.done:
@@ -573,7 +573,7 @@ def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
     watched = Watched(selector)
     center = Center(both_nodes(tmp_path / "r")[0], watched, clock, said.append, said.append)
     address = key_folder.read_address(str(tmp_path / "r"), "4711.0", center.key)
-    with socket.create_connection((address.host, address.port), PATIENCE_S) as sock:
+    with socket.create_connection(address, PATIENCE_S) as sock:
         for key, _events in selector.select(PATIENCE_S):
             key.data()
         watched.flush()

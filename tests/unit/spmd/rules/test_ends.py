@@ -6,7 +6,6 @@ import pytest
 
 from slurm_share.spmd import wire
 from slurm_share.spmd.rules import ends
-from slurm_share.spmd.rules.ends import RankState
 from slurm_share.spmd.rules.run_state import AGAIN_S, BYE_S, RunState
 
 COLLECTIVE = 1 << 32
@@ -65,19 +64,22 @@ def test_what_a_wait_reads_like(wait, text):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "expected"),
+    ("said", "expected"),
     [
-        ([RankState(False, waiting(), 2, 1), RankState(False, waiting(), 0, 1)], True),
-        ([RankState(False, waiting(), 2, 1), RankState(False, waiting(), 0, 0)], False),
-        ([RankState(False, waiting(), 0, 0), RankState(False, None, 0, 0)], False),
-        ([RankState(False, waiting(), 0, 2), RankState(True, None, 2, 0)], True),
-        ([RankState(False, waiting(), 0, 0), RankState(True, None, None, None)], False),
-        ([RankState(True, None, 0, 0)], False),
-        ([], False),
+        ([waiting(sent=2, taken=1), waiting(taken=1)], True),
+        ([waiting(sent=2, taken=1), waiting()], False),
+        ([waiting(), wire.Working()], False),
+        ([waiting(taken=2), wire.Bye(0, 2, 0)], True),
+        ([waiting(), wire.Ended(1, "n1", 0, None, ends.NOTHING_MORE)], False),
+        ([wire.Bye(0), wire.Bye(0)], False),
     ],
 )
-def test_nobody_can_go_on_where_all_wait_and_the_messages_add_up(ranks, expected):
-    assert ends.is_deadlock(ranks) is expected
+def test_nobody_can_go_on_where_all_wait_and_the_messages_add_up(said, expected):
+    run = state()
+    for rank, message in enumerate(said):
+        run.hear(rank, message, 0.0)
+    run.tick(0.0)
+    assert any(isinstance(message, wire.Ask) for message in run.take()) is expected
 
 
 def test_other_arguments_of_one_collective_call_are_a_mismatch_and_other_numbers_are_not():
