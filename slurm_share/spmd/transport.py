@@ -128,7 +128,7 @@ class _Context:
 
 
 class Queues:
-    """Receiveds that one rank has received and not taken. A receive call gets the earliest one that matches."""
+    """Messages that one rank has received and not taken. A receive call gets the earliest one that matches."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -254,7 +254,7 @@ def _keys(envelope: Envelope) -> tuple[tuple[Any, Any], ...]:
 
 
 class Transport(ABC):
-    """Receiveds between the ranks of a run. Several threads may call it; their calls take turns.
+    """Messages between the ranks of a run. Several threads may call it; their calls take turns.
 
     Received messages wait in `_queues` until a call takes them.
     """
@@ -272,7 +272,7 @@ class Transport(ABC):
     ) -> None:
         """Send a message, also to this rank, without waiting for the receiver.
 
-        `buffers`, contiguous bytes, may change after the return. Receiveds of one sender to one receiver arrive in the
+        `buffers`, contiguous bytes, may change after the return. Messages of one sender to one receiver arrive in the
         order of sending. `window` is passed as shared memory, only to ranks of the same node. Raises RunEnded if the
         receiver has ended or its node is lost, NoRoom if there is no memory to keep the message.
         """

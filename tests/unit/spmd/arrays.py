@@ -66,8 +66,8 @@ def random_map(generator: np.random.Generator, ndim: int, size: int, overlap: bo
         room = size // math.prod(grid)
         grid[axis] = int(generator.integers(1, room + 1))
     ranks = generator.permutation(size)[: math.prod(grid)].tolist()
-    dist = [("b", "b", "c", ("bc", 2), ("bc", 3))[generator.integers(5)] for _ in range(ndim)]
-    over = [int(generator.integers(0, 4)) if overlap and one == "b" and generator.random() < 0.5 else 0 for one in dist]
+    dist = [("b", "b", "c", ("bc", int(generator.integers(1, 8))))[generator.integers(4)] for _ in range(ndim)]
+    over = [int(generator.integers(10)) if overlap and one == "b" and generator.random() < 0.5 else 0 for one in dist]
     return Map(grid, dist, ranks, over, "CF"[generator.integers(2)])
 
 

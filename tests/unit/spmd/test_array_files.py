@@ -184,18 +184,6 @@ def test_rows_and_the_name_are_on_disk_before_save_returns(tmp_path: Path, monke
     assert {one.suffix for one in parts} == {".part"}
 
 
-def test_the_name_appears_when_all_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = array_files._write_rows
-
-    def looking(*given: Any) -> Any:
-        assert not (tmp_path / "a.npy").exists()
-        return real(*given)
-
-    monkeypatch.setattr(array_files, "_write_rows", looking)
-    run(2, lambda comm: save(tmp_path / "a.npy", zeros(4, 3, map=ROWS, comm=comm)))
-    assert (tmp_path / "a.npy").exists()
-
-
 @on_ranks(2)
 def test_paths_that_cannot_be_written_are_named(comm: Comm, tmp_path: Path) -> None:
     array = zeros(4, 3, map=ROWS, comm=comm)
@@ -279,25 +267,6 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(
 
     def program(comm: Comm) -> None:
         with pytest.raises(ArrayFileError, match=r"cannot read .*a.npy: it ended while it was read"):
-            load(path, ROWS, comm)
-
-    run(2, program)
-
-
-def test_a_rank_that_cannot_open_the_file_is_named_on_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.npy"
-    np.save(path, np.zeros((4, 3)))
-    real = array_files._read_part
-
-    def failing(path: str, header: Any, map: Map, rank: int) -> Any:
-        if rank == 1:
-            raise PermissionError(13, "Permission denied")
-        return real(path, header, map, rank)
-
-    monkeypatch.setattr(array_files, "_read_part", failing)
-
-    def program(comm: Comm) -> None:
-        with pytest.raises(ArrayFileError, match=r"rank 1 cannot read .*: Permission denied"):
             load(path, ROWS, comm)
 
     run(2, program)

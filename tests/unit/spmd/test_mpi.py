@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from slurm_share.spmd import checks
-from slurm_share.spmd.errors import UsageError
 
 pytest.importorskip("mpi4py", reason="there is no mpi4py for this machine")
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -222,11 +221,6 @@ def test_an_abort_and_an_uncaught_exception_end_every_rank(end: str) -> None:
 def test_when_mpi_is_wanted(environ: dict[str, str], answer: bool) -> None:
     """By a variable, or by the environment of an MPI; in our own runs only by a variable."""
     assert checks.uses_mpi(environ) is answer
-
-
-def test_a_transport_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match="LLSUB_TRANSPORT=zmq: write mpi"):
-        checks.uses_mpi({"LLSUB_TRANSPORT": "zmq"})
 
 
 def test_a_launcher_that_starts_no_mpi_is_named() -> None:

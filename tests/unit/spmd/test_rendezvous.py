@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
+from rendezvous_ends import PATIENCE_S, Node, Speaker
 
 from slurm_share.spmd import key_folder, wire
 from slurm_share.spmd.handshake import NODES, Client, Refused
@@ -259,14 +259,6 @@ def test_a_death_before_the_start_is_told_to_those_who_wait_and_to_those_who_com
     assert node.rank(2).expect(wire.Ended).rank == 1
 
 
-def test_a_run_without_messages_ends_in_good_order(nodes):
-    node = nodes(one_node(2))
-    node.end(0)
-    node.end(1)
-    assert node.wait() == 0
-    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.1))
-
-
 def test_what_a_rank_said_last_comes_before_its_end():
     said: list[wire.Record] = []
     rendezvous = Rendezvous(one_node(2), said.append)
@@ -284,14 +276,6 @@ def test_what_a_rank_said_last_comes_before_its_end():
     rendezvous.close()
 
 
-def test_a_goodbye_is_told_though_the_process_stays(nodes):
-    node, ranks = met(nodes, 2)
-    ranks[0].say(wire.Bye(0))
-    assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.FINISHED)
-    node.end(0, code=4)
-    assert ranks[1].expect(wire.Ended).code == 4
-
-
 def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
     node = nodes(one_node(4, start_s=0.5))
     time.sleep(0.8)  # the limit begins with the first hello: a run may do without messages for as long as it likes
@@ -305,55 +289,12 @@ def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
 # Waits
 
 
-def test_who_computes_while_the_others_wait_is_no_deadlock(nodes):
-    _node, ranks = met(nodes, 4)
-    for rank in ranks[:3]:
-        rank.say(waits("recv", 3, 1))
-    assert ranks[0].hears_nothing(2.5)
-    ranks[3].say(waits("recv", 0, 1, sent=1))
-    assert ranks[0].hears_nothing(2.0), "a message of rank 3 is under way"
-    ranks[0].say(waits("recv", 3, 1, taken=1))
-    ranks[0].expect(wire.Stuck)
-
-
-def test_who_goes_on_between_the_two_counts_is_no_deadlock(nodes):
-    _node, ranks = met(nodes, 2)
-    ranks[0].say(waits("recv", 1, 1))
-    for _round in range(4):
-        ranks[1].say(waits("recv", 0, 1))
-        assert ranks[0].hears_nothing(0.7)
-        ranks[1].say(wire.Working())
-    ranks[1].say(waits("recv", 0, 1))
-    ranks[0].expect(wire.Stuck)
-
-
-def test_ranks_that_have_ended_count_with_what_they_sent(nodes):
-    node, ranks = met(nodes, 3)
-    ranks[2].say(wire.Bye(0, sent=2, taken=0))
-    node.end(2)
-    ranks[0].say(waits("recv", 1, 1, taken=1))
-    ranks[1].say(waits("recv", 0, 1, taken=1))
-    assert [rank.expect(wire.Ended).rank for rank in ranks[:2]] == [2, 2]
-    assert [number for number, _text in ranks[0].expect(wire.Stuck).waits] == [0, 1]
-
-
 def test_the_parent_sees_who_waits_for_whom(nodes):
     node, ranks = met(nodes, 2)
     ranks[1].say(wire.Waiting("recv", 0, 0, "x", 40.0, 0, 0))
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "in recv for (0, 'x')", 40.0)
     ranks[1].say(wire.Working())
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "", 0.0)
-
-
-def test_a_stop_of_the_process_is_no_error(nodes):
-    node = nodes(one_node(2, start_s=3.0, **QUICK))
-    first = node.rank(0)
-    wait_for(lambda: Path(f"/proc/{node.process.pid}/stat").read_text().split()[2] == "S", "it is not idle")
-    os.kill(node.process.pid, signal.SIGSTOP)
-    time.sleep(3.5)
-    os.kill(node.process.pid, signal.SIGCONT)
-    node.rank(1).expect(wire.Welcome)
-    first.expect(wire.Welcome)
 
 
 # Several nodes
@@ -407,16 +348,6 @@ def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(nodes, tmp_path):
     assert ranks[0].hears_nothing(3.5)
     os.kill(pair[1].process.pid, signal.SIGCONT)
     assert ranks[0].hears_nothing(2.0)
-
-
-def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_path):
-    pair, ranks = meet_on_two(nodes, tmp_path / "r", lost_s=4.0)
-    for node in pair:
-        os.kill(node.process.pid, signal.SIGSTOP)
-        assert ranks[0].hears_nothing(1.5)
-        os.kill(node.process.pid, signal.SIGCONT)
-    assert ranks[0].hears_nothing(1.0)
-    assert ranks[2].hears_nothing(0.1)
 
 
 def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(nodes, tmp_path):

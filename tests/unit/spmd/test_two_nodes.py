@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -101,23 +100,3 @@ def test_a_death_on_one_node_is_named_on_the_other(start):
     why = "rank 3 on n2 was killed by SIGKILL; the other 3 were ended"
     assert {node.expect(wire.Ending).why for node in nodes.nodes} == {why}
     assert [node.wait() for node in nodes.nodes] == [0, 0]
-
-
-def test_a_node_that_stands_still_is_named_on_the_other(start):
-    nodes = start("""
-        comm.barrier()
-        print("met", flush=True)
-        if comm.rank < 2:
-            comm.barrier()
-        else:
-            time.sleep(60)
-    """)
-    for process in nodes.ranks:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "met\n"
-    for process in [nodes.nodes[1].process, *nodes.ranks[2:]]:
-        process.send_signal(signal.SIGSTOP)
-    for rank in range(2):
-        assert nodes.said(rank) == ("", f"rank {rank} ends: node n2 with ranks 2 to 3 does not answer any more\n")
-    assert nodes.nodes[0].expect(wire.Ending).why.startswith("node n2 with ranks 2 to 3 does not answer any more")
-    assert nodes.nodes[0].wait() == 0

@@ -1,205 +1,17 @@
-"""Plans of all ranks, executed in one process and compared with indexing of the whole array by NumPy."""
+"""Form, order and size of plans, and invalid keys. `test_redistribute` executes plans and compares with NumPy."""
 
 from __future__ import annotations
 
-import math
-import os
 import threading
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from arrays import maps
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from slurm_share.spmd.errors import IndexOutOfRange, UsageError
 from slurm_share.spmd.rules import plans, positions
 from slurm_share.spmd.rules.maps import Map
 from slurm_share.spmd.rules.plans import Part
-
-CASES = int(os.environ.get("SPMD_PLAN_CASES", "300"))
-"""How many cases the test against NumPy makes; 10,000 and more before a release."""
-Array = np.ndarray[Any, Any]
-Locals = dict[int, Array]
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Array, Map, Map]:
-    dimensions = draw(st.integers(1, 4))
-    longest = 40 if dimensions < 3 else 40 // dimensions
-    shape = draw(st.lists(st.integers(0, 40), min_size=dimensions, max_size=dimensions))
-    if math.prod(shape) > 40 * 40:  # as long, but not in all dimensions at once
-        shape = [min(length, longest) if axis else length for axis, length in enumerate(shape)]
-    dtype = draw(st.sampled_from(["f8", "c8", "?", "i1", "i4,f8", "O"]))
-    whole = np.arange(math.prod(shape)).reshape(shape)
-    if dtype == "i4,f8":
-        filled = np.zeros(shape, dtype)
-        filled["f0"], filled["f1"] = whole, -whole
-        return filled, draw(maps(dimensions)), draw(maps(dimensions))
-    return whole.astype(dtype), draw(maps(dimensions)), draw(maps(dimensions))
-
-
-def ranks_of(*some: Map) -> list[int]:
-    """Return all ranks of the maps, and one that is in none."""
-    every = {rank for one in some for rank in one.ranks}
-    return sorted(every | {max(every) + 1})
-
-
-def scatter(whole: Array, made: Map, order: Any = "C") -> Locals:
-    """Return the local array of each rank, by indexing the whole array."""
-    return {rank: np.array(whole[np.ix_(*made.stored(whole.shape, rank))], order=order) for rank in ranks_of(made)}
-
-
-def only_owned(locals_: Locals, made: Map, shape: tuple[int, ...]) -> Locals:
-    """Return the local arrays with other values in the overlap, as before a halo exchange."""
-    spoiled = {}
-    for rank, local in locals_.items():
-        inner = tuple(slice(length) for length in made.owned_shape(shape, rank))
-        spoiled[rank] = np.zeros_like(local)
-        spoiled[rank][inner] = local[inner]
-    return spoiled
-
-
-def same(one: Array, other: Array) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist()
-
-
-def deliver(sent: dict[tuple[int, int], Array], made: list[tuple[int, Part]], into: Locals) -> None:
-    """Put each sent block at its receiver, and check that none is left."""
-    for rank, part in made:
-        block = sent.pop((part.rank, rank))
-        assert block.shape == part.shape
-        assert block.flags.c_contiguous
-        part.put(into[rank], block)
-    assert not sent
-
-
-def redistribute(before: Locals, shape: tuple[int, ...], source: Map, target: Map) -> Locals:
-    """Execute the plans of all ranks."""
-    every = ranks_of(source, target)
-    made = {rank: plans.redistribution(shape, source, target, rank) for rank in every}
-    dtype = next(iter(before.values())).dtype
-    empty = np.zeros((0,) * len(shape), dtype)
-    after = {rank: np.zeros(target.stored_shape(shape, rank), dtype) for rank in made}
-    sent = {}
-    for rank, plan in made.items():
-        for part in plan.sends:
-            assert part.rank != rank
-            assert part.size
-            assert (rank, part.rank) not in sent
-            sent[rank, part.rank] = part.take(before.get(rank, empty))
-        if plan.kept:
-            assert plan.kept[0].rank == plan.kept[1].rank == rank
-            plan.kept[1].put(after[rank], plan.kept[0].take(before[rank]))
-    deliver(sent, [(rank, part) for rank, plan in made.items() for part in plan.receives], after)
-    return after
-
-
-def check_case(whole: Array, source: Map, target: Map) -> None:
-    """Redistribute an array, also to its own map, which fills its overlap, and gather it."""
-    before = only_owned(scatter(whole, source), source, whole.shape)
-    for goal in (source, target):
-        after = redistribute(before, whole.shape, source, goal)
-        expected = scatter(whole, goal)
-        for rank in after:
-            if rank in expected:
-                assert same(after[rank], expected[rank])
-            else:
-                assert after[rank].shape == (0,) * whole.ndim
-    check_blocks(whole, target, expected)
-
-
-def check_blocks(whole: Array, made: Map, stored: Locals) -> None:
-    """Write the block of each rank to its place, as the root does and as each rank does."""
-    by_root, by_each = np.zeros_like(whole), np.zeros_like(whole)
-    owned = {
-        rank: local[tuple(slice(length) for length in made.owned_shape(whole.shape, rank))]
-        for rank, local in stored.items()
-    }
-    parts = plans.blocks(whole.shape, made)
-    assert len({part.rank for part in parts}) == len(parts)
-    assert sum(part.size for part in parts) == whole.size
-    for part in parts:
-        assert part.size
-        assert part.shape == owned[part.rank].shape
-        part.put(by_root, owned[part.rank])
-    for rank, local in owned.items():
-        its = plans.block(whole.shape, made, rank)
-        assert (its is None) == (local.size == 0)
-        if its is not None:
-            its.put(by_each, local)
-            assert same(its.take(whole), local)
-    assert same(by_root, whole)
-    assert same(by_each, whole)
-
-
-def test_plans_equal_indexing_by_numpy() -> None:
-    """SPMD_PLAN_CASES sets the number of cases."""
-    done: Counter[str] = Counter()
-
-    @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(cases())
-    def run(case: tuple[Array, Map, Map]) -> None:
-        check_case(*case)
-        done["cases"] += 1
-        done[f"{case[0].ndim}-D"] += 1
-
-    run()
-    print(f"{done.pop('cases')} cases of plans against NumPy:", dict(sorted(done.items())))
-    assert sum(done.values()) >= CASES
-
-
-# ---- Slices ----
-
-
-@st.composite
-def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
-    """Return a strategy for all valid kinds of keys: numbers, slices with any step, an ellipsis, too few of them."""
-    key: list[Any] = []
-    for length in shape:
-        ends = st.one_of(st.none(), st.integers(-length - 3, length + 3))
-        every = st.builds(slice, ends, ends, st.sampled_from([None, 1, 2, 3, 7, -1, -2, -5]))
-        numbers = st.integers(-length, length - 1) if length else every
-        key.append(draw(st.one_of(every, numbers)))
-    shown = draw(st.integers(0, len(key)))
-    if draw(st.booleans()):
-        hidden = draw(st.integers(0, len(key) - shown))
-        return (*key[:shown], ..., *key[shown + hidden :])
-    return key[0] if shown == 1 and draw(st.booleans()) else tuple(key[:shown])
-
-
-@settings(max_examples=CASES // 3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-@given(st.data())
-def test_slices_are_read_and_written_as_by_numpy(data: st.DataObject) -> None:
-    whole, made, _ = data.draw(cases())
-    key = data.draw(keys(whole.shape))
-    made_plans = {rank: plans.selection(whole.shape, made, key, rank) for rank in ranks_of(made)}
-    local = only_owned(scatter(whole, made), made, whole.shape)
-    plan = made_plans[data.draw(st.sampled_from(list(local)))]
-    read = np.zeros(plan.shape, whole.dtype)
-    for part in plan.parts:
-        its = made_plans[part.rank].owned
-        assert its is not None
-        assert its.size
-        assert its.shape == part.shape
-        part.put(read, its.take(local[part.rank]))
-    assert sum(part.size for part in plan.parts) == read.size
-    assert same(np.asarray(read[plan.final], whole.dtype), np.asarray(whole[key], whole.dtype))
-    changed = whole.copy()
-    value = np.roll(whole.reshape(-1), 1).reshape(whole.shape)[key]
-    changed[key] = value
-    full, expected = scatter(whole, made), scatter(changed, made)
-    for rank, plan in made_plans.items():
-        assert (plan.owned is not None) == (rank in {part.rank for part in plan.parts})
-        written = np.zeros(plan.shape, whole.dtype)
-        written[plan.final] = value
-        if plan.stored:
-            assert plan.stored[0].size
-            plan.stored[1].put(full[rank], plan.stored[0].take(written))
-        assert same(full[rank], expected[rank])
-
 
 MADE = Map([2, 2])
 
@@ -339,7 +151,7 @@ def test_block_can_be_taken_into_any_array_of_its_shape(order: Any) -> None:
     for dist in ("b", "c", ("bc", 3)):
         for other in ("c", ("bc", 2), ("bc", 7)):
             source, target = Map([2, 3], dist), Map([3, 2], other)
-            local = scatter(whole, source, order)[4]
+            local = np.array(whole[np.ix_(*source.stored(whole.shape, 4))], order=order)
             for part in plans.redistribution(whole.shape, source, target, 4).sends:
                 expected = local[np.ix_(*map(positions.vector_of, part.axes))].tolist()
                 rows, columns = part.shape
