@@ -224,46 +224,35 @@ def gather_parts(
     owner: int,
     section: int,
     count: int,
-    mine: Sequence[int],
     write: Callable[[int, Bytes], None],
     read: Callable[[int, Bytes], None],
 ) -> bool:
     """Collect parts on `owner`, a rank of this node: the others write each part into a window, and the owner reads it.
 
-    `section`: limit of a part in bytes; `count`: number of parts; `mine`: the parts to which this rank contributes.
-    `write(part, memory)` writes the contribution; `read(part, memory)` is called on the owner when all have written.
-    The owner does not write. Returns False on all ranks of the node if there is no memory for a window.
+    `section`: limit of a part in bytes; `count`: number of parts. `write(part, memory)` writes what this rank has of a
+    part; `read(part, memory)` is called on the owner when all others have written. Returns False on all ranks of the
+    node if there is no memory for a window.
     """
     sections = max(1, min(GATHER_SECTIONS, count, WINDOW_BYTES // max(section, 1)))
-    if group.rank != owner:
-        # Sent before the window is known, which saves the owner one wait.
-        call.send(owner, b"", (np.array(mine, np.int64).data,) if mine else ())
     lease = lease_window(group, call, owner, sections * section)
-    if group.rank != owner:
-        if lease is None:
-            return False
-        for part in mine:
-            if part >= sections:
-                call.receive(owner)
-            at = part % sections * section
-            write(part, lease.memory[at : at + section])
-            call.send(owner)
-        return True
-    writers: list[list[int]] = [[] for _ in range(count)]
-    for rank in group.node_ranks:
-        if rank != owner:
-            for part in np.frombuffer(call.receive(rank).take(), np.int64).tolist():
-                writers[part].append(rank)
     if lease is None:
         return False
+    others = [rank for rank in group.node_ranks if rank != owner]
     for part in range(count):
-        for rank in writers[part]:
+        at = part % sections * section
+        memory = lease.memory[at : at + section]
+        if group.rank != owner:
+            if part >= sections:
+                call.receive(owner)
+            write(part, memory)
+            call.send(owner)
+            continue
+        for rank in others:
             call.receive(rank)
-        if writers[part]:
-            at = part % sections * section
-            read(part, lease.memory[at : at + section])
-        for rank in writers[part + sections] if part + sections < count else ():
+        read(part, memory)
+        for rank in others if part + sections < count else ():
             call.send(rank)
-    lease.finish()
-    group.node_passed = call.number - 1
+    if group.rank == owner:
+        lease.finish()
+        group.node_passed = call.number - 1
     return True

@@ -50,8 +50,7 @@ def gather_array(array: Distributed, root: int | None) -> NDArray[Any] | None:
     if has_node and (_is_small_or_contiguous(array.shape, array.map) or not group.transport.has_windows):
         return _in_one_round(group, array.shape, array.map, part, root)
     dtype, _ = agree(array.comm, _call(root), [array])
-    place = plans.block(array.shape, array.map, group.rank)
-    where = None if place is None else place.axes
+    where = next((one.axes for one in plans.blocks(array.shape, array.map) if one.rank == group.rank), None)
     return gather_blocks(group, array.shape, dtype, part.astype(dtype, copy=False), where, root)
 
 
@@ -169,7 +168,7 @@ def gather_blocks(
 ) -> NDArray[Any] | None:
     """Return the array of all ranks' blocks on `root` (None: on every rank), None elsewhere. Collective.
 
-    `where`: the ascending positions of this rank's `block` in each dimension, as in `plans.block`; None: the rank has
+    `where`: the ascending positions of this rank's `block` in each dimension, as in `plans.blocks`; None: the rank has
     no part. The blocks cover the array and do not overlap. `shape`, `dtype` and `root` must be the same on all ranks,
     else CollectiveMismatch; maps are not compared here.
     """
@@ -233,22 +232,6 @@ class _Slabs:
         before = tuple(int(index) for index in np.unravel_index(prefix, self.shape[: self.axis])) if self.axis else ()
         start = step * self.length
         return before, start, min(start + self.length, self.shape[self.axis])
-
-    def of(self, block: _Block) -> list[int]:
-        """Return the numbers of the parts that contain elements of a block."""
-        if not block.values.size:
-            return []
-        prefixes = np.zeros(1, np.int64)
-        for length, places in zip(self.shape[: self.axis], block.where, strict=False):
-            prefixes = (prefixes[:, None] * length + vector_of(places)).reshape(-1)
-        along = block.where[self.axis]
-        if isinstance(along, slice) and along.step <= self.length:
-            last = along.start + (count(along) - 1) * along.step
-            steps = np.arange(along.start // self.length, last // self.length + 1)
-        else:
-            steps = np.unique(vector_of(along) // self.length)
-        found: list[int] = (prefixes[:, None] * self.per_prefix + steps).reshape(-1).tolist()
-        return found
 
 
 def slabs(shape: tuple[int, ...], itemsize: int) -> _Slabs:
@@ -314,7 +297,10 @@ def _by_window(
         before, start, stop = cut.place(number)
         values = mine.values
         for index, places in zip(before, mine.where, strict=False):
-            values = values[_between(places, index, index + 1)[0]][0]
+            chosen = _between(places, index, index + 1)[0]
+            if chosen.start == chosen.stop:
+                return
+            values = values[chosen.start]
         chosen, along = _between(mine.where[cut.axis], start, stop)
         _Block(values[chosen], (along, *mine.where[cut.axis + 1 :])).put(part_of(memory, start, stop))
 
@@ -323,4 +309,4 @@ def _by_window(
         before, start, stop = cut.place(number)
         whole[before][start:stop] = part_of(memory, start, stop)
 
-    return gather_parts(group, call, root, cut.elements * kind.itemsize, cut.number, cut.of(mine), write, read)
+    return gather_parts(group, call, root, cut.elements * kind.itemsize, cut.number, write, read)

@@ -64,14 +64,6 @@ def split_stored(length: int, mine: Axis, place: int, axis: Axis) -> ByPlace:
     return split_range(length, range(even.start, even.stop, even.step), axis)
 
 
-def owned_positions(length: int, axis: Axis, place: int) -> Positions:
-    """Return the positions in the whole dimension that a place owns; it must own one."""
-    even = axis.owned_range(length, place)
-    found = _runs_within(range(length), axis, place) if even is None else even
-    assert found is not None
-    return found
-
-
 def _split_among_blocks(
     length: int, first: int, last: int, below: Callable[[int], int], axis: Axis, with_overlap: bool
 ) -> ByPlace:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import IndexOutOfRange, UsageError
 from .maps import Indices, Map
-from .ownership import ByPlace, local_positions, owned_positions, split_owned, split_range, split_stored
+from .ownership import ByPlace, local_positions, split_owned, split_range, split_stored
 from .positions import Positions, by_owner, count, from_vector, put, take, vector_of
 
 Array = NDArray[Any]
@@ -119,13 +119,8 @@ def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) ->
     return _plans.get(("redistribution", lengths, source, target, rank), _plan_redistribution)
 
 
-def block(shape: Sequence[int], map: Map, rank: int) -> Part | None:
-    """Return the owned part of one rank in the whole array; None: it owns nothing."""
-    return _plans.get(("block", map.check_shape(shape), map, rank), _plan_block)
-
-
 def blocks(shape: Sequence[int], map: Map) -> tuple[Part, ...]:
-    """Return `block` of all ranks that own something, from which a root assembles the whole array."""
+    """Return for each rank that owns something its part of the whole array."""
     return _plans.get(("blocks", map.check_shape(shape), map), _plan_blocks)
 
 
@@ -244,13 +239,6 @@ def _plan_redistribution(shape: tuple[int, ...], source: Map, target: Map, rank:
         each = zip(shape, target.axes, place, source.axes, strict=True)
         receives = parts_of(source, [split_stored(*one) for one in each])
     return Redistribution(*in_turn(sends, receives, rank))
-
-
-def _plan_block(shape: tuple[int, ...], map: Map, rank: int) -> Part | None:
-    counts, place = map.owned_shape(shape, rank), map.coordinates(rank)
-    if place is None or not all(counts):
-        return None
-    return Part(rank, counts, tuple(owned_positions(*one) for one in zip(shape, map.axes, place, strict=True)))
 
 
 def _plan_blocks(shape: tuple[int, ...], map: Map) -> tuple[Part, ...]:

@@ -88,9 +88,8 @@ def test_positions_have_the_form_that_is_copied_fastest() -> None:
     assert {type(part.axes[1]) for part in plan.sends} == {positions.Runs}
     (to_one,) = plans.redistribution([96], Map([2], "b", [0, 1]), Map([1], ("bc", 3), [2]), 1).sends
     assert to_one.axes == (slice(0, 48, 1),)
-    whole = plans.block([64, 96], Map([1, 4], ("bc", 3)), 1)
-    assert whole is not None
-    assert isinstance(whole.axes[1], positions.Runs)
+    for whole in plans.blocks([64, 96], Map([1, 4], ("bc", 3))):
+        assert isinstance(whole.axes[1], positions.Runs)
 
 
 LONG = 10**12
@@ -125,9 +124,6 @@ def test_plan_of_a_long_dimension_is_small(source: Map, target: Map) -> None:
 @pytest.mark.parametrize("made", [Map([4]), Map([4], overlap=[3]), Map([4], "c"), Map([4], ("bc", 3))], ids=str)
 def test_gather_and_slices_of_a_long_dimension_are_small(made: Map) -> None:
     assert sum(part.size for part in plans.blocks([LONG], made)) == LONG
-    block = plans.block([LONG], made, 1)
-    assert block is not None
-    assert block.size == LONG // 4
     for key in (slice(5, None), slice(None, None, -7), LONG - 1):
         if made.dist[0][0] != "bc":
             assert plans.memory(plans.selection([LONG], made, key, 3)) <= 5000
@@ -170,7 +166,6 @@ def test_map_that_does_not_fit_the_array_is_refused() -> None:
     for ask in (
         lambda: plans.redistribution([4, 4], Map([2]), MADE, 0),
         lambda: plans.redistribution([4, 4], MADE, Map([2]), 0),
-        lambda: plans.block([4, 4], Map([2]), 0),
         lambda: plans.blocks([4, 4], Map([2])),
         lambda: plans.selection([4, 4], Map([2]), 0, 0),
     ):
