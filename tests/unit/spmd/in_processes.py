@@ -1,4 +1,4 @@
-"""Runs the ranks of a test as processes, with a small rendezvous process in the test.
+"""Runs the ranks of a test as processes, with the rendezvous of each pretended node in a thread of the test.
 
     results = run_ranks(4, "all_first", 100)     # rank_programs.all_first(transport, 100) on each of four ranks
 
@@ -7,27 +7,27 @@ As a program this module is one rank: `python in_processes.py FUNCTION FD`, with
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
-import secrets
 import select
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-from rendezvous_ends import variables
+from rendezvous_ends import variables, wait_for
 
-from slurm_share.spmd import wire
-from slurm_share.spmd.transport import NodePlace
+from slurm_share.spmd import key_folder, wire
+from slurm_share.spmd.rendezvous import Rendezvous
+from slurm_share.spmd.rules import ends
 
 PATIENCE_S = 60.0
+RUN = f"test-{os.getpid()}.0"
 _HERE = Path(__file__)
 
 
@@ -38,17 +38,21 @@ class Run:
         self, size: int, program: str, *args: Any, per_node: int | None = None, environ: dict[str, str] | None = None
     ) -> None:
         """`per_node`: number of ranks per pretended node; nodes use TCP between each other."""
-        self.size, self.name = size, f"slurm-share-test/{os.getpid()}/{secrets.token_hex(8)}"
-        self.run_id = "test.0"
+        self.size = size
         self._per_node = per_node or size
-        self._nodes = -(-size // self._per_node)
-        self.key = secrets.token_hex(32) if self._nodes > 1 else ""
-        self.hellos: dict[int, wire.Hello] = {}
-        self.said: list[tuple[int, wire.Record]] = []
-        self._ranks: dict[int, socket.socket] = {}
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind("\0" + self.name)
-        self._listener.listen(256)
+        self._nodes = [
+            (f"n{number + 1}", min(self._per_node, size - first))
+            for number, first in enumerate(range(0, size, self._per_node))
+        ]
+        self._folder = tempfile.TemporaryDirectory()
+        folder = f"{self._folder.name}/key"
+        key_folder.make_folder(folder)
+        self.key = key_folder.read_key(folder)
+        setups = [
+            wire.Setup(RUN, node, tuple(self._nodes), folder, interface="127.0.0.1") for node in range(len(self._nodes))
+        ]
+        self._rendezvous: list[Any] = [Rendezvous(setup, lambda _message: None) for setup in setups]
+        self.name = self._rendezvous[0].ready.name
         self._stop = threading.Event()
         self.processes: list[subprocess.Popen[bytes]] = []
         self._results: list[int] = []
@@ -69,12 +73,16 @@ class Run:
         self.stop_rendezvous()
         for fd in self._results:
             os.close(fd)
-        self._results = []
+        self._folder.cleanup()
 
     def stop_rendezvous(self) -> None:
         """Close all connections of the rendezvous, as if it was killed."""
         self._stop.set()
         self._thread.join()
+
+    def port(self, rank: int) -> int:
+        """Return the TCP port of a rank."""
+        return int(self._rendezvous[0]._link._state._ranks[rank].hello.port)
 
     def results(self, patience_s: float = PATIENCE_S) -> list[Any]:
         """Return the result of each rank, or the exception that it raised; None for a rank that died."""
@@ -95,18 +103,10 @@ class Run:
             process.wait(max(0.1, until - time.monotonic()))
         return found
 
-    def wait_for_hellos(self, then_s: float = 0.3) -> None:
-        """Wait until all ranks have said Hello, and a moment longer."""
-        until = time.monotonic() + 30
-        while len(self.hellos) < self.size and time.monotonic() < until:
-            time.sleep(0.02)
+    def wait_for_start(self, then_s: float = 0.3) -> None:
+        """Wait until all ranks have joined, and a moment longer."""
+        wait_for(lambda: all(one._has_begun for one in self._rendezvous), "the ranks have not joined")
         time.sleep(then_s)
-
-    def tell(self, record: wire.Record) -> None:
-        """Send a record to all ranks."""
-        for sock in list(self._ranks.values()):
-            with contextlib.suppress(OSError):
-                sock.sendall(wire.encode(record))
 
     def _start(self, rank: int, program: str, args: tuple[Any, ...], environ: dict[str, str]) -> None:
         reading, writing = os.pipe()
@@ -118,7 +118,7 @@ class Run:
             env={
                 **os.environ,
                 "PYTHONPATH": str(_HERE.parents[3]),
-                **variables(wire.Ready(self.name, "127.0.0.1"), rank, self.size, self._per_node),
+                **variables(self._rendezvous[rank // self._per_node].ready, rank, self.size, self._per_node),
                 **environ,
             },
         )
@@ -130,57 +130,21 @@ class Run:
         self._results.append(reading)
 
     def _serve(self) -> None:
-        readers: dict[socket.socket, bytes] = {}
-        told: set[int] = set()
+        running = dict(enumerate(self.processes))
         while not self._stop.is_set():
-            ready, _, _ = select.select([self._listener, *readers], [], [], 0.02)
-            for sock in ready:
-                if sock is self._listener:
-                    readers[sock.accept()[0]] = b""
-                else:
-                    self._read(sock, readers)
-            for rank, process in enumerate(self.processes):
-                if rank not in told and process.poll() is not None:
-                    told.add(rank)
+            select.select(self._rendezvous, [], [], 0.02)
+            for rank, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[rank]
                     code = process.returncode
-                    why = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                     end = (None, -code) if code < 0 else (code, None)
-                    self.tell(wire.Ended(rank, self._node(rank), *end, why))
-        for sock in (self._listener, *readers):
-            sock.close()
-
-    def _node(self, rank: int) -> str:
-        return f"n{rank // self._per_node + 1}"
-
-    def _read(self, sock: socket.socket, readers: dict[socket.socket, bytes]) -> None:
-        try:
-            data = sock.recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
-            del readers[sock]
-            sock.close()
-            return
-        *lines, readers[sock] = (readers[sock] + data).split(b"\n")
-        for record in map(wire.decode, lines):
-            if isinstance(record, wire.Hello):
-                self.hellos[record.rank] = record
-                self._ranks[record.rank] = sock
-                if len(self.hellos) == self.size:
-                    self.tell(self._welcome())
-            else:
-                rank = next((rank for rank, one in self._ranks.items() if one is sock), -1)
-                self.said.append((rank, record))
-                if isinstance(record, wire.Abort):
-                    self.tell(wire.Aborted(rank, record.code, record.why))
-
-    def _welcome(self) -> wire.Welcome:
-        nodes = tuple(
-            NodePlace(self._node(first), first, min(self._per_node, self.size - first), "127.0.0.1")
-            for first in range(0, self.size, self._per_node)
-        )
-        ports = tuple(self.hellos[rank].port for rank in range(self.size))
-        return wire.Welcome(self.size, nodes, ports, f"{self.name}/r", self.key, self.run_id)
+                    node = rank // self._per_node
+                    ended = wire.Ended(rank, self._nodes[node][0], *end, ends.reason(*end))
+                    self._rendezvous[node].ended(ended)
+            for one in self._rendezvous:
+                one.step(0.0)
+        for one in self._rendezvous:
+            one.close()
 
 
 def run_ranks(size: int, program: str, *args: Any, patience_s: float = PATIENCE_S, **options: Any) -> list[Any]:

@@ -340,15 +340,6 @@ def interrupted(transport: Any, count: int) -> Any:
     return right, interrupts
 
 
-def chain_of_waits(transport: Any) -> Any:
-    """Each waits for the one before, rank 0 for the last: Waiting is said to the rendezvous process."""
-    try:
-        transport.receive((transport.rank - 1) % transport.size, USER, "x", "recv")
-    except SpmdError as error:
-        return error
-    return None
-
-
 def idle(transport: Any, wait_s: float) -> Any:
     """Rank 1 waits for rank 0, which sleeps; return the CPU time of the wait and the threads of rank 1."""
     if transport.rank == 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_processes import Run
+from in_processes import RUN, Run
 from transports import ranks
 
 from slurm_share.spmd import frames
@@ -20,7 +20,6 @@ from slurm_share.spmd.handshake import RANKS, Client
 from slurm_share.spmd.names import VERSION
 from slurm_share.spmd.transport import PICKLE5, USER
 
-RUN = "test.0"
 AS_NOBODY = """
 import socket, sys
 sock = socket.socket(socket.AF_UNIX)
@@ -46,7 +45,7 @@ class Bomb:
 
 def started(per_node: int | None) -> Run:
     run = Run(2, "serve", 40, 4.0, per_node=per_node)
-    run.wait_for_hellos()
+    run.wait_for_start()
     return run
 
 
@@ -55,7 +54,7 @@ def to_rank(run: Run, rank: int, per_node: int | None) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(f"\0{run.name}/r{rank}")
     else:
-        sock = socket.create_connection(("127.0.0.1", run.hellos[rank].port))
+        sock = socket.create_connection(("127.0.0.1", run.port(rank)))
     sock.settimeout(20)
     _opened.append(sock)
     return sock
@@ -126,14 +125,14 @@ def test_over_tcp_nothing_is_read_before_the_key_is_proved(tmp_path: Path) -> No
             assert is_closed(sock, before=32), first
         for key, name, peer in (
             (bytes(32), RUN, 0),
-            (bytes.fromhex(run.key), "other.0", 0),
-            (bytes.fromhex(run.key), RUN, 1),
+            (run.key, "other.0", 0),
+            (run.key, RUN, 1),
         ):
             sock = to_rank(run, 0, 1)
             answer = Client(key, name, 1, peer, RANKS).feed(sock.recv(32))
             sock.sendall(answer + bomb(fire))
             assert is_closed(sock)
-        said = Client(bytes.fromhex(run.key), RUN, 1, 0, RANKS).feed(bytes(32))  # a proof for another nonce
+        said = Client(run.key, RUN, 1, 0, RANKS).feed(bytes(32))  # a proof for another nonce
         sock = to_rank(run, 0, 1)
         sock.sendall(said)
         assert is_closed(sock, before=32)
@@ -178,7 +177,7 @@ def test_another_user_cannot_fill_the_log_of_a_rank(capfd: pytest.CaptureFixture
 @pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
 def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> None:
     with Run(2, "serve", 40, 4.0, per_node=per_node) as run:
-        run.wait_for_hellos(then_s=0)
+        run.wait_for_start(then_s=0)
         socks = [to_rank(run, 0, per_node) for _ in range(200)]
         assert run.results() == [40, 40]
         assert all(is_closed(sock, before=32) for sock in socks)
@@ -186,7 +185,7 @@ def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> 
 
 BREAKS = {
     "a gap": data(7, b"x"),
-    "another hello": hello(1),
+    "another hello": hello(1, run="test.0"),
     "unknown kind": frames.HEADER.pack(99, 0, 0, 0, 0, 2, 0, 0),
     "unknown form": frames.HEADER.pack(frames.DATA, 77, 0, 0, 0, 2, 0, 0),
     "long meta": frames.HEADER.pack(frames.DATA, 0, 0, 1 << 30, 0, 2, 0, 0),
@@ -206,7 +205,7 @@ BREAKS = {
 def test_a_broken_frame_ends_the_connection_and_is_named_to_who_waits_for_that_rank(what: str) -> None:
     with ranks(2) as ((rank, _control), _other), socket.socket(socket.AF_UNIX) as sock:
         sock.connect(f"\0{rank._peers._joined.welcome.sockets}0")
-        sock.sendall(hello(1) + data(1, b"good") + BREAKS[what])
+        sock.sendall(hello(1, run="test.0") + data(1, b"good") + BREAKS[what])
         assert bytes(rank.receive(1, USER, 0, "recv", 10.0).take()) == b"good"
         with pytest.raises(SpmdError) as raised:
             rank.receive(1, USER, None, "recv", 10.0)
