@@ -159,6 +159,12 @@ def run_ranks(size: int, program: str, *args: Any, patience_s: float = PATIENCE_
     return found
 
 
+def run_command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m slurm_share.spmd` with these arguments."""
+    command = [sys.executable, "-m", "slurm_share.spmd", *map(str, arguments)]
+    return subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 4 * PATIENCE_S, **options})
+
+
 def _rank(program: str, fd: int) -> None:
     args = pickle.load(sys.stdin.buffer)
     import rank_programs

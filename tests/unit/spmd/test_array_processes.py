@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from in_processes import run_ranks
+from in_processes import run_command, run_ranks
 
 CASES = Path(__file__).with_name("array_cases.py")
 PATIENCE_S = 250.0
 
 
-def run(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program on so many ranks of this machine."""
-    command = [sys.executable, "-m", "slurm_share.spmd", "-n", str(size), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=CASES.parents[3]
-    )
-
-
 @pytest.mark.parametrize(("size", "count"), [(1, 30), (2, 110), (3, 90), (8, 27)])
 def test_random_cases_equal_numpy(size: int, count: int) -> None:
-    ended = run(size, str(CASES), str(1000 * size), str(count))
+    ended = run_command("-n", size, CASES, 1000 * size, count)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == f"{count} cases on {size} ranks: equal to NumPy\n"
 
@@ -43,7 +33,7 @@ def test_the_end_of_a_rank_during_redistribution_is_an_error_on_the_others(tmp_p
         "    if turn == 20 and comm.rank == 1:\n"
         "        os._exit(3)\n"
     )
-    ended = run(3, str(program))
+    ended = run_command("-n", 3, program)
     assert ended.returncode == 1
     assert "rank 1" in ended.stderr
     assert "ended with code 3" in ended.stderr

@@ -87,32 +87,6 @@ def test_a_large_frame_that_the_peer_reads_is_not_copied(pair: tuple[socket.sock
         assert read.result(30)[frames.HEADER.size :] == body
 
 
-def test_a_large_frame_that_the_peer_does_not_read_is_kept_at_once(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = pair
-    theirs.setblocking(True)
-    pushes: list[int] = []
-    push = Outgoing._push
-
-    def counted(self: Outgoing, parts: Any, fd_of: Any) -> int:
-        pushes.append(push(self, parts, fd_of))
-        return pushes[-1]
-
-    monkeypatch.setattr(Outgoing, "_push", counted)
-    kept = KeptTotal()
-    channel = Outgoing(1, ours, kept, None)
-    body = bytes(range(256)) * (16 << 12)
-    channel.write(frames.DATA, [memoryview(body)], body_bytes=len(body))
-    assert pushes
-    assert kept.bytes == frames.HEADER.size + len(body) - sum(pushes) > 0
-    with ThreadPoolExecutor(1) as reader:
-        read = reader.submit(_read_exactly, theirs, frames.HEADER.size + len(body))
-        while kept.bytes:
-            channel.flush()
-        assert read.result(30)[frames.HEADER.size :] == body
-
-
 def _read_exactly(sock: socket.socket, size: int) -> bytes:
     found = bytearray()
     while len(found) < size and (data := sock.recv(1 << 20)):

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import in_processes
@@ -14,7 +13,6 @@ import pytest
 
 from slurm_share.spmd.errors import PeerEnded
 
-PATIENCE_S = 120
 LATE_S = 2.0
 """Within this time after the kill all others know of it."""
 ROUNDS = int(os.environ.get("LLSUB_TEST_ROUNDS", "9"))
@@ -97,14 +95,8 @@ KINDS = ["bcast", "Bcast", "barrier", "gather", "gather_blocks", "Allreduce", "A
 
 
 def started(folder: Path, text: str, size: int, *args: object) -> subprocess.CompletedProcess[str]:
-    program = folder / "program.py"
-    program.write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "slurm_share.spmd", "-n", str(size), str(program), *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    (folder / "program.py").write_text(text)
+    return in_processes.run_command("-n", size, folder / "program.py", *args)
 
 
 @pytest.mark.parametrize("size", [1, 4])

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from in_processes import run_command as run
 from rendezvous_ends import PATIENCE_S, wait_for
 
 from slurm_share.spmd import __main__ as command
@@ -61,10 +62,6 @@ def marked(mark: str) -> list[str]:
     return found
 
 
-def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, **options)
-
-
 def begin(*arguments: str, **options) -> subprocess.Popen[str]:
     """Start the command, and wait until it has printed "ready"."""
     process = subprocess.Popen(
@@ -91,22 +88,6 @@ def test_each_rank_finds_its_numbers_its_arguments_and_its_folder(program):
         f"0 3 0 1 0 3 {rest}",
         f"[1] 1 3 0 1 1 3 {rest}",
         f"[2] 2 3 0 1 2 3 {rest}",
-    ]
-
-
-def test_ranks_send_each_other_messages(program):
-    path = program("""
-        from slurm_share.spmd import COMM_WORLD as comm
-        comm.send(("from", comm.rank), (comm.rank + 1) % comm.size)
-        print(comm.recv(), comm.allreduce(comm.rank))
-    """)
-    said = run("-n", "4", path)
-    assert said.returncode == 0, said.stderr
-    assert sorted(said.stdout.splitlines()) == [
-        "('from', 3) 6",
-        "[1] ('from', 0) 6",
-        "[2] ('from', 1) 6",
-        "[3] ('from', 2) 6",
     ]
 
 
@@ -385,20 +366,6 @@ def test_a_rank_that_is_killed_is_named_in_one_line_by_each_rank_that_waits(prog
         f"slurm_share.spmd: rank 2 on {NODE} was killed by SIGKILL; the other 2 were ended",
     ]
     assert time.monotonic() - began < names.END_GRACE_S, "no rank had to be ended by a signal"
-
-
-def test_a_death_at_the_start_ends_those_that_wait_for_all(program):
-    path = program("""
-        if rank == 1:
-            time.sleep(0.5)
-            os.kill(os.getpid(), signal.SIGSEGV)
-        from slurm_share.spmd import COMM_WORLD as comm
-        comm.barrier()
-    """)
-    said = run("-n", "3", path)
-    assert said.returncode == 1
-    assert f"slurm_share.spmd: rank 1 on {NODE} was killed by SIGSEGV; the other 2 were ended" in said.stderr
-    assert "Traceback" not in said.stderr
 
 
 def test_a_rank_that_ends_without_messages_ends_those_that_wait_for_it(program):

@@ -89,15 +89,6 @@ def test_remap_and_transpose_grid_keep_the_type_of_elements(dtype: Any) -> None:
         assert spec == [1, 3]
 
 
-def test_transpose_grid_keeps_imaginary_parts_that_some_ranks_do_not_have() -> None:
-    whole = numbered(4, 4) + np.array([0, 0, 0, 1j])[:, None]
-
-    def program(rank: int) -> Any:
-        return f.agg_all(f.transpose_grid(filled(whole, Dmap([4, 1], {}, range(4)), rank)))
-
-    everywhere(4, program, whole)
-
-
 def test_remap_takes_numpy_arrays_and_gives_them() -> None:
     whole = numbered(5, 6)
 
