@@ -1,4 +1,4 @@
-"""Collective calls with arrays and other buffers of sizes that all ranks know."""
+"""Collective calls with arrays and other buffers of sizes that all ranks know, as `Comm` describes them."""
 
 from __future__ import annotations
 
@@ -82,14 +82,12 @@ def fitting_bytes(space: Flat, envelope: Envelope) -> memoryview:
 
 
 def bcast(group: Group, buffer: Any, root: int) -> None:
-    """Copy the root's array into every rank's."""
     array = flatten(readable_array(buffer, "Bcast") if group.rank == root else writable_array(buffer, "Bcast"))
     with group.call(f"Bcast({_counted(array)}, root={root})") as call:
         _broadcast(group, call, array, root)
 
 
 def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
-    """Copy the arrays of all ranks into the root's `recvbuf`, one after the other."""
     part = flatten(readable_array(sendbuf, "Gather"))
     whole = _room(recvbuf, part, group.size, "Gather") if group.rank == root else None
     with group.call(f"Gather({_counted(part)}, root={root})") as call:
@@ -125,7 +123,6 @@ def collect(group: Group, call: Call, part: Flat, whole: Flat | None, root: int)
 
 
 def allgather(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    """Copy the arrays of all ranks into every rank's `recvbuf`, one after the other."""
     part = flatten(readable_array(sendbuf, "Allgather"))
     whole = _room(recvbuf, part, group.size, "Allgather")
     with group.call(f"Allgather({_counted(part)})") as call:
@@ -165,7 +162,6 @@ def _broadcast(group: Group, call: Call, array: Flat, root: int) -> None:
 
 
 def scatter(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
-    """Copy each rank's part of the root's `sendbuf` into its `recvbuf`."""
     part = flatten(writable_array(recvbuf, "Scatter"))
     whole = None
     if group.rank == root:
@@ -196,7 +192,6 @@ def scatter(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
 
 
 def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one after the other."""
     source, target = flatten(readable_array(sendbuf, "Alltoall")), flatten(writable_array(recvbuf, "Alltoall"))
     count, rest = divmod(source.size, group.size)
     if rest or target.size != source.size or target.dtype != source.dtype:
@@ -216,7 +211,6 @@ def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
 
 
 def reduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
-    """Combine the arrays of all ranks element by element into the root's `recvbuf`."""
     part = flatten(readable_array(sendbuf, "Reduce"))
     target = _room(recvbuf, part, 1, "Reduce") if group.rank == root else None
     with group.call(f"Reduce({_ufunc(op, part, 'Reduce')}, {_counted(part)}, root={root})") as call:
@@ -226,7 +220,6 @@ def reduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
 
 
 def allreduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op) -> None:
-    """Combine the arrays of all ranks element by element into every rank's `recvbuf`."""
     part = flatten(readable_array(sendbuf, "Allreduce"))
     target = _room(recvbuf, part, 1, "Allreduce")
     with group.call(f"Allreduce({_ufunc(op, part, 'Allreduce')}, {_counted(part)})") as call:

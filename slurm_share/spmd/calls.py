@@ -56,6 +56,8 @@ class Group:
         self.node_passed = 0
         """The highest call that all ranks of the node are known to have finished, because all have made a later one."""
         self.windows = Windows(self)
+        self.lent: list[tuple[Window, int, list[int]]] = []
+        """Windows that `redistribute` has lent, each with the call and its readers, until they have finished it."""
         self._inside: dict[int, trees.Branch] = {}
         self._between: dict[int, trees.Branch] = {}
 
@@ -167,7 +169,6 @@ class Lease:
     """Use of a window in one call."""
 
     memory: Bytes
-    owner: int
     header: bytes
     """Data that the owner sends to the others, which call `borrow` with it."""
     needs_answer: bool
@@ -206,7 +207,7 @@ class Windows:
         most = 2 if size <= _TWO_OF else 1
         busy = sum(not self._is_free(other) for other in alike if other is not kept) + 1
         header = _HEADER.pack(kept.number, not kept.is_passed, busy >= most)
-        return Lease(kept.memory, self._group.rank, header, busy >= most, kept)
+        return Lease(kept.memory, header, busy >= most, kept)
 
     def introduce(self, call: Call, lease: Lease) -> None:
         """Pass the window to the other ranks of the node, unless they have it."""
@@ -230,7 +231,7 @@ class Windows:
             memory = message.window
             assert memory is not None
             self._others[owner, number] = np.frombuffer(memory, np.uint8)
-        return Lease(self._others[owner, number], owner, header, bool(answer))
+        return Lease(self._others[owner, number], header, bool(answer))
 
     def _is_free(self, kept: _Kept) -> bool:
         group = self._group

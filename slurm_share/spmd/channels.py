@@ -76,6 +76,7 @@ class Outgoing:
         """
         self.rank, self.sock, self._connect = rank, sock, connect
         self.client: Client | None = None
+        """The unfinished handshake; None: the connection can be used."""
         self.retry_at: float | None = None
         """Time of the next attempt to connect; None: no attempt is due."""
         self._tries = 0
@@ -91,10 +92,6 @@ class Outgoing:
         self._rest = b""
         if connect is not None:
             self.reconnect()
-
-    @property
-    def is_authenticating(self) -> bool:
-        return self.client is not None
 
     @property
     def kept_messages(self) -> int:
@@ -348,23 +345,21 @@ class Incoming:
             if self._body is None:
                 return
 
-    def answer_free(self, number: int | None = None) -> None:
-        """Send FREE for a segment; None: send the rest that the kernel did not accept before."""
+    def answer_free(self, number: int | None = None) -> bool:
+        """Send FREE for a segment; None: send the rest that the kernel did not accept before.
+
+        Returns whether the kernel has accepted all.
+        """
         if number is not None:
             self._unsent += frames.pack(frames.FREE, self._answers, segment=number)
             self._answers += 1
-        if not self._unsent:
-            return
         try:
             self._unsent = self._unsent[self.sock.send(self._unsent) :]
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
             self._unsent = b""  # the sender has ended
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
+        return not self._unsent
 
     @property
     def progress(self) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Collective calls with any objects. Those with buffers are in `buffers`.
+"""Collective calls with any objects, as `Comm` describes them. Those with buffers are in `buffers`.
 
 Each rank encodes its value once; other ranks pass it on as bytes.
 """
@@ -74,7 +74,6 @@ def unpack(body: memoryview) -> dict[int, Item]:
 
 
 def barrier(group: Group) -> None:
-    """Wait until all ranks have made this call."""
     with group.call("barrier()") as call:
         leader = group.node_ranks[0]
         if group.rank != leader:
@@ -93,7 +92,6 @@ def barrier(group: Group) -> None:
 
 
 def bcast(group: Group, value: Any, root: int) -> Any:
-    """Return the root's value on every rank."""
     item = encode_item(value) if group.rank == root else None
     with group.call(f"bcast(root={root})") as call:
         item = broadcast(group, call, root, item)
@@ -138,7 +136,6 @@ def _take_packed(call: Call, sources: Sequence[int], items: dict[int, Item]) -> 
 
 
 def gather(group: Group, value: Any, root: int) -> list[Any] | None:
-    """Return the values of all ranks on the root, None elsewhere."""
     item = encode_item(value)
     with group.call(f"gather(root={root})") as call:
         items = collect(group, call, item, root)
@@ -171,7 +168,6 @@ def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
 
 
 def scatter(group: Group, values: Sequence[Any] | None, root: int) -> Any:
-    """Return this rank's value of the root's sequence. Raises UsageError unless it has one value for each rank."""
     items = {}
     if group.rank == root:
         items = dict(enumerate(map(encode_item, one_for_each(group, values, "scatter"))))
@@ -192,7 +188,6 @@ def scatter(group: Group, values: Sequence[Any] | None, root: int) -> Any:
 
 
 def alltoall(group: Group, values: Sequence[Any]) -> list[Any]:
-    """Return element `rank` of every rank's sequence, in the order of ranks."""
     items = [encode_item(value) for value in one_for_each(group, values, "alltoall")]
     results: list[Any] = [None] * group.size
     others = trees.rotated(group.size, group.rank)
@@ -207,7 +202,6 @@ def alltoall(group: Group, values: Sequence[Any]) -> list[Any]:
 
 
 def reduce(group: Group, value: Any, op: Any, root: int) -> Any:
-    """Return the combination of all ranks' values, in the order of ranks, on the root; None elsewhere."""
     name, combine = checked(op)
     with group.call(f"reduce({name}, root={root})") as call:
         _, result = combined(group, call, value, combine)
@@ -220,7 +214,6 @@ def reduce(group: Group, value: Any, op: Any, root: int) -> Any:
 
 
 def allreduce(group: Group, value: Any, op: Any) -> Any:
-    """Return the combination of all ranks' values, in the order of ranks, on every rank."""
     name, combine = checked(op)
     with group.call(f"allreduce({name})") as call:
         everywhere, result = combined(group, call, value, combine, everywhere=True)
@@ -251,7 +244,6 @@ def combined(
 
 
 def scan(group: Group, value: Any, op: Any) -> Any:
-    """Return the combination of the values of ranks 0 to this one, in their order."""
     name, combine = checked(op)
     with group.call(f"scan({name})") as call:
         result = combine(call.receive_object(group.rank - 1), value) if group.rank > 0 else value

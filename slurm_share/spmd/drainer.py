@@ -84,7 +84,7 @@ class Drainer:
                     if one.retry_at is not None:
                         patience_s = min(patience_s, max(one.retry_at - time.monotonic(), 0.0))
                     elif one.broken is None:
-                        poller.register(one.sock, select.POLLIN if one.is_authenticating else select.POLLOUT)
+                        poller.register(one.sock, select.POLLIN if one.client is not None else select.POLLOUT)
                     waiting[one.sock.fileno()] = one
                 if not waiting:
                     self._thread = None

@@ -25,7 +25,7 @@ from .system import listen_tcp
 
 _RETRY_S = 0.2
 _RETRY_MOST_S = 1.0
-_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch | wire.Ended
+_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Aborted | wire.Mismatch | wire.Ended
 _FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
 _BEAT = wire.encode(wire.Beat())
 

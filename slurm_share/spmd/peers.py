@@ -201,13 +201,10 @@ class Peers:
         """Send FREE for the segments whose contents have been taken."""
         while self.to_free:
             lent = self.to_free.popleft()
-            if not lent.connection.closed:
-                lent.connection.answer_free(lent.number)
-                if lent.connection.has_unsent:
-                    self._unanswered.add(lent.connection)
+            if not lent.connection.closed and not lent.connection.answer_free(lent.number):
+                self._unanswered.add(lent.connection)
         for connection in list(self._unanswered):
-            connection.answer_free()
-            if connection.closed or not connection.has_unsent:
+            if connection.closed or connection.answer_free():
                 self._unanswered.discard(connection)
 
     def tell_dropped(self) -> None:
@@ -270,12 +267,8 @@ class Peers:
         if self._wake < 0:
             return  # closed
         for one in self.outgoing.values():
-            if (
-                not one.in_node
-                and not one.is_authenticating
-                and one.sock.fileno() not in self._handlers
-                and not one.broken
-            ):
+            is_usable = not one.in_node and one.client is None and not one.broken
+            if is_usable and one.sock.fileno() not in self._handlers:
                 self._register(one.sock.fileno(), partial(self._read_replies, one))
         self.wake()
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +29,6 @@ WINDOW_MAX = 256 << 20
 """Limits of the bytes that a rank sends through a window to its node, since a window stays until the next call."""
 _ALIGNED = 64
 _OFFSET = struct.Struct("<Q")
-
-
-class _LentWindow(NamedTuple):
-    """A window that other ranks read, released when all of them are known to have finished the call."""
-
-    window: Window
-    number: int
-    """Number of the collective call."""
-    readers: tuple[int, ...]
-
-
-_lent: weakref.WeakKeyDictionary[Group, list[_LentWindow]] = weakref.WeakKeyDictionary()
 
 
 def move(name: str, source: Distributed, target: Distributed, dtype: np.dtype[Any]) -> None:
@@ -118,7 +105,7 @@ def exchange(
         for part in receives:
             _received(call, part, target, dtype)
     if window is not None:
-        _lent.setdefault(group, []).append(_LentWindow(window, call.number, tuple(part.rank for part in near)))
+        group.lent.append((window, call.number, [part.rank for part in near]))
 
 
 def _room_of(part: Part, dtype: np.dtype[Any]) -> int:
@@ -162,13 +149,12 @@ def _take_pieces(call: Call, message: Received, data: memoryview) -> None:
 
 def _window(group: Group, size: int) -> Window | None:
     """Return memory to share with ranks of this node; None: send messages instead."""
-    waiting = []
-    for one in _lent.pop(group, []):
-        if all(group.has_passed(rank, one.number) for rank in one.readers):
-            one.window.release()
+    lent, group.lent = group.lent, []
+    for window, number, readers in lent:
+        if all(group.has_passed(rank, number) for rank in readers):
+            window.release()
         else:
-            waiting.append(one)
-    _lent[group] = waiting
+            group.lent.append((window, number, readers))
     if not group.transport.has_windows or not WINDOW_MIN <= size <= WINDOW_MAX:
         return None
     try:

@@ -225,7 +225,7 @@ class Rendezvous:
                 return
             if client.rank is None:
                 self._hello(client, message)
-            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch):
+            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Aborted | wire.Mismatch):
                 client.is_done = client.is_done or isinstance(message, wire.Bye)
                 self._report(client.rank, message)
                 self._link.tell(client.rank, message)

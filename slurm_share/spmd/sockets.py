@@ -142,7 +142,7 @@ class SocketTransport(Transport):
         with self._lock:
             if self._waits.is_closed:
                 return
-            self._peers.say(wire.Abort(code, why))
+            self._peers.say(wire.Aborted(self.rank, code, why))
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
             self._waits.wake_others()
 

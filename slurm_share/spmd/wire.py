@@ -2,7 +2,7 @@
 
 A rank connects to the abstract Unix socket that LLSUB_RENDEZVOUS names. Each end asks the kernel for the other's uid.
 
-A rank sends Hello, Waiting, Working, Bye, Abort and Mismatch. The rendezvous process sends Welcome when all ranks of
+A rank sends Hello, Waiting, Working, Bye, Aborted and Mismatch. The rendezvous process sends Welcome when all ranks of
 all nodes have sent Hello, then Ended, Lost, Stuck, Mismatch and Aborted. Instead of Welcome it can send Refused or
 Missing. Ended, Lost and Aborted also come before Welcome if the run can no longer begin. Ended of one rank can come
 twice: when the rank has finished with messages, and when its process has ended with a code.
@@ -105,13 +105,6 @@ class Bye(Record):
     sent: int = 0
     taken: int = 0
     """As in Waiting, at the end of the rank. The deadlock check needs them to balance all counts."""
-
-
-class Abort(Record):
-    """Request of a rank to end the run: it called abort()."""
-
-    code: int
-    why: str
 
 
 class Welcome(Record):

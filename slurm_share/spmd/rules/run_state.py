@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..transport import NodePlace
-from ..wire import Abort, Aborted, Ask, Bye, Ended, Hello, Lost, Mismatch, Missing, Record, Waiting, Welcome, Working
+from ..wire import Aborted, Ask, Bye, Ended, Hello, Lost, Mismatch, Missing, Record, Waiting, Welcome, Working
 from . import ends
 
 AGAIN_S = 1.0
@@ -146,8 +146,8 @@ class RunState:
             state.bye, state.wait = message, None
             self._byes[rank] = now + BYE_S
             self._living.discard(rank)
-        elif isinstance(message, Abort):
-            self._end(Aborted(rank, message.code, message.why))
+        elif isinstance(message, Aborted):
+            self._end(message.changed(rank=rank))
         elif isinstance(message, Mismatch):
             state.mismatch = message  # an exit code other than 0 explains better why it has made fewer calls
         elif isinstance(message, Ended):

@@ -157,7 +157,7 @@ def test_a_long_reason_for_an_abort_fits_the_lines_of_the_rendezvous_process() -
     with ranks(2) as ((rank, control), _other):
         rank.abort(1, "x" * 100_000)
         (told,) = said(control)
-        assert isinstance(told, wire.Abort)
+        assert isinstance(told, wire.Aborted)
         assert len(told.why) == 1000
 
 

@@ -265,7 +265,7 @@ def test_what_a_rank_said_last_comes_before_its_end():
     ranks = [Speaker(rendezvous.ready.name, rank) for rank in range(2)]
     for _turn in range(5):
         rendezvous.step(0.1)
-    ranks[0].say(wire.Abort(7, "bad input"))
+    ranks[0].say(wire.Aborted(0, 7, "bad input"))
     rendezvous.ended(wire.Ended(0, "n1", 7, None, "ended with code 7"))  # the parent is quicker than the socket
     rendezvous.step(0.0)
     assert ranks[1].expect(wire.Welcome).size == 2
@@ -471,7 +471,7 @@ def by_hand(node: Node, number: int) -> socket.socket:
 @pytest.mark.parametrize(
     "line",
     [
-        b"0 " + wire.encode(wire.Abort(1, "")),
+        b"0 " + wire.encode(wire.Aborted(0, 1, "")),
         b"2 " + wire.encode(wire.Left()),
         b"- " + wire.encode(wire.Bye(0)),
         b"x\n",

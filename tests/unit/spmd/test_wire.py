@@ -17,7 +17,6 @@ MESSAGES = [
     wire.Waiting("barrier", (1 << 32) | 7, 2, -5, 2.0, 3, 4),
     wire.Working(),
     wire.Bye(1, 2, 3),
-    wire.Abort(7, "why"),
     wire.Welcome(2, (NodePlace("n1", 0, 1, "10.0.0.1"), NodePlace("n2", 1, 1, "")), (1, 2), "s", "00ff", "4711.0"),
     wire.Ended(5, "n2", None, 9, "was killed"),
     wire.Lost("n2", (4, 5)),

@@ -78,7 +78,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("last", "code", "sentence"),
     [
-        ("say(wire.Abort(9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
+        ("say(wire.Aborted(0, 9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
         (
             "say(wire.Mismatch(3, (1, 'no such call any more'), (0, 'bcast')))\n    say(wire.Bye(0))",
             1,
