@@ -171,17 +171,22 @@ def run(size: int, program: Callable[[Comm], Any], **options: Any) -> list[Any]:
     return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
-def on_ranks(size: int, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test on `size` ranks, each of which gets its `comm`; options as for `run_ranks`."""
+def on_ranks(size: int | None = None, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test on `size` ranks (None: as its argument `size` says), each of which gets its `comm`.
+
+    Options, and arguments of the test called `per_node` and `windows`, are those of `run_ranks`.
+    """
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         def on_all(**given: Any) -> None:
-            run(size, lambda comm: test(comm, **given), **options)
+            where = {name: given[name] for name in ("per_node", "windows") if name in given}
+            run(size or given["size"], lambda comm: test(comm, **given), **where, **options)
 
         vars(on_all).update(vars(test), __doc__=test.__doc__)
         on_all.__name__, on_all.__module__ = test.__name__, test.__module__
-        _comm, *fixtures = inspect.signature(test).parameters.values()
-        on_all.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+        _comm, *arguments = inspect.signature(test).parameters.values()
+        by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in arguments]
+        on_all.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
         return on_all
 
     return decorate

@@ -29,26 +29,23 @@ NAMES = ["sum", "prod", "mean", "min", "max", "any", "all"]
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(["f8", "f4", "f2", "i8", "i1", "?", "c8"]))
-def test_reductions_equal_numpy_on_all_ranks(seed: int, size: int, dtype: str) -> None:
+@on_ranks()
+def test_reductions_equal_numpy_on_all_ranks(comm: Comm, seed: int, size: int, dtype: str) -> None:
     generator = np.random.default_rng(seed)
     ndim = int(generator.integers(1, 4))
     map, shape = random_map(generator, ndim, size), tuple(generator.integers(1, 8, ndim).tolist())
     whole = generator.integers(0, 4, shape).astype(dtype)
     axes: list[Any] = [None, *range(-ndim, ndim), tuple(range(ndim)), (0,)]
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, map, comm)
-        for name in NAMES:
-            axis = axes[(seed + len(name)) % len(axes)]
-            keepdims = bool(seed % 2)
-            found = getattr(array, name)(axis=axis, keepdims=keepdims)
-            expected = getattr(np, name)(whole, axis=axis, keepdims=keepdims)
-            assert type(found) is type(expected)
-            assert found.dtype == expected.dtype, name
-            np.testing.assert_allclose(found, expected, rtol=1e-3 if dtype == "f2" else 1e-5)
-            np.testing.assert_array_equal(getattr(np, name)(array, axis=axis, keepdims=keepdims), found)
-
-    run(size, program)
+    array = spread(whole, map, comm)
+    for name in NAMES:
+        axis = axes[(seed + len(name)) % len(axes)]
+        keepdims = bool(seed % 2)
+        found = getattr(array, name)(axis=axis, keepdims=keepdims)
+        expected = getattr(np, name)(whole, axis=axis, keepdims=keepdims)
+        assert type(found) is type(expected)
+        assert found.dtype == expected.dtype, name
+        np.testing.assert_allclose(found, expected, rtol=1e-3 if dtype == "f2" else 1e-5)
+        np.testing.assert_array_equal(getattr(np, name)(array, axis=axis, keepdims=keepdims), found)
 
 
 def test_sums_have_the_same_bits_on_all_ranks_and_a_dtype() -> None:
@@ -169,7 +166,8 @@ def test_a_product_has_the_rows_of_the_left_and_the_columns_of_the_right_map(com
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), inverse=st.booleans())
-def test_fourier_transforms_equal_numpy(seed: int, size: int, inverse: bool) -> None:
+@on_ranks()
+def test_fourier_transforms_equal_numpy(comm: Comm, seed: int, size: int, inverse: bool) -> None:
     generator = np.random.default_rng(seed)
     ndim = int(generator.integers(1, 4))
     map, shape = random_map(generator, ndim, size), tuple(generator.integers(1, 9, ndim).tolist())
@@ -178,16 +176,12 @@ def test_fourier_transforms_equal_numpy(seed: int, size: int, inverse: bool) -> 
     points = None if seed % 3 else int(generator.integers(1, 12))
     ours, theirs = (functions.ifft, np.fft.ifft) if inverse else (functions.fft, np.fft.fft)
     expected = theirs(whole, points, axis)
-
-    def program(comm: Comm) -> None:
-        found = ours(spread(whole, map, comm), points, axis)
-        assert found.map == map
-        assert found.shape == expected.shape
-        assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found.local, expected[np.ix_(*map.stored(expected.shape, comm.rank))], atol=1e-12)
-        np.testing.assert_allclose(ours(whole, points, axis), expected)
-
-    run(size, program)
+    found = ours(spread(whole, map, comm), points, axis)
+    assert found.map == map
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.local, expected[np.ix_(*map.stored(expected.shape, comm.rank))], atol=1e-12)
+    np.testing.assert_allclose(ours(whole, points, axis), expected)
 
 
 @on_ranks(4)
@@ -223,19 +217,16 @@ def test_transposing_the_grid_keeps_imaginary_parts_and_the_argument() -> None:
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 5))
-def test_find_returns_all_non_zeros_to_all_ranks(seed: int, size: int) -> None:
+@on_ranks()
+def test_find_returns_all_non_zeros_to_all_ranks(comm: Comm, seed: int, size: int) -> None:
     generator = np.random.default_rng(seed)
     ndim = int(generator.integers(1, 4))
     map, shape = random_map(generator, ndim, size), random_shape(generator, ndim, 7)
     whole = generator.integers(0, 2, shape).astype("f4")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, map, comm)
-        np.testing.assert_array_equal(functions.find(array), np.nonzero(whole))
-        parts = functions.nonzero_parts(array)
-        assert sum(part[0].size for part in parts) == whole.sum()
-
-    run(size, program)
+    array = spread(whole, map, comm)
+    np.testing.assert_array_equal(functions.find(array), np.nonzero(whole))
+    parts = functions.nonzero_parts(array)
+    assert sum(part[0].size for part in parts) == whole.sum()
 
 
 @on_ranks(2)

@@ -24,72 +24,63 @@ both = pytest.mark.parametrize("windows", [True, False], ids=["windows", "messag
 
 
 @layouts
-def test_lower_case_calls(size: int, per_node: int | None) -> None:
+@on_ranks()
+def test_lower_case_calls(comm: Comm, size: int, per_node: int | None) -> None:
     root = size // 2
-
-    def program(comm: Comm) -> None:
-        me = comm.rank
-        everyone = list(range(size))
-        assert comm.bcast({"from": me}, root) == {"from": root}
-        assert comm.gather(("rank", me), root) == ([("rank", rank) for rank in everyone] if me == root else None)
-        assert comm.allgather(me * me) == [rank * rank for rank in everyone]
-        assert comm.scatter([f"for {rank}" for rank in everyone] if me == root else None, root) == f"for {me}"
-        assert comm.alltoall([(me, to) for to in everyone]) == [(rank, me) for rank in everyone]
-        assert comm.reduce(me + 1, SUM, root) == (sum(everyone) + size if me == root else None)
-        assert comm.allreduce(me + 1, PROD) == np.prod([rank + 1 for rank in everyone], dtype=object)
-        assert comm.allreduce(-me, MIN) == 1 - size
-        assert comm.allreduce((me, "x"), MAX) == (size - 1, "x")
-        assert comm.scan(me) == me * (me + 1) // 2
-        comm.barrier()
-
-    run(size, program, per_node=per_node)
+    me = comm.rank
+    everyone = list(range(size))
+    assert comm.bcast({"from": me}, root) == {"from": root}
+    assert comm.gather(("rank", me), root) == ([("rank", rank) for rank in everyone] if me == root else None)
+    assert comm.allgather(me * me) == [rank * rank for rank in everyone]
+    assert comm.scatter([f"for {rank}" for rank in everyone] if me == root else None, root) == f"for {me}"
+    assert comm.alltoall([(me, to) for to in everyone]) == [(rank, me) for rank in everyone]
+    assert comm.reduce(me + 1, SUM, root) == (sum(everyone) + size if me == root else None)
+    assert comm.allreduce(me + 1, PROD) == np.prod([rank + 1 for rank in everyone], dtype=object)
+    assert comm.allreduce(-me, MIN) == 1 - size
+    assert comm.allreduce((me, "x"), MAX) == (size - 1, "x")
+    assert comm.scan(me) == me * (me + 1) // 2
+    comm.barrier()
 
 
 @layouts
-def test_values_are_combined_in_the_order_of_ranks(size: int, per_node: int | None) -> None:
+@on_ranks()
+def test_values_are_combined_in_the_order_of_ranks(comm: Comm, size: int, per_node: int | None) -> None:
     """Concatenation of strings is associative but not commutative."""
-
-    def program(comm: Comm) -> None:
-        word = "".join(f"<{rank}>" for rank in range(size))
-        assert comm.allreduce(f"<{comm.rank}>", lambda left, right: left + right) == word
-        for root in {0, size - 1, size // 2}:
-            assert comm.reduce([comm.rank], SUM, root) == (list(range(size)) if comm.rank == root else None)
-        assert comm.scan(f"<{comm.rank}>") == "".join(f"<{rank}>" for rank in range(comm.rank + 1))
-
-    run(size, program, per_node=per_node)
+    word = "".join(f"<{rank}>" for rank in range(size))
+    assert comm.allreduce(f"<{comm.rank}>", lambda left, right: left + right) == word
+    for root in {0, size - 1, size // 2}:
+        assert comm.reduce([comm.rank], SUM, root) == (list(range(size)) if comm.rank == root else None)
+    assert comm.scan(f"<{comm.rank}>") == "".join(f"<{rank}>" for rank in range(comm.rank + 1))
 
 
 @both
 @layouts
-def test_upper_case_calls(size: int, per_node: int | None, windows: bool) -> None:
+@on_ranks()
+def test_upper_case_calls(comm: Comm, size: int, per_node: int | None, windows: bool) -> None:
     root = size - 1
-
-    def program(comm: Comm) -> None:
-        me = comm.rank
-        for count in (0, 1, 5, 3_000, 70_000):
-            table = np.arange(size * count, dtype=np.float64).reshape(size, count)
-            array = table[me].copy() if me == root else np.zeros(count)
-            comm.Bcast(array, root)
-            assert np.array_equal(array, table[root])
-            room = np.zeros((size, count))
-            comm.Gather(table[me], room if me == root else None, root)
-            assert np.array_equal(room, table if me == root else np.zeros_like(room))
-            comm.Allgather(table[me], room)
-            assert np.array_equal(room, table)
-            part = np.zeros(count)
-            comm.Scatter(table if me == root else None, part, root)
-            assert np.array_equal(part, table[me])
-            mine = np.repeat(np.arange(size) + 100 * me, count)
-            got = np.zeros_like(mine)
-            comm.Alltoall(mine, got)
-            assert np.array_equal(got, np.repeat(100 * np.arange(size) + me, count))
-            total = np.zeros(count)
-            comm.Reduce(table[me], total if me == root else None, SUM, root)
-            assert np.array_equal(total, table.sum(axis=0) if me == root else np.zeros(count))
-            comm.Allreduce(table[me] - 1, total, MAX)
-            assert np.array_equal(total, table.max(axis=0) - 1 if count else total)
-
-    run(size, program, per_node=per_node, windows=windows)
+    me = comm.rank
+    for count in (0, 1, 5, 3_000, 70_000):
+        table = np.arange(size * count, dtype=np.float64).reshape(size, count)
+        array = table[me].copy() if me == root else np.zeros(count)
+        comm.Bcast(array, root)
+        assert np.array_equal(array, table[root])
+        room = np.zeros((size, count))
+        comm.Gather(table[me], room if me == root else None, root)
+        assert np.array_equal(room, table if me == root else np.zeros_like(room))
+        comm.Allgather(table[me], room)
+        assert np.array_equal(room, table)
+        part = np.zeros(count)
+        comm.Scatter(table if me == root else None, part, root)
+        assert np.array_equal(part, table[me])
+        mine = np.repeat(np.arange(size) + 100 * me, count)
+        got = np.zeros_like(mine)
+        comm.Alltoall(mine, got)
+        assert np.array_equal(got, np.repeat(100 * np.arange(size) + me, count))
+        total = np.zeros(count)
+        comm.Reduce(table[me], total if me == root else None, SUM, root)
+        assert np.array_equal(total, table.sum(axis=0) if me == root else np.zeros(count))
+        comm.Allreduce(table[me] - 1, total, MAX)
+        assert np.array_equal(total, table.max(axis=0) - 1 if count else total)
 
 
 @both
@@ -162,26 +153,23 @@ def test_sums_have_the_same_bits_on_every_rank_and_in_every_run(windows: bool) -
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_what_is_returned_is_the_receivers_own(size: int) -> None:
+@on_ranks()
+def test_what_is_returned_is_the_receivers_own(comm: Comm, size: int) -> None:
     """Changing a result changes neither other ranks' results nor the sender's value."""
-
-    def program(comm: Comm) -> None:
-        mine = np.full(4, comm.rank)
-        for got in (comm.allgather(mine), comm.alltoall([mine] * comm.size), comm.gather(mine) or []):
-            for array in got:
-                array += 100
-        for array in (comm.reduce(mine), comm.allreduce(mine), comm.scan(mine), comm.scatter([mine] * comm.size)):
-            if array is not None:
-                array += 100
-        listed = [comm.rank]
-        for found in (comm.reduce(listed, MIN), comm.allreduce(listed, MAX), comm.scan(listed, MAX)):
-            if found is not None:
-                found.append(100)
-        comm.barrier()
-        assert (mine == comm.rank).all()
-        assert listed == [comm.rank]
-
-    run(size, program)
+    mine = np.full(4, comm.rank)
+    for got in (comm.allgather(mine), comm.alltoall([mine] * comm.size), comm.gather(mine) or []):
+        for array in got:
+            array += 100
+    for array in (comm.reduce(mine), comm.allreduce(mine), comm.scan(mine), comm.scatter([mine] * comm.size)):
+        if array is not None:
+            array += 100
+    listed = [comm.rank]
+    for found in (comm.reduce(listed, MIN), comm.allreduce(listed, MAX), comm.scan(listed, MAX)):
+        if found is not None:
+            found.append(100)
+    comm.barrier()
+    assert (mine == comm.rank).all()
+    assert listed == [comm.rank]
 
 
 @on_ranks(2)

@@ -180,26 +180,23 @@ IN_PLACE = [getattr(operator, f"i{name}") for name in NAMES]
     op=st.sampled_from(BINARY),
     dtype=st.sampled_from(["f8", "f4", "i8", "i1", "u2"]),
 )
-def test_operators_equal_numpy(seed: int, size: int, op: Any, dtype: str) -> None:
+@on_ranks()
+def test_operators_equal_numpy(comm: Comm, seed: int, size: int, op: Any, dtype: str) -> None:
     generator = np.random.default_rng(seed)
     ndim = int(generator.integers(1, 4))
     map = random_map(generator, ndim, size)
     shape = random_shape(generator, ndim, 7)
     left, right = (generator.integers(1, 5, shape).astype(dtype) for _ in range(2))
-
-    def program(comm: Comm) -> None:
-        first, second = spread(left, map, comm), spread(right, map, comm)
-        for found, expected in (
-            (op(first, second), op(left, right)),
-            (op(first, 3), op(left, 3)),
-            (op(2, first), op(2, left)),
-            (op(first, np.float32(1.5)), op(left, np.float32(1.5))),
-        ):
-            assert_is(found, expected)
-        assert_is(first, left)
-        assert_is(second, right)
-
-    run(size, program)
+    first, second = spread(left, map, comm), spread(right, map, comm)
+    for found, expected in (
+        (op(first, second), op(left, right)),
+        (op(first, 3), op(left, 3)),
+        (op(2, first), op(2, left)),
+        (op(first, np.float32(1.5)), op(left, np.float32(1.5))),
+    ):
+        assert_is(found, expected)
+    assert_is(first, left)
+    assert_is(second, right)
 
 
 @pytest.mark.parametrize("op", IN_PLACE, ids=lambda op: op.__name__)

@@ -32,77 +32,66 @@ def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES), per_node=st.sampled_from([None, 1, 2]))
-def test_any_map_to_any_map_equals_the_whole_array(seed: int, size: int, dtype: Any, per_node: Any) -> None:
+@on_ranks()
+def test_any_map_to_any_map_equals_the_whole_array(comm: Comm, seed: int, size: int, dtype: Any, per_node: Any) -> None:
     _, _, shape, source, target = case(seed, size)
     whole = whole_array(shape, dtype)
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, source, comm)
-        assert_is(array.redistribute(target), whole)
-        goal = from_local(np.zeros(target.stored_shape(shape, comm.rank), dtype), target, shape, comm)
-        goal[...] = array
-        assert_is(goal, whole)
-        assert_is(array, whole)
-
-    run(size, program, per_node=per_node)
+    array = spread(whole, source, comm)
+    assert_is(array.redistribute(target), whole)
+    goal = from_local(np.zeros(target.stored_shape(shape, comm.rank), dtype), target, shape, comm)
+    goal[...] = array
+    assert_is(goal, whole)
+    assert_is(array, whole)
 
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
-def test_gather_returns_the_whole_array_on_the_root_only(seed: int, size: int, dtype: Any) -> None:
+@on_ranks()
+def test_gather_returns_the_whole_array_on_the_root_only(comm: Comm, seed: int, size: int, dtype: Any) -> None:
     generator, _, shape, source, _ = case(seed, size)
     whole = whole_array(shape, dtype)
     root = int(generator.integers(size))
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, source, comm)
-        gathered = array.gather(root)
-        assert (gathered is None) == (comm.rank != root)
-        for one in (gathered, array.gather_all()):
-            if one is not None:
-                assert one.dtype == whole.dtype
-                np.testing.assert_array_equal(one, whole)
-
-    run(size, program)
+    array = spread(whole, source, comm)
+    gathered = array.gather(root)
+    assert (gathered is None) == (comm.rank != root)
+    for one in (gathered, array.gather_all()):
+        if one is not None:
+            assert one.dtype == whole.dtype
+            np.testing.assert_array_equal(one, whole)
 
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6))
-def test_halo_fills_the_overlap_from_the_owners(seed: int, size: int) -> None:
+@on_ranks()
+def test_halo_fills_the_overlap_from_the_owners(comm: Comm, seed: int, size: int) -> None:
     _, _, shape, source, _ = case(seed, size)
     whole = whole_array(shape, "f8")
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, source, comm)
-        mine = array.owned.copy()
-        array.local[...] = -1
-        array.owned[...] = mine
-        array.halo()
-        assert_is(array, whole)
-
-    run(size, program)
+    array = spread(whole, source, comm)
+    mine = array.owned.copy()
+    array.local[...] = -1
+    array.owned[...] = mine
+    array.halo()
+    assert_is(array, whole)
 
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
-def test_reading_a_selection_gives_it_to_all_ranks(seed: int, size: int, dtype: Any) -> None:
+@on_ranks()
+def test_reading_a_selection_gives_it_to_all_ranks(comm: Comm, seed: int, size: int, dtype: Any) -> None:
     generator, _, shape, source, _ = case(seed, size)
     whole = whole_array(shape, dtype)
     keys = [random_key(generator, shape) for _ in range(3)]
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, source, comm)
-        for key in keys:
-            found, expected = array[key], whole[key]
-            assert type(found) is type(expected), key
-            np.testing.assert_array_equal(found, expected, err_msg=str(key))
-
-    run(size, program)
+    array = spread(whole, source, comm)
+    for key in keys:
+        found, expected = array[key], whole[key]
+        assert type(found) is type(expected), key
+        np.testing.assert_array_equal(found, expected, err_msg=str(key))
 
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6))
-def test_assigning_numbers_and_plain_arrays_equals_numpy(seed: int, size: int) -> None:
+@on_ranks()
+def test_assigning_numbers_and_plain_arrays_equals_numpy(comm: Comm, seed: int, size: int) -> None:
     generator, _, shape, source, _ = case(seed, size)
     keys = [random_key(generator, shape) for _ in range(3)]
     whole = whole_array(shape, "f8")
@@ -111,19 +100,16 @@ def test_assigning_numbers_and_plain_arrays_equals_numpy(seed: int, size: int) -
     for number, key in enumerate(keys):
         values.append(-number if number == 1 else whole_array(after[key].shape, "i4", 1000 * number))
         after[key] = values[-1]
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, source, comm)
-        for key, value in zip(keys, values, strict=True):
-            array[key] = value
-        assert_is(array, after)
-
-    run(size, program)
+    array = spread(whole, source, comm)
+    for key, value in zip(keys, values, strict=True):
+        array[key] = value
+    assert_is(array, after)
 
 
 @FEW
 @given(seed=SEEDS, size=st.integers(1, 6), per_node=st.sampled_from([None, 2]))
-def test_assigning_a_distributed_array_to_a_slice_equals_numpy(seed: int, size: int, per_node: Any) -> None:
+@on_ranks()
+def test_assigning_a_distributed_array_to_a_slice_equals_numpy(comm: Comm, seed: int, size: int, per_node: Any) -> None:
     generator, ndim, shape, target, _ = case(seed, size)
     key = random_key(generator, shape, only_slices=True)
     whole = whole_array(shape, "f8")
@@ -131,13 +117,9 @@ def test_assigning_a_distributed_array_to_a_slice_equals_numpy(seed: int, size: 
     source = random_map(generator, ndim, size)
     after = whole.copy()
     after[key] = value
-
-    def program(comm: Comm) -> None:
-        array = spread(whole, target, comm)
-        array[key] = spread(value, source, comm)
-        assert_is(array, after)
-
-    run(size, program, per_node=per_node)
+    array = spread(whole, target, comm)
+    array[key] = spread(value, source, comm)
+    assert_is(array, after)
 
 
 @on_ranks(3)
