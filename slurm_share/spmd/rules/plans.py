@@ -2,7 +2,8 @@
 
 A plan belongs to one rank and does not depend on the transport. `Part` lists elements of an array that go to or come
 from one rank. A block in transit has the shape of the part, with its elements in C order, ascending by global index in
-every dimension. So one rank can put what another one takes. Empty parts are left out.
+every dimension. So one rank can put what another one takes. Empty parts are left out. `Dmat` has checked that the shape
+matches the map.
 """
 
 from __future__ import annotations
@@ -110,18 +111,13 @@ _FINAL: dict[str, int | slice] = {"number": 0, "forward": slice(None), "backward
 
 
 def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) -> Redistribution:
-    """Return the plan of one rank to move an array from `source` to `target`. Owners send; overlaps are filled too.
-
-    Raises UsageError if a map does not match the shape.
-    """
-    lengths = source.check_shape(shape)
-    target.check_shape(shape)
-    return _plans.get(("redistribution", lengths, source, target, rank), _plan_redistribution)
+    """Return the plan of one rank to move an array from `source` to `target`. Owners send; overlaps are filled too."""
+    return _plans.get(("redistribution", tuple(shape), source, target, rank), _plan_redistribution)
 
 
 def blocks(shape: Sequence[int], map: Map) -> tuple[Part, ...]:
     """Return for each rank that owns something its part of the whole array."""
-    return _plans.get(("blocks", map.check_shape(shape), map), _plan_blocks)
+    return _plans.get(("blocks", tuple(shape), map), _plan_blocks)
 
 
 def selection(shape: Sequence[int], map: Map, key: Any, rank: int) -> Selection:
@@ -129,8 +125,7 @@ def selection(shape: Sequence[int], map: Map, key: Any, rank: int) -> Selection:
 
     Raises UsageError for other keys, IndexOutOfRange for a number outside the array.
     """
-    lengths = map.check_shape(shape)
-    return _selections.get(("selection", lengths, map, read_key(lengths, key), rank), _plan_selection)
+    return _selections.get(("selection", tuple(shape), map, read_key(shape, key), rank), _plan_selection)
 
 
 def read_key(shape: Sequence[int], key: Any) -> tuple[AxisKey, ...]:

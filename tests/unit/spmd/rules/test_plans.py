@@ -41,12 +41,6 @@ def test_index_that_cannot_be_is_answered_with_a_sentence(key: Any, error: type[
     assert isinstance(raised.value, UsageError)
 
 
-def test_index_beyond_the_end_stops_a_loop_over_an_array() -> None:
-    """Python ends `for x in array` at the first IndexError."""
-    with pytest.raises(IndexError):
-        plans.selection([8, 6], MADE, 8, 0)
-
-
 @pytest.mark.parametrize("number", [np.int8(-1), np.array(5), 5])
 def test_whole_number_of_any_type_is_an_index(number: Any) -> None:
     assert plans.selection([8, 6], MADE, (0, number), 0).parts[0].rank == 1
@@ -159,18 +153,6 @@ def test_block_can_be_taken_into_any_array_of_its_shape(order: Any) -> None:
                 ):
                     assert part.take(local, out) is out
                     assert out.tolist() == expected
-
-
-def test_map_that_does_not_fit_the_array_is_refused() -> None:
-    wrong = "a map of 1 dimensions cannot distribute an array of 2"
-    for ask in (
-        lambda: plans.redistribution([4, 4], Map([2]), MADE, 0),
-        lambda: plans.redistribution([4, 4], MADE, Map([2]), 0),
-        lambda: plans.blocks([4, 4], Map([2])),
-        lambda: plans.selection([4, 4], Map([2]), 0, 0),
-    ):
-        with pytest.raises(UsageError, match=wrong):
-            ask()
 
 
 # ---- Kept plans ----
