@@ -305,12 +305,6 @@ def test_nobody_there_is_a_sentence():
     assert lines[2:] == ["you have no job running"]
 
 
-def test_ten_thousand_nodes():
-    one = node("n1")
-    many = survey(*(replace(one, name=f"n{number}") for number in range(10_000)))
-    assert len(table(as_lines(many, View(), 120))) == 10_002
-
-
 @pytest.mark.parametrize("height", [5, 10, 24])
 def test_a_terminal_that_is_not_tall_enough_shows_the_first_nodes(height):
     many = survey(*(node(f"n{number}") for number in range(300)))
