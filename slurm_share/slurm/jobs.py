@@ -77,18 +77,12 @@ def read_my_job_ids(node: str) -> tuple[int, ...]:
 
 class _Range(msgspec.Struct):
     minimum: int
-    maximum: int
 
 
 class _Cpus(msgspec.Struct):
     allocated: int
     idle: int
     minimum: int
-
-
-class _Memory(msgspec.Struct):
-    minimum: int
-    allocated: int
 
 
 class _Gres(msgspec.Struct):
@@ -105,7 +99,6 @@ class _States(msgspec.Struct):
 
 
 class _Names(msgspec.Struct):
-    total: int
     nodes: list[str]
 
 
@@ -132,7 +125,7 @@ class _NodeKind(msgspec.Struct):
     sockets: _Range
     cores: _Range
     threads: _Range
-    memory: _Memory
+    memory: _Range
     gres: _Gres
     features: _Features
     partition: _Partition
@@ -172,7 +165,6 @@ def _node_kind(kind: _NodeKind, default: str | None) -> NodeKind:
         cores=kind.sockets.minimum * kind.cores.minimum,
         threads_per_core=kind.threads.minimum,
         memory_mib=kind.memory.minimum,
-        memory_allocated_mib=kind.memory.allocated,
         gpus=parse_gpus(kind.gres.total),
         gpus_allocated=parse_gpus(kind.gres.used),
         gpus_in_parts=count_gpus_in_parts(kind.gres.used),

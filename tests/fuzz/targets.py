@@ -275,7 +275,6 @@ def try_task_file(data: bytes) -> None:
 
 def try_script(data: bytes) -> None:
     script.parse_directives(data)
-    script.parse_own_lines(data)
 
 
 def try_snapshot(data: bytes) -> None:

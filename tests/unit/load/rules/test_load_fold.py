@@ -505,17 +505,6 @@ def test_a_node_without_a_driver_still_has_cores_and_jobs(walk: Walk) -> None:
 # ---- Over a restart ----
 
 
-def test_windows_and_peaks_go_on_over_a_restart(walk: Walk) -> None:
-    walk.read(gpu(pids={7: 900}), processes=(process(7),), jobs=(job(cpu=0.0),))
-    walk.read(gpu(pids={7: 100}), processes=(process(7),), jobs=(job(cpu=10.0),))
-    recalled = history.recall(history.render(walk.history), "boot-1")
-    assert recalled is not None
-    walk.history = recalled
-    seen = walk.read(gpu(pids={7: 100}), processes=(process(7),), jobs=(job(cpu=20.0),))
-    (its_job,) = seen.jobs
-    assert (its_job.task_peak_mib, its_job.cpu_cores, its_job.measured_s, seen.measured_s) == (900, 2.0, 10.0, 10.0)
-
-
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"{", b"\xff", b'{"version":99,"boot_id":"boot-1"}', b'{"jobs":{"x":1}}']
 )

@@ -246,21 +246,6 @@ def test_of_several_nodes_the_worst_decides_memory_and_the_mean_load():
     assert advice.change == ("--share-gpu=2 -n8", "llsub [2,4,10]")
 
 
-def test_an_array_has_one_advice():
-    elements = [job(job_id=n, array=20, element=n, gpus=1, share="2", cpus=20) for n in (21, 22)]
-    both = node(jobs=((21, 2), (22, 2)), load=(30, 30))
-    (advice,) = advise_all(survey([both], elements))
-    assert (advice.job, advice.now, advice.gpus, advice.next) == (20, 4, 2, 10)
-
-
-def test_parts_of_one_gpu_are_advised_as_parts():
-    parts = [job(job_id=n, array=30, element=n, gpus=0, share="4", cpus=1, has_shards=True) for n in range(31, 35)]
-    one = node(gpus=1, load=(30,), jobs=tuple((n, 1) for n in range(31, 35)), cores=20)
-    (advice,) = advise_all(survey([one], parts))
-    assert (advice.now, advice.next) == (4, 10)
-    assert advice.change == ("--share-gpu=10 --gres=gpu:1 -n1",)
-
-
 def test_a_job_with_some_of_the_gpus_has_its_part_of_the_cores():
     one = node(gpus=4, load=(20, 0, 0, 0))
     one = replace(one, gpus=one.gpus[:1], hidden_gpus=3)
@@ -437,11 +422,12 @@ def test_elements_of_one_task_on_one_gpu_become_parts_of_gpus():
     assert advise(four[0], seen, elements=four[1:]).change == ("llsub [4,4,10]",)
 
 
-def test_elements_of_a_shared_array_keep_their_gpu():
+def test_elements_of_a_shared_array_have_one_advice_and_keep_their_gpu():
     elements = [job(job_id=n, array=20, element=n, gpus=1, share="2", cpus=20, tasks=2) for n in (21, 22)]
     both = node(jobs=((21, 2), (22, 2)), load=(30, 30))
     (advice,) = advise_all(survey([both], elements))
-    assert (advice.next, advice.change) == (10, ("--share-gpu=5 --gres=gpu:1 -n5", "llsub [1,10,4]"))
+    assert (advice.job, advice.now, advice.gpus, advice.next) == (20, 4, 2, 10)
+    assert advice.change == ("--share-gpu=5 --gres=gpu:1 -n5", "llsub [1,10,4]")
 
 
 @pytest.mark.parametrize(
