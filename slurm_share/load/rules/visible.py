@@ -100,7 +100,7 @@ def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
     """Return the same from a snapshot without processes, as from Prometheus: by the GPUs of jobs and users."""
     jobs = tuple(_own(job) for job in snapshot.jobs if job.user == user)
     users = tuple(_own(one) for one in snapshot.users if one.user == user)
-    own = {uuid for one in (*jobs, *users) for uuid in one.gpus}
+    own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}
     keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or gpu.clients == 0}
     keep |= {gpu.mig_of for gpu in snapshot.gpus if gpu.uuid in keep and gpu.mig_of is not None}
     shared_parents = {gpu.mig_of for gpu in snapshot.gpus if gpu.mig_of is not None and gpu.uuid not in keep}
