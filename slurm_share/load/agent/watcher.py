@@ -73,9 +73,8 @@ class NodeWatcher:
         own = user == self.caller
         may_sample = own or self.sees_all
         if not may_sample and not self._agent_is_there:
-            raise UsageError(
-                f"{possessive(user)} load on this node is for {self._operators}; leave that option out for yours"
-            )
+            whose = f"{shown(user, 64)}'s" if user else "everybody's"
+            raise UsageError(f"{whose} load on this node is for {self._operators}; leave that option out for yours")
         uid = os.geteuid() if own or not user else processes.read_user_id(user)
         if uid is None:
             raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
@@ -159,11 +158,6 @@ class NodeWatcher:
             self._sampler.sample()
             time.sleep(BETWEEN_S)
         return self._sampler.sample()
-
-
-def possessive(user: str) -> str:
-    """Return the user's name in the possessive form: alice's, or everybody's for all users."""
-    return f"{shown(user, 64)}'s" if user else "everybody's"
 
 
 def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
