@@ -16,6 +16,7 @@ from ...core.settings import Settings
 from ...node import processes
 from ...node.readings import ProcessNow
 from ..collectors import NodeReader
+from ..rules.sums import first_known
 from ..rules.visible import for_user
 from ..snapshot import JobLoad, ProcessLoad, Snapshot
 from . import callers, client
@@ -170,12 +171,8 @@ def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
 
 
 def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
-    said = {
-        "share": next((one.share for one in tasks if one.share is not None), job.share),
-        "slots": next((one.slots for one in tasks if one.slots is not None), job.slots),
-    }
-    unknown = {field: why for field, why in job.unknown.items() if said.get(field) is None}
-    return replace(job, **said, unknown=unknown)
+    share, slots = first_known(one.share for one in tasks), first_known(one.slots for one in tasks)
+    return job.with_share(job.share if share is None else share, job.slots if slots is None else slots)
 
 
 def _sampler(node: str) -> Sampler:
