@@ -393,15 +393,6 @@ def test_a_users_other_jobs_take_clients_of_mps_as_well():
     assert bound(advise(job(cpus=256), [replace(both, processes=elsewhere)]), "MPS clients") == 96
 
 
-def test_the_sites_settings_are_those_of_the_partition():
-    seen = [node(tasks=2, load=(20, 20), peak_gib=1.0)]
-    site, own = Settings(max_share=3), {"gpu": Settings(max_share=2)}
-    (advice,) = advise_all(survey(seen, [job()]), site, own)
-    assert advice.next == 4
-    (other,) = advise_all(survey(seen, [job(partition="other")]), site, own)
-    assert other.next == 6
-
-
 def test_deaths_are_counted_by_job():
     seen = [node(tasks=8, load=(60, 60), peak_gib=1.0)]
     (advice,) = advise_all(survey(seen, [job()]), memory_failures={11: 2, 99: 5})
