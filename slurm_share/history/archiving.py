@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from ..core.config import Configuration
 from ..core.errors import UsageError, shown
 from ..core.process import Deadline
 from ..core.settings import Settings
-from ..load import Survey, survey_reader
+from ..load import Origin, Survey, origin
 from ..node import processes
 from . import archive, records
 from .archive import Appended
@@ -47,13 +48,6 @@ def _source(given: str | None, settings: Settings) -> str:
 
 
 def _survey(source: str, settings: Settings) -> Survey:
-    reader = survey_reader.SurveyReader(
-        survey_reader.open_source(source, settings),
-        user=processes.read_user_name(os.geteuid()),
-        everybody=True,
-        settings=settings,
-    )
-    try:
+    wanted = Origin(user=processes.read_user_name(os.geteuid()), everybody=True, source=source)
+    with contextlib.closing(origin.open_survey_source(wanted, settings)) as reader:
         return reader.read(READ_S)
-    finally:
-        reader.close()

@@ -122,7 +122,6 @@ def _what_to_do(use: Use) -> list[str]:
 
 
 def _rules(use: Use) -> list[str]:
-    """Return the general advice of a message."""
     lines = []
     if use.gpu.low > use.gpu.high:
         lines += [

@@ -10,7 +10,7 @@ from ..core.installed import EPILOG, PROLOG
 from ..doctor import OBJECT, find_object, read_hooks
 from ..share import submit_script
 from ..slurm.backend import read_release
-from ..slurm.conf import included_path, read_conf, read_text
+from ..slurm.conf import read_conf, read_text
 from ..slurm.conf_text import ConfText
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
@@ -23,7 +23,7 @@ QUEUE_S = 20.0
 def read_present(conf: Path) -> Present:
     """Read everything that `site_lines` needs. Raises ConfigError for a file that cannot be read."""
     slurm = read_conf(conf)
-    plug = included_path(conf, slurm.value("PlugStackConfig") or "plugstack.conf")
+    plug = conf.parent / (slurm.value("PlugStackConfig") or "plugstack.conf")
     gres = conf.with_name("gres.conf")
     lua = conf.with_name("job_submit.lua")
     plugstack, gres_text = (read_conf(file) if file.exists() else ConfText(file, ()) for file in (plug, gres))
@@ -66,7 +66,7 @@ def known_files(conf: Path) -> frozenset[str]:
     files |= set(_wrappers(conf))
     try:
         slurm = read_conf(conf)
-        files |= {*slurm.files, included_path(conf, slurm.value("PlugStackConfig") or "plugstack.conf")}
+        files |= {*slurm.files, conf.parent / (slurm.value("PlugStackConfig") or "plugstack.conf")}
         for file in [one for one in files if one != conf and one.exists() and one.suffix not in (".lua", ".sh")]:
             files |= set(read_conf(file).files)
     except ConfigError:

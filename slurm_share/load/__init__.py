@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .rules.node_rows import NodeRow, rows_of
     from .sampler import Sampler
     from .snapshot import Advice, AdviceReport, GpuLoad, JobLoad, NodeLoad, ProcessLoad, Snapshot, Survey, UserLoad
-    from .sources import frames, origin, srun, survey_reader
+    from .sources import frames, origin, srun
     from .sources.demo import Demo
     from .sources.origin import Advisor, Origin, SurveySource
     from .sources.replay import Replay
@@ -37,7 +37,7 @@ __getattr__, __all__ = exports(
         *("columns.job_columns", "columns.node_columns", "columns.process_columns", "options", "output.notes"),
         *("output.plain", "output.table", "output.values", "recording", "rules.advice.evidence", "rules.choice"),
         *("rules.figures", "rules.idle", "rules.thresholds", "snapshot", "sources.frames", "sources.origin"),
-        *("sources.srun", "sources.survey_reader", "text"),
+        *("sources.srun", "text"),
     ],
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from ..node import cgroups, topology
 from ..node.cgroups import slurp
 from ..node.gpu_figures import GpuBooking
 from ..node.processes import read_user_name
-from ..node.readings import BookingNow, HostNow, ProcessNow
+from ..node.readings import HostNow, ProcessNow
 from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
@@ -109,7 +109,7 @@ class NodeReader:
             processes=self._with_progress(processes, rates),
             hidden=tuple(hidden),
             jobs=jobs,
-            bookings=tuple(one for uid in sorted(users) for one in self._read_bookings(uid, gpus)),
+            bookings=self._read_bookings(users, gpus),
             runs=rates.runs,
             unknown=unknown,
         )
@@ -162,21 +162,23 @@ class NodeReader:
             self._users[uid] = read_user_name(uid)
         return self._users[uid]
 
-    def _read_bookings(self, uid: int, gpus: Sequence[str]) -> Iterator[BookingNow]:
-        if not gpus:
-            return
-        for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives).items():
-            for one in bookings:
-                booking = GpuBooking(
-                    uid=uid,
-                    job=one.job_number,
-                    booked_mib=one.booked_mib,
-                    tasks=one.tasks,
-                    clients=one.clients,
-                    held_for=one.held_for,
-                    held_since=one.held_since,
+    def _read_bookings(self, users: Iterable[int], gpus: Sequence[str]) -> dict[str, list[GpuBooking]]:
+        found: dict[str, list[GpuBooking]] = {}
+        for uid in sorted(users) if gpus else ():
+            for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives).items():
+                found.setdefault(gpu, []).extend(
+                    GpuBooking(
+                        uid=uid,
+                        job=one.job_number,
+                        booked_mib=one.booked_mib,
+                        tasks=one.tasks,
+                        clients=one.clients,
+                        held_for=one.held_for,
+                        held_since=one.held_since,
+                    )
+                    for one in bookings
                 )
-                yield BookingNow(gpu, booking)
+        return found
 
     def _with_progress(self, processes: Sequence[ProcessNow], rates: RunRates) -> tuple[ProcessNow, ...]:
         if not rates.runs:

@@ -115,9 +115,16 @@ class _Page:
         self._families: dict[str, tuple[Metric, tuple[str, ...]]] = {}
 
     def add(
-        self, name: str, text: str, labels: Mapping[str, str], value: float | None, *, counter: bool = False
+        self,
+        name: str,
+        text: str,
+        labels: Mapping[str, str],
+        value: float | None,
+        factor: float = 1.0,
+        *,
+        counter: bool = False,
     ) -> None:
-        """Add one series, unless the value is not known or is not a number."""
+        """Add one series, unless the value is not known or is not a number. `factor`: from its unit to Prometheus's."""
         if value is None or not math.isfinite(value):
             return
         if name not in self._families:
@@ -126,28 +133,24 @@ class _Page:
         family, keys = self._families[name]
         # Bytes of a user database that are no UTF-8 become escapes.
         texts = [labels[key].encode("utf-8", "backslashreplace").decode("utf-8") for key in keys]
-        family.add_metric(texts, value)  # type: ignore[attr-defined]
+        family.add_metric(texts, value * factor)  # type: ignore[attr-defined]
 
     def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
         """Add a series for each known figure of the record."""
         for one in _series_of(type(record)):
-            value = getattr(record, one.name)
-            scaled = None if value is None else value * one.factor
-            self.add(f"{kind}_{one.series}", one.metric.help, labels, scaled, counter=one.metric.counter)
+            name, value = f"{kind}_{one.series}", getattr(record, one.name)
+            self.add(name, one.metric.help, labels, value, one.factor, counter=one.metric.counter)
 
     def windows(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
-        """Add the series of each figure that has windows."""
+        """Add five series of each figure that has windows: four of them (10 minutes only if measured), and the seconds
+        that were measured."""
         for one in _windows_of(type(record)):
-            self.means(f"{kind}_{one.series}", one.metric.help, labels, getattr(record, one.name), one.factor)
-
-    def means(self, name: str, text: str, labels: Mapping[str, str], means: Means | None, unit: float) -> None:
-        """Add five series: four windows (10 minutes only if measured), and the seconds that were measured."""
-        if means is None:
-            return
-        for window, field in WINDOWS.items():
-            value = getattr(means, field)
-            self.add(name, text, {**labels, "window": window}, None if value is None else value * unit)
-        self.add(f"{name}_{OVER}", "How much of its windows was measured.", labels, means.over_s)
+            name, means = f"{kind}_{one.series}", getattr(record, one.name)
+            if means is None:
+                continue
+            for window, field in WINDOWS.items():
+                self.add(name, one.metric.help, {**labels, "window": window}, getattr(means, field), one.factor)
+            self.add(f"{name}_{OVER}", "How much of its windows was measured.", labels, means.over_s)
 
     def render(self) -> bytes:
         from prometheus_client import generate_latest
@@ -228,13 +231,8 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
     page.add("gpu_mps_servers", "MPS servers on the GPU.", labels, _mps_servers(gpu, processes))
     page.windows("gpu", labels, gpu)
     for one in _series_of(Activity):
-        value = getattr(gpu.activity, one.name)
-        page.add(
-            f"gpu_{ACTIVITY}",
-            "Activity of a part of the GPU since the sample before (GPM).",
-            {**labels, "unit": one.json},
-            None if value is None else value * one.factor,
-        )
+        text = "Activity of a part of the GPU since the sample before (GPM)."
+        page.add(f"gpu_{ACTIVITY}", text, {**labels, "unit": one.json}, getattr(gpu.activity, one.name), one.factor)
 
 
 def _mps_servers(gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> int | None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..core.errors import StateError
 from ..core.metric import Metric
@@ -145,6 +146,12 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     progress: JobProgress | None = None
     """The progress of its tasks here, as the launchers of llsub report it; None: not reported."""
     unknown: Reasons = {}
+
+    def with_share(self, share: int | None, slots: int | None) -> JobLoad:
+        """Return the job with this share, and without the reasons why a value that is known now was not."""
+        known = {"share": share, "slots": slots}
+        unknown = {field: why for field, why in self.unknown.items() if known.get(field) is None}
+        return replace(self, share=share, slots=slots, unknown=unknown)
 
 
 class UserLoad(Struct, frozen=True, gc=False, kw_only=True):

@@ -34,9 +34,9 @@ ABOUT_NOTE = (
 ) + "; ".join(f"{code}: {MEANINGS[code]}" for code in ("iL", "m!", "v!", "n!"))
 
 
-def number(value: int | None) -> str:
-    """Return a count as text; ? if it is not known."""
-    return UNKNOWN if value is None else str(value)
+def number(value: int | None, none: str = UNKNOWN) -> str:
+    """Return a count as text. `none`: the text for a value that is not known."""
+    return none if value is None else str(value)
 
 
 def load_text(value: float | None) -> str:

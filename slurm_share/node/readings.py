@@ -6,6 +6,8 @@ Counters are as the source has them, from the start of the process, job or node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct
 
 from ..core.records import Reasons
@@ -86,14 +88,6 @@ class JobNow(Struct, frozen=True, kw_only=True):
     unknown: Reasons = {}
 
 
-class BookingNow(Struct, frozen=True):
-    """The bookings of a packed run on one GPU."""
-
-    gpu: str
-    """UUID of the GPU."""
-    booking: GpuBooking
-
-
 class HostNow(Struct, frozen=True, kw_only=True):
     """The kernel's facts of a node at one moment."""
 
@@ -113,8 +107,8 @@ class HostNow(Struct, frozen=True, kw_only=True):
     hidden: tuple[int, ...] = ()
     """Requested pids that exist but cannot be read (hidepid)."""
     jobs: tuple[JobNow, ...] = ()
-    bookings: tuple[BookingNow, ...] = ()
-    """Bookings of users who have processes or jobs here, as far as their files are readable."""
+    bookings: Mapping[str, Sequence[GpuBooking]] = {}
+    """UUID of a GPU -> its bookings, of users who have processes or jobs here, as far as their files are readable."""
     runs: tuple[RunProgress, ...] = ()
     """Progress reported by the launchers of these users, as far as their files are readable."""
     unknown: Reasons = {}

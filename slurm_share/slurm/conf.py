@@ -60,11 +60,6 @@ def may_be_file(file: Path) -> bool:
         return False
 
 
-def included_path(conf: Path, name: str) -> Path:
-    """Return the path of a file that slurm.conf names. A relative name is relative to the folder of slurm.conf."""
-    return conf.parent / name
-
-
 def read_conf(file: Path, replacements: Mapping[str, str] | None = None) -> ConfText:
     """Read a file and everything it includes, in Slurm's order.
 

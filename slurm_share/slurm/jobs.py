@@ -60,29 +60,16 @@ def _decode(text: str, kind: type[_Kind], program: str) -> _Kind:
         raise CommandError((program,), 0, f"an answer that is not its JSON: {error}") from error
 
 
-class _Job(msgspec.Struct):
-    job_id: int
-
-
-class _Answer(msgspec.Struct):
-    jobs: list[_Job]
-
-
 ON_A_NODE = ("RUNNING", "COMPLETING")
 """States in which a job has processes on its nodes."""
-
-
-def parse_job_ids(text: str) -> tuple[int, ...]:
-    """Return the job ids in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
-    return tuple(job.job_id for job in _decode(text, _Answer, "squeue").jobs)
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
     """Return the caller's running jobs on `node`. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask("jobs"):
         return pyslurm_backend.job_ids(answer, os.getuid(), node, ON_A_NODE)
-    argv = ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
-    return parse_job_ids(_ask(argv, 10))
+    argv = ["squeue", "--me", "--noheader", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", "--format=%A"]
+    return parse_numbers(_ask(argv, 10))
 
 
 # --- Kinds of nodes --------------------------------------------------------------------------------------------
@@ -90,18 +77,12 @@ def read_my_job_ids(node: str) -> tuple[int, ...]:
 
 class _Range(msgspec.Struct):
     minimum: int
-    maximum: int
 
 
 class _Cpus(msgspec.Struct):
     allocated: int
     idle: int
     minimum: int
-
-
-class _Memory(msgspec.Struct):
-    minimum: int
-    allocated: int
 
 
 class _Gres(msgspec.Struct):
@@ -118,7 +99,6 @@ class _States(msgspec.Struct):
 
 
 class _Names(msgspec.Struct):
-    total: int
     nodes: list[str]
 
 
@@ -145,7 +125,7 @@ class _NodeKind(msgspec.Struct):
     sockets: _Range
     cores: _Range
     threads: _Range
-    memory: _Memory
+    memory: _Range
     gres: _Gres
     features: _Features
     partition: _Partition
@@ -185,7 +165,6 @@ def _node_kind(kind: _NodeKind, default: str | None) -> NodeKind:
         cores=kind.sockets.minimum * kind.cores.minimum,
         threads_per_core=kind.threads.minimum,
         memory_mib=kind.memory.minimum,
-        memory_allocated_mib=kind.memory.allocated,
         gpus=parse_gpus(kind.gres.total),
         gpus_allocated=parse_gpus(kind.gres.used),
         gpus_in_parts=count_gpus_in_parts(kind.gres.used),
@@ -282,7 +261,7 @@ def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozense
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 
 
-def parse_waiting(text: str) -> tuple[int, ...]:
+def parse_numbers(text: str) -> tuple[int, ...]:
     """Return the job numbers in squeue's text. Raises CommandError for an answer that is not squeue's."""
     try:
         return tuple(dict.fromkeys(int(line) for line in text.split()))
@@ -298,7 +277,7 @@ def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[i
         return pyslurm_backend.waiting(answer, users)
     which = [f"--user={','.join(users)}"] if users else []
     argv = ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
-    return parse_waiting(run(argv, timeout_s=timeout_s, env=queue_environment(os.environ)))
+    return parse_numbers(run(argv, timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
 def parse_cluster(text: str) -> ClusterName:

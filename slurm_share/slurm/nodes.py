@@ -52,12 +52,7 @@ def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
     """Return (node, its Gres as Slurm writes it, the release of its slurmd) of each. Empty: it has no Gres, or its
     slurmd has not registered. Raises CommandError as `parse_nodes` does."""
     first, *records = f"\n{text}".split(_BEGIN)
-    found = []
-    for record in records:
-        if (node := _slurm_node(record)) is not None:
-            fields = dict(_FIELD.findall(_FREE_TEXT.split(record, maxsplit=1)[0]))
-            gres = fields["Gres"]
-            found.append((node, "" if gres == "(null)" else gres, fields.get("Version", "")))
+    found = [described for record in records if (described := _described(record)) is not None]
     if not found and (records or not _is_none(first)):
         raise CommandError(("scontrol",), 0, f"an answer that has no nodes: {shown(text.strip())}")
     return tuple(found)
@@ -67,13 +62,13 @@ def _is_none(text: str) -> bool:
     return text.strip() in ("", _NONE_THERE) or _NOT_FOUND.search(text) is not None
 
 
-def _slurm_node(record: str) -> SlurmNode | None:
-    """Return the node of a record; None: it is a line of a comment, which can begin like a record."""
+def _described(record: str) -> tuple[SlurmNode, str, str] | None:
+    """Return the parts of a record; None: it is a line of a comment, which can begin like a record."""
     head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
     fields = dict(_FIELD.findall(head))
     try:
         states, heard = parse_node_states(fields[_STATE])
-        return SlurmNode(
+        node = SlurmNode(
             name=(name := head.partition(" ")[0]),
             address=address if (address := fields["NodeAddr"]) != name else "",
             states=states,
@@ -91,6 +86,8 @@ def _slurm_node(record: str) -> SlurmNode | None:
         )
     except (KeyError, ValueError):
         return None
+    gres = fields["Gres"]
+    return node, "" if gres == "(null)" else gres, fields.get("Version", "")
 
 
 def _reason(text: str) -> str:

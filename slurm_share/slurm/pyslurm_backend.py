@@ -363,7 +363,6 @@ def _kind(node: PyNode, partition: PyPartition) -> NodeKind:
         cores=node.sockets * node.cores_per_socket,
         threads_per_core=node.threads_per_core,
         memory_mib=node.real_memory,
-        memory_allocated_mib=node.allocated_memory,
         gpus=_gpus(node),
         gpus_allocated=tuple((kind, taken) for kind, _ in _gpus(node)),
         features=",".join(node.available_features or ()),

@@ -64,7 +64,6 @@ class NodeKind(Struct, frozen=True, kw_only=True):
     cores: int
     threads_per_core: int = 1
     memory_mib: int
-    memory_allocated_mib: int = 0
     gpus: tuple[tuple[str, int], ...] = ()
     """(type, count); the type is empty where gres.conf names none."""
     gpus_allocated: tuple[tuple[str, int], ...] = ()

@@ -58,7 +58,7 @@ def read_script(given: str, *, to_execute: bool) -> Script:
             return Script(str(path), path.name)  # a program may be there to be executed and not to be read
         raise UsageError(f"cannot read {shown(given, 200)}: {error.strerror}") from error
     _check_first_line(given, head, to_execute=to_execute)
-    return Script(str(path), path.name, parse_directives(head), parse_own_lines(head))
+    return Script(str(path), path.name, parse_directives(head), tuple(_lines_behind(OWN_MAGIC, head)))
 
 
 def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
@@ -88,11 +88,6 @@ def _text(line: bytes) -> str:
 def parse_directives(head: bytes) -> tuple[str, ...]:
     """Return the text after each #SBATCH before the first command, as sbatch reads it; none in a file without #!."""
     return tuple(text for _, text in _lines_behind(MAGIC, head))
-
-
-def parse_own_lines(head: bytes) -> tuple[tuple[int, str], ...]:
-    """Return number and text of each #LLSUB line, which are found as #SBATCH lines are."""
-    return tuple(_lines_behind(OWN_MAGIC, head))
 
 
 def _lines_behind(magic: str, head: bytes) -> Iterator[tuple[int, str]]:

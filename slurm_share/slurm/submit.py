@@ -70,16 +70,12 @@ def submit(
             "--me whether it is there before you submit it again"
         )
     if done.code != 0:
-        raise UsageError(_refusal(done))
+        raise UsageError(f"the scheduler did not take this job; it says:\n{_output(done)}")
     say(done.stderr)
     number = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
     if not number.isdecimal():
         raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")
     return int(number)
-
-
-def _refusal(done: Finished) -> str:
-    return f"the scheduler did not take this job; it says:\n{_output(done)}"
 
 
 def _output(done: Finished) -> str:

@@ -232,7 +232,7 @@ def try_slurm_json(data: bytes) -> None:
     answer = data.decode("utf-8", "replace")  # as process.finish has it
     files = functools.partial(job_output.parse_files, job_id=4711)
     limit = functools.partial(cpu_limits.parse_cpu_limit, partition="gpu")
-    for read in (jobs.parse_queue, jobs.parse_node_kinds, jobs.parse_job_ids, jobs.parse_cluster, files, limit):
+    for read in (jobs.parse_queue, jobs.parse_node_kinds, jobs.parse_numbers, jobs.parse_cluster, files, limit):
         with may_refuse(CommandError):
             read(answer)
 
@@ -275,7 +275,6 @@ def try_task_file(data: bytes) -> None:
 
 def try_script(data: bytes) -> None:
     script.parse_directives(data)
-    script.parse_own_lines(data)
 
 
 def try_snapshot(data: bytes) -> None:

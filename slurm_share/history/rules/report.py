@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
@@ -146,37 +146,52 @@ class Report(Struct, frozen=True, kw_only=True):
     users: tuple[Use, ...]
 
 
+class _Loads:
+    """The sums of one kind of load while samples are added: node-hours by level, and the mean."""
+
+    def __init__(self, band: tuple[float, float]) -> None:
+        self._band = band
+        self._hours: defaultdict[str, float] = defaultdict(float)
+        self._busy = self._had = 0.0
+
+    def add(self, load: float | None, of: int | None, hours: float) -> str:
+        """Add a sample, and return its level, a field of Hours."""
+        level = "unknown"
+        if load is not None and of:
+            percent = 100 * load / of
+            level = "low" if percent < self._band[0] else "high" if percent > self._band[1] else "good"
+            self._busy += load * hours
+            self._had += of * hours
+        self._hours[level] += hours
+        return level
+
+    def hours(self) -> Hours:
+        return Hours(**{level: _rounded(hours) for level, hours in self._hours.items()})
+
+    def percent(self) -> float | None:
+        return round(100 * self._busy / self._had, 1) if self._had else None
+
+
 class _Sums:
     """The sums of one user while samples are added."""
 
     def __init__(self) -> None:
-        self.cpu: defaultdict[str, float] = defaultdict(float)
-        self.gpu: defaultdict[str, float] = defaultdict(float)
+        self.cpu, self.gpu = _Loads(thresholds.CPU_BAND), _Loads(thresholds.GPU_BAND)
         self.nodes: set[str] = set()
         self.hours = self.gpu_hours = self.cpu_only_bad = 0.0
-        self.busy = {"cpu": 0.0, "gpu": 0.0}
-        self.had = {"cpu": 0.0, "gpu": 0.0}
         self.advised: defaultdict[tuple[int, int, str], float] = defaultdict(float)
 
     def add(self, one: Sample, hours: float) -> None:
         self.nodes.add(one.node)
         self.hours += hours
-        level = _level(one.cpu_load, one.cpus, thresholds.CPU_BAND)
-        self.cpu[level] += hours
-        self._mean("cpu", one.cpu_load, one.cpus, hours)
+        level = self.cpu.add(one.cpu_load, one.cpus, hours)
         if one.gpus:
             self.gpu_hours += hours
-            self.gpu[_level(one.gpu_load, one.gpus, thresholds.GPU_BAND)] += hours
-            self._mean("gpu", one.gpu_load, one.gpus, hours)
+            self.gpu.add(one.gpu_load, one.gpus, hours)
         elif level in ("low", "high"):
             self.cpu_only_bad += hours
         if one.nppn and one.advised and one.advised != one.nppn:
             self.advised[one.nppn, one.advised, one.decided_by] += hours
-
-    def _mean(self, what: str, load: float | None, of: int | None, hours: float) -> None:
-        if load is not None and of:
-            self.busy[what] += load * hours
-            self.had[what] += of * hours
 
     def use(self, user: str) -> Use:
         most = max(self.advised.items(), key=lambda item: (item[1], item[0]), default=None)
@@ -185,31 +200,17 @@ class _Sums:
             hours=_rounded(self.hours),
             gpu_hours=_rounded(self.gpu_hours),
             nodes=len(self.nodes),
-            cpu=_hours(self.cpu),
-            gpu=_hours(self.gpu),
-            cpu_percent=self._percent("cpu"),
-            gpu_percent=self._percent("gpu"),
+            cpu=self.cpu.hours(),
+            gpu=self.gpu.hours(),
+            cpu_percent=self.cpu.percent(),
+            gpu_percent=self.gpu.percent(),
             advised=None if most is None else Advised(*most[0], _rounded(most[1])),
             cpu_only_bad=_rounded(self.cpu_only_bad),
         )
 
-    def _percent(self, what: str) -> float | None:
-        return round(100 * self.busy[what] / self.had[what], 1) if self.had[what] else None
-
-
-def _hours(counted: Mapping[str, float]) -> Hours:
-    return Hours(*(_rounded(counted.get(text, 0.0)) for text in ("low", "good", "high", "unknown")))
-
 
 def _rounded(hours: float) -> float:
     return round(hours, 4)
-
-
-def _level(load: float | None, of: int | None, band: tuple[float, float]) -> str:
-    if load is None or not of:
-        return "unknown"
-    percent = 100 * load / of
-    return "low" if percent < band[0] else "high" if percent > band[1] else "good"
 
 
 def report(samples: Iterable[Sample], period: Period, now: float, user: str | None = None) -> Report:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import nodelist
 from ...core.settings import Settings
-from ...load import Advice, GpuLoad, JobLoad, NodeLoad, Snapshot, Survey, UserLoad, advise_all, evidence
+from ...load import Advice, GpuLoad, JobLoad, NodeLoad, Snapshot, Survey, UserLoad, advise_all, evidence, idle
 from ...slurm.records import QueuedJob
 from ..records import ALL, Sample
 
@@ -101,9 +101,9 @@ def _gpus(jobs: Sequence[QueuedJob], node: str, own: UserLoad | None) -> int | N
     numbers: set[int] = set()
     counted = 0
     for job in jobs:
-        names = nodelist.unfold(job.nodes)
-        if job.gpu_indexes and node in names[: len(job.gpu_indexes)]:
-            numbers |= set(job.gpu_indexes[names.index(node)])
+        told = idle.numbers_on(job, node)
+        if told is not None:
+            numbers |= set(told)
         elif not job.has_shards:
             counted += -(-(job.gpus or 0) // (job.node_count or 1))
     return max(len(numbers) + counted, 0 if own is None else len(own.gpus))

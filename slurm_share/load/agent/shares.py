@@ -41,7 +41,4 @@ def _filled(job: JobLoad, known: LedgerJob | None) -> JobLoad:
     except OptionError:
         return job
     share = job.share if job.share is not None or option is None else option.per_gpu
-    slots = job.slots if job.slots is not None else known.slots
-    filled = {"share": share, "slots": slots}
-    unknown = {field: why for field, why in job.unknown.items() if filled.get(field) is None}
-    return replace(job, share=share, slots=slots, unknown=unknown)
+    return job.with_share(share, known.slots if job.slots is None else job.slots)

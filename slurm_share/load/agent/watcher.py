@@ -16,6 +16,7 @@ from ...core.settings import Settings
 from ...node import processes
 from ...node.readings import ProcessNow
 from ..collectors import NodeReader
+from ..rules.sums import first_known
 from ..rules.visible import for_user
 from ..snapshot import JobLoad, ProcessLoad, Snapshot
 from . import callers, client
@@ -73,9 +74,8 @@ class NodeWatcher:
         own = user == self.caller
         may_sample = own or self.sees_all
         if not may_sample and not self._agent_is_there:
-            raise UsageError(
-                f"{possessive(user)} load on this node is for {self._operators}; leave that option out for yours"
-            )
+            whose = f"{shown(user, 64)}'s" if user else "everybody's"
+            raise UsageError(f"{whose} load on this node is for {self._operators}; leave that option out for yours")
         uid = os.geteuid() if own or not user else processes.read_user_id(user)
         if uid is None:
             raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
@@ -161,11 +161,6 @@ class NodeWatcher:
         return self._sampler.sample()
 
 
-def possessive(user: str) -> str:
-    """Return the user's name in the possessive form: alice's, or everybody's for all users."""
-    return f"{shown(user, 64)}'s" if user else "everybody's"
-
-
 def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
     if said is None:
         return one
@@ -176,12 +171,8 @@ def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
 
 
 def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
-    said = {
-        "share": next((one.share for one in tasks if one.share is not None), job.share),
-        "slots": next((one.slots for one in tasks if one.slots is not None), job.slots),
-    }
-    unknown = {field: why for field, why in job.unknown.items() if said.get(field) is None}
-    return replace(job, **said, unknown=unknown)
+    share, slots = first_known(one.share for one in tasks), first_known(one.slots for one in tasks)
+    return job.with_share(job.share if share is None else share, job.slots if slots is None else slots)
 
 
 def _sampler(node: str) -> Sampler:

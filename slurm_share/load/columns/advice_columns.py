@@ -20,12 +20,12 @@ ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
 
 def job(advice: Advice) -> str:
     """Return Slurm's number of the job; for an array, the array's number."""
-    return NONE if advice.job is None else str(advice.job)
+    return number(advice.job, NONE)
 
 
 def advised(advice: Advice) -> str:
     """Return the advised number of tasks on a node; - if the advice has no number."""
-    return NONE if advice.next is None else str(advice.next)
+    return number(advice.next, NONE)
 
 
 def _letter(advice: Advice) -> Letter:

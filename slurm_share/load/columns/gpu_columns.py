@@ -22,6 +22,7 @@ from ..text import (
     joined,
     known,
     letter_of,
+    load_text,
     moment_text,
     named,
     percent_text,
@@ -42,11 +43,7 @@ OF_CAP_FULL = 95.0
 
 def load(row: GpuRow) -> str:
     """Return the mean load over 5 minutes as text; 1.00 is always busy."""
-    return UNKNOWN if row.gpu is None else _load_text(row.gpu.load_percent_5min)
-
-
-def _load_text(load_percent: float | None) -> str:
-    return UNKNOWN if load_percent is None else f"{load_percent / 100:.2f}"
+    return UNKNOWN if row.gpu is None else load_text(_hundredth(row.gpu.load_percent_5min))
 
 
 def by(row: GpuRow) -> str:
@@ -221,7 +218,7 @@ def _mean(minutes: int, goes: int) -> Column[GpuRow]:
 
     return Column(
         f"load{minutes}", f"{minutes}MIN", f"load over {minutes} minute{'' if minutes == 1 else 's'}",
-        text=partial(_written, read, _load_text), value=partial(_of_gpu, read),
+        text=lambda row: load_text(_hundredth(_of_gpu(read, row))), value=partial(_of_gpu, read),
         raw=lambda row: _hundredth(_of_gpu(read, row)),
         unit="%", outputs=NOT_PLAIN,
         right=True, least=max(4, len(f"{minutes}MIN")), most=7, goes=goes, sorts_down=True,

@@ -90,15 +90,11 @@ def _idle_here(row: UsageRow) -> str:
     return idle_text(found, partial=is_partial) if row.held else NONE
 
 
-def _or_none(value: int | None) -> str:
-    return NONE if value is None else str(value)
-
-
 def nppn(advice: Advice | None) -> str:
     """Return the tasks on a node and the advice: 4 -> 8; 8 stay; 8 change; 8 look; or 8 without an advice."""
     if advice is None:
         return NONE
-    now = UNKNOWN if advice.now is None else str(advice.now)
+    now = number(advice.now)
     if advice.verdict in ("more", "fewer"):
         return f"{now} -> {advice.next}"
     return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
@@ -211,8 +207,8 @@ JOBS: tuple[Column[JobRow], ...] = (
     replace(usage.NOTE, doc=f"of its nodes, {ABOUT_NOTE}", outputs=DASHBOARD, most=16, goes=16),
     Column(
         "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
-        text=lambda row: NONE if row.share is None else str(row.share), value=lambda row: row.share,
-        table=lambda row: _or_none(_here(row).share),
+        text=lambda row: number(row.share, NONE), value=lambda row: row.share,
+        table=lambda row: number(_here(row).share, NONE),
         outputs=ON_SCREEN, right=True, least=5, most=6, goes=17, sorts_down=True,
     ),
     Column(
@@ -233,7 +229,7 @@ JOBS: tuple[Column[JobRow], ...] = (
     ),
     Column(
         "slots", "SLOTS", "of its share on this node",
-        text=lambda row: _or_none(_here(row).slots), value=lambda row: _here(row).slots,
+        text=lambda row: number(_here(row).slots, NONE), value=lambda row: _here(row).slots,
         outputs=TABLE, right=True,
     ),
     Column(

@@ -9,7 +9,7 @@ from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..snapshot import TaskProgress
-from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, percent_text, share
+from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, number, percent_text, share
 from . import gpu_columns
 from .base import DASHBOARD, NOT_PLAIN, TABLE, VALUES, Column, Raw
 
@@ -21,16 +21,14 @@ def slot(row: SlotRow) -> str:
     """Return the slot's number; `all` is the GPU itself."""
     if row.kind == "gpu":
         return "all"
-    return NONE if row.number is None else str(row.number)
+    return number(row.number, NONE)
 
 
 def task(row: SlotRow) -> str:
     """Return the task's number in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
         return counted(len(row.on.tasks), "task")
-    if row.process is None:
-        return NONE
-    return NONE if row.process.process.task is None else str(row.process.process.task)
+    return number(None if row.process is None else row.process.process.task, NONE)
 
 
 def user(row: SlotRow) -> str:
@@ -46,8 +44,8 @@ def job(row: SlotRow) -> str:
     """Return Slurm's number of the job."""
     if row.kind == "gpu":
         return gpu_columns.jobs(row.on)
-    number = row.process.process.job if row.process is not None else None if row.job is None else row.job.job
-    return NONE if number is None else str(number)
+    its_job = row.job if row.process is None else row.process.process
+    return number(None if its_job is None else its_job.job, NONE)
 
 
 def load_percent(row: SlotRow) -> float | None:

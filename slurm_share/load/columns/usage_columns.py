@@ -6,9 +6,9 @@ from __future__ import annotations
 from ..rules.job_rows import UsageRow
 from ..text import (
     NONE,
-    UNKNOWN,
     gb,
     letter_of,
+    number,
     share,
     summed_count,
     summed_load,
@@ -20,7 +20,7 @@ from .base import Column
 
 GPUS: Column[UsageRow] = Column(
     "gpus", "GPUS", "",
-    text=lambda row: NONE if row.is_waiting else UNKNOWN if row.gpus is None else str(row.gpus),
+    text=lambda row: NONE if row.is_waiting else number(row.gpus),
     value=lambda row: row.gpus,
     right=True, least=4, most=7, sorts_down=True,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..rules.job_rows import UserRow
-from ..text import ABOUT_IDLE, ABOUT_NOTE, NONE, UNKNOWN, named, of_text, summed_count
+from ..text import ABOUT_IDLE, ABOUT_NOTE, NONE, UNKNOWN, named, number, of_text, summed_count
 from . import usage_columns as usage
 from .base import Column
 
@@ -61,7 +61,7 @@ USERS: tuple[Column[UserRow], ...] = (
         "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
         text=lambda row: NONE if row.is_waiting else of_text(
             (
-                UNKNOWN if row.cpus is None else str(row.cpus),
+                number(row.cpus),
                 UNKNOWN if row.cpu.value is None else f"{row.cpu.value:.0f}{UNKNOWN if row.cpu.partial else ''}",
                 "",
             )

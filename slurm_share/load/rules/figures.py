@@ -199,17 +199,10 @@ def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[Nod
     """Return the nodes sorted by HOSTNAME or one of COLUMNS; nodes without a known value come last."""
     if column == HOSTNAME:
         return tuple(sorted(nodes, key=lambda node: natural(node.name), reverse=down))
-    value = COLUMNS[column]
-    known: list[tuple[float, NodeLoad]] = []
-    unknown: list[NodeLoad] = []
-    for node in nodes:
-        key = value(figures(node))
-        if key is None:
-            unknown.append(node)
-        else:
-            known.append((key, node))
+    found = [(COLUMNS[column](figures(node)), node) for node in nodes]
+    known = [(value, node) for value, node in found if value is not None]
     known.sort(key=lambda pair: pair[0], reverse=down)
-    return (*(node for _, node in known), *unknown)
+    return (*(node for _, node in known), *(node for value, node in found if value is None))
 
 
 def busiest(nodes: Iterable[NodeLoad], count: int) -> tuple[NodeLoad, ...]:

@@ -67,12 +67,11 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     snapshot = node.snapshot
     if snapshot is None:
         return (*found, Flag("n", "!", node.why or "no answer"))
-    killed = [job for job in snapshot.jobs if job.memory_kills]
-    if killed:
-        found += [
-            Flag("m", "!", f"job {job.job}: {counted(job.memory_kills or 0, 'process')} killed for lack of host memory")
-            for job in killed
-        ]
+    found += [
+        Flag("m", "!", f"job {job.job}: {counted(job.memory_kills, 'process')} killed for lack of host memory")
+        for job in snapshot.jobs
+        if job.memory_kills
+    ]
     for gpu in snapshot.gpus:
         if gpu.problem is not None:
             found.append(Flag("n", "!", f"GPU {gpu.index}: {gpu.problem}", gpu.uuid))
@@ -94,7 +93,6 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
 
 
 def _of_sums(sums: GpuSums) -> list[Flag]:
-    """Return the flags from the sums over a node's GPUs."""
     found = []
     if sums.unusable:
         found.append(Flag("n", "!", f"{sums.unusable} of {sums.count} GPUs cannot be used"))
@@ -104,7 +102,6 @@ def _of_sums(sums: GpuSums) -> list[Flag]:
 
 
 def _idle(node: NodeLoad) -> list[Flag]:
-    """Return a flag for each idle GPU of each job."""
     why = f"below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min"
     return [
         Flag("i", "L", f"GPU {one.index}: idle, job {one.job} of {one.user} holds it ({why})", one.uuid)

@@ -143,7 +143,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow) -> GpuLoad:
     listed = [process for process in gpu.processes or () if process.pid in there]
     known: dict[str, Any] = {name: getattr(gpu, name) for name in GpuLoad.__struct_fields__}
     known |= means
-    bookings = tuple(one.booking for one in host.bookings if one.gpu == gpu.uuid)
+    bookings = tuple(host.bookings.get(gpu.uuid, ()))
     known |= {
         "booked_mib": sum(one.booked_mib for one in bookings) if bookings else None,
         "bookings": bookings,

@@ -31,7 +31,7 @@ class GpuTime:
                 for on in process.gpus:
                     self._there.setdefault(on.uuid, []).append((process.pid, on))
 
-    def of(self, processes: Sequence[ProcessLoad], since: float | None) -> float | None:
+    def of(self, processes: Sequence[ProcessLoad], since: float) -> float | None:
         """Return the load of these processes: 2.0 is two GPUs fully busy, 0.0 if they are on none. None: not known.
         `since`: start of the time that counts, on the kernel's monotonic clock."""
         return self._sum(processes, lambda uuid: since)

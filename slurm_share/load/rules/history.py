@@ -18,7 +18,7 @@ class Held(Struct, frozen=True):
     """The history of a process on one GPU."""
 
     peak_mib: int | None = None
-    sm_percent: float = field(default=0.0, name="sm")
+    sm_percent: float = 0.0
     sm_at: float = -1e9
 
 
@@ -37,7 +37,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     uid: int
     at: float
     cpu_s: dict[str, float] | None = None
-    cpu_cores_windows: Series = field(default=Series(), name="cpu")
+    cpu_cores_windows: Series = Series()
     kills: int | None = None
     kills_seen: int = 0
     """The counter at the last sample. With cgroup v1 it drops when a step's group is removed."""
@@ -46,13 +46,13 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     """Peak of the host memory of one task's processes on GPUs."""
     host_mean_mib: int | None = None
     """The highest mean of the job's memory over its tasks, while the most of them ran."""
-    task_keys: tuple[str, ...] = field(default=(), name="seats")
-    """Keys of the latest tasks, so that a task is not counted twice. `seats`: the name in earlier releases' files."""
+    task_keys: tuple[str, ...] = ()
+    """Keys of the latest tasks, so that a task is not counted twice."""
     measured: int = 0
     at_once: int = 0
     measured_s: float = 0.0
-    since: float | None = None
-    """When it was first seen on this node; None: stored by an older release."""
+    since: float
+    """When it was first seen on this node."""
 
 
 class Stay(Struct, frozen=True):

@@ -94,6 +94,13 @@ def _age_s(record: tuple[QueuedJob, int] | None, load: JobLoad | None, now: floa
     return None if load is None else load.measured_s
 
 
+def numbers_on(job: QueuedJob, node: str) -> tuple[int, ...] | None:
+    """Return Slurm's numbers of the job's GPUs on a node; None: not told, or it is on other nodes."""
+    indexes = job.gpu_indexes or ()
+    told = nodelist.unfold(job.nodes)[: len(indexes)] if indexes else ()
+    return indexes[told.index(node)] if node in told else None
+
+
 def granted(snapshot: Snapshot, numbers: Collection[int]) -> set[str]:
     """Return the UUIDs of the node's GPUs with these numbers of Slurm, which counts device files: the driver's minor
     numbers. MIG instances have none."""

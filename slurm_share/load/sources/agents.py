@@ -7,7 +7,6 @@ agent's form of answer is understood: HTTP/1.1, a length, and the end of the con
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import errno
 import queue
@@ -130,8 +129,6 @@ class _Addresses:
         self._port = port
         self._loop = asyncio.get_running_loop()
         self._wanted: queue.SimpleQueue[tuple[str, asyncio.Future[list[Any]]] | None] = queue.SimpleQueue()
-        self._found: collections.deque[tuple[asyncio.Future[list[Any]], list[Any] | Exception]] = collections.deque()
-        self._lock = threading.Lock()
         for _ in range(_RESOLVERS):
             threading.Thread(target=self._work, name="addresses", daemon=True).start()
 
@@ -157,24 +154,19 @@ class _Addresses:
                 found = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
                 found = error
-            with self._lock:
-                self._found.append((future, found))
-                is_first = len(self._found) == 1
-            if is_first:  # else the loop has been woken and will take this one too: one system call for many
-                try:
-                    self._loop.call_soon_threadsafe(self._settle)
-                except RuntimeError:
-                    return  # the survey is over
+            try:
+                self._loop.call_soon_threadsafe(_settle, future, found)
+            except RuntimeError:
+                return  # the survey is over
 
-    def _settle(self) -> None:
-        while self._found:
-            future, found = self._found.popleft()
-            if future.done():
-                continue
-            if isinstance(found, Exception):
-                future.set_exception(found)
-            else:
-                future.set_result(found)
+
+def _settle(future: asyncio.Future[list[Any]], found: list[Any] | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(found, Exception):
+        future.set_exception(found)
+    else:
+        future.set_result(found)
 
 
 async def _exchange(addresses: list[Any], request: bytes) -> bytes:

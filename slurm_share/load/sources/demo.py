@@ -1,6 +1,6 @@
 """Simulate a cluster, for surveys without Slurm. Every record says that it is a demonstration.
 
-The same seed and time give the same survey: no state is kept between two surveys. Nodes form groups. A group runs one
+The same time gives the same survey: no state is kept between two surveys. Nodes form groups. A group runs one
 user's job at a time (a node belongs to one user, as under slurm-share), is idle for a while, then runs the next job.
 """
 
@@ -121,7 +121,6 @@ class Demo:
         nodes: Sequence[str] = (),
         jobs: Iterable[int | str] = (),
         count: int = NODES,
-        seed: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`count`: number of nodes. Raises UsageError for a user or a node that the demonstration does not have."""
@@ -131,8 +130,8 @@ class Demo:
             )
         self._user, self._everybody, self._jobs = user, everybody, frozenset(map(str, jobs))
         self._unchecked = self._jobs
-        self._seed, self._clock, self._count = seed, clock, count
-        self._groups = _groups(count, seed)
+        self._clock, self._count = clock, count
+        self._groups = _groups(count)
         there = [name for group in self._groups for name, _ in group]
         for name in nodes:
             if name not in there:
@@ -144,11 +143,11 @@ class Demo:
     def read(self, timeout_s: float = 0.0) -> Survey:
         """Return the survey of this moment. Raises UsageError for a named job that the first survey does not have."""
         now = self._clock()
-        self._check_jobs(now)
+        of_groups = [_job_of(number, group, now) for number, group in enumerate(self._groups)]
+        self._check_jobs(job for job in of_groups if job is not None)
         nodes: list[NodeLoad] = []
         jobs: list[QueuedJob] = []
-        for number, group in enumerate(self._groups):
-            running = _job_of(number, group, now, self._seed)
+        for group, running in zip(self._groups, of_groups, strict=True):
             mine = running is not None and (
                 (self._everybody or running.user == self._user) and (not self._jobs or str(running.id) in self._jobs)
             )
@@ -174,13 +173,12 @@ class Demo:
             notes=("a simulated cluster: no such nodes, users or jobs",),
         )
 
-    def _check_jobs(self, now: float) -> None:
+    def _check_jobs(self, running: Iterable[_Job]) -> None:
         """Raise UsageError for a named job that does not run. Only the first survey checks: later it may have ended."""
         wanted, self._unchecked = self._unchecked, frozenset()
         if not wanted:
             return
-        found = [_job_of(number, group, now, self._seed) for number, group in enumerate(self._groups)]
-        there = [job.id for job in found if job is not None and (self._everybody or job.user == self._user)]
+        there = [job.id for job in running if self._everybody or job.user == self._user]
         missing = sorted(wanted.difference(map(str, there)), key=natural)
         if missing:
             some, of_user = _some(there) or "none now", "" if self._everybody else f" of {self._user}"
@@ -196,9 +194,7 @@ class Demo:
         slurm = _slurm_node(name, kind, job)
         if self._count >= 6 and name == "v-4" and now % 300 > 180:  # it answers for three minutes of five
             return NodeLoad(name=name, slurm=slurm, why="no answer within 5 s")
-        return NodeLoad(
-            name=name, slurm=slurm, snapshot=_snapshot(name, number, kind, job, now, self._seed, self._rich)
-        )
+        return NodeLoad(name=name, slurm=slurm, snapshot=_snapshot(name, number, kind, job, now, self._rich))
 
 
 def _some(names: Sequence[int | str]) -> str:
@@ -224,21 +220,21 @@ class _Job(Struct, frozen=True):
 def _noise(*parts: int) -> float:
     """Return a number from 0 to 1 that depends on the arguments only (a 64-bit mix, faster than `hash` and
     `random`)."""
-    value = 0x9E3779B97F4A7C15
+    value = 0x171BCA57F77FDCCE
     for part in parts:
         value = (value ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         value ^= value >> 29
     return (value >> 11) / (1 << 53)
 
 
-def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
+def _groups(count: int) -> list[list[tuple[str, _Kind]]]:
     """Return the groups of nodes that run a job together: one, two or three nodes of a kind."""
     left = [0] * len(_KINDS)
     groups: list[list[tuple[str, _Kind]]] = []
     made = 0
     while made < count:
         kind = (0, 0, 1, 0, 2)[len(groups) % 5]
-        size = min(count - made, 1 + int(_noise(seed, len(groups), 7) * 2.4))
+        size = min(count - made, 1 + int(_noise(len(groups), 7) * 2.4))
         group = []
         for _ in range(size):
             left[kind] += 1
@@ -248,25 +244,25 @@ def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
     return groups
 
 
-def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: int) -> _Job | None:
+def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float) -> _Job | None:
     """Return the job that the group runs at this time; None: it is idle."""
     kind = group[0][1]
-    period = 900.0 + 1800.0 * _noise(seed, number, 1)
-    shifted = now + period * _noise(seed, number, 2)
+    period = 900.0 + 1800.0 * _noise(number, 1)
+    shifted = now + period * _noise(number, 2)
     cycle, age = int(shifted // period), shifted % period
-    life = period * (0.88 + 0.1 * _noise(seed, number, cycle, 3))
+    life = period * (0.88 + 0.1 * _noise(number, cycle, 3))
     if number == _IDLER_GROUP:
         cycle, age, life = int(now // _DAY_S), _IDLER_LEAST_S + now % _DAY_S, _IDLER_LEAST_S + _DAY_S
     if age > life:
         return None
     works = [work for work in _WORKS if bool(work.per_gpu) == bool(kind.gpus) or (kind.gpus and not work.per_gpu)]
     # On nodes with GPUs, few jobs do not use them.
-    place = _noise(seed, number, cycle, 4)
+    place = _noise(number, cycle, 4)
     works = [work for work in works if work.per_gpu] if kind.gpus and place < 0.93 else works
-    work = _IDLER if number == _IDLER_GROUP else works[int(_noise(seed, number, cycle, 5) * len(works))]
+    work = _IDLER if number == _IDLER_GROUP else works[int(_noise(number, cycle, 5) * len(works))]
     users = tuple(USERS)
     # The first groups are the viewer's, so that `--demo` always has something to show.
-    user = USER if number in (0, 1, 2) else users[int(_noise(seed, number, cycle, 6) * len(users))]
+    user = USER if number in (0, 1, 2) else users[int(_noise(number, cycle, 6) * len(users))]
     tasks = 1 if work is _IDLER else work.per_gpu * kind.gpus or max(1, kind.cpus // 2)
     lost = tasks // 2 if work.grows and age > 0.6 * life else 0
     return _Job(
@@ -339,15 +335,15 @@ def _means(level: float, swing: float, now: float, period: float, phase: float, 
     return Means(m1=at(60), m5=at(300), m15=at(900), over_s=over_s, m10=at(600) if over_s >= 600.0 else None)
 
 
-def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, seed: int, rich: bool) -> Snapshot:
+def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, rich: bool) -> Snapshot:
     place = number * 31 + ord(name[0])
-    taken = now - INTERVAL_S * _noise(seed, place)
+    taken = now - INTERVAL_S * _noise(place)
     uuids = [f"GPU-demo-{name}-{index}" for index in range(kind.gpus)]
-    cpu_cores, host_mib, task_mib, peak_mib = 0.05 + 0.05 * _noise(seed, place, 1), 3000, 0, 0
+    cpu_cores, host_mib, task_mib, peak_mib = 0.05 + 0.05 * _noise(place, 1), 3000, 0, 0
     processes: list[ProcessLoad] = []
     if job is not None:
         work = job.work
-        cpu_cores = kind.cpus * work.cpu_percent / 100.0 * (1 + 0.12 * _wave(now, 240, _noise(seed, place, 2)))
+        cpu_cores = kind.cpus * work.cpu_percent / 100.0 * (1 + 0.12 * _wave(now, 240, _noise(place, 2)))
         grown = 0.4 + 0.6 * min(1.0, job.age / 120.0)
         if work.grows:
             # Memory rises until the GPU is full and half of the tasks die; that of the others starts low.
@@ -361,7 +357,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         host_mib += int(work.host_gib * 1024 * (job.tasks - job.lost) * grown)
         host_mib = min(host_mib, int(kind.memory_mib * 0.93))
         for slot in range(0 if not work.per_gpu else job.tasks - job.lost if rich else min(job.tasks, 2 * kind.gpus)):
-            sm_percent = min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(seed, slot))))
+            sm_percent = min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(slot))))
             on = OnGpu(
                 uuid=uuids[slot % kind.gpus], memory_mib=task_mib, peak_mib=peak_mib, sm_percent=round(sm_percent, 1)
             )
@@ -380,12 +376,12 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                     cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
                     cpu_cores=round(cpu_cores / job.tasks, 2),
                     memory_mib=host_mib // max(1, job.tasks),
-                    progress=_progress(job, slot, now, seed) if rich else None,
+                    progress=_progress(job, slot, now) if rich else None,
                 )
             )
     alive = len(processes)
     gpus = tuple(
-        _gpu(index, uuid, kind, job, on_it, on_it * task_mib, now, _noise(seed, place, index), rich)
+        _gpu(index, uuid, kind, job, on_it, on_it * task_mib, now, _noise(place, index), rich)
         for index, uuid in enumerate(uuids)
         for on_it in (len(range(index, alive, kind.gpus)),)
     )
@@ -440,7 +436,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
     )
 
 
-def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | None:
+def _progress(job: _Job, slot: int, now: float) -> TaskProgress | None:
     """Return the progress that the task's launcher would report: the mean over the last whole window. In each ten
     minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on its GPU are
     faster."""
@@ -451,9 +447,9 @@ def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | Non
     is_last_paused = bool(work.booked_gib) and 180 <= now % 600 < 270
     is_paused = is_last_paused and slot == last
     windows = int(job.age // WINDOW_S)
-    phase = _noise(seed, job.id, slot)
+    phase = _noise(job.id, slot)
     at = now // WINDOW_S * WINDOW_S
-    swing = 0.6 * _wave(at, 410.0, phase) + 0.8 * (_noise(seed, job.id, slot, int(at)) - 0.5)
+    swing = 0.6 * _wave(at, 410.0, phase) + 0.8 * (_noise(job.id, slot, int(at)) - 0.5)
     speed_ratio = work.speed_ratio
     if is_last_paused and (last - slot) * work.per_gpu % job.tasks == 0:
         speed_ratio = 1 - 0.5 * (1 - work.speed_ratio)

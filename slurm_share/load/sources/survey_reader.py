@@ -44,7 +44,6 @@ WAITING_MOST = 1000
 OTHERS = "slurm-share-agent on the nodes and --source agents, or --source prometheus"
 SHOWN_MOST = 200
 """Most characters of a list of nodes in a sentence."""
-_OWN_ONLY = ("srun", "local")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -158,11 +157,11 @@ class SurveyReader:
     # ---- rights -----------------------------------------------------------------------------------------------------
 
     def _check_rights(self) -> None:
-        if self._source.name not in _OWN_ONLY:
-            return  # the server checks the caller's rights
-        if self._source.name == "srun" and self._everybody:
+        if self._source.name != "srun":
+            return  # the source checks the caller's rights
+        if self._everybody:
             raise UsageError(f"srun shows you your own jobs; --all is for operators and needs {self._needs}")
-        if self._source.name == "srun" and self._user != processes.read_user_name(os.getuid()):
+        if self._user != processes.read_user_name(os.getuid()):
             raise UsageError(
                 f"srun shows you your own jobs; the load of {shown(self._user)} is for operators and needs "
                 f"{self._needs}"
@@ -265,7 +264,7 @@ class SurveyReader:
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
             read_places = partial(slurm_jobs.read_places, PLACED, timeout_s=SLURM_TIMEOUT_S)
             places = BackgroundCall(read_places) if lines else None
-            cluster, jobs, more = (_read_queue_with_waiting if waits else _read_queue)(users)
+            cluster, jobs, more = _read_queue(users, waiting=waits)
             folded = frozenset(job.nodes for job in jobs) if places is None else places.answer()
             jobs = jobs if places is None else ()
             names = {name for one in folded for name in nodelist.unfold(one)}
@@ -345,28 +344,31 @@ class SurveyReader:
             user=self._user,
             everybody=self._everybody,
             source=self._source.name,
-            nodes=tuple(_node(facts, node, answer) for node in part.nodes),
+            nodes=tuple(
+                NodeLoad(
+                    name=node,
+                    slurm=facts.nodes.get(node),
+                    snapshot=answer.snapshots.get(node),
+                    why="" if node in answer.snapshots else answer.silent.get(node, "no answer"),
+                )
+                for node in part.nodes
+            ),
             jobs=(*part.jobs, *part.waiting),
             jobs_taken=facts.taken,
             notes=tuple(notes),
         )
 
 
-def _read_queue(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
-    """Return (the cluster, jobs with nodes, 0)."""
-    return (*slurm_jobs.read_queue(users=users, states=PLACED, timeout_s=SLURM_TIMEOUT_S), 0)
-
-
-def _read_queue_with_waiting(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
-    """Return (the cluster, jobs with nodes and waiting jobs, number of further waiting jobs). A short queue is read by
-    one command; of a long one, only the first waiting jobs are read in full."""
-    numbers = slurm_jobs.read_waiting(users, timeout_s=SLURM_TIMEOUT_S)
+def _read_queue(users: Sequence[str], *, waiting: bool) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+    """Return (the cluster, jobs with nodes, number of further waiting jobs). `waiting`: waiting jobs as well. A short
+    queue is read by one command; of a long one, only the first waiting jobs are read in full."""
+    read = partial(slurm_jobs.read_queue, timeout_s=SLURM_TIMEOUT_S)
+    numbers = slurm_jobs.read_waiting(users, timeout_s=SLURM_TIMEOUT_S) if waiting else ()
     if len(numbers) <= WAITING_MOST:
-        cluster, jobs = slurm_jobs.read_queue(users=users, states=(*PLACED, WAITING), timeout_s=SLURM_TIMEOUT_S)
-        return cluster, jobs, 0
+        return (*read(users=users, states=(*PLACED, WAITING) if waiting else PLACED), 0)
     first = numbers[:WAITING_MOST]
-    asked = BackgroundCall(lambda: slurm_jobs.read_queue(jobs=first, states=(WAITING,), timeout_s=SLURM_TIMEOUT_S))
-    cluster, jobs, _ = _read_queue(users)
+    asked = BackgroundCall(lambda: read(jobs=first, states=(WAITING,)))
+    cluster, jobs = read(users=users, states=PLACED)
     return cluster, (*jobs, *asked.answer()[1]), len(numbers) - len(first)
 
 
@@ -378,12 +380,6 @@ def _more_waiting(facts: Facts) -> list[str]:
 
 def _read_nodes(wanted: str) -> tuple[SlurmNode, ...]:
     return slurm_nodes.read_nodes(wanted, timeout_s=SLURM_TIMEOUT_S)
-
-
-def _node(facts: Facts, name: str, answer: Answer) -> NodeLoad:
-    seen = answer.snapshots.get(name)
-    why = "" if seen is not None else answer.silent.get(name, "no answer")
-    return NodeLoad(name=name, slurm=facts.nodes.get(name), snapshot=seen, why=why)
 
 
 def _there_are(unknown: str) -> str:

@@ -184,7 +184,7 @@ class _SurveyReader:
 @pytest.fixture
 def looked(monkeypatch):
     def see(survey):
-        monkeypatch.setattr(survey_reader, "open_source", lambda name, settings: name)
+        monkeypatch.setattr(survey_reader, "open_source", lambda name, settings, **_: name)
         monkeypatch.setattr(_SurveyReader, "survey", survey, raising=False)
         monkeypatch.setattr(survey_reader, "SurveyReader", _SurveyReader)
 

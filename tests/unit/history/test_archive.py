@@ -106,9 +106,7 @@ def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_pat
     assert skipped == 0
 
 
-def test_the_folder_is_for_its_owner_and_the_group(tmp_path):
-    archive.prepare(tmp_path / "a" / "archive", "")
-    assert (tmp_path / "a" / "archive").stat().st_mode & 0o777 == 0o750
+def test_a_folder_or_a_file_that_cannot_be_used_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="cannot be made"):
         archive.prepare(tmp_path / "file", "")
@@ -120,13 +118,13 @@ def test_the_folder_is_for_its_owner_and_the_group(tmp_path):
 def test_the_folders_mode_is_the_same_under_every_umask(tmp_path):
     before = os.umask(0o077)
     try:
-        archive.prepare(tmp_path / "archive", "")
+        archive.prepare(folder := tmp_path / "a" / "archive", "")
     finally:
         os.umask(before)
-    assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o750
-    (tmp_path / "archive").chmod(0o700)
-    archive.prepare(tmp_path / "archive", "")
-    assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
+    assert folder.stat().st_mode & 0o777 == 0o750
+    folder.chmod(0o700)
+    archive.prepare(folder, "")
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_file_of_a_newer_release_is_neither_read_nor_added_to(tmp_path):

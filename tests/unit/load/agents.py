@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,35 @@ def running(
         yield agent
     finally:
         agent.stop()
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler without a log, whose `answer` sends a whole answer."""
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class QuietServer(ThreadingHTTPServer):
+    """An HTTP server of a test, which prints nothing about clients that left early."""
+
+    def handle_error(self, *_args: object) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        thread.start()
+        yield
+        self.shutdown()
+        thread.join()
+        self.server_close()
 
 
 def users(monkeypatch) -> None:

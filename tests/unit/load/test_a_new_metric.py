@@ -102,7 +102,7 @@ def said(changed):
     return json.loads(worked_changes.python(changed, OUTPUTS))
 
 
-def test_it_is_in_llload_s_table_of_gpus(said):
+def test_it_is_in_llload_s_table_of_gpus_and_the_first_to_go(said):
     lines = said[""].splitlines()
     at, head = next((at, line) for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     end = head.index(HEADING) + len(HEADING)
@@ -110,9 +110,6 @@ def test_it_is_in_llload_s_table_of_gpus(said):
     known = [cell for cell in cells if cell not in ("-", "?")]
     assert known
     assert all(cell.endswith("%") for cell in known)
-
-
-def test_where_there_is_no_room_it_is_the_first_to_go(said):
     assert said["narrow"] == [HEADING]
 
 
@@ -137,12 +134,9 @@ def test_it_is_in_json(said):
     assert all(0 <= gpu[FIELD] <= 100 for gpu in gpus)
 
 
-def test_it_is_in_prometheus(said):
+def test_it_is_in_prometheus_and_a_user_sees_it_of_own_gpus(said):
     assert f"# HELP {SERIES} " in said["prometheus"]
     assert f"\n{SERIES}{{" in said["prometheus"]
-
-
-def test_a_user_sees_it_of_own_gpus(said):
     assert said["seen"]
     assert None not in said["seen"]
 

@@ -86,14 +86,6 @@ def test_foreign_lines_are_skipped_and_counted(path):
     assert read(path) == ([1.0, 2.0], 4)
 
 
-def test_places_lead_back_to_the_surveys(path):
-    write(path, 1.0, 2.0, 3.0)
-    found = recording.Recording(path)
-    places = found.places()
-    assert [found.at(place).taken for place in reversed(places)] == [3.0, 2.0, 1.0]
-    found.close()
-
-
 def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
     with pytest.raises(StateError, match=r"none.jsonl: cannot be read: No such file"):
         recording.Recording(tmp_path / "none.jsonl")
@@ -106,32 +98,6 @@ def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
     garbage = tmp_path / "a.gz"
     garbage.write_bytes(b"this is not gzip")
     assert read(garbage) == ([], 1)
-
-
-def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
-    path = tmp_path / "a.jsonl"
-    writer = recording.Writer(path)
-    writer.write(survey(1.0))
-    real = os.write
-
-    def half(fd, data):
-        real(fd, data[:5])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(recording.os, "write", half)
-    with pytest.raises(StateError, match="No space left on device"):
-        writer.write(survey(2.0))
-    monkeypatch.undo()
-    writer.write(survey(3.0))
-    writer.close()
-    assert read(path) == ([1.0, 3.0], 0)
-
-
-def test_a_device_that_is_full_is_said():
-    writer = recording.Writer(recording.Path("/dev/full"))
-    with pytest.raises(StateError, match=r"/dev/full: cannot be written: No space left"):
-        writer.write(survey())
-    writer.close()
 
 
 def test_a_full_disk_takes_nobody_elses_survey_back(path, monkeypatch):

@@ -9,12 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.rules.rates import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
-from slurm_share.load.rules.visible import for_user
 from slurm_share.load.run_rates import RunRates, read_run_rates
 from slurm_share.load.sampler import Sampler
 from slurm_share.load.snapshot import JobLoad, Snapshot, parse_snapshot, render
@@ -156,25 +154,3 @@ def test_a_job_has_what_its_tasks_do_together() -> None:
     assert with_progress(jobs, []) == jobs
     mixed = of_runs([run_of(one(1)), run_of(one(2, family="other"))])
     assert (mixed.rate_per_s, mixed.spread_per_s, mixed.rated, mixed.family) == (None, None, 2, "")
-
-
-def test_progress_is_the_users_own(leader: tuple[int, int, int]) -> None:
-    task = TaskRate(task=12, pid=leader[0], rate=rate(51.0))
-    seen = sampled([leader[0]], {ME: (rates(task),)})
-    mine = for_user(seen, ME, "me")
-    assert mine.processes[0].progress == seen.processes[0].progress is not None
-    assert for_user(seen, ME + 1, "other").processes == ()
-
-
-def test_a_snapshot_from_before_has_no_progress() -> None:
-    old = msgspec.json.decode(render(sampled([os.getpid()], {})))
-    for record in (*old["processes"], *old["jobs"]):
-        del record["progress"]
-    seen = parse_snapshot(msgspec.json.encode(old), "a test")
-    assert [each.progress for each in seen.processes] == [None]
-
-
-def test_without_rates_no_parent_is_looked_up() -> None:
-    assert RunRates((), {}).of_process(os.getpid(), ME, "/nowhere") is None
-    task = TaskProgress(task=1)
-    assert RunRates((), {(ME, 99): task}).of_process(99, ME, "/nowhere") is None

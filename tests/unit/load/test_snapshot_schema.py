@@ -93,38 +93,3 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     seen = snapshots.parse_snapshot(text, "test")
     assert (seen.node, seen.schema, seen.gpus) == ("n1", 1, ())
     assert msgspec.json.decode(snapshots.render(seen))["taken"] == 1.5
-
-
-OF_BEFORE = """{"schema":1,"node":"n1","taken":1.5,"cpus":2,"cores":2,"gpus":[{"uuid":"GPU-a","index":0,"name":"A",
-"memory_total_mib":100,"memory_used_mib":10,"utilization_percent":50.0,
-"utilization":{"m1":1.0,"m5":2.0,"m15":3.0,"over_s":900.0,"m10":2.5},
-"sm":{"m1":4.0,"m5":5.0,"m15":6.0,"over_s":900.0,"m10":null},
-"dram":{"m1":7.0,"m5":8.0,"m15":9.0,"over_s":900.0,"m10":null},
-"activity":{"sm":11.0,"occupancy":12.0,"tensor":13.0,"dram":14.0,"fp64":15.0,"fp32":16.0,"fp16":17.0},
-"power_w":70.0,"users":[{"uid":2001,"utilization":null,"sm":{"m1":4.0,"m5":5.0,"m15":6.0,"over_s":60.0,"m10":null},
-"dram":null}]}],
-"jobs":[{"job":7,"uid":2001,"user":"alice","cpu":{"m1":1.0,"m5":2.0,"m15":3.0,"over_s":900.0,"m10":null}}],
-"gpu_sums":{"count":2,"load5":1.5,"load_by":"sm","fullest":0.5}}"""
-"""As the first release writes it."""
-
-
-def test_a_snapshot_of_the_first_release_is_read_whole_and_written_alike() -> None:
-    seen = snapshots.parse_snapshot(OF_BEFORE, "test")
-    (gpu,), (its_job,), sums = seen.gpus, seen.jobs, seen.gpu_sums
-    assert gpu.utilization_percent_windows.m10 == 2.5
-    assert gpu.sm_percent_windows.m5 == gpu.load_percent_5min == 5.0
-    assert gpu.dram_percent_windows.m15 == 9.0
-    assert msgspec.structs.astuple(gpu.activity) == (11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0)
-    assert gpu.users[0].sm_percent_windows.over_s == 60.0
-    assert its_job.cpu_cores_windows.m5 == 2.0
-    assert (sums.gpu_load, sums.gpu_load_by, sums.fullest_ratio) == (1.5, "sm", 0.5)
-    assert contains(json.loads(snapshots.render(seen)), json.loads(OF_BEFORE))
-
-
-def contains(whole: Any, part: Any) -> bool:
-    """Whether whatever `part` says is in `whole`."""
-    if isinstance(part, dict):
-        return all(key in whole and contains(whole[key], value) for key, value in part.items())
-    if isinstance(part, list):
-        return len(whole) == len(part) and all(map(contains, whole, part))
-    return bool(whole == part)

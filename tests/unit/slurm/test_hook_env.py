@@ -114,16 +114,7 @@ def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value
 
 @pytest.mark.parametrize(
     ("value", "direct"),
-    [
-        ("1", True),
-        (None, False),
-        ("0", False),
-        ("", False),
-        ("yes", False),
-        ("1\n", False),
-        ("11", False),
-        (" 1", False),
-    ],
+    [("1", True), *((value, False) for value in (None, "0", "", "yes", "1\n", "11", " 1"))],
 )
 def test_srun_alone_says_so_with_one_word(value, direct):
     environ = GOOD if value is None else {**GOOD, "SPANK_SHARE_GPU_SRUN": value}

@@ -28,7 +28,7 @@ def test_the_queue_is_squeues() -> None:
     """Jobs of two users on one node and on two, an array, a heterogeneous job, a share, every request for GPUs."""
     assert len(QUEUE) == 13
     assert pyslurm_backend.queue(ANSWER, (), (), ()) == (CLUSTER, QUEUE)
-    assert pyslurm_backend.waiting(ANSWER, ()) == jobs.parse_waiting(RECORDED["waiting"])
+    assert pyslurm_backend.waiting(ANSWER, ()) == jobs.parse_numbers(RECORDED["waiting"])
     assert pyslurm_backend.places(ANSWER, ["RUNNING"]) == set(RECORDED["places"].split())
 
 

@@ -34,7 +34,6 @@ def test_llsubs_own_lines_are_read_in_the_same_way_with_their_numbers(tmp_path: 
 def test_a_program_has_none() -> None:
     assert script.read_script("/bin/sh", to_execute=True).directives == ()
     assert script.parse_directives(b"#SBATCH -n 4\n") == ()
-    assert script.parse_own_lines(b"#LLSUB --pack\n") == ()
 
 
 def test_the_path_is_absolute_and_links_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from slurm_share.cli import main as command
 from slurm_share.core.errors import CommandError, SlurmShareError
 from slurm_share.core.process import Deadline, identify, stream
-from slurm_share.core.records import ProcessIdentity
 from slurm_share.node.records import NodeProcess
 from slurm_share.slurm import signals as slurm_signals
 
@@ -154,7 +153,3 @@ def test_what_scancel_says_against_it_is_said(tmp_path: Path, monkeypatch) -> No
         slurm_signals.through_scancel(
             program(tmp_path, "echo 'scancel: error: Kill job error on job id 8: Access/permission denied' >&2")
         )
-
-
-def test_a_process_is_known_by_number_start_and_user() -> None:
-    assert ProcessIdentity(5, 7, 1000) != ProcessIdentity(5, 8, 1000)

@@ -209,6 +209,18 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
         return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
 
     @property
+    def died(self) -> str | None:
+        """Return the memory that tasks ran out of; None: none did."""
+        if self.memory_failures:
+            return "GPU memory"
+        return "host memory" if any(node.kills for node in self.nodes) else None
+
+    @property
+    def is_run(self) -> bool:
+        """Return whether llsub made the job, so that its tasks can report progress."""
+        return any(queue.triple_of(job) for job in self.jobs) or any(node.progress is not None for node in self.nodes)
+
+    @property
     def windows_disagree(self) -> bool:
         """Return whether the load of some node is not steady."""
         return any(node.windows_disagree for node in self.nodes)
@@ -247,7 +259,6 @@ def _case(
 
 
 def _with_load(case: Case, factor: float) -> Case:
-    """Return the case with the loads of its GPUs and CPUs multiplied by this factor."""
     return replace(case, nodes=tuple(evidence.with_load(node, factor, factor) for node in case.nodes))
 
 
@@ -273,14 +284,8 @@ def _judged(
         rate_source=known.source,
         rate_family=known.family,
         evidence=(
-            *sentences.evidence(
-                case.nodes,
-                case.unseen,
-                are_unlike=case.are_unlike,
-                has_unlike_nodes=case.has_unlike_nodes,
-                memory_failures=case.memory_failures,
-            ),
-            *sentences.rates(known, case.nodes, is_run=_is_run(case)),
+            *sentences.evidence(case),
+            *sentences.rates(known, case),
             *((ways,) if (ways := measured.ways_of_sharing(case.nodes)) else ()),
         ),
     )
@@ -290,7 +295,7 @@ def _judged(
         return sentences.unknown(base, missing)
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
-    if fewer is None and judged is not None and _died(case) is None:
+    if fewer is None and judged is not None and case.died is None:
         by_load, answer = answer, _by_rates(case, judged)
         base = replace(
             base,
@@ -315,7 +320,7 @@ def _judged(
         change=tuple(str(one) for one in changes),
         resubmit=again,
     )
-    return sentences.known(advice, case.nodes, answer, _died(case), case.memory_failures)
+    return sentences.known(advice, case, answer)
 
 
 def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
@@ -365,12 +370,13 @@ def _missing(case: Case) -> str:
 
 def _answer(case: Case) -> Answer:
     """Return the answer for a job that does not run too many tasks."""
-    died = _died(case)
-    if died is not None:
-        return Answer("stay", case.now, died)
-    found = causes.threads(case.nodes, case.now, _threads(case)) or causes.low_use(case.nodes, case.now)
+    if case.died is not None:
+        return Answer("stay", case.now, case.died)
     found = (
-        found or causes.placement(case.nodes, case.now, case.emptier) or causes.memory_in_advance(case.nodes, case.now)
+        causes.threads(case.nodes, case.now, _threads(case))
+        or causes.low_use(case.nodes, case.now)
+        or causes.placement(case.nodes, case.now, case.emptier)
+        or causes.memory_in_advance(case.nodes, case.now)
     )
     if found is not None:
         return found
@@ -409,11 +415,6 @@ def _by_rates(case: Case, judged: measured.Judgement) -> Answer:
     return Answer("more", min(wanted, case.most), decided_by, judged.why, rate_windows=judged.windows)
 
 
-def _is_run(case: Case) -> bool:
-    """Return whether llsub made the job, so that its tasks can report progress."""
-    return any(queue.triple_of(job) for job in case.jobs) or any(node.progress is not None for node in case.nodes)
-
-
 def _threads(case: Case) -> int | None:
     """Return NTPP of the job's triple; None without a triple."""
     triple = queue.triple_of(case.jobs[0]) if case.jobs else None
@@ -425,20 +426,13 @@ def _fewer(case: Case) -> tuple[int, str] | None:
     found: list[tuple[int, str]] = []
     if case.tightest.nppn is not None and case.now > case.tightest.nppn:
         found.append((max(1, case.most), case.tightest.resource))
-    died = _died(case)
+    died = case.died
     if found and found[0][1] == died:
         return found[0]  # the bound explains why they died
     least = max(1, case.gpus) if died == "GPU memory" else 1
     if died is not None and case.now > least:  # fewer tasks do not help a task that is alone on its GPU or node
         found.append((max(1, bounds.in_gpus(min(case.most, case.now // thresholds.GROWTH), case.gpus)), died))
     return min(found, key=lambda one: one[0], default=None)
-
-
-def _died(case: Case) -> str | None:
-    """Return the memory that tasks ran out of; None: none did."""
-    if case.memory_failures:
-        return "GPU memory"
-    return "host memory" if any(node.kills for node in case.nodes) else None
 
 
 # ---- The previous advice ----

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
@@ -158,7 +157,7 @@ def of_job(
     programs = [one for one in snapshot.processes if not is_own(one)]
     processes = [one for one in programs if one.job in ids]
     used = {uuid for load in loads for uuid in load.gpus}
-    granted = _granted(snapshot, jobs)
+    granted = idle.granted(snapshot, {n for job in jobs for n in idle.numbers_on(job, snapshot.node) or ()})
     gpus, is_sure = _gpus_here(snapshot, jobs, granted, used)
     of_node = max(gpus, slurm.gpus if slurm else 0, len(snapshot.whole_gpus) + snapshot.hidden_gpus)
     mine = [
@@ -278,16 +277,6 @@ def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
 def is_own(process: ProcessLoad) -> bool:
     """Return whether it is a backend's own process on a GPU, and not a task."""
     return registry.is_own_process(process.name)
-
-
-def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> set[str]:
-    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node."""
-    numbers: set[int] = set()
-    for job in jobs:
-        nodes = nodelist.unfold(job.nodes) if job.gpu_indexes else ()
-        if job.gpu_indexes and snapshot.node in nodes[: len(job.gpu_indexes)]:
-            numbers |= set(job.gpu_indexes[nodes.index(snapshot.node)])
-    return idle.granted(snapshot, numbers)
 
 
 def _gpus_here(

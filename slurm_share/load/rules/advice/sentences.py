@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,6 +14,9 @@ from . import measured
 from .bounds import gib, most_now
 from .causes import Answer, named
 from .evidence import Evidence
+
+if TYPE_CHECKING:
+    from .advise import Case
 
 NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
 KEPT = "kept from the survey before, because the change of load is small"
@@ -44,19 +48,18 @@ def unknown(base: Advice, why: str) -> Advice:
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}; {run}")
 
 
-def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str | None, failures: int) -> Advice:
-    """Return the advice with its sentence, which begins with what is wrong, if anything. `died`: the kind of memory
-    that some tasks ran out of. `failures`: how many ran out of GPU memory."""
+def known(advice: Advice, case: Case, answer: Answer) -> Advice:
+    """Return the advice with its sentence, which begins with what is wrong, if anything."""
+    nodes = case.nodes
     if answer.rate_windows:
         return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}; {_seen(advice, nodes)}")
     if answer.verdict in ("change", "look"):
         how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
         return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
     if answer.verdict == "fewer":
-        why = _reason(advice, nodes, died, failures)
+        why = _reason(advice, case)
         return replace(advice, sentence=f"{why}: fewer, {advice.next}{_with(advice)}; {_seen(advice, nodes)}")
-    said = f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, nodes, died)}"
-    return replace(advice, sentence=said)
+    return replace(advice, sentence=f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, case)}")
 
 
 def _by_rates(advice: Advice) -> str:
@@ -83,27 +86,26 @@ def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
     return (f"measured rates decided; load alone would say: {by_load.verdict}{number}, by {by_load.decided_by}",)
 
 
-def rates(known: measured.Measured, nodes: Sequence[Evidence], *, is_run: bool) -> tuple[str, ...]:
-    """Return the sentence about the known rates of the tasks. `is_run`: llsub made the job."""
+def rates(known: measured.Measured, case: Case) -> tuple[str, ...]:
+    """Return the sentence about the known rates of the tasks."""
     if known.levels:
         levels = ", ".join(f"{counted(one.level, 'task')} {rate_text(one.per_s)}" for one in known.levels)
         alone = "" if len(known.levels) > 1 else "; there is nothing to compare it with yet"
         return (f"measured on a node, from {known.source}: {levels}{alone}",)
-    told = [node.progress for node in nodes if node.progress is not None and node.progress.rated]
+    told = [node.progress for node in case.nodes if node.progress is not None and node.progress.rated]
     if any(one.rate_per_s is None for one in told):
         return ("the rate of its tasks together is not known: not all of them have one, or they count different units",)
     if told:
         return ("the rate of its tasks is not known yet: not all run, one is paused, or too few windows are over",)
-    return (measured.NOT_KNOWN,) if is_run else ()
+    return (measured.NOT_KNOWN,) if case.is_run else ()
 
 
-def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failures: int) -> str:
+def _reason(advice: Advice, case: Case) -> str:
     """Return why there are too many tasks."""
-    kills = sum(node.kills for node in nodes)
-    if died == "host memory" and kills:
-        return kernel_text(kills)
-    if died == "GPU memory" and failures:
-        return failure_text(failures)
+    if case.died == "host memory":
+        return kernel_text(sum(node.kills for node in case.nodes))
+    if case.died == "GPU memory":
+        return failure_text(case.memory_failures)
     bound = next((one for one in advice.bounds if one.resource == advice.decided_by), None)
     why = "" if bound is None else f" ({bound.why})"
     return f"{advice.now} tasks are more than {advice.decided_by} allows{why}"
@@ -144,13 +146,13 @@ def _allowed(advice: Advice) -> str:
     return ", ".join(parts)
 
 
-def _then(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> str:
+def _then(advice: Advice, case: Case) -> str:
     if advice.verdict == "more":
         return f"next {advice.next}{_with(advice)}, then look again"
-    if died is not None:
-        return f"stay, with more {died} for a task (a larger cap or --mem): some ran out of it"
+    if case.died is not None:
+        return f"stay, with more {case.died} for a task (a larger cap or --mem): some ran out of it"
     upper = "; utilisation is an upper bound of SM activity, so more tasks may still gain"
-    caution = upper if advice.decided_by == "GPU load" and not all(node.is_sm for node in nodes) else ""
+    caution = upper if advice.decided_by == "GPU load" and not all(node.is_sm for node in case.nodes) else ""
     return f"stay{caution}"
 
 
@@ -171,15 +173,9 @@ def peak_is_the_caps(nodes: Sequence[Evidence]) -> bool:
     )
 
 
-def evidence(
-    nodes: Sequence[Evidence],
-    unseen: Mapping[str, str],
-    *,
-    are_unlike: bool,
-    has_unlike_nodes: bool,
-    memory_failures: int,
-) -> tuple[str, ...]:
+def evidence(case: Case) -> tuple[str, ...]:
     """Return the facts on which the advice rests and those that make it weaker, a sentence each."""
+    nodes, unseen = case.nodes, case.unseen
     watched = min(node.measured_s for node in nodes)
     names = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
     tasks = sum(node.tasks_measured for node in nodes)
@@ -194,10 +190,10 @@ def evidence(
             found.append("GPU load is SM activity, measured by the driver's GPM counters")
         elif any(node.load is not None for node in nodes):
             found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are lower limits")
-    if memory_failures:
-        found.append(failure_text(memory_failures))
-    found += _unlike(nodes, are_unlike=are_unlike)
-    if has_unlike_nodes:
+    if case.memory_failures:
+        found.append(failure_text(case.memory_failures))
+    found += _unlike(nodes, are_unlike=case.are_unlike)
+    if case.has_unlike_nodes:
         found.append("its nodes have different numbers of GPUs: counted for the fewest")
     for what, on in _unknown(nodes).items():
         found.append(f"not known{on}: {what}, so it sets no bound there")

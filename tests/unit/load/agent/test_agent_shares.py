@@ -18,13 +18,11 @@ def only(job, **changes):
     return shares.filled(snapshot, {job.job_id: job}).jobs[0]
 
 
-def test_share_and_slots_of_a_job_come_from_the_ledger():
+def test_share_and_slots_of_a_job_that_its_tasks_do_not_tell_come_from_the_ledger():
     found = only(ALICES, unknown={"share": "not to read", "slots": "not to read", "cpu": "one sample"})
     assert (found.share, found.slots, found.unknown) == (4, 4, {"cpu": "one sample"})
-
-
-def test_what_the_tasks_say_stays():
-    assert (only(ALICES, share=2, slots=2).share, only(ALICES, share=2, slots=2).slots) == (2, 2)
+    told = only(ALICES, share=2, slots=2)
+    assert (told.share, told.slots) == (2, 2)
 
 
 def test_another_users_job_of_that_number_and_one_without_a_share_do_not_count():

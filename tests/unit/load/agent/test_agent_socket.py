@@ -131,22 +131,6 @@ def test_who_is_too_slow_is_let_go(agent, monkeypatch):
         assert link.recv(1) == b""
 
 
-def test_many_at_once_are_all_answered(agent):
-    until_answered(agent)
-    agent.uid = 0
-    answers = []
-
-    def one():
-        answers.append(ask(agent.settings.agent_socket, 10.0, False).node)
-
-    threads = [threading.Thread(target=one) for _ in range(socket_server.MOST_EACH)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == ["n1"] * socket_server.MOST_EACH
-
-
 def test_a_user_database_that_hangs_holds_up_its_own_caller_alone(tmp_path, monkeypatch):
     users(monkeypatch)
     let_go = threading.Event()

@@ -38,9 +38,6 @@ def test_an_output_has_its_order_and_a_column_that_it_does_not_name_where_the_ot
     assert [one.id for one in shown_in("table", found, ("b", REST, "a"))] == ["b", "new", "a"]
     assert [one.id for one in shown_in("table", found)] == ["a", "new", "b"]
     assert [one.id for one in shown_in("values", found, ("b", "a", REST))] == ["b", "a", "new", "hidden"]
-
-
-def test_an_order_that_names_what_is_not_there_is_a_mistake():
     with pytest.raises(KeyError):
         shown_in("table", [a_column("a")], ("a", "gone"))
 
@@ -82,15 +79,6 @@ def test_a_column_that_is_left_out_where_it_is_empty_has_no_text_then():
             if column.unless_empty:
                 row = rows[name]
                 assert (column.text(row), column.value(row), column.says(row)) == ("", None, False), column.id
-
-
-def test_what_packed_runs_have_booked_is_beside_the_memory():
-    booked = next(column for column in columns.GPUS if column.id == "booked")
-    for mib, text, value in ((6656, "6.5GB", 6.5), (0, "0MB", 0.0)):
-        one = replace(gpu(0), booked_mib=mib)
-        row = GpuRow(row_of(node("n1", gpus=(one,))), one)
-        assert (booked.text(row), booked.value(row), booked.raw_of(row), booked.says(row)) == (text, value, mib, True)
-    assert booked.field_name == "booked_mib"
 
 
 @pytest.mark.parametrize(

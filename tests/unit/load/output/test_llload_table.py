@@ -60,28 +60,11 @@ def test_the_lines_of_lloads_documentation_character_for_character():
     ]
 
 
-def test_the_figure_of_the_paper():
-    """`48 - 48 = 0`, `384GB - 75GB = 309GB`, loads with two decimals, one task of LeNet-4: 0.35 of 2, 4 of 64 GB."""
-    one = node(
-        "d-1",
-        cpus=48,
-        used=48,
-        load=0.02,
-        memory_used=75,
-        gpus=(gpu(0, load=35.0, used=4 * GB), gpu(1, load=0.0, used=0)),
-    )
-    line = table(shown(one))[1]
-    assert fields(line)[:-2] == fields("d-1 48 - 48 = 0 0.02 384GB - 75GB = 309GB 2 - 2 = 0 0.35 64GB - 4GB = 60GB")
-    assert line.endswith("cL gL")  # LLSC's own bands: 0.02 of 48, 0.35 of 2
-
-
 def test_the_header_names_cluster_user_nodes_and_time():
+    """For an operator, also how many nodes are in use."""
     first, second, *_ = shown(node("n1"), node("n2"), view=View(), width=80)
     assert first == "LLGrid: txe1 (running slurm 26.05.5)"
     assert second.startswith("Username: studentx, Nodes used: 2, Time: 20")
-
-
-def test_an_operator_sees_how_many_nodes_are_in_use():
     lines = shown(node("n1"), node("n2", used=0), everybody=True, view=View(), width=80)
     assert "Username: all users, Nodes used: 1 of 2" in lines[1]
 
@@ -303,12 +286,6 @@ def test_nobody_there_is_a_sentence():
     lines = shown(view=View(if_empty=("you have no job running",)), width=80)
     assert "Nodes used: 0" in lines[1]
     assert lines[2:] == ["you have no job running"]
-
-
-def test_ten_thousand_nodes():
-    one = node("n1")
-    many = survey(*(replace(one, name=f"n{number}") for number in range(10_000)))
-    assert len(table(as_lines(many, View(), 120))) == 10_002
 
 
 @pytest.mark.parametrize("height", [5, 10, 24])

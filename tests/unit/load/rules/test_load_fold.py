@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -506,45 +505,12 @@ def test_a_node_without_a_driver_still_has_cores_and_jobs(walk: Walk) -> None:
 # ---- Over a restart ----
 
 
-def test_windows_and_peaks_go_on_over_a_restart(walk: Walk) -> None:
-    walk.read(gpu(pids={7: 900}), processes=(process(7),), jobs=(job(cpu=0.0),))
-    walk.read(gpu(pids={7: 100}), processes=(process(7),), jobs=(job(cpu=10.0),))
-    recalled = history.recall(history.render(walk.history), "boot-1")
-    assert recalled is not None
-    walk.history = recalled
-    seen = walk.read(gpu(pids={7: 100}), processes=(process(7),), jobs=(job(cpu=20.0),))
-    (its_job,) = seen.jobs
-    assert (its_job.task_peak_mib, its_job.cpu_cores, its_job.measured_s, seen.measured_s) == (900, 2.0, 10.0, 10.0)
-
-
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"{", b"\xff", b'{"version":99,"boot_id":"boot-1"}', b'{"jobs":{"x":1}}']
 )
 def test_what_is_no_past_is_refused_with_a_sentence(data: bytes) -> None:
     with pytest.raises(StateError, match="the sampler's stored history: "):
         history.recall(data, "boot-1")
-
-
-def test_what_a_sampler_of_the_first_release_wrote_down_is_taken_up() -> None:
-    series = {"at": [1.0, 61.0], "total": [0.0, 600.0], "covered": [0.0, 60.0]}
-    text = json.dumps(
-        {
-            "version": 1,
-            "boot_id": "boot-1",
-            "at": 61.0,
-            "gpus": {"GPU-a": {"utilization": series, "sm": {}, "stays": {"2001": {"since": 1.0, "at": 61.0}}}},
-            "processes": {"7": {"start_ticks": 1, "at": 61.0, "cpu_s": 1.0, "gpus": {"GPU-a": {"sm": 9.0}}}},
-            "jobs": {"1": {"uid": 2001, "at": 61.0, "cpu": series}},
-        }
-    )
-    found = history.recall(text.encode(), "boot-1")
-    windows = found.gpus["GPU-a"].utilization_percent_windows
-    assert windows.total == (0.0, 600.0)
-    assert found.processes[7].gpus["GPU-a"].sm_percent == 9.0
-    assert found.jobs[1].cpu_cores_windows.at == (1.0, 61.0)
-    written = json.loads(history.render(found))
-    assert written["gpus"]["GPU-a"].keys() >= {"utilization", "stays"}
-    assert written["jobs"]["1"]["cpu"] == series
 
 
 def test_a_past_of_another_boot_is_not_taken_up(walk: Walk) -> None:

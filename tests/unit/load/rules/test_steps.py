@@ -29,24 +29,15 @@ def said(steps):
 
 TABLE = {
     "a job without GPUs": ([a_job(1, "n1")], [(1, "n1", "none")]),
-    "one whole node": ([a_job(1, "n1", ((0, 1),))], [(1, "n1", "gpu:2")]),
     "several nodes alike: one step": ([a_job(1, "n[1-3]", ((0, 1), (0, 1), (0, 3)))], [(1, "n1,n2,n3", "gpu:2")]),
     "nodes with unlike numbers of GPUs: a step for each number": (
         [a_job(1, "n[1-3]", ((0, 1, 2, 3), (0,), (1,)))],
         [(1, "n1", "gpu:4"), (1, "n2,n3", "gpu:1")],
     ),
     "a job without GPUs beside one with": ([a_job(1, "n1"), a_job(2, "n1", ((1,),))], [(2, "n1", "gpu:1")]),
-    "two jobs with a GPU each": (
-        [a_job(1, "n1", ((0,),)), a_job(2, "n1", ((1,),))],
-        [(1, "n1", "gpu:1"), (2, "n1", "gpu:1")],
-    ),
     "an array of parts of one GPU": (
         [a_job(n, "n1", ((2,),), has_shards=True, array=9, element=n) for n in (1, 2, 3, 4)],
         [(1, "n1", "shard:1")],
-    ),
-    "an array of parts of two GPUs": (
-        [a_job(n, "n1", ((n % 2,),), has_shards=True) for n in (1, 2, 3, 4)],
-        [(1, "n1", "shard:1"), (2, "n1", "shard:1")],
     ),
     "what another step sees already is left out of the nodes": (
         [a_job(1, "n[1-2]", ((0,), (0,))), a_job(2, "n[2-3]", ((1,), (0,)))],
@@ -90,12 +81,6 @@ def test_a_step_that_runs_is_kept_when_a_better_one_could_be_had():
     first = choose([a_job(1, "n1", ((0,),))], ["n1"])
     jobs = [a_job(1, "n1", ((0,),)), a_job(2, "n[1-2]", ((1, 2), (0, 1)))]
     assert set(first) < set(choose(jobs, ["n1", "n2"], running=first))
-
-
-def test_a_step_that_has_become_surplus_is_not_kept():
-    first = choose([a_job(1, "n1")], ["n1"])
-    jobs = [a_job(1, "n1"), a_job(2, "n1", ((0,),))]
-    assert said(choose(jobs, ["n1"], running=first)) == [(2, "n1", "gpu:1")]
 
 
 def test_a_step_of_many_nodes_is_kept_when_one_of_them_is_no_longer_asked_for():

@@ -6,10 +6,9 @@ import os
 import socket
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from agents import NODE
+from agents import NODE, QuietHandler, QuietServer
 from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
@@ -27,14 +26,7 @@ def node(name: str) -> Snapshot:
     return replace(NODE, node=name, taken=time.time(), source="agent")
 
 
-class Server(ThreadingHTTPServer):
-    """Says nothing of those who would not wait."""
-
-    def handle_error(self, *_args: object) -> None:
-        pass
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     """Plays every node: the name in the Host header says which, and what it does."""
 
     asked: list[str] = []  # noqa: RUF012 - emptied by the fixture
@@ -68,13 +60,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         elif name == "mute":
             return
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: object) -> None:
-        pass
+        self.answer(status, body)
 
 
 @pytest.fixture
@@ -82,10 +68,8 @@ def source(tmp_path, monkeypatch):
     """A source, and a server that every node's name leads to but `gone`'s and `nowhere`'s."""
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(TOKEN + "\n")
-    server = Server(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     Handler.asked.clear()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
     with socket.create_server(("127.0.0.2", 0)) as closed:
         free = closed.getsockname()[1]
     real = socket.getaddrinfo
@@ -98,10 +82,8 @@ def source(tmp_path, monkeypatch):
         return real("127.0.0.1", port, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    yield AgentsSource(Settings(agent_token_file=str(tmp_path / "token"), agents_port=server.server_port))
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with server.serving():
+        yield AgentsSource(Settings(agent_token_file=str(tmp_path / "token"), agents_port=server.server_port))
 
 
 def test_every_node_is_in_one_of_the_two(source):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import agents
 import msgspec
@@ -44,7 +42,7 @@ def series(snapshot: Snapshot) -> list[dict[str, object]]:
     ]
 
 
-class Server(ThreadingHTTPServer):
+class Server(agents.QuietServer):
     """An HTTP server that answers with its rows and keeps the queries."""
 
     rows: list[dict[str, object]]
@@ -53,11 +51,8 @@ class Server(ThreadingHTTPServer):
     body: bytes | None = None
     pause_s = 0.0
 
-    def handle_error(self, *_args: object) -> None:
-        """Print nothing about clients that left early."""
 
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(agents.QuietHandler):
     """The HTTP API, as far as we use it."""
 
     server: Server
@@ -70,25 +65,15 @@ class Handler(BaseHTTPRequestHandler):
         body = self.server.body
         if body is None:
             body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: object) -> None:
-        pass
+        self.answer(self.server.status, body)
 
 
 @pytest.fixture
 def server():
     made = Server(("127.0.0.1", 0), Handler)
     made.rows, made.seen, made.asked = series(NODE), [], []
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with made.serving():
+        yield made
 
 
 @pytest.fixture

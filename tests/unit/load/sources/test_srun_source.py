@@ -97,6 +97,11 @@ def asked(*jobs, nodes, user="me"):
     return Asked(nodes=nodes, jobs=jobs, user=user)
 
 
+def on_n1(*jobs):
+    """Ask for n1, where job 1 runs if no others do."""
+    return asked(*(jobs or (a_job(1, "n1"),)), nodes=("n1",))
+
+
 def calls(folder):
     file = folder / "calls"
     return file.read_text().splitlines() if file.exists() else []
@@ -123,17 +128,16 @@ def test_the_newest_snapshot_counts(folder, source):
         "".join(f"{line}\n" for line in frames.split(render(a_snapshot("n1", taken=2.0)), "n1"))
     )
     tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; cat more\n")
-    question = asked(a_job(1, "n1"), nodes=("n1",))
-    assert source.read(question, WAIT_S).snapshots["n1"].taken == 1.0
+    assert source.read(on_n1(), WAIT_S).snapshots["n1"].taken == 1.0
     (folder / "go").touch()
-    until(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
+    until(lambda: source.read(on_n1(), WAIT_S).snapshots["n1"].taken == 2.0)
 
 
 def test_noise_is_passed_over_and_torn_messages_are_told(folder, source):
     torn = next(iter(frames.split(os.urandom(3000), "n1")))
     before = f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; "
     tell(folder, 1, a_snapshot("n1"), before=before, after="\nbye\n")
-    answer = source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    answer = source.read(on_n1(), WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.notes == ["job 1: dropped 1 message that arrived damaged"]
 
@@ -171,7 +175,7 @@ def test_a_full_memory_is_named_and_another_job_is_tried(folder, source):
     ]
     tell(folder, 1, do="".join(f"echo '{line}' >&2\n" for line in words) + "exit 137\n")
     tell(folder, 2, a_snapshot("n1"))
-    question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
+    question = on_n1(a_job(1, "n1"), a_job(2, "n1"))
     assert source.read(question, WAIT_S).silent == {"n1": "the job's memory is full, or the node's"}
     until(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
 
@@ -179,19 +183,18 @@ def test_a_full_memory_is_named_and_another_job_is_tried(folder, source):
 def test_a_sampler_hears_of_us_however_seldom_one_looks(folder, source_at):
     source, _ = source_at(3600, silence_s=1)
     tell(folder, 1, a_snapshot("n1"), do="head -c 5 > heard\n")
-    source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    source.read(on_n1(), WAIT_S)
     until(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
 
 
 def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(folder, source_at):
     source, now = source_at(600)
     tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; exit 0\n")
-    question = asked(a_job(1, "n1"), nodes=("n1",))
-    source.read(question, WAIT_S)
+    source.read(on_n1(), WAIT_S)
     (folder / "go").touch()
     now[0] = SILENCE_S
-    until(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
-    until(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
+    until(lambda: source.read(on_n1(), WAIT_S) and len(calls(folder)) == 2)
+    until(lambda: source.read(on_n1(), WAIT_S).silent == {"n1": "the sampler ended"})
     assert len(calls(folder)) == 2
 
 
@@ -221,8 +224,7 @@ def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed
 def test_waiting_steps_say_what_they_wait_for(folder, source):
     words = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
     tell(folder, 1, do=f"echo '{words}' >&2\n")
-    question = asked(a_job(1, "n1"), nodes=("n1",))
-    until(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
+    until(lambda: source.read(on_n1(), 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
 
 
 REFUSED = "echo 'srun: error: Unable to create step for job 1: Job/step already completing or completed' >&2; exit 1\n"
@@ -231,19 +233,18 @@ REFUSED = "echo 'srun: error: Unable to create step for job 1: Job/step already 
 def test_a_refused_step_is_left_alone_for_a_while(folder, source_at):
     source, now = source_at(600)
     tell(folder, 1, do=REFUSED)
-    question = asked(a_job(1, "n1"), nodes=("n1",))
     for _ in range(4):
-        assert source.read(question, WAIT_S).silent == {"n1": "the job has ended"}
+        assert source.read(on_n1(), WAIT_S).silent == {"n1": "the job has ended"}
     assert len(calls(folder)) == 1
     now[0] += srun.TRY_AGAIN_S
     tell(folder, 1, a_snapshot("n1"), do="")
-    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
+    assert set(source.read(on_n1(), WAIT_S).snapshots) == {"n1"}
 
 
 def test_where_one_job_gives_no_step_another_one_does(folder, source):
     tell(folder, 1, do=REFUSED)
     tell(folder, 2, a_snapshot("n1"))
-    question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
+    question = on_n1(a_job(1, "n1"), a_job(2, "n1"))
     assert source.read(question, WAIT_S).snapshots == {}
     assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
 
@@ -260,7 +261,7 @@ def test_a_hundred_jobs_that_refuse_are_not_all_tried(folder, source):
 def test_a_sampler_that_is_not_installed_is_said_with_the_way_out(folder, source):
     words = ["n1: there is no /opt/python", "srun: error: n1: task 0: Exited with exit code 127"]
     tell(folder, 1, do="".join(f"echo '{line}' >&2\n" for line in words) + "exit 127\n")
-    question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
+    question = on_n1(a_job(1, "n1"), a_job(2, "n1"))
     for _ in range(3):
         answer = source.read(question, WAIT_S)
     assert answer.silent == {"n1": "there is no /opt/python"}
@@ -278,10 +279,9 @@ def test_one_node_s_sampler_that_ends_takes_no_other_one_with_it(folder, source)
 def test_old_snapshots_are_not_shown_as_now(folder, source_at):
     source, now = source_at(1)
     tell(folder, 1, a_snapshot("n1"))
-    question = asked(a_job(1, "n1"), nodes=("n1",))
-    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
+    assert set(source.read(on_n1(), WAIT_S).snapshots) == {"n1"}
     now[0] = 60.0
-    assert source.read(question, 0.1).silent == {"n1": "nothing for 60 s"}
+    assert source.read(on_n1(), 0.1).silent == {"n1": "nothing for 60 s"}
 
 
 def to_print_later(folder, job, *looks):
@@ -317,14 +317,13 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, sour
     source, now = source_at(1)
     refused = "echo 'srun: error: Task launch for StepId=1.1 failed on node n1: Communication connection failure' >&2\n"
     tell(folder, 1, a_snapshot("n1"), do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n")
-    question = asked(a_job(1, "n1"), nodes=("n1",))
-    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
+    assert set(source.read(on_n1(), WAIT_S).snapshots) == {"n1"}
     until((folder / "begun").exists)
     (folder / "job-1.out").write_text("")
     times, found = [], []
     while now[0] < 200:
         now[0] += 1
-        found += source.read(question, WAIT_S).silent.values()
+        found += source.read(on_n1(), WAIT_S).silent.values()
         begun = [one for one in source._running.values() if one.started == now[0]]
         times += [now[0] for _ in begun]
         until(lambda begun=begun: all(one.over for one in begun))
@@ -334,14 +333,14 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder, sour
     before = len(calls(folder))
     now[0] += 2
     source.ask_again()
-    source.read(question, WAIT_S)
+    source.read(on_n1(), WAIT_S)
     until(lambda: len(calls(folder)) == before + 1)
 
 
 def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
     tell(folder, 1, a_snapshot("n1"))
     tell(folder, 2, a_snapshot("n2"))
-    assert set(source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S).snapshots) == {"n1"}
+    assert set(source.read(on_n1(), WAIT_S).snapshots) == {"n1"}
     assert set(source.read(asked(a_job(2, "n2"), nodes=("n2",)), WAIT_S).snapshots) == {"n2"}
     until(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
 
@@ -361,7 +360,7 @@ def test_jobs_that_take_no_step(folder, source, states, why):
 
 def test_a_suspended_job_keeps_its_step(folder, source):
     tell(folder, 1, a_snapshot("n1"))
-    running = asked(a_job(1, "n1"), nodes=("n1",))
+    running = on_n1()
     source.read(running, WAIT_S)
     paused = asked(a_job(1, "n1", states=("SUSPENDED",)), nodes=("n1",))
     assert source.read(paused, WAIT_S).silent == {"n1": "the job is suspended"}
@@ -383,7 +382,7 @@ def test_everybody_is_refused_with_what_would_be_needed(source):
 def test_a_host_without_srun_is_said(source, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="no srun"):
-        source.read(asked(a_job(1, "n1"), nodes=("n1",)), 1)
+        source.read(on_n1(), 1)
 
 
 def test_more_steps_than_are_allowed_are_said(folder, source, monkeypatch):
@@ -428,7 +427,7 @@ def test_no_wish_of_the_caller_and_nothing_of_his_job_reaches_the_step(folder, s
     monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
     monkeypatch.setenv("KRB5CCNAME", "kept")
     tell(folder, 1, a_snapshot("n1"))
-    source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    source.read(on_n1(), WAIT_S)
     found = dict(line.partition("=")[::2] for line in (folder / "env-1").read_text().splitlines())
     assert {name for name in found if name.startswith(("SLURM_", "SRUN_"))} == {"SLURM_SHARE_SLOT", "SLURM_CONF"}
     assert found["SLURM_SHARE_SLOT"] == "none"

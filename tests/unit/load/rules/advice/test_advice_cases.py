@@ -116,9 +116,6 @@ CASES = {
         seen(tasks=6, load=(40, 40), peak_gib=14.0), {}, ("fewer", 4, "high"),
         ["^6 tasks are more than GPU memory allows"],
     ),
-    "GPUs full: more would wait": (
-        seen(tasks=4, load=(92, 90)), {}, ("stay", 4, "high"), ["decided by GPU load; stay"],
-    ),
     "memory bandwidth full": (
         with_dram(seen(tasks=4, load=(45, 45)), 86.0), {}, ("stay", 4, "high"), ["decided by GPU load; stay"],
     ),

@@ -11,7 +11,6 @@ from seen_nodes import job, node, survey
 from slurm_share.load.rules.advice import measured
 from slurm_share.load.rules.advice.advise import advise, advise_all
 from slurm_share.load.snapshot import JobProgress, LevelRate, TaskProgress
-from slurm_share.load.sources.origin import Advisor
 
 LLSUB = {"comment": "llsub [1,8,5] LLSUB.11"}
 
@@ -238,14 +237,6 @@ def test_an_array_is_compared_with_the_look_before():
     (advice,) = look((11, 12, 13, 14), 10.0, first)
     assert [(one.level, one.per_s) for one in advice.rates] == [(4, 20.0), (8, 40.0)]
     assert (advice.verdict, advice.decided_by) == ("more", "rate")
-
-
-def test_a_watch_remembers_what_was_measured_before():
-    advisor = Advisor()
-    (first,) = advisor(survey([FOUR], [job(**LLSUB)]))
-    (then,) = advisor(survey([working(50.0, tasks=8)], [job(**LLSUB)]))
-    assert first.decided_by == "growth"
-    assert then.sentence.startswith("measured: 8 tasks do 1.9 x of 4")
 
 
 # ---- Which task ----
