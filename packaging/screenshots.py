@@ -20,7 +20,6 @@ from slurm_share_tui import themes
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location
-from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture, put_together
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.wire import Begin, Command
@@ -55,7 +54,7 @@ class FixedFeed:
 
     def attach(self, post: Callable[[Any], object]) -> None:
         """Send the picture to the dashboard."""
-        post(Arrived(self.picture))
+        post(self.picture)
 
     def tell(self, message: Command) -> None:
         """Ignore a command, since no process reads it."""

@@ -3,7 +3,7 @@
 Where to look:
     command line and start                 options, main; configuration and remembered choices: user_config
     the feed process                       feed_process; its sources: feed_sources; messages: wire
-    the dashboard's end of the feed        feed -> messages; one survey: picture; histories: history, history_values
+    the dashboard's end of the feed        feed; one survey: picture; histories: history, history_values
     the program and its screen             app (program, main_screen)
     keys                                   keymap (every list of keys); shown by screens/help and palette
     keys typed ahead                       typed_ahead

@@ -1,6 +1,6 @@
 """The dashboard's end of the feed: starts the feed process, reads it in a thread, and posts complete pictures.
 
-The module imports Textual only when a message is posted: the process starts first, and reads while Textual is loaded.
+The module does not import Textual: the process starts first, and reads while Textual is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,9 +24,7 @@ from .history import History
 from .picture import Picture, put_together
 from .wire import Begin, Command, FeedFailure, Part, ReadNow, ReadRecorded, RecordedPoints, Seek, Step, Subject
 
-if TYPE_CHECKING:
-    from textual.message import Message
-
+Post = Callable[[Picture | FeedFailure], object]
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28
 """Most bytes of a line, as in a recording: PART_NODES nodes with everything on them need a few MiB."""
@@ -49,7 +46,7 @@ class Feed:
     def __init__(
         self,
         origin: Origin,
-        post: Callable[[Message], object] | None = None,
+        post: Post | None = None,
         *,
         program: Sequence[str] = PROGRAM,
         pauses_s: Sequence[float] = PAUSES_S,
@@ -88,13 +85,13 @@ class Feed:
         self._reader = threading.Thread(target=self._run, name="feed", daemon=True)
         self._reader.start()
 
-    def attach(self, post: Callable[[Message], object]) -> None:
-        """Post messages to the app from now on, those received already first."""
+    def attach(self, post: Post) -> None:
+        """Post surveys and failures to the app from now on, those received already first."""
         with self._posting:
             self._post = post
             kept, self._kept = self._kept, []
             for one in kept:
-                post(_message(one))
+                post(one)
 
     def tell(self, command: Command) -> None:
         """Send a command. Never waits. A process that does not read is killed, and the next one gets all commands that
@@ -241,17 +238,11 @@ class Feed:
             if self._post is not None:
                 # An app that has just ended has no event loop.
                 with contextlib.suppress(RuntimeError):
-                    self._post(_message(one))
+                    self._post(one)
                 return
             if isinstance(one, Picture):
                 self._kept.clear()
             self._kept.append(one)
-
-
-def _message(one: Picture | FeedFailure) -> Message:
-    from .messages import Arrived, FeedFailed
-
-    return Arrived(one) if isinstance(one, Picture) else FeedFailed(one.why, is_over=one.is_over)
 
 
 def _why_ended(child: Stream, code: int | None) -> str:

@@ -18,6 +18,7 @@ from textual.widgets import ContentSwitcher
 from slurm_share.core.text import counted
 
 from . import action_keys, keymap
+from .action_rules import Action
 from .history import History
 from .location import TITLES, Location, ViewName
 from .program import MainScreen
@@ -297,17 +298,11 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
 
     # --- Actions ------------------------------------------------------------------------------------------------------
 
-    def action_cancel(self) -> None:
-        action_keys.begin(self, "cancel")
-
-    def action_signal(self) -> None:
-        action_keys.begin(self, "signal")
-
-    def action_output(self) -> None:
-        action_keys.begin(self, "output")
+    def action_act(self, action: Action) -> None:
+        action_keys.begin(self.dashboard, action)
 
     def action_copy(self) -> None:
-        action_keys.copy(self)
+        action_keys.copy(self.dashboard)
 
     # --- Status -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events
 from textual.app import App
 from textual.binding import BindingType
+from textual.message import Message
 from textual.notifications import Notify
 from textual.screen import Screen
 
@@ -25,7 +26,6 @@ from slurm_share.core.errors import UsageError, shown
 
 from . import keymap, themes, workarounds
 from .location import Location, ViewName
-from .messages import Arrived, FeedFailed
 from .options import INTERVAL_S
 from .picture import Picture
 from .typed_ahead import TypedAhead
@@ -33,7 +33,7 @@ from .user_config import Memory, UserConfig
 from .views.table import TableView
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import Pause, ReadNow
+from .wire import FeedFailure, Pause, ReadNow
 
 if TYPE_CHECKING:
     from .actions import Commands
@@ -45,8 +45,28 @@ NOTES_MOST = 2
 """Most notes in the corner at once, so that the table behind them stays readable."""
 
 
+class Arrived(Message):
+    """A complete survey, ready to be drawn. A newer one replaces one that is not drawn yet, so that a slow terminal
+    skips surveys instead of falling behind."""
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        super().__init__()
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Arrived)
+
+
+class FeedFailed(Message):
+    """A survey failed. The screen keeps the last one, whose age grows visibly."""
+
+    def __init__(self, failure: FeedFailure) -> None:
+        self.failure = failure
+        super().__init__()
+
+
 class MainScreen(Screen[None], inherit_bindings=False):
-    """The interface of the main screen (`main_screen.DashboardScreen`), at the bottom of the stack."""
+    """The interface of the main screen (`main_screen.MainScreen`), at the bottom of the stack."""
 
     @property
     def dashboard(self) -> Program:
@@ -141,7 +161,7 @@ class Program(App[int]):
 
     def on_mount(self) -> None:
         workarounds.stop_and_go_on(self)
-        self.feed.attach(self.post_message)
+        self.feed.attach(self.hear)
         self.set_interval(KEEP_S, self.keep)
 
     def on_unmount(self) -> None:
@@ -189,6 +209,10 @@ class Program(App[int]):
             if one not in others[1 - NOTES_MOST :]:
                 self._unnotify(one, refresh=False)
 
+    def hear(self, one: Picture | FeedFailure) -> None:
+        """Pass on what the feed sends, from any thread."""
+        self.post_message(Arrived(one) if isinstance(one, Picture) else FeedFailed(one))
+
     def on_arrived(self, message: Arrived) -> None:
         """Draw a survey; keep it for later while paused."""
         if self.is_ending:
@@ -205,10 +229,10 @@ class Program(App[int]):
 
     def on_feed_failed(self, message: FeedFailed) -> None:
         """Show why there is no new survey. End if none has come and none ever will: `main` reports why."""
-        if message.is_over and self.picture is None and not self.is_ending:
+        if message.failure.is_over and self.picture is None and not self.is_ending:
             self.exit()
         elif not self.is_ending:
-            self.status = replace(self.status, problem=message.why)
+            self.status = replace(self.status, problem=message.failure.why)
             self.main_screen.show_status()
 
     def hold(self, held: bool) -> None:

@@ -23,11 +23,9 @@ from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
-from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture, put_together
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.wire import Begin
-from textual.message import Message
 
 from slurm_share.load import rows_of
 from slurm_share.load.sources.demo import Demo
@@ -44,9 +42,9 @@ class Feed:
 
     def __init__(self) -> None:
         self.history = History()
-        self.post: Callable[[Message], object] = lambda message: None
+        self.post: Callable[[Picture], object] = lambda picture: None
 
-    def attach(self, post: Callable[[Message], object]) -> None:
+    def attach(self, post: Callable[[Picture], object]) -> None:
         self.post = post
 
     def tell(self, told: Any) -> None:
@@ -166,7 +164,7 @@ class Bench(Measured):
         while (now := time.perf_counter()) < end:
             if now >= next_look:
                 await asyncio.to_thread(self.feed.history.take, one := self._next())
-                self.feed.post(Arrived(one))
+                self.feed.post(one)
                 self.shown += 1
                 next_look += 1 / self.rate
             if waiting and now >= next_key:

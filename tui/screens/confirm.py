@@ -60,6 +60,7 @@ class Confirm(ModalScreen[bool]):
     """
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = None
+    VERTICAL_BREAKPOINTS = [(0, "-small"), (14, "-high")]  # noqa: RUF012  (Textual's own has no ClassVar)
 
     def __init__(self, planned: PlannedAction, *, guard_s: float = GUARD_S) -> None:
         super().__init__()
@@ -85,9 +86,6 @@ class Confirm(ModalScreen[bool]):
 
     def _is_shown(self) -> None:
         self._since = time.monotonic()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.height < 14, "-small")
 
     def _counts(self, event: events.Event) -> bool:
         """Return whether the guard time is over; if not, start it again."""

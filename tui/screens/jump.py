@@ -62,6 +62,7 @@ class Jump(ModalScreen[float | None]):
     Jump.-small #jump { border: none; padding: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "back")]
+    VERTICAL_BREAKPOINTS = [(0, "-small"), (8, "-high")]  # noqa: RUF012  (Textual's own has no ClassVar)
 
     def __init__(self, position: Position, taken: float) -> None:
         """`taken`: the present time of the replay."""
@@ -78,9 +79,6 @@ class Jump(ModalScreen[float | None]):
 
     def on_mount(self) -> None:
         self.set_focus(self.query_one(Input))
-
-    def on_resize(self) -> None:
-        self.set_class(self.size.height < 8, "-small")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Return the time, or show why the text is none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -35,6 +34,7 @@ class SignalChoice(ModalScreen[Choice | None]):
     SignalChoice.-small #signal-names { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*SIGNAL]
+    VERTICAL_BREAKPOINTS = [(0, "-small"), (18, "-high")]  # noqa: RUF012  (Textual's own has no ClassVar)
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
         """`scopes`: at least one; the first is offered first."""
@@ -56,9 +56,6 @@ class SignalChoice(ModalScreen[Choice | None]):
     def on_mount(self) -> None:
         self._write()
         self.query_one(OptionList).focus()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.height < 18, "-small")
 
     def _write(self) -> None:
         self.query_one("#signal-to", Static).update(f"Signal to {self.scope.target_text}")

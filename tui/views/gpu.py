@@ -12,8 +12,8 @@ from slurm_share.load import gpu_columns as gpu_table
 from ..location import Location
 from ..picture import Picture
 from ..wire import Subject
-from .node import SlotsView
-from .text import Piece, facts, line, side_by_side, time_axis, trend
+from .node import SlotsView, Trend
+from .text import Piece, facts, line
 
 TALL_FROM = 24
 _FURTHER = tuple(
@@ -68,15 +68,9 @@ class GpuView(SlotsView):
         assert row.gpu is not None
         subject = Subject(node=row.node.name, gpu=row.gpu.uuid)
         tall = 4 if height >= TALL_FROM else 2
-        wide = (width - 2) // 2 if width >= 70 else width
-        load = f"{text.percent_text(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
-        memory = f"{text.percent_text(row.memory_percent):>5} {gpu_table.memory(row)}"
-        first = trend("LOAD", load, self.history.spark(subject, "gpu_load_percent", wide), wide, tall)
-        second = trend("MEM", memory, self.history.spark(subject, "gpu_memory_percent", wide), wide, tall)
-        axis = time_axis(len(self.history.spark(subject, "gpu_load_percent", wide)), self.history.spark_s, wide)
-        if width < 70:
-            return [*first, *second, *axis]
-        return side_by_side([*first, *axis], [*second, *axis], wide)
+        load = Trend("LOAD", row.gpu.load_percent_5min, gpu_table.by(row), "gpu_load_percent")
+        memory = Trend("MEM", row.memory_percent, gpu_table.memory(row), "gpu_memory_percent")
+        return self.trends(subject, [load], [memory], width, tall)
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "no process is on this GPU" if gpu_at(picture, location) is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from textual.content import Content
@@ -26,6 +26,16 @@ from .text import Piece, facts, line, side_by_side, time_axis, trend
 TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
 """Least height at which sparklines have several lines; least width at which two are side by side, in columns; least
 height with a time axis."""
+
+
+class Trend(NamedTuple):
+    """A sparkline with its label and newest figure."""
+
+    label: str
+    percent: float | None
+    said: str
+    """The figure in its own unit."""
+    of: Figure
 
 
 class SlotsView(TableView[SlotRow]):
@@ -65,6 +75,30 @@ class SlotsView(TableView[SlotRow]):
         """Return the GPU of the location, else its node."""
         return Subject(node=self.location.node, gpu=self.location.gpu) if self.location.node else None
 
+    def trends(
+        self,
+        subject: Subject,
+        left: Sequence[Trend],
+        right: Sequence[Trend],
+        width: int,
+        tall: int,
+        *,
+        has_axis: bool = True,
+    ) -> list[Content]:
+        """Return sparklines of `tall` lines in two columns, in a narrow view in one, with their time axis."""
+        is_wide, spark = width >= WIDE_FROM, self.history.spark
+        wide = (width - 2) // 2 if is_wide else width
+        first, second = (
+            [
+                one
+                for label, percent, said, of in some
+                for one in trend(label, f"{text.percent_text(percent):>5} {said}", spark(subject, of, wide), wide, tall)
+            ]
+            for some in (left, right)
+        )
+        axis = time_axis(len(spark(subject, left[0].of, wide)), self.history.spark_s, wide) if has_axis else []
+        return side_by_side([*first, *axis], [*second, *axis], wide) if is_wide else [*first, *second, *axis]
+
 
 class NodeView(SlotsView):
     """The node of the location."""
@@ -102,19 +136,12 @@ class NodeView(SlotsView):
         return [*lines, *flags, *jobs]
 
     def _trends(self, node: NodeRow, width: int, height: int) -> list[Content]:
-        one, subject = node.figures, Subject(node=node.name)
-        wide = (width - 2) // 2 if width >= WIDE_FROM else width
-        tall = 3 if height >= TALL_FROM else 1
-
-        def of(label: str, share: float | None, said: str, field: Figure) -> list[Content]:
-            now = f"{text.percent_text(share):>5} {said}"
-            return trend(label, now, self.history.spark(subject, field, wide), wide, tall)
-
+        one = node.figures
         load = f"{text.load_text(one.load)}/{text.core_text(one)[0]}"
         memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
         left = [
-            of("CPU", table.cpu_percent(node), load, "cpu_load_percent"),
-            of("MEM", table.memory_percent(node), memory, "memory_percent"),
+            Trend("CPU", table.cpu_percent(node), load, "cpu_load_percent"),
+            Trend("MEM", table.memory_percent(node), memory, "memory_percent"),
         ]
         if one.gpus == 0:
             left, right = left[:1], left[1:]
@@ -122,15 +149,11 @@ class NodeView(SlotsView):
             load = f"{text.gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {table.by(node)}"
             memory = text.of_text(text.gpu_memory_text(one))
             right = [
-                of("GPU", table.gpu_percent(node), load, "gpu_load_percent"),
-                of("GMEM", table.gpu_memory_percent(node), memory, "gpu_memory_percent"),
+                Trend("GPU", table.gpu_percent(node), load, "gpu_load_percent"),
+                Trend("GMEM", table.gpu_memory_percent(node), memory, "gpu_memory_percent"),
             ]
-        axis = time_axis(len(self.history.spark(subject, "cpu_load_percent", wide)), self.history.spark_s, wide)
-        if height < AXIS_FROM:
-            axis = []
-        if width < WIDE_FROM:
-            return [*chain(*left, *right), *axis]
-        return side_by_side([*chain(*left), *axis], [*chain(*right), *axis], wide)
+        tall = 3 if height >= TALL_FROM else 1
+        return self.trends(Subject(node=node.name), left, right, width, tall, has_axis=height >= AXIS_FROM)
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         node = picture.by_name.get(location.node)

@@ -36,21 +36,17 @@ def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Conte
         idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    parts: list[Piece | str] = [(count or counted(len(rows), "node"), "strong")]
-    if len(rows) > answered:
-        parts.append((f"{len(rows) - answered} silent", "!"))
-    if flagged:
-        parts.append((f"{flagged} flagged (f)", "H"))
-    if used + free:
-        parts.append(f"{used} in use, {free} idle")
-    if idle:
-        parts.append((f"{counted(idle, 'GPU')} left idle", "L"))
-    if cpus:
-        parts.append(f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}")
-    if gpus:
-        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({text.percent_text(percent(gpu_load, gpus))})")
-    if total:
-        parts.append(f"GPU memory {text.whole_gigabytes(int(memory))} of {text.whole_gigabytes(int(total))}")
+    silent = len(rows) - answered
+    parts: list[Piece | str] = [
+        (count or counted(len(rows), "node"), "strong"),
+        (f"{silent} silent" if silent else "", "!"),
+        (f"{flagged} flagged (f)" if flagged else "", "H"),
+        f"{used} in use, {free} idle" if used + free else "",
+        (f"{counted(idle, 'GPU')} left idle" if idle else "", "L"),
+        f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}" if cpus else "",
+        f"GPU {gpu_load:.2f} of {gpus} ({text.percent_text(percent(gpu_load, gpus))})" if gpus else "",
+        f"GPU memory {text.whole_gigabytes(int(memory))} of {text.whole_gigabytes(int(total))}" if total else "",
+    ]
     return facts(parts, width)
 
 

@@ -32,10 +32,6 @@ CHART_WIDE, CHART_NARROW = 44, 30
 SPAN_S = 600.0
 AXIS = 6
 """Columns of the scale, with its line."""
-STYLES = {
-    "cpu_load_percent": "$text-primary", "gpu_load_percent": "$text-success",
-    "memory_percent": "$text-warning", "gpu_memory_percent": "$text-error",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +55,7 @@ SERIES: tuple[Series, ...] = (
 """All series; their letters are those of llload's flags."""
 
 Polyline = list[tuple[float, float]]
+_STYLES = {series.of: f"$text-{series.role}" for series in SERIES}
 _LABELS = {series.of: (series.letter, series.label) for series in SERIES}
 _LABELS["memory_percent"] = ("m", "host memory")
 
@@ -162,15 +159,15 @@ def drawn(shown: Shown, width: int, height: int) -> list[Content]:
 
 def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]:
     """Return a chart in exactly `width` columns and `height` lines."""
-    letter, label = _LABELS[chart.of]
+    (letter, label), style = _LABELS[chart.of], _STYLES[chart.of]
     room = width - AXIS
     title = text.filled(f"{label}  {chart.now}", width - 2)
     area = tall(over_time(shown.points, chart.of, shown.end, room), room, height - 2)
     bar = "|" if glyphs.is_ascii_only() else "│"
     marks = {0: "100%", len(area) - 1: "0%", **({len(area) // 2: "50%"} if len(area) >= 5 and len(area) % 2 else {})}
-    lines = [Content.assemble((f"{letter} ", f"bold {STYLES[chart.of]}"), (title, "bold"))]
+    lines = [Content.assemble((f"{letter} ", f"bold {style}"), (title, "bold"))]
     for number, line in enumerate(area):
-        lines.append(Content.assemble((f"{marks.get(number, ''):>4} {bar}", "$text-muted"), (line, STYLES[chart.of])))
+        lines.append(Content.assemble((f"{marks.get(number, ''):>4} {bar}", "$text-muted"), (line, style)))
     return [*lines, Content.assemble((" " * AXIS + _axis(shown.end, room), "$text-muted"))]
 
 

@@ -101,10 +101,10 @@ class FilterLine(Horizontal):
             self.grid.focus()
         self.display = False
 
-    def action_grid(self, name: str) -> None:
+    def action_grid(self, name: str, by: int) -> None:
         """Move the cursor of the table while typing."""
         if self.grid is not None:
-            getattr(self.grid, f"action_{name}")()
+            getattr(self.grid, f"action_{name}")(by)
 
     @property
     def _input(self) -> Input:

@@ -278,17 +278,14 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
 
     # --- Keys ---------------------------------------------------------------------------------------------------------
 
-    def action_up(self) -> None:
-        self.put(self.cursor - 1)
+    def action_move(self, by: int) -> None:
+        self.put(self.cursor + by)
 
-    def action_down(self) -> None:
-        self.put(self.cursor + 1)
-
-    def action_page_up(self) -> None:
-        self._page(-1)
-
-    def action_page_down(self) -> None:
-        self._page(1)
+    def action_page(self, direction: int) -> None:
+        step = direction * max(1, self._seen - 1)
+        top = self._top + step
+        self.put(self.cursor + step)
+        self._scroll(max(0, min(top, len(self._order) - self._seen)))
 
     def action_first(self) -> None:
         """Move to the first line and stay there, whichever row comes to it."""
@@ -299,27 +296,27 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     def action_last(self) -> None:
         self.put(len(self._order) - 1)
 
-    def action_left(self) -> None:
-        """Scroll to columns further left; at the left end show those that fit."""
-        self._sideways(self._first - 1)
-
-    def action_right(self) -> None:
-        """Scroll to columns further right, including those that did not fit."""
-        self._sideways(self._first + 1)
+    def action_sideways(self, by: int) -> None:
+        """Scroll to columns further right, including those that did not fit; at the left end show those that fit."""
+        if self._first or self._layout_now.is_right:
+            first = max(0, min(self._first + by, last_first(self._needs(), self._room)))
+            if first != self._first:
+                self._first = first
+                self._redraw()
 
     def _on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
         event.stop()
-        self.action_right()
+        self.action_sideways(1)
 
     def _on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
         event.stop()
-        self.action_left()
+        self.action_sideways(-1)
 
-    def action_sort_left(self) -> None:
-        self._sort_next_column(-1)
-
-    def action_sort_right(self) -> None:
-        self._sort_next_column(1)
+    def action_sort_next(self, direction: int) -> None:
+        ids = [self._chosen[place.column] for place in self._layout_now.placed] or list(self._chosen)
+        at = ids.index(self.sort[0]) + direction if self.sort[0] in ids else 0 if direction > 0 else len(ids) - 1
+        if 0 <= at < len(ids):
+            self.sort_by(ids[at])
 
     def action_reverse(self) -> None:
         """Reverse the sort; without one, sort by the first column."""
@@ -348,12 +345,6 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
         tooltip = None if column is None else Content(self._by_id[self._chosen[column]].doc)
         if tooltip != self.tooltip:
             self.tooltip = tooltip
-
-    def _sort_next_column(self, direction: int) -> None:
-        ids = [self._chosen[place.column] for place in self._layout_now.placed] or list(self._chosen)
-        at = ids.index(self.sort[0]) + direction if self.sort[0] in ids else 0 if direction > 0 else len(ids) - 1
-        if 0 <= at < len(ids):
-            self.sort_by(ids[at])
 
     # --- Position -----------------------------------------------------------------------------------------------------
 
@@ -403,12 +394,6 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
             self._redraw_line(line)
             self.post_message(self.Moved(self))
 
-    def _page(self, direction: int) -> None:
-        step = direction * max(1, self._seen - 1)
-        top = self._top + step
-        self.put(self.cursor + step)
-        self._scroll(max(0, min(top, len(self._order) - self._seen)))
-
     def _bring_into_view(self) -> None:
         """Scroll to the cursor; if the user has not moved it, move it into the view."""
         most = max(0, len(self._order) - self._seen)
@@ -443,13 +428,6 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
                 self._put(line)
         if self._measure():
             self._redraw()
-
-    def _sideways(self, first: int) -> None:
-        if self._first or self._layout_now.is_right:
-            first = max(0, min(first, last_first(self._needs(), self._room)))
-            if first != self._first:
-                self._first = first
-                self._redraw()
 
     def on_resize(self) -> None:
         self._bring_into_view()

@@ -63,7 +63,7 @@ app = a_dashboard(feed, location=Location(view="gpus"))
 
 async def play():
     async with running(app, size=(260, 60)) as pilot:
-        feed.picture(arrived_picture())
+        feed.bring(arrived_picture())
         await until(pilot, lambda: "Simulated" in screen_text(app))
         said["table"] = screen_text(app)
         await pilot.press("question_mark")

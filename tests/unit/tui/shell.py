@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from dashboards import a_picture, running, until
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.feed import Post
 from slurm_share_tui.history import History
-from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Command
-from textual.message import Message
+from slurm_share_tui.wire import Command, FeedFailure
 from textual.pilot import Pilot
 
 
@@ -25,24 +24,20 @@ class FakeFeed:
     def __init__(self) -> None:
         self.history = History()
         self.told: list[Command] = []
-        self.post: Callable[[Message], object] | None = None
+        self.post: Post | None = None
 
-    def attach(self, post: Callable[[Message], object]) -> None:
+    def attach(self, post: Post) -> None:
         self.post = post
 
     def tell(self, told: Command) -> None:
         """Keep the command."""
         self.told.append(told)
 
-    def bring(self, message: Message) -> None:
-        """Deliver a message of the feed process."""
-        if isinstance(message, Arrived):
-            self.history.take(message.picture)
-        self.post(message)
-
-    def picture(self, picture: Picture) -> None:
-        """Deliver a survey."""
-        self.bring(Arrived(picture))
+    def bring(self, one: Picture | FeedFailure) -> None:
+        """Deliver a survey or a failure."""
+        if isinstance(one, Picture):
+            self.history.take(one)
+        self.post(one)
 
 
 def a_dashboard(feed: FakeFeed | None = None, **words: Any) -> Dashboard:
@@ -78,10 +73,20 @@ async def dashboard(
 async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
     """Deliver a picture and wait until it is drawn."""
     picture = arrived_picture() if picture is None else picture
-    feed.picture(picture)
+    feed.bring(picture)
     app: Any = pilot.app
     await until(pilot, lambda: app.picture is picture, "the picture")
     await pilot.pause()
+
+
+@asynccontextmanager
+async def shown_dashboard(
+    picture: Picture | None = None, **words: Any
+) -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
+    """Run a dashboard that shows this picture, or the simulated cluster."""
+    async with dashboard(**words) as (pilot, app, feed):
+        await shown(pilot, feed, picture)
+        yield pilot, app, feed
 
 
 def arrived_picture(**words: Any) -> Picture:

@@ -16,11 +16,10 @@ from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
-from slurm_share_tui.messages import Arrived
 from slurm_share_tui.screens.jump import Jump
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
-from slurm_share_tui.user_config import UserConfig, parse_config
+from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.bars import bar, spark, tall
 from slurm_share_tui.wire import Position
@@ -151,7 +150,7 @@ async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, in
         app.say("a note … in the corner")
         await until(pilot, lambda: "note ~ in" in screen_text(app), "the note")
         is_ascii(app, "a note")
-        feed.post(Arrived(changed(seen()[1], position=position)))
+        feed.post(changed(seen()[1], position=position))
         await until(pilot, lambda: "3 of 5" in screen_text(app), "the bar of a replay")
         is_ascii(app, "a replay")
 
@@ -162,12 +161,7 @@ async def test_a_strangers_name_moves_no_column() -> None:
     jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
     async with dashboard() as (pilot, app, feed):
         await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
-        feed.picture(picture_of(replace(survey, jobs=jobs)))
+        feed.bring(picture_of(replace(survey, jobs=jobs)))
         await pilot.press("3")
         await until(pilot, lambda: "????????#" in screen_text(app), "the name")
         is_ascii(app, "jobs")
-
-
-def test_the_configuration_has_the_word() -> None:
-    assert parse_config("ascii = true", "tui.toml").ascii is True
-    assert parse_config("", "tui.toml").ascii is None

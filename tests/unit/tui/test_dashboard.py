@@ -14,16 +14,15 @@ import pytest
 from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
 from rich.segment import Segment
-from shell import a_dashboard, arrived_picture, dashboard, shown
+from shell import a_dashboard, arrived_picture, dashboard, shown, shown_dashboard
 from slurm_share_tui import themes
 from slurm_share_tui.location import Location, Process
-from slurm_share_tui.messages import FeedFailed
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig, read_remembered
 from slurm_share_tui.widgets.lines import Crumbs, Keys, Tabs
 from slurm_share_tui.widgets.lines import crumb_text as crumb
-from slurm_share_tui.wire import Pause, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
+from slurm_share_tui.wire import FeedFailure, Pause, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -51,22 +50,38 @@ def text_of(widget: Widget) -> str:
 async def test_before_the_first_look_it_says_that_it_looks() -> None:
     async with dashboard() as (pilot, app, _):
         assert "looking ..." in screen_text(app)
-        for key in ("2", "enter", "x", "o", "y", "t", "slash", "escape", "c", "escape", "5", "escape", "f", "1"):
+        for key in [
+            "2",
+            "enter",
+            "x",
+            "o",
+            "y",
+            "t",
+            "slash",
+            "escape",
+            "c",
+            "escape",
+            "5",
+            "escape",
+            "f",
+            "ctrl+p",
+            "v",
+            "escape",
+            "1",
+        ]:
             await pilot.press(key)
         await until(pilot, lambda: app.main_screen.location.view == "nodes")
 
 
 async def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (_, app, _):
         assert "10 of 12 nodes answered  2 s ago  demo  every 5 s" in screen_text(app)
         assert "SIMULATED CLUSTER" in screen_text(app)
         assert "llload-tui  demo  all users" in screen_text(app)
 
 
 async def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed, replace(arrived_picture(), took_s=4.0))
+    async with shown_dashboard(replace(arrived_picture(), took_s=4.0)) as (_, app, _):
         assert "every 12 s" in screen_text(app)
 
 
@@ -82,8 +97,7 @@ async def test_figures_of_real_hardware_have_no_banner() -> None:
 
 async def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> None:
     now = [100.0]
-    async with dashboard(clock=lambda: now[0]) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(clock=lambda: now[0]) as (pilot, app, _):
         now[0] = 110.0
         await until(pilot, lambda: "12 s ago" in screen_text(app), "a second")
         assert "(OLD)" not in screen_text(app)
@@ -92,9 +106,8 @@ async def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() 
 
 
 async def test_trouble_is_said_and_goes_with_the_next_look() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
-        feed.bring(FeedFailed("slurmctld [red]does not\x1b[31m answer"))
+    async with shown_dashboard() as (pilot, app, feed):
+        feed.bring(FeedFailure("slurmctld [red]does not\x1b[31m answer"))
         await until(pilot, lambda: "! slurmctld [red]does not" in screen_text(app))
         assert "\x1b" not in screen_text(app)
         assert "h-1" in screen_text(app)
@@ -102,29 +115,21 @@ async def test_trouble_is_said_and_goes_with_the_next_look() -> None:
         assert "slurmctld" not in screen_text(app)
 
 
-async def test_trouble_before_anything_came_is_said_as_well() -> None:
-    async with dashboard() as (pilot, app, feed):
-        feed.bring(FeedFailed("squeue does not answer"))
-        await until(pilot, lambda: "! squeue does not answer" in screen_text(app))
-        assert "looking ..." in screen_text(app)
-        assert not app.is_ending
-
-
-@pytest.mark.parametrize("has_picture", [False, True])
-async def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool) -> None:
+@pytest.mark.parametrize(("has_picture", "is_over"), [(False, False), (False, True), (True, True)])
+async def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool, is_over: bool) -> None:
     async with dashboard() as (pilot, app, feed):
         if has_picture:
             await shown(pilot, feed)
-        feed.bring(FeedFailed("squeue is not there", is_over=True))
-        await until(pilot, lambda: app.is_ending or (has_picture and "! squeue is not there" in screen_text(app)))
-        assert app.is_ending is not has_picture
+        feed.bring(FeedFailure("squeue is not there", is_over=is_over))
+        await until(pilot, lambda: app.is_ending or "! squeue is not there" in screen_text(app))
+        assert app.is_ending is (is_over and not has_picture)
+        assert has_picture or app.is_ending or "looking ..." in screen_text(app)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3000])
 async def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
     survey = a_survey(count=max(1, count)) if count else changed(a_survey(), nodes=(), jobs=())
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed, picture_of(survey, arrived=98.0))
+    async with shown_dashboard(picture_of(survey, arrived=98.0)) as (pilot, app, _):
         assert f"of {count} node" in screen_text(app)
         for key in "123456":
             await pilot.press(key, "down", "up")
@@ -146,8 +151,7 @@ def test_a_gpu_is_named_with_its_node_where_the_way_does_not_say_it() -> None:
 
 
 async def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         for key, what in (("1", "node"), ("3", "job"), ("4", "GPU")):
             await pilot.press(key)
             await pilot.pause()
@@ -161,8 +165,7 @@ async def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves()
 
 
 async def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         await pilot.press("2")
         for depth, view in enumerate(WAY_DOWN):
             await until(pilot, lambda view=view: app.main_screen.location.view == view, view)  # type: ignore[misc]
@@ -180,8 +183,7 @@ async def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
 
 
 async def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         await pilot.press("down", "down", "3", "1")
         await until(pilot, lambda: app.main_screen.location.view == "nodes")
         grid = app.main_screen.grid
@@ -190,8 +192,7 @@ async def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
 
 
 async def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         for line, word, view in ((Tabs, "Users", "users"), (Keys, "Enter", "jobs"), (Crumbs, "Users", "users")):
             assert await pilot.click(line, offset=(text_of(app.main_screen.query_one(line)).index(word), 0))
             await until(pilot, lambda view=view: app.main_screen.location.view == view)  # type: ignore[misc]
@@ -201,8 +202,7 @@ async def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
 
 async def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> None:
     slim = picture_of(a_survey(), arrived=98.0, details=False)
-    async with dashboard() as (pilot, _, feed):
-        await shown(pilot, feed, slim)
+    async with shown_dashboard(slim) as (pilot, _, feed):
         assert feed.told == []
         await pilot.press("3")
         await until(pilot, lambda: feed.told == [ShowDetails(True)])
@@ -213,8 +213,8 @@ async def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() 
 
 
 async def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
-    async with dashboard(location=Location(view="jobs")) as (pilot, _, feed):
-        await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
+    slim = picture_of(a_survey(), arrived=98.0, details=False)
+    async with shown_dashboard(slim, location=Location(view="jobs")) as (pilot, _, feed):
         await until(pilot, lambda: feed.told == [ShowDetails(True)])
 
 
@@ -228,8 +228,7 @@ async def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it
         for node in survey.nodes
     )
     slim = picture_of(changed(survey, nodes=nodes, jobs=()), arrived=98.0, details=False)
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed, slim)
+    async with shown_dashboard(slim) as (pilot, app, feed):
         assert feed.told == []
         grid = app.main_screen.grid
         if asked == "the sort":
@@ -256,18 +255,17 @@ async def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it
 
 async def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
     first, second, third = (arrived_picture(now=1_795_271_308.0 + 5 * number) for number in range(3))
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed, first)
+    async with shown_dashboard(first) as (pilot, app, feed):
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in screen_text(app))
         assert feed.told == [Pause(True)]
-        feed.picture(second)
+        feed.bring(second)
         await pilot.pause(0.05)
         assert app.picture is first
         await pilot.press("f5")
         assert feed.told == [Pause(True), ReadNow()]
         await shown(pilot, feed, third)
-        feed.picture(second)
+        feed.bring(second)
         await pilot.pause(0.05)
         assert app.picture is third
         await pilot.press("p")
@@ -277,8 +275,7 @@ async def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
 
 
 async def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, feed):
         await pilot.press("plus", "plus", "minus", "minus", "minus")
         assert feed.told == [SetInterval(wanted) for wanted in (10.0, 15.0, 10.0, 5.0, 3.0)]
         assert "every 3 s" in screen_text(app)
@@ -289,8 +286,7 @@ async def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
 
 
 async def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed, replayed())
+    async with shown_dashboard(replayed()) as (pilot, app, feed):
         assert "2 of 4" in screen_text(app)
         await pilot.press("right_square_bracket")
         assert feed.told == [Pause(True), Step(1)]
@@ -306,8 +302,7 @@ async def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
 
 
 async def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, feed):
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, Help))
         await pilot.press("down", "down", "pagedown")
@@ -329,8 +324,7 @@ async def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> 
 
 
 async def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         for view in "123456":
             await pilot.press(view, "down")
             grid = app.main_screen.grid
@@ -343,8 +337,7 @@ async def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> Non
 
 
 async def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
-    async with dashboard(size=(20, 5)) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(size=(20, 5)) as (_, app, _):
         lines = screen_text(app).splitlines()
         assert lines[0].startswith("SIMULATED CLUSTER")
         assert lines[-1].startswith(" 10 of 12 nodes")
@@ -353,8 +346,7 @@ async def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> 
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 12), (80, 24)])
 async def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
-    async with dashboard(size=size) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(size=size) as (pilot, app, _):
         for key in ("question_mark", "c", "ctrl+p", "t"):
             await pilot.press(key)
             await until(pilot, lambda: len(app.screen_stack) == 2, key)
@@ -417,7 +409,7 @@ async def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None
             assert not any(one in text for one in "\x1b\x07\r\t\u202e")
             assert len(text.splitlines()) == app.size.height
 
-        feed.bring(FeedFailed(name))
+        feed.bring(FeedFailure(name))
         await shown(pilot, feed, picture_of(strange(name), arrived=98.0))
         seen = ""
         for key in ("1", "4", "6", "3", "2", *["enter"] * 5):
@@ -441,8 +433,7 @@ async def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None
 async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
     memory = Memory(file, Remembered(theme="dark"))
-    async with dashboard(config=UserConfig(), memory=memory) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(config=UserConfig(), memory=memory) as (pilot, app, _):
         await pilot.press("ctrl+t", "greater_than_sign", "greater_than_sign", "r")
         await pilot.press("c", "down", "down", "space", "enter")
         await until(pilot, lambda: len(app.screen_stack) == 1)
@@ -452,8 +443,7 @@ async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     assert problem == ""
     assert (kept.theme, kept.view) == ("light", "jobs")
     choice = kept.tables["nodes"]
-    async with dashboard(config=UserConfig(), memory=Memory(file, kept)) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(config=UserConfig(), memory=Memory(file, kept)) as (pilot, app, _):
         assert app.theme == "light"
         assert app.main_screen.location.view == "jobs"
         await pilot.press("1")
@@ -465,8 +455,7 @@ async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
 
 async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
     tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
-    async with dashboard(memory=Memory(None, Remembered(view="nowhere", tables=tables))) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(memory=Memory(None, Remembered(view="nowhere", tables=tables))) as (_, app, _):
         grid = app.main_screen.grid
         assert "gone" not in grid.chosen
         assert "gpu" in grid.chosen
@@ -474,8 +463,7 @@ async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
 
 async def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
     keys = {"view.users": "f2", "go.down": "d", "grid.down": "n", "help": "f3"}
-    async with dashboard(config=UserConfig(theme="dark", keys=keys)) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(config=UserConfig(theme="dark", keys=keys)) as (pilot, app, _):
         assert "F2 Users" in screen_text(app)
         assert " d down" in screen_text(app)
         await pilot.press("2", "question_mark")
@@ -523,8 +511,7 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
 ) -> None:
     if how == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
-    async with dashboard(config=UserConfig(theme="mono" if how == "mono" else "")) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(config=UserConfig(theme="mono" if how == "mono" else "")) as (pilot, app, _):
         for view in "123456":
             await pilot.press(view)
             await pilot.pause()
@@ -558,8 +545,7 @@ def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.Monkey
 
 
 async def test_every_theme_is_drawn_one_after_another() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         seen = []
         for _ in themes.NAMES:
             await pilot.press("ctrl+t", "6", "1")
@@ -570,8 +556,7 @@ async def test_every_theme_is_drawn_one_after_another() -> None:
 
 
 async def test_a_note_that_looks_like_markup_is_a_note() -> None:
-    async with dashboard(notifications=True) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(notifications=True) as (pilot, app, _):
         app.say("[red]job[/red] \x1b[31m")
         await until(pilot, lambda: "[red]job[/red] \\x1b[31m" in screen_text(app))
 
@@ -580,7 +565,7 @@ async def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
     async with dashboard() as (pilot, app, feed):
         look = arrived_picture()
         for number in range(100):
-            feed.picture(replace(look, number=number))
+            feed.bring(replace(look, number=number))
         await until(pilot, lambda: app.picture is not None and app.picture.number == 99)
 
 

@@ -94,7 +94,7 @@ async def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench
         only = next(node for node in survey.nodes if node.name in nodes_of(job) and node.name not in others)
         await pilot.press(key)
         await until(pilot, lambda: app.main_screen.location.view != "jobs")
-        feed.picture(picture_of(changed(survey, nodes=(only,), jobs=(job,)), arrived=98.0))
+        feed.bring(picture_of(changed(survey, nodes=(only,), jobs=(job,)), arrived=98.0))
         await until(pilot, lambda: len(app.picture.survey.jobs) == 1)
         await pilot.pause()
         await pilot.press("x")
@@ -111,7 +111,7 @@ async def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench
             processes=(*only.snapshot.processes, *processes),
         )
         two = changed(survey, nodes=(changed(only, snapshot=snapshot),), jobs=(job, second))
-        feed.picture(picture_of(two, arrived=98.0))
+        feed.bring(picture_of(two, arrived=98.0))
         await until(pilot, lambda: len(app.picture.survey.jobs) == 2)
         await pilot.press("x")
         await until(pilot, lambda: len(notes) == 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dashboards import until
-from shell import FakeFeed, arrived_picture, dashboard, notes_of, shown
+from shell import FakeFeed, arrived_picture, dashboard, notes_of, shown_dashboard
 from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
@@ -30,8 +30,11 @@ QUITS = ("quit", "quit.now")
 
 
 async def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
-    async with dashboard(config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"})) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"})) as (
+        pilot,
+        app,
+        feed,
+    ):
         grid = app.main_screen.grid
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
@@ -165,7 +168,7 @@ async def scrolls(bench: Bench) -> None:
     await bench.pilot.resize_terminal(50, 40)
     await bench.pilot.pause()
     first = heading(bench)
-    bench.grid.action_right()
+    bench.grid.action_sideways(1)
     await bench.pilot.pause()
     second = heading(bench)
     assert second != first or bench.grid.total == 0
@@ -173,7 +176,7 @@ async def scrolls(bench: Bench) -> None:
         await bench.press()
         assert heading(bench) == first
     else:
-        bench.grid.action_left()
+        bench.grid.action_sideways(-1)
         await bench.pilot.pause()
         await bench.press()
         assert heading(bench) == second
@@ -430,7 +433,7 @@ async def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.M
     async with dashboard(commands=Commands()) as (pilot, app, feed):
         notes = notes_of(app, monkeypatch)
         picture = arrived_picture()
-        feed.picture(picture)
+        feed.bring(picture)
         await until(pilot, lambda: app.picture is picture)
         bench = Bench(pilot, app, feed, notes, way_to(view, picture))
         for id, run in TRIES.items():
@@ -463,13 +466,3 @@ async def test_ctrl_c_leaves_whatever_is_open() -> None:
             await pilot.press("ctrl+c")
             await until(pilot, lambda number=number: len(left) == number)  # type: ignore[misc]
             await pilot.press("escape")
-
-
-async def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
-        grid = app.main_screen.grid
-        assert len(grid.letters) > 5
-        for column, letter in grid.letters.items():
-            await pilot.press(letter)
-            assert grid.sort[0] == column

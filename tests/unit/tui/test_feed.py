@@ -18,8 +18,8 @@ import slurm_share_tui.feed
 from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
-from slurm_share_tui.messages import Arrived, FeedFailed
-from slurm_share_tui.wire import Pause, ReadRecorded, Seek, SetInterval, ShowDetails, Step, Subject
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.wire import FeedFailure, Pause, ReadRecorded, Seek, SetInterval, ShowDetails, Step, Subject
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load import recording
@@ -105,7 +105,7 @@ def has_ended(pid):
 
 def test_pictures_come_and_the_history_has_them_first(app, feed):
     one = feed()
-    picture = app.wait(Arrived).picture
+    picture = app.wait(Picture)
     assert picture.number == 1
     recorded = one.history.points(Subject(node="v-1"), None)
     assert len(recorded) >= 30  # ten minutes that nobody was shown
@@ -115,7 +115,7 @@ def test_pictures_come_and_the_history_has_them_first(app, feed):
     assert picture.arrived <= time.monotonic()
     assert one.history.newest is not None
     assert one.history.newest >= picture.survey.taken
-    assert app.wait(Arrived, lambda message: message.picture.number == 2)
+    assert app.wait(Picture, lambda picture: picture.number == 2)
     assert one.has_seen
     assert not one.failure
 
@@ -126,38 +126,33 @@ def test_what_came_before_there_was_an_app_is_kept(app, feed):
     )
     assert soon(lambda: len(one._kept) == 2)
     one.attach(app.post)
-    assert [type(message) for message in app.messages] == [Arrived, FeedFailed]
-    assert app.messages[0].picture.survey.notes == ("newest",)
+    assert [type(message) for message in app.messages] == [Picture, FeedFailure]
+    assert app.messages[0].survey.notes == ("newest",)
 
 
 @pytest.mark.parametrize("count", [1, 10_000])
 def test_one_node_and_ten_thousand(app, feed, count):
     one = feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=1.0))
-    picture = app.wait(Arrived).picture
+    picture = app.wait(Picture)
     assert len(picture.nodes) == count
     assert picture.details == (count == 1)
     one.tell(ShowDetails(True))
-    picture = app.wait(Arrived, lambda message: message.picture.details).picture
+    picture = app.wait(Picture, lambda picture: picture.details)
     assert len(picture.nodes) == count
-
-
-def test_no_node_at_all(app, feed):
-    feed(script="look(1); sys.stdin.read()")
-    assert app.wait(Arrived).picture.nodes == ()
 
 
 def test_a_process_that_is_killed_is_started_again(app, feed):
     one = feed()
-    app.wait(Arrived)
+    app.wait(Picture)
     one.tell(Pause(True))
     pid = one._child.pid
     os.kill(pid, signal.SIGKILL)
-    problem = app.wait(FeedFailed)
+    problem = app.wait(FeedFailure)
     assert "ended by signal 9" in problem.why
     assert "starts again" in problem.why
     assert not problem.is_over
     app.forget()
-    assert app.wait(Arrived)  # one, held as it is: a process that has just begun looks once
+    assert app.wait(Picture)  # one, held as it is: a process that has just begun looks once
     assert one._child.pid != pid
 
 
@@ -171,7 +166,7 @@ for line in sys.stdin:
     look(len(heard), json.dumps(heard))
 """
     one = feed(script=script)
-    app.wait(Arrived)
+    app.wait(Picture)
     for told in (
         SetInterval(9.0),
         SetInterval(2.0),
@@ -181,9 +176,9 @@ for line in sys.stdin:
         wire.ReadNow(),
     ):
         one.tell(told)
-    assert "ended with 3" in app.wait(FeedFailed).why
+    assert "ended with 3" in app.wait(FeedFailure).why
     app.forget()
-    said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
+    said = app.wait(Picture, lambda picture: picture.survey.taken == 3).survey.notes[0]
     every, details, recorded = json.loads(said)
     assert (every, details) == ({"type": "SetInterval", "seconds": 2.0}, {"type": "ShowDetails", "wanted": True})
     assert recorded == {"type": "ReadRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
@@ -195,15 +190,15 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
         writer.write(a_survey(now=NOW + 60 * number))
     writer.close()
     one = feed(Origin(user="alice", replay=str(tmp_path / "day.jsonl"), interval_s=5.0))
-    app.wait(Arrived)
+    app.wait(Picture)
     one.tell(Pause(True))
     one.tell(Seek(NOW + 70))
-    app.wait(Arrived, lambda message: message.picture.position.number == 2)
+    app.wait(Picture, lambda picture: picture.position.number == 2)
     one.tell(Step(2))
-    app.wait(Arrived, lambda message: message.picture.position.number == 4)
+    app.wait(Picture, lambda picture: picture.position.number == 4)
     app.forget()
     os.kill(one._child.pid, signal.SIGKILL)
-    app.wait(Arrived, lambda message: message.picture.position.number == 4)
+    app.wait(Picture, lambda picture: picture.position.number == 4)
     one.tell(ReadRecorded(Subject(node="v-1")))
     assert soon(lambda: one.history.has_recorded(Subject(node="v-1")))
     assert len(one.history.points(Subject(node="v-1"), None)) == 5
@@ -212,7 +207,7 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
 def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
     feed(script="print('\\x1b[31mwhy\\n', file=sys.stderr); sys.exit(7)", pauses_s=[0.01, 0.02, 0.03])
     for pause in ("0.01", "0.02", "0.03"):
-        problem = app.wait(FeedFailed, lambda message, pause=pause: f"again in {pause} s" in message.why)
+        problem = app.wait(FeedFailure, lambda message, pause=pause: f"again in {pause} s" in message.why)
         assert "ended with 7" in problem.why
         assert "why" in problem.why
         assert "\x1b" not in problem.why
@@ -220,7 +215,7 @@ def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
 
 def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
     one = feed(Origin(user="nobody-of-that-name", demo=True))
-    problem = app.wait(FeedFailed)
+    problem = app.wait(FeedFailure)
     assert problem.is_over
     assert "nobody-of-that-name" in problem.why
     assert one.failure == problem.why
@@ -239,10 +234,10 @@ look(2, "whole")
 sys.stdin.read()
 """
     feed(script=script)
-    picture = app.wait(Arrived).picture
+    picture = app.wait(Picture)
     assert picture.survey.notes == ("whole",)
     assert picture.number == 1
-    assert [type(message) for message in app.messages] == [FeedFailed, Arrived]
+    assert [type(message) for message in app.messages] == [FeedFailure, Picture]
     assert "was not understood" in app.messages[0].why
     assert not app.messages[0].is_over
 
@@ -256,18 +251,18 @@ look(1)
 time.sleep(600)
 """
     one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
-    app.wait(Arrived)
+    app.wait(Picture)
     said = ShowDetails(True)
     for _ in range(70_000 // len(wire.encode(said)) + 1):
         one.tell(said)
-    assert "ended by signal 9" in app.wait(FeedFailed).why
-    picture = app.wait(Arrived, lambda message: message.picture.survey.taken == 2).picture
+    assert "ended by signal 9" in app.wait(FeedFailure).why
+    picture = app.wait(Picture, lambda picture: picture.survey.taken == 2)
     assert picture.survey.notes == (wire.encode(said).decode(),)
 
 
 def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, monkeypatch):
     one = feed()
-    app.wait(Arrived)
+    app.wait(Picture)
     begun, told = threading.Event(), threading.Event()
     start = slurm_share_tui.feed.stream
 
@@ -289,7 +284,7 @@ def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, m
 
 def test_closing_ends_the_process(app, feed):
     one = feed()
-    app.wait(Arrived)
+    app.wait(Picture)
     pid = one._child.pid
     one.close()
     assert soon(lambda: has_ended(pid))
@@ -300,7 +295,7 @@ def test_closing_ends_the_process(app, feed):
 def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
     monkeypatch.setattr("slurm_share_tui.feed.CLOSE_S", 0.4)
     one = feed(script="import signal, time; signal.signal(15, signal.SIG_IGN); look(1); time.sleep(600)")
-    app.wait(Arrived)
+    app.wait(Picture)
     pid = one._child.pid
     one.close()
     assert soon(lambda: has_ended(pid))
@@ -325,7 +320,7 @@ def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
     monkeypatch.setattr(one.history, "take", lambda _picture: 1 / 0)
     one.attach(app.post)
     one.tell(wire.ReadNow())
-    problem = app.wait(FeedFailed)
+    problem = app.wait(FeedFailure)
     assert problem.is_over
     assert "start it again" in problem.why
 
@@ -333,7 +328,7 @@ def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
 def test_the_collector_does_not_walk_through_pictures(app, feed):
     """Half a million records would delay the keys, and values form no cycles."""
     feed()
-    picture = app.wait(Arrived).picture
+    picture = app.wait(Picture)
     snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
     records = [picture.survey, picture.nodes[0], picture.nodes[0].node, picture.nodes[0].figures, picture.advice[0]]
     records += [picture.advice[0].bounds[0], picture.survey.jobs[0], snapshot, snapshot.jobs[0], snapshot.users[0]]

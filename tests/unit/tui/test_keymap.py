@@ -61,13 +61,6 @@ def test_a_key_is_written_as_people_write_it(key: str, written: str) -> None:
     assert keymap.key_text(key) == written
 
 
-def test_bindings_carry_their_ids() -> None:
-    for room in ("app", "screen", "grid"):
-        assert {binding.id for binding in keymap.bindings(room)} == {
-            key.id for key in keymap.KEYS if key.handler == room
-        }
-
-
 def test_the_manual_has_every_key() -> None:
     manual = (Path(__file__).parents[3] / "packaging" / "docs" / "tui.md").read_text(encoding="utf-8")
     for key in keymap.KEYS:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
-from shell import dashboard, notes_of, shown
+from shell import dashboard, shown, shown_dashboard
 from slurm_share_tui import keymap, palette, themes
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.location import Location
 from textual.command import CommandPalette
 from textual.content import Content
 from textual.pilot import Pilot
@@ -44,8 +45,7 @@ async def test_whatever_a_key_does_is_offered_with_its_key() -> None:
 
 
 async def test_what_is_forbidden_is_not_offered() -> None:
-    async with dashboard(readonly=True) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(readonly=True) as (_, app, _):
         names = {offer.name for offer in palette.offers(app)}
         assert not names & {"Acting: cancel", "Acting: signal"}
         assert {"Acting: output", "Acting: copy", "Tables: filter"} <= names
@@ -59,23 +59,14 @@ async def test_what_is_forbidden_is_not_offered() -> None:
         ("sort by load", lambda app: app.main_screen.grid.sort[0] != ""),
         ("time pause", lambda app: app.status.held),
         ("v-7", lambda app: (app.main_screen.location.view, app.main_screen.location.node) == ("node", "v-7")),
-        ("carol", lambda app: (app.main_screen.location.view, app.main_screen.location.user) == ("jobs", "carol")),
+        ("carol", lambda app: app.main_screen.path == (Location(view="users"), Location(view="jobs", user="carol"))),
         ("95598", lambda app: (app.main_screen.location.view, app.main_screen.location.job_name) == ("nodes", "95598")),
     ],
 )
 async def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         await choose(pilot, app, words)
         await until(pilot, lambda: holds(app), words)
-
-
-async def test_esc_comes_back_from_where_the_palette_led() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
-        await choose(pilot, app, "carol")
-        await pilot.press("escape")
-        await until(pilot, lambda: app.main_screen.location.view == "users")
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[$primary]x", "a\\[b]", "[@click=app.quit]x[/]", "\x1b[31mx\n"])
@@ -83,7 +74,7 @@ async def test_names_in_the_palette_are_text(name: str) -> None:
     survey = a_survey()
     jobs = tuple(changed(job, user=name, name=name) for job in survey.jobs)
     async with dashboard() as (pilot, app, feed):
-        feed.picture(picture_of(changed(survey, jobs=jobs)))
+        feed.bring(picture_of(changed(survey, jobs=jobs)))
         await until(pilot, lambda: app.picture)
         await pilot.press("ctrl+p", "x" if "x" in name else "b")
         listed = app.screen.query_one("CommandList")
@@ -106,11 +97,3 @@ async def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
         await asyncio.sleep(0)
     assert await task == len(found)
     assert others >= len(found) // palette.AT_ONCE
-
-
-async def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with dashboard() as (pilot, app, _):
-        notes_of(app, monkeypatch)
-        await pilot.press("ctrl+p", "v", "-", "1")
-        await pilot.pause()
-        await pilot.press("escape")

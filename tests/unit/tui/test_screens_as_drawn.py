@@ -33,7 +33,6 @@ from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
 from slurm_share_tui.location import Location, Process, Target
-from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
@@ -109,7 +108,7 @@ async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str) 
     history, picture = seen()
     feed.history = history
     await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
-    feed.post(Arrived(picture))
+    feed.post(picture)
     await until(pilot, lambda: app.picture is picture, "the picture")
     await app.main_screen.go(way_to(view, picture))
     await settled(pilot)

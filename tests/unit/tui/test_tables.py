@@ -11,14 +11,12 @@ from slurm_share_tui.query import columns_by_name, parse
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.widgets.grid_rows import RowSet
 
-from slurm_share.cli.llload import EXAMPLES
 from slurm_share.load import text
 from slurm_share.load.columns import gpu_columns, job_columns, node_columns
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
 from slurm_share.load.output.notes import View
 from slurm_share.load.rules import figures, idle
-from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow, UserRow, job_rows, user_rows
 from slurm_share.load.rules.node_rows import row_of
@@ -258,18 +256,6 @@ def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
         if gpu.gpu is not None:
             assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpu_columns.now_percent(gpu)
     assert column.heading == by_id("gpus")["now"].heading == "NOW"
-
-
-def test_letters_are_explained_as_llload_explains_them():
-    for code in ("m!", "v!", "n!"):
-        assert f"{code}: {MEANINGS[code]}" in text.ABOUT_NOTE
-    assert "processes were killed for lack of it" in " ".join(EXAMPLES.split())
-
-
-def test_the_words_of_the_examples_are_columns():
-    for name in ("nodes", "users", "jobs"):
-        assert {"gpu", "user", "mem"} <= {*by_id(name)}
-    assert {"user", "mem", "load"} <= {*by_id("gpus")}
 
 
 def test_the_sparklines_are_the_historys():

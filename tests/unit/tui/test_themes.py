@@ -45,38 +45,21 @@ def least(theme: Theme) -> float:
     return LEAST_HIGH if theme.name == themes.HIGH_CONTRAST else LEAST
 
 
-def test_contrast_is_reckoned_as_wcag_has_it() -> None:
-    assert contrast(Color.parse("#000000"), Color.parse("#ffffff")) == pytest.approx(21)
-    assert contrast(Color.parse("#777777"), Color.parse("#ffffff")) == pytest.approx(4.48, abs=0.01)
+LIT = (
+    ("block-cursor-foreground", "block-cursor-background"), ("background", "primary"), ("background", "warning"),
+    ("surface", "text-error"), ("surface", "text-warning"), ("input-cursor-foreground", "input-cursor-background"),
+)  # fmt: skip
+"""Text and ground of what is lit."""
 
 
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
-def test_all_words_can_be_read_on_every_ground(theme: Theme) -> None:
+def test_all_words_can_be_read_on_every_ground_and_what_is_lit_too(theme: Theme) -> None:
     found = colours(theme)
-    poor = {
-        (words, ground): round(value, 2)
-        for words in WORDS
-        for ground in GROUNDS
-        if (value := contrast(Color.parse(found[words]), Color.parse(found[ground]))) < least(theme)
-    }
-    assert poor == {}
-
-
-@pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
-def test_what_is_lit_can_be_read(theme: Theme) -> None:
-    found = colours(theme)
-    pairs = [
-        ("block-cursor-foreground", "block-cursor-background"),
-        ("background", "primary"),
-        ("background", "warning"),
-        ("surface", "text-error"),
-        ("surface", "text-warning"),
-        ("input-cursor-foreground", "input-cursor-background"),
-    ]
+    pairs = [*itertools.product(WORDS, GROUNDS), *LIT]
     poor = {
         pair: round(value, 2)
         for pair in pairs
-        if (value := contrast(Color.parse(found[pair[0]]), Color.parse(found[pair[1]]))) < least(theme)
+        if (value := contrast(*(Color.parse(found[name]) for name in pair))) < least(theme)
     }
     assert poor == {}
 

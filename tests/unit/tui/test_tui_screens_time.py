@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import asynccontextmanager
 
 import pytest
 from dashboards import NOW, Asks, a_picture, a_survey, picture_of, running
@@ -32,16 +33,23 @@ class Replays(App[None]):
         self.sought.append(event.taken)
 
 
+@asynccontextmanager
+async def replaying(position: Position = HOUR, width: int = 120, *, held: bool = False):
+    """Run the line of a replay at this position."""
+    async with running(Replays(), size=(width, 5)) as pilot:
+        bar = pilot.app.query_one(ReplayBar)
+        bar.show(picture_of(a_survey(), position=position), held=held)
+        await pilot.pause()
+        yield pilot, bar
+
+
 def drawn(app: App[None]) -> str:
     return app.query_one(ReplayBar).render().plain
 
 
 @pytest.mark.parametrize("width", [5, 12, 20, 40, 60, 80, 200])
 async def test_the_line_fits_its_width_and_says_the_time(width) -> None:
-    async with running(Replays(), size=(width, 5)) as pilot:
-        bar = pilot.app.query_one(ReplayBar)
-        bar.show(picture_of(a_survey(), position=HOUR), held=True)
-        await pilot.pause()
+    async with replaying(width=width, held=True) as (pilot, _):
         text = drawn(pilot.app)
         assert cell_len(text) <= width
         if width >= 20:
@@ -55,10 +63,7 @@ async def test_the_line_fits_its_width_and_says_the_time(width) -> None:
 
 
 async def test_a_live_source_has_no_such_line() -> None:
-    async with running(Replays()) as pilot:
-        bar = pilot.app.query_one(ReplayBar)
-        bar.show(picture_of(a_survey(), position=HOUR), held=False)
-        await pilot.pause()
+    async with replaying() as (pilot, bar):
         assert bar.display
         bar.show(a_picture(), held=False)
         await pilot.pause()
@@ -67,10 +72,7 @@ async def test_a_live_source_has_no_such_line() -> None:
 
 
 async def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
-    async with running(Replays(), size=(100, 5)) as pilot:
-        bar = pilot.app.query_one(ReplayBar)
-        bar.show(picture_of(a_survey(), position=HOUR), held=False)
-        await pilot.pause()
+    async with replaying(width=100) as (pilot, bar):
         bar.render()
         begin, room = bar._bar
         for x in (begin, begin + room - 1, begin + (room - 1) // 2, 0, 99):
@@ -82,11 +84,8 @@ async def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
 
 
 async def test_what_is_over_says_so_and_days_are_written_where_there_are_several() -> None:
-    async with running(Replays()) as pilot:
-        bar = pilot.app.query_one(ReplayBar)
-        long = Position(number=13, count=13, first=NOW - 5 * 86400, last=NOW, speed=4.0, is_over=True)
-        bar.show(picture_of(a_survey(), position=long), held=False)
-        await pilot.pause()
+    long = Position(number=13, count=13, first=NOW - 5 * 86400, last=NOW, speed=4.0, is_over=True)
+    async with replaying(long) as (pilot, _):
         text = drawn(pilot.app)
         assert text.startswith(f" over {clock(NOW, day=True)}")
         assert text.rstrip().endswith("13 of 13  4x")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from dashboards import running, until
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, arrived_picture, dashboard, shown
+from shell import a_dashboard, arrived_picture, dashboard, shown_dashboard
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.program import NOTES_MOST
 from slurm_share_tui.screens.columns import ColumnsScreen
@@ -20,7 +18,6 @@ from slurm_share_tui.widgets.status import Status
 from slurm_share_tui.wire import Position, Seek
 from textual import events
 from textual.keys import _character_to_key
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 NAMED = {"\r": "enter", "\x1b": "escape", "\x03": "ctrl+c"}
@@ -33,17 +30,12 @@ def type_at_once(app: Dashboard, text: str) -> None:
         app.post_message(events.Key(key, letter if letter.isprintable() else None))
 
 
-@asynccontextmanager
-async def shown_dashboard() -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
-    """Run a dashboard with a picture."""
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
-        yield pilot, app, feed
-
-
-async def test_what_follows_a_slash_is_the_filter() -> None:
+@pytest.mark.parametrize("is_pasted", [False, True])
+async def test_what_follows_a_slash_is_the_filter(is_pasted: bool) -> None:
     async with shown_dashboard() as (pilot, app, feed):
-        type_at_once(app, "/squeuxpotfcy")
+        type_at_once(app, "/" if is_pasted else "/squeuxpotfcy")
+        if is_pasted:
+            app.post_message(events.Paste("squeuxpotfcy"))
         box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeuxpotfcy")
         assert app.screen is app.main_screen
@@ -78,18 +70,10 @@ async def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
     taken = look.survey.taken
     position = Position(first=taken, last=taken + 60, number=1, count=13, speed=1.0)
     async with dashboard() as (pilot, app, feed):
-        feed.picture(replace(look, survey=changed(look.survey, source="replay"), position=position))
+        feed.bring(replace(look, survey=changed(look.survey, source="replay"), position=position))
         await until(pilot, lambda: app.picture)
         type_at_once(app, ":100%\r")
         await until(pilot, lambda: Seek(taken + 60) in feed.told)
-
-
-async def test_a_paste_after_a_slash_is_the_filter() -> None:
-    async with shown_dashboard() as (pilot, app, _):
-        type_at_once(app, "/")
-        app.post_message(events.Paste("squeue"))
-        box = app.main_screen.query_one(FilterLine).query_one(Input)
-        await until(pilot, lambda: box.value == "squeue")
 
 
 async def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
@@ -111,13 +95,12 @@ async def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
 
 @pytest.mark.parametrize("typed", ["q4", "q5", "q\r", "/squeue\r\x034", "q?", "qx/a"])
 async def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, feed):
         type_at_once(app, typed)
         for _ in range(400):
             if app.is_ending:
                 break
-            feed.picture(arrived_picture())
+            feed.bring(arrived_picture())
             await pilot.pause(0.01)
         assert app.is_ending
         await app.main_screen.action_view("advice")
@@ -137,8 +120,7 @@ async def test_a_sentence_stands_there_once() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (40, 12)])
 async def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[int, int]) -> None:
-    async with dashboard(size=size, notifications=True) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(size=size, notifications=True) as (pilot, app, _):
         type_at_once(app, "/nobody")
         await until(pilot, lambda: app.main_screen.query_one(FilterLine).region.height)
         for word in ("one ", "two ", "three "):

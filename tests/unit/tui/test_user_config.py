@@ -43,11 +43,16 @@ def test_files_are_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_configuration_is_read_whole(tmp_path: Path) -> None:
     file = tmp_path / "tui.toml"
     file.write_text(
-        'theme = "light"\ninterval = 2\nreadonly = true\n[keys]\n"go.down" = "d"\ncancel = "ctrl+x"\ngo.back = "b"\n',
+        'theme = "light"\ninterval = 2\nreadonly = true\nascii = true\n'
+        '[keys]\n"go.down" = "d"\ncancel = "ctrl+x"\ngo.back = "b"\n',
         encoding="utf-8",
     )
     assert read_config(file) == UserConfig(
-        theme="light", interval=2.0, readonly=True, keys={"go.down": "d", "cancel": "ctrl+x", "go.back": "b"}
+        theme="light",
+        interval=2.0,
+        readonly=True,
+        ascii=True,
+        keys={"go.down": "d", "cancel": "ctrl+x", "go.back": "b"},
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from dashboards import running, screen_text, until
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
-from shell import arrived_picture, dashboard, shown
+from shell import arrived_picture, dashboard, shown_dashboard
 from slurm_share_tui import keymap
 from slurm_share_tui.history import History
 from slurm_share_tui.keymap import TREND
@@ -98,8 +98,7 @@ def refused(file: LogFile) -> Tail:
 
 
 async def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
-    async with dashboard(size=(80, 24)) as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard(size=(80, 24)) as (pilot, app, _):
         for closes in ("escape", "q", "question_mark", "f1", "backspace"):
             await pilot.press("question_mark")
             await until(pilot, lambda: isinstance(app.screen, Help))
@@ -124,8 +123,7 @@ async def test_a_small_terminal_is_all_page() -> None:
 
 
 async def test_it_is_of_the_table_that_has_the_focus() -> None:
-    async with dashboard() as (pilot, app, feed):
-        await shown(pilot, feed)
+    async with shown_dashboard() as (pilot, app, _):
         for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
             await pilot.press(view)
             grid = app.main_screen.grid
@@ -144,7 +142,7 @@ async def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
     note = "a note that nobody could read " * 5
     async with dashboard(size=(80, 24)) as (pilot, app, feed):
         picture = arrived_picture()
-        feed.picture(replace(picture, survey=changed(picture.survey, notes=(note.strip(),))))
+        feed.bring(replace(picture, survey=changed(picture.survey, notes=(note.strip(),))))
         await until(pilot, lambda: app.picture)
         await pilot.pause()
         assert "? all keys" in screen_text(app).splitlines()[-1]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace as changed
+from typing import Any
 
 import pytest
 from dashboards import NOW, Asks, a_picture, running, screen_text, until
@@ -13,6 +16,7 @@ from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.charts import SERIES, observed_s
 from slurm_share_tui.widgets.plot import Plot
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
+from textual.pilot import Pilot
 
 NODE = Subject(node="h-1")
 
@@ -28,12 +32,21 @@ def a_node() -> str:
     return next(row.name for row in a_picture().nodes if row.figures.gpus and row.node.snapshot)
 
 
-async def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
+@asynccontextmanager
+async def plotted(
+    *times: float, title: str = "n", size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[Pilot[Any], Trend]]:
+    """Run the screen of a node that was seen at these seconds after NOW."""
     history = History()
-    looked(history, 0, 5, 10)
-    trend = Trend(history, Subject(node=a_node()), "node [red]n1[/red]\x1b[2J")
-    async with running(Asks(trend)) as pilot:
+    looked(history, *times)
+    trend = Trend(history, Subject(node=a_node()), title)
+    async with running(Asks(trend), size) as pilot:
         await pilot.pause()
+        yield pilot, trend
+
+
+async def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
+    async with plotted(0, 5, 10, title="node [red]n1[/red]\x1b[2J") as (pilot, _):
         shown = screen_text(pilot.app)
         assert "node [red]n1[/red]\\x1b[2J: 10 min, 10 s seen" in shown
         for series in SERIES:
@@ -50,22 +63,14 @@ def test_only_what_was_seen_is_called_seen() -> None:
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])
 async def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> None:
-    history = History()
-    looked(history, 0, 5, 10)
-    trend = Trend(history, Subject(node=a_node()), "n")
-    async with running(Asks(trend), size=size) as pilot:
-        await pilot.pause()
+    async with plotted(0, 5, 10, size=size) as (pilot, _):
         shown = " ".join(screen_text(pilot.app).split())
         assert all(re.search(rf"\b{series.letter} ({series.label} )?[0-9?]+", shown) for series in SERIES), shown
         assert "no room" not in shown
 
 
 async def test_three_spans_by_number_and_by_arrow() -> None:
-    history = History()
-    looked(history, *range(0, 7200, 30))
-    trend = Trend(history, Subject(node=a_node()), "n")
-    async with running(Asks(trend)) as pilot:
-        await pilot.pause()
+    async with plotted(*range(0, 7200, 30)) as (pilot, trend):
         plot = pilot.app.screen.query_one(Plot)
         spans = {}
         for key in ("1", "2", "3"):
@@ -80,10 +85,7 @@ async def test_three_spans_by_number_and_by_arrow() -> None:
 
 
 async def test_a_line_is_hidden_by_its_letter() -> None:
-    history = History()
-    looked(history, 0, 5)
-    trend = Trend(history, Subject(node=a_node()), "n")
-    async with running(Asks(trend)) as pilot:
+    async with plotted(0, 5) as (pilot, _):
         await pilot.press("c")
         await pilot.pause()
         assert [series.letter for series in pilot.app.screen.query_one(Plot).shown] == ["g", "s", "m", "v"]
@@ -93,15 +95,13 @@ async def test_a_line_is_hidden_by_its_letter() -> None:
 
 
 async def test_it_goes_on_while_looks_arrive() -> None:
-    history = History()
-    trend = Trend(history, Subject(node=a_node()), "n")
-    async with running(Asks(trend)) as pilot:
+    async with plotted() as (pilot, trend):
         assert "nothing has been seen of it yet" in screen_text(pilot.app)
-        looked(history, 0, 5)
+        looked(trend.history, 0, 5)
         await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 2)
         await pilot.pause()
         assert "nothing has been seen" not in screen_text(pilot.app)
-        looked(history, 10)
+        looked(trend.history, 10)
         await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 3)
 
 
@@ -123,13 +123,3 @@ async def test_of_a_recording_its_past_is_asked_for_once() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert pilot.app.screen is not trend
-
-
-async def test_it_lives_in_any_terminal() -> None:
-    history = History()
-    looked(history, 0, 5)
-    async with running(Asks(Trend(history, Subject(node=a_node()), "名" * 500)), size=(80, 24)) as pilot:
-        for size in ((20, 5), (5, 2), (300, 100), (80, 24)):
-            await pilot.resize_terminal(*size)
-            await pilot.pause()
-        assert "CPU load" in screen_text(pilot.app)

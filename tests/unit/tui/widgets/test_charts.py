@@ -113,7 +113,7 @@ def test_a_large_table_keeps_its_rows() -> None:
 
 async def test_the_key_hides_them_and_that_is_remembered() -> None:
     async with dashboard(location=Location(view="nodes")) as (pilot, app, feed):
-        feed.picture(pictures()[-1])
+        feed.bring(pictures()[-1])
         await until(pilot, lambda: app.picture)
         view = app.main_screen.shown
 

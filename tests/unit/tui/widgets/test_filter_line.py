@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dashboards import until
-from grids import GridApp, Thing, table, things
+from grids import GridApp, table, things
 from slurm_share_tui.widgets.filter_line import FilterLine
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -116,11 +116,3 @@ async def test_another_table_has_its_own_filter() -> None:
         assert line.display
         assert line.query_one(Input).value == "n9"
         assert app.grid.query_text == "n9"
-
-
-async def test_a_strangers_name_in_a_filter_is_text() -> None:
-    async with filter_table() as (pilot, app, _):
-        app.grid.show([Thing("[red]x")])
-        await pilot.press("slash", *"[red]")
-        await pilot.pause()
-        assert app.grid.count == 1

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from grids import Thing, columns, lines, names, strips, table, things
-from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.grid import Grid
 
 from slurm_share.load.columns.base import Column
@@ -141,22 +140,6 @@ async def test_only_rows_that_are_seen_are_thought_out() -> None:
         assert len(asked) <= 11
 
 
-@pytest.mark.parametrize("size", [(80, 24), (20, 5), (300, 100), (1, 1), (7, 3)])
-async def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int, int]) -> None:
-    """Markup, escapes of terminals, newlines, wide characters, a thousand letters: no line is wider than the table."""
-    strange = ("[red]red[/]", "\x1b[31mred\r\n\t", "张伟" * 30, "x" * 1000, "é́́" * 300, "👩‍👩‍👧", "", "\u202eevil", "]")
-    rows = tuple(Thing(name, 2.0, user=name) for name in strange)
-    async with table(rows=rows, size=size) as (pilot, grid, _):
-        await pilot.press("end", "right", "home", "space")
-        await pilot.pause()
-        for line in lines(grid):
-            assert line.isprintable()
-        if size == (80, 24):
-            assert "[red]red[/]" in lines(grid)[1]
-            assert "\\x1b[31mred" in lines(grid)[2]
-            assert "…" in lines(grid)[3]
-
-
 async def test_a_mark_is_more_than_a_hue() -> None:
     async with table(rows=(Thing("a"), Thing("b", 1.5, letter="!"), Thing("c", 0.9, letter="H"), Thing("d"))) as (
         _,
@@ -194,15 +177,6 @@ def row(grid: Grid[Thing], y: int) -> Any:
 def colourless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set NO_COLOR."""
     monkeypatch.setenv("NO_COLOR", "1")
-
-
-async def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glyphs, "_is_plain", True)
-    async with table(rows=(Thing("a", 0.5),)) as (pilot, grid, _):
-        await pilot.pause()
-        assert "####" in lines(grid)[1]
-        assert "_ #" in lines(grid)[1]
-        assert lines(grid)[1].isascii()
 
 
 async def test_another_theme_is_drawn_at_once() -> None:
