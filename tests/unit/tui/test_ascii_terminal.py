@@ -21,7 +21,7 @@ from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.widgets import glyphs
-from slurm_share_tui.widgets.bars import bar, spark, tall
+from slurm_share_tui.widgets.bars import bar
 from slurm_share_tui.wire import Position
 from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled, way_to
 from textual.scrollbar import ScrollBar
@@ -76,15 +76,14 @@ def test_the_user_decides_otherwise_but_not_against_the_encoding() -> None:
     assert chosen(UTF8, "ascii", wanted=False)
 
 
-def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
-    before = (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("up"))
+def test_bars_slots_and_keys_have_forms_of_their_own() -> None:
+    before = (bar(0.5, 4), keymap.key_text("up"))
     chosen({**UTF8, "TERM": "vt100"})
-    assert bar(0.6, 4) == ("##", "..")
-    assert (spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("shift+up")) == ("_#", ("#",), "Shift+Up")
+    assert (bar(0.6, 4), keymap.key_text("shift+up")) == (("##", ".."), "Shift+Up")
     slots = next(column for column in tables.gpus(History()) if column.id == "slots")
     assert "(1 to 8, ! above 95 percent), . free" in slots.doc
     chosen(UTF8)
-    assert (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("up")) == before
+    assert (bar(0.5, 4), keymap.key_text("up")) == before
 
 
 def test_letters_of_names_stay_where_the_encoding_has_them() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from dashboards import a_survey
-from msgspec.structs import replace
 from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
 from slurm_share_tui.action_rules import Me
@@ -215,14 +214,6 @@ def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
     planned = hand.ask_cancel([job()], survey_of_n1())
     world.queue = (a_job(4711, start=300),)
     assert hand.carry_out(planned) == ("cancelled 4711",)
-
-
-def test_nothing_is_left_to_cancel_and_nothing_is(world) -> None:
-    hand = Commands(me=ALICE)
-    planned = hand.ask_cancel([job()], survey_of_n1())
-    world.queue = ()
-    assert hand.carry_out(planned) == ("4711 had ended",)
-    assert world.done == []
 
 
 def test_what_slurm_refuses_is_said_in_its_words(world) -> None:
@@ -447,4 +438,3 @@ def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
 
 def test_a_dashboard_knows_who_sits_there() -> None:
     assert Commands().me == Me(processes.read_user_name(room.os.getuid()), room.os.getuid())
-    assert replace(ALICE, uid=1) != ALICE

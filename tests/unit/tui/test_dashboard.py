@@ -50,13 +50,10 @@ def text_of(widget: Widget) -> str:
 async def test_before_the_first_look_it_says_that_it_looks() -> None:
     async with dashboard() as (pilot, app, _):
         assert "looking ..." in screen_text(app)
-        for key in [
+        keys = (
             "2",
             "enter",
-            "x",
-            "o",
-            "y",
-            "t",
+            *"xoyt",
             "slash",
             "escape",
             "c",
@@ -68,7 +65,8 @@ async def test_before_the_first_look_it_says_that_it_looks() -> None:
             "v",
             "escape",
             "1",
-        ]:
+        )
+        for key in keys:
             await pilot.press(key)
         await until(pilot, lambda: app.main_screen.location.view == "nodes")
 

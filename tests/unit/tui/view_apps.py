@@ -63,11 +63,16 @@ async def looking(
         yield app, pilot
 
 
-def look_at(location: Location, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
-    """Return the screen of that view after `play(app, pilot)`."""
+def look_at(
+    location: Location, *pictures: Picture, at: str | None = None, play: Any = None, size: tuple[int, int] = (120, 40)
+) -> str:
+    """Return the screen of that view with the cursor on the row `at`, after `play(app, pilot)`."""
 
     async def main() -> str:
         async with looking(location, *pictures, size=size) as (app, pilot):
+            if at is not None:
+                put_on(app.shown.grid, at)
+                await pilot.pause()
             if play is not None:
                 await play(app, pilot)
                 await pilot.pause()

@@ -17,8 +17,7 @@ from slurm_share_tui.picture import Picture
 from slurm_share_tui.widgets import charts, glyphs
 from slurm_share_tui.widgets.charts import Chart, Shown, drawn, least_height, over_time
 from slurm_share_tui.wire import Point, Subject
-from textual.pilot import Pilot
-from view_apps import OneView, look_at, looking, put_on
+from view_apps import OneView, look_at, looking
 
 ALL = tuple(
     Chart(of, "50% of all") for of in ("cpu_load_percent", "gpu_load_percent", "memory_percent", "gpu_memory_percent")
@@ -83,20 +82,13 @@ def test_charts_stand_where_there_is_room(view: ViewName, size: tuple[int, int],
 
 
 def test_charts_are_of_the_row_under_the_cursor() -> None:
-    async def to_the_node(app: OneView, pilot: Pilot[Any]) -> None:
-        put_on(app.shown.grid, "h-1")
-
-    text = look_at(Location(view="nodes"), *pictures(), play=to_the_node)
+    text = look_at(Location(view="nodes"), *pictures(), at="h-1")
     assert "last 10 minutes of h-1" in text
     assert all(head in text for head in HEADS)
     text = look_at(Location(view="nodes"), *pictures())
     assert "last 10 minutes of c-1" in text
     assert [head in text for head in HEADS] == [True, False, True, False]
-
-    async def to_the_job(app: OneView, pilot: Pilot[Any]) -> None:
-        put_on(app.shown.grid, "20778")
-
-    text = look_at(Location(view="jobs"), *pictures(), play=to_the_job)
+    text = look_at(Location(view="jobs"), *pictures(), at="20778")
     assert "last 10 minutes of job 20778" in text
     assert "GPU load  0% of the GPUs that it holds" in text
 
