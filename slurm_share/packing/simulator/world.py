@@ -374,20 +374,23 @@ class World:
         if attempt.version < 0:
             return
         is_first = attempt.its.peak_mib is None
-        self._sample(attempt)
+        if not self._sample(attempt) and self._assumed.missing_ratio < 1.0:  # a launcher tries again a second later
+            self._push(self._now + SAMPLE_S, _SAMPLE, partial(self._sampled, attempt))
         node = self._node_of(attempt)
         if is_first:
             node.decide_now = True
         else:
             self._plan(node)
 
-    def _sample(self, attempt: Attempt) -> None:
+    def _sample(self, attempt: Attempt) -> bool:
+        """Pass on a sample of a task's memory; False: it is missing."""
         if not attempt.memory_mib or self._is_missing():
-            return
+            return False
         attempt.sampled_s = self._now
         memory = {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}
         sample = TaskSample(task=attempt.task.task, memory_mib=memory)
         self._node_of(attempt).packer.sample_task(sample, self._now, self._now)
+        return True
 
     def _node_of(self, attempt: Attempt) -> SimNode:
         return self._node_of_gpu(attempt.gpus[0])

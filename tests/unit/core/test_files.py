@@ -18,6 +18,19 @@ def test_what_is_ours_is_read_and_what_is_not_there_is_none(tmp_path):
     assert files.read(tmp_path / "none", 4) is None
 
 
+def test_a_part_of_a_regular_file_is_read_and_nothing_of_what_is_none_or_another_users(tmp_path):
+    file, link, pipe = (tmp_path / name for name in ("a", "link", "pipe"))
+    file.write_bytes(b"0123456789")
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    assert files.read_regular(file, 4, start=3, uid=os.geteuid()) == b"3456"
+    assert files.read_regular(link, 4, follows=True) == b"0123"
+    assert [files.read_regular(one, 4) for one in (pipe, tmp_path)] == [None, None]
+    assert files.read_regular(file, 4, uid=os.geteuid() + 1) is None
+    with pytest.raises(OSError):
+        files.read_regular(link, 4)
+
+
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "group", "others"])
 def test_what_somebody_else_may_have_written_is_refused(tmp_path, kind):
     file = tmp_path / "a"

@@ -209,6 +209,16 @@ def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
 GONE = b"NVRM: GPU has fallen off the bus\n"
 
 
+def test_task_that_says_of_every_gpu_that_it_is_gone_fails_and_the_gpus_are_back():
+    one = started(30000, 30000, gpus=2)
+    assert one.ended(failed(0, 5.0, GONE)).kind == "device"
+    one.ended(done(1, 6.0))
+    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
+    after = one.ended(failed(0, 7.0, GONE))
+    assert (after.kind, after.is_retried, after.returned) == ("failed", False, ("GPU-0",))
+    assert not any(gpu.is_out for gpu in one.view(8.0).gpus)
+
+
 def test_only_gpu_is_not_taken_out_of_service_by_the_log_of_a_task():
     one = started(4096)
     assert one.ended(failed(0, 5.0, GONE)).kind == "failed"

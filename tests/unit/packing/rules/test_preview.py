@@ -22,6 +22,13 @@ def ask(task: int, mib: int | None = None, gpus: int = 1, kind: str = "") -> Tas
     return TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key)
 
 
+def test_groups_of_unknown_size_come_last_and_tasks_of_several_gpus_are_named() -> None:
+    asks = [*(ask(task, kind=str(task)) for task in range(3)), ask(3, 2048), ask(4, 6144, gpus=2)]
+    found = preview_run(asks, GPUS, 8, PackSettings(), Estimator())
+    assert found.groups == (SizeGroup(2, 2048, 6144, "--gpu-mem"), SizeGroup(3, None, None, UNKNOWN))
+    assert found.whole == ((4, 2),)
+
+
 def test_first_placements_are_those_of_the_policy_on_idle_gpus() -> None:
     asks = [ask(number, 30_000) for number in range(6)]
     found = preview_run(asks, GPUS, 8, PackSettings(), Estimator())

@@ -11,6 +11,7 @@ from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.simulator import recorded, requests, trace_files
+from slurm_share.packing.simulator.log_text import TraceError
 
 BEGIN = 1e9
 
@@ -93,6 +94,16 @@ def test_a_picture_of_a_run_on_simulated_gpus_says_so(run):
 def test_the_command_simulates_a_run_under_another_policy(run, capsys):
     assert main.main(["pack", "simulate", str(run), "--policy", "exclusive", "--alpha", "1", "--settle", "30"]) == 0
     assert "LLSUB.1: 2 tasks on 1 GPU of 24576 MiB" in capsys.readouterr().out
+
+
+def test_a_file_that_is_too_large_or_no_file_is_refused(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"0123")
+    assert recorded.read_bytes(file, 4) == b"0123"
+    with pytest.raises(TraceError, match="it is larger than 0 MiB"):
+        recorded.read_bytes(file, 3)
+    with pytest.raises(TraceError, match="it is not a file"):
+        recorded.read_bytes(tmp_path, 4)
 
 
 @pytest.mark.parametrize(

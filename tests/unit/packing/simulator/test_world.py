@@ -137,6 +137,12 @@ def test_samples_that_are_missing_stop_nothing():
         assert result.unfinished == 0
 
 
+def test_after_a_missing_sample_the_memory_is_seen_a_second_later():
+    for seed in range(1, 6):
+        (run,) = play([task(0)], assumed=replace(EXACT, missing_ratio=0.5), seed=seed).runs
+        assert dict(run.peak_at_mib)[60] == 10_000
+
+
 def test_a_second_run_knows_the_sizes():
     trace = traces.thesis("thesis60", 4)
     first = simulate(trace, policies.parse("booked"), Assumptions(), 4)
