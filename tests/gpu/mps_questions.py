@@ -178,9 +178,12 @@ def daemon(lab: Lab, name: str, owner: Owner = OWNER, default: str = "") -> Iter
     started = actuator.start(place, soon(60))
     try:
         if default:
-            raw(place, f"{default}\nshutdown_server {started.servers[0].pid} -f\n")
+            before = started.servers
+            control.ask(place, default, soon())
+            raw(place, f"shutdown_server {before[0].pid} -f\n")
             time.sleep(1)
             started = actuator.start(place, soon(60))
+            assert started.servers != before, "the server still has the value of before"
         yield started
     finally:
         actuator.stop(place, soon(20))
@@ -364,7 +367,7 @@ def thread_percentages(lab: Lab) -> Facts:
             lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25")
         )
         server = started.servers[0].pid
-        raw(started.place, f"set_active_thread_percentage {server} 10\n")
+        control.ask(started.place, f"set_active_thread_percentage {server} 10", soon())
         found["server_10_next_client"] = facts_of(lab.client(started.place, seconds=0.1))
     return found
 

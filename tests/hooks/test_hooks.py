@@ -439,7 +439,9 @@ def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
     (user / "11111111-111111.lock").touch()
     (user / "22222222-222222.ui").touch()
     (user / ".33333333-333333.12345").mkdir()
-    (node.paths.mps / "notes").touch()
+    for name in ("notes", "1", "3000"):
+        (node.paths.mps / name).touch()
+    (node.paths.mps / "2").symlink_to("nothing")  # listed, and removed before it is read
     leaves = [pipe.rpartition("/")[2] for uid, pipe in backend.read_traces(node.paths) if uid == 2999]
     assert leaves == ["00000000-000000", "11111111-111111", "22222222-222222", "33333333-333333"]
 

@@ -167,13 +167,10 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
     """Return (uid, pipe directory) of every daemon on this node, live or not, of which anything is left: its folder,
     its lock, a folder that is partly removed, or (with_groups) a cgroup."""
     found: set[tuple[int, str]] = set()
-    try:
-        users = [entry for entry in os.scandir(paths.mps) if entry.name.isdecimal()]
-        for user in users:
-            leaves = map(_leaf, os.listdir(user.path))  # noqa: PTH208
-            found |= {(int(user.name), f"{user.path}/{leaf}") for leaf in leaves if leaf}
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # there is none, or the user's last one is just being removed
+    for user in _names_in(str(paths.mps)):
+        if user.isdecimal():
+            leaves = map(_leaf, _names_in(f"{paths.mps}/{user}"))
+            found |= {(int(user), f"{paths.mps}/{user}/{leaf}") for leaf in leaves if leaf}
     if with_groups:
         from ...core import cgroup_paths
 
@@ -182,6 +179,14 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
             for group in cgroup_paths.read_groups(str(paths.cgroup))
         }
     return tuple(sorted(found))
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the names in a folder; none if it does not exist, as after the user's last daemon is removed."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _leaf(name: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ def node(tmp_path, monkeypatch):
     plan = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
-    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, grant, 0.0), Settings())
+    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, grant, 60.0), Settings())
     state.write_plan(paths, plan, os.getgid())
     monkeypatch.setattr(status, "Paths", lambda: paths)
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(mode="on"), {}))
@@ -64,6 +65,8 @@ def test_the_same_for_programs(node, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert (answer["schema"], answer["simulated"], answer["everything"]) == (1, False, True)
     assert [job["job_id"] for job in answer["jobs"]] == [4711]
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert answer["jobs"][0]["since"] == pytest.approx(booted_at + 60, abs=5)
     assert [gpu["slots"] for gpu in answer["gpus"]] == [4, 0]
     assert answer["gpus"][0]["processes"][0]["pid"] == os.getpid()
     assert answer["gpus"][1]["memory_used_mib"] is None

@@ -138,6 +138,19 @@ def test_one_crowded_gpu_among_several_is_enough(gpus):
     assert reconcile.is_crowded(parts((1, "4", "GPU-1", 0)), wanted)
 
 
+@pytest.mark.parametrize(
+    ("there", "number"),
+    [
+        (((9, "4", "GPU-0", 2), (1, "4", "GPU-0", 0)), 1),
+        (((9, "4", "GPU-0", 0),), 0),
+        (((1, "4", "GPU-0", 0), (2, "3", "GPU-0", 1), (3, "6", "GPU-0", 5)), 1),
+    ],
+    ids=["its own entry does not count", "it keeps its number", "parts of other sizes overlap with every free one"],
+)
+def test_a_part_gets_the_lowest_free_number_on_its_gpu(there, number):
+    assert reconcile.free_part(parts(*there), share_of("GPU-0", 9, 4)) == number
+
+
 FOUR = tuple((number, "4", "GPU-0", number - 1) for number in range(1, 5))
 
 
