@@ -297,19 +297,19 @@ def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(
         layers.require(["plugin"])
 
 
-def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-
+def test_the_stable_release_runs_where_the_current_one_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def made(release: object) -> object:
         if release is RELEASES["26.05"]:
             raise ClusterError("the mirror is away")
         return release
 
     monkeypatch.setattr(rootfs, "root_of", made)
-    assert str(rootfs.root_for("26.05", said.append)) == str(RELEASES["24.11"])
-    assert len(said) == 1
-    assert "THIS CLUSTER RUNS SLURM 24.11 INSTEAD" in said[0]
-    assert "the mirror is away" in said[0]
+    assert str(rootfs.root_for("26.05")) == str(RELEASES["24.11"])
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "THIS CLUSTER RUNS SLURM 24.11 INSTEAD" in said
+    assert "the mirror is away" in said
 
 
 @pytest.mark.parametrize("version", ["24.11.5", "25.05.1"])
@@ -831,6 +831,8 @@ def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: s
     try:
         _until(lambda: _running(compiler) or program.poll() is not None, "it never came to the build")
         assert program.poll() is None
+        # its own folder only: the other folders of that kind belong to tests that run at this moment
+        (left,) = cluster_paths.cache().glob(f".making-layer-24.11-site-*-{program.pid}")
     finally:
         program.kill()
         program.wait()
@@ -838,8 +840,6 @@ def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: s
             _until(lambda: not _running(compiler), "the build lives on")
         finally:
             subprocess.run(["pkill", "-9", "-fx", compiler], check=False)
-    # its own folder only: the other folders of that kind belong to tests that run at this moment
-    left = cluster_paths.cache() / f".making-layer-24.11-site-{program.pid}"
     another = tmp_path / "plugins" / "Makefile"
     another.write_text("install:\n\t@echo this compiler is unhappy; exit 1\n")
     assert subprocess.run(argv, stderr=subprocess.DEVNULL, check=False, timeout=120).returncode != 0
@@ -857,12 +857,28 @@ def _running(command: str) -> bool:
     return subprocess.run(["pgrep", "-fx", command], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def test_a_lock_that_is_never_let_go_names_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_let_go_names_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The message names the process that holds the lock."""
     monkeypatch.setattr(cluster_locks, "_LONGEST_S", 0.1)
-    said: list[str] = []
-    with cluster_locks.waiting(tmp_path / "one.lock", said.append):
+    with cluster_locks.waiting(tmp_path / "one.lock"):
         holder = rf"is held for more than 0 s by process {os.getpid()};"
-        with pytest.raises(ClusterError, match=holder), cluster_locks.waiting(tmp_path / "one.lock", said.append):
+        with pytest.raises(ClusterError, match=holder), cluster_locks.waiting(tmp_path / "one.lock"):
             pass
-    assert said == ["  waiting for another process that is making the same (one)"]
+    assert capsys.readouterr().err == "  waiting for another process that is making the same (one)\n"
+
+
+def test_a_folder_is_made_anew_after_a_killed_builder_and_others_stay(tmp_path: Path) -> None:
+    for name in (".making-one-ab-1", ".making-oneself-1"):
+        (tmp_path / name / "half").mkdir(parents=True)
+
+    def fill(making: Path) -> None:
+        assert re.fullmatch(rf"\.making-one-[ac][bd]-{os.getpid()}", making.name)
+        assert not (tmp_path / ".making-one-ab-1").exists()
+        (making / "whole").touch()
+
+    for name in ("one-ab", "one-cd"):
+        home = cluster_locks.made_once(tmp_path / name, fill, kind="one-")
+        assert [path.name for path in home.iterdir()] == ["whole"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".making-oneself-1", "one-ab", "one-cd"]

@@ -69,9 +69,10 @@ def made_once(home: Path, fill: Callable[[Path], object], *, kind: str = "") -> 
     The caller holds a lock on all folders whose name begins with `kind` (default: on this one).
     """
     if not home.exists():
-        for left in home.parent.glob(f".making-{kind or home.name}*"):
+        for left in home.parent.glob(f".making-{kind or home.name + '-'}*"):
             shutil.rmtree(left, ignore_errors=True)  # its builder has ended
-        making = home.with_name(f".making-{home.name}")
+        # a program of a killed builder may still write into its folder, so ours has a name of its own
+        making = home.with_name(f".making-{home.name}-{os.getpid()}")
         making.mkdir(parents=True)
         try:
             fill(making)

@@ -30,6 +30,7 @@ _KEEP = 4
 """Number of builds to keep; older ones are removed."""
 
 
+@process.usual_umask()
 def built(version: str = "") -> Path:
     """Return a folder with the .deb and .rpm packages of this checkout; build them only if something has changed.
 
