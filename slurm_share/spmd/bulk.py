@@ -224,14 +224,14 @@ def gather_parts(
     owner: int,
     section: int,
     count: int,
-    write: Callable[[int, Bytes], None],
+    write: Callable[[int, Bytes], bool],
     read: Callable[[int, Bytes], None],
 ) -> bool:
     """Collect parts on `owner`, a rank of this node: the others write each part into a window, and the owner reads it.
 
     `section`: limit of a part in bytes; `count`: number of parts. `write(part, memory)` writes what this rank has of a
-    part; `read(part, memory)` is called on the owner when all others have written. Returns False on all ranks of the
-    node if there is no memory for a window.
+    part and returns whether it has any; `read(part, memory)` is called on the owner when all others have written, if
+    one has any. Returns False on all ranks of the node if there is no memory for a window.
     """
     sections = max(1, min(GATHER_SECTIONS, count, WINDOW_BYTES // max(section, 1)))
     lease = lease_window(group, call, owner, sections * section)
@@ -244,12 +244,11 @@ def gather_parts(
         if group.rank != owner:
             if part >= sections:
                 call.receive(owner)
-            write(part, memory)
-            call.send(owner)
+            call.send(owner, b"w" if write(part, memory) else b"")
             continue
-        for rank in others:
-            call.receive(rank)
-        read(part, memory)
+        answers = [call.receive(rank).envelope.meta for rank in others]
+        if any(answers):
+            read(part, memory)
         for rank in others if part + sections < count else ():
             call.send(rank)
     if group.rank == owner:

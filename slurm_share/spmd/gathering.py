@@ -293,16 +293,18 @@ def _by_window(
         elements: NDArray[Any] = memory[: math.prod(part_shape) * kind.itemsize].view(kind)
         return elements.reshape(part_shape)
 
-    def write(number: int, memory: Bytes) -> None:
+    def write(number: int, memory: Bytes) -> bool:
         before, start, stop = cut.place(number)
         values = mine.values
         for index, places in zip(before, mine.where, strict=False):
             chosen = _between(places, index, index + 1)[0]
             if chosen.start == chosen.stop:
-                return
+                return False
             values = values[chosen.start]
         chosen, along = _between(mine.where[cut.axis], start, stop)
-        _Block(values[chosen], (along, *mine.where[cut.axis + 1 :])).put(part_of(memory, start, stop))
+        own = _Block(values[chosen], (along, *mine.where[cut.axis + 1 :]))
+        own.put(part_of(memory, start, stop))
+        return own.values.size > 0
 
     def read(number: int, memory: Bytes) -> None:
         assert whole is not None

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rendezvous_ends import PATIENCE_S, Node, Speaker
+from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
 
 from slurm_share.spmd import key_folder, wire
 from slurm_share.spmd.handshake import NODES, Client, Refused
@@ -295,6 +295,17 @@ def test_the_parent_sees_who_waits_for_whom(nodes):
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "in recv for (0, 'x')", 40.0)
     ranks[1].say(wire.Working())
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "", 0.0)
+
+
+def test_a_stop_of_the_process_does_not_count_for_the_start_limit(nodes):
+    node = nodes(one_node(2, start_s=1.5, **QUICK))
+    first = node.rank(0)
+    wait_for(lambda: Path(f"/proc/{node.process.pid}/stat").read_text().split()[2] == "S", "it is not idle")
+    os.kill(node.process.pid, signal.SIGSTOP)
+    time.sleep(2.0)
+    os.kill(node.process.pid, signal.SIGCONT)
+    node.rank(1).expect(wire.Welcome)
+    first.expect(wire.Welcome)
 
 
 # Several nodes
