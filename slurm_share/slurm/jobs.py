@@ -269,7 +269,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
         raise CommandError(("squeue",), 0, f"an answer that is no list of jobs: {error}") from error
 
 
-def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
+def read_waiting(users: Sequence[str] = (), *, timeout_s: float = LONG_S) -> tuple[int, ...]:
     """Return the numbers of the waiting jobs of `users`, or of everybody, highest priority first. The waiting elements
     of an array are one job. For ten thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError
     where Slurm does not answer."""
@@ -277,7 +277,7 @@ def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[i
         return pyslurm_backend.waiting(answer, users)
     which = [f"--user={','.join(users)}"] if users else []
     argv = ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
-    return parse_numbers(run(argv, timeout_s=timeout_s, env=queue_environment(os.environ)))
+    return parse_numbers(_ask(argv, timeout_s))
 
 
 def parse_cluster(text: str) -> ClusterName:

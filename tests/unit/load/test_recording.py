@@ -100,6 +100,13 @@ def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
     assert read(garbage) == ([], 1)
 
 
+def test_a_device_that_is_full_and_cannot_be_truncated_is_said():
+    writer = recording.Writer(recording.Path("/dev/full"))
+    with pytest.raises(StateError, match=r"/dev/full: cannot be written: No space left"):
+        writer.write(survey())
+    writer.close()
+
+
 def test_a_full_disk_takes_nobody_elses_survey_back(path, monkeypatch):
     """Two writers: what one takes back is what it has written, and not what the other one added meanwhile."""
     one, other = recording.Writer(path), recording.Writer(path)

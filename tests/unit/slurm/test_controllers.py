@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.slurm import controllers
+from slurm_share.core.errors import SlurmSilentError
+from slurm_share.slurm import controllers, jobs
 from slurm_share.slurm.conf_text import ConfText, parse
 
 
@@ -40,3 +41,18 @@ def test_controllers_are_those_that_ping_names():
 )
 def test_scontrol_ping_says_whether_a_controller_is_up(said: str, down: bool) -> None:
     assert controllers.are_all_down(controllers.parse_ping(said)) is down
+
+
+@pytest.mark.parametrize(
+    "read",
+    [jobs.read_queue, jobs.read_waiting, lambda: jobs.read_places(["RUNNING"]), lambda: jobs.read_my_job_ids("n1")],
+    ids=["queue", "waiting", "places", "own"],
+)
+def test_squeue_is_not_waited_for_once_no_controller_is_up(tmp_path, monkeypatch, read):
+    for name, does in {"squeue": "exec sleep 60", "scontrol": "echo 'Slurmctld(primary) at ctl is DOWN'"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(jobs, "CHECK_AFTER_S", 0.1)
+    with pytest.raises(SlurmSilentError, match="no word from its controller"):
+        read()

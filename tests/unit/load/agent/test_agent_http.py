@@ -103,6 +103,8 @@ def test_a_new_token_counts_from_the_next_request_on(agent):
     ("text", "mode", "why"),
     [
         (TOKEN, 0o644, "open to everybody on this host (mode 0644); chmod 0640"),
+        (TOKEN, 0o602, "open to everybody"),
+        ("two words of sixteen characters", 0o600, "has no token"),
         ("short", 0o600, "has no token: one word of at least 16 characters"),
         (None, 0, "cannot be read: No such file or directory; write a token into it"),
     ],

@@ -23,6 +23,14 @@ def test_the_same_time_gives_the_same_survey():
     assert snapshot.parse_survey(snapshot.render(one), "x") == one
 
 
+def test_every_record_says_that_it_is_simulated():
+    one = at(0)
+    seen = [node.snapshot for node in one.nodes if node.snapshot]
+    assert {one.source, *(snapshot.source for snapshot in seen)} == {"demo"}
+    assert all(gpu.simulated for snapshot in seen for gpu in snapshot.gpus)
+    assert any("simulated" in note for note in one.notes)
+
+
 def test_it_lives():
     """Within three hours: loads differ, memory rises, tasks die of it, nodes are silent and come back, users change."""
     looks = [at(60 * minute) for minute in range(180)]

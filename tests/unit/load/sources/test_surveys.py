@@ -432,6 +432,13 @@ def test_everybody_is_all_nodes_with_gpus_or_jobs(world):
     assert len(survey.jobs) == 3
 
 
+def test_jobs_that_slurm_hides_are_told(world):
+    world.nodes[1] = a_node("n2", "ALLOCATED", gpus=2, cpus_allocated=8)
+    world.jobs = [a_job(1, "n1")]
+    (note,) = world.view(FakeSource("agent"), everybody=True).read(WAIT_S).notes
+    assert note.startswith("n2 has jobs that Slurm does not show you (PrivateData)")
+
+
 def test_the_source_is_closed_with_the_view(world):
     source = FakeSource()
     world.view(source).close()
