@@ -270,23 +270,6 @@ def changed_s(node: Node) -> int:
     return int((node.cluster.site / "config.toml").stat().st_mtime)
 
 
-def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
-    """Where the hooks' log lies there is no room for a line: shares come and go as ever."""
-    node.run("mkdir", "-p", "/mnt/logs")
-    node.run("mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", "/mnt/logs")
-    try:
-        node.run("bash", "-c", "head -c 1M /dev/zero >/mnt/logs/x 2>/dev/null; : >/mnt/logs/hooks.log")
-        with configured(cluster, 'log_file = "/mnt/logs/hooks.log"'):
-            done = node.hook("prolog", 9001)
-            assert done.returncode == 0
-            assert "cannot write '/mnt/logs/hooks.log'" in done.stderr
-            assert "slot 1 " in node.plan(9001)
-            node.epilog(9001)
-        assert node.jobs() == []
-    finally:
-        node.run("umount", "/mnt/logs")
-
-
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
 LOOKS = [
     "llstat", "llstat --json", "llfree", "llload -g --detail", "llload -g --processes", "llload -g --tsv",

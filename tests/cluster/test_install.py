@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from bare_site import SCRIPT, files, put_back, reconfigure, strip
+from bare_site import SCRIPT, files, install, put_back, reconfigure, strip
 from conftest import by_release, cluster_of
 from hooked import STATE, Node, completed, of_release, until
 
@@ -32,13 +32,6 @@ def before(site: Cluster) -> Iterator[dict[str, bytes]]:
     site.cancel_all()
     put_back(site, was)
     reconfigure(site)
-
-
-def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    done = cluster.exec("ctl", ["slurm-share", "install", *words])
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.mark.release

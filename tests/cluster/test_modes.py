@@ -124,9 +124,8 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
 
 
 SEQUENCES = [
-    ("ctl off",), ("n2 off",), ("ctl off", "n2 off"), ("n2 off", "ctl off"), ("ctl off", "ctl on"),
-    ("ctl off", "n2 off", "ctl on"), ("n2 off", "ctl off", "n2 on"), ("ctl off", "n2 off", "n2 on", "ctl on"),
-    ("n2 off", "ctl off", "ctl on", "n2 on"),
+    ("ctl off", "n2 off"), ("n2 off", "ctl off"), ("ctl off", "n2 off", "ctl on"), ("n2 off", "ctl off", "n2 on"),
+    ("ctl off", "n2 off", "n2 on", "ctl on"), ("n2 off", "ctl off", "ctl on", "n2 on"),
 ]  # fmt: skip
 """Orders in which the mode is switched on the hosts."""
 

@@ -232,8 +232,10 @@ def with_old(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("mount", ["", "shared", "shared,ro"])
-@pytest.mark.parametrize("way", ["upgrade", "removed before"])
+@pytest.mark.parametrize(
+    ("mount", "way"),
+    [("", "upgrade"), ("", "removed before"), ("shared", "removed before"), ("shared,ro", "upgrade")],
+)
 def test_no_package_changes_or_removes_the_sites_settings(
     trixie: CleanRoot, with_old: Path, mount: str, way: str
 ) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster
@@ -140,10 +141,9 @@ def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster:
     made = two_dozen(cluster, "--options=-w n3 --requeue")
     cluster.kill("n3")
     cluster.reboot("n3")
-    cluster.exec("ctl", ["scontrol", "requeue", str(made.job)])
-    made.wait_for(lambda: "JobState=PENDING" in cluster.job(made.job))
-    cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    requeue(cluster, made.job)
     assert made.wait(150) == "COMPLETED", made.log()
+    assert {one.job for tried in made.attempts().values() for one in tried} == {str(made.job), f"{made.job}.1"}
     check_all_ended_once(made, "n3")
 
 

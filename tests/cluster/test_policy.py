@@ -267,13 +267,13 @@ def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("change", ["NumTasks=4", "Gres=shard:1", "Partition=plain"])
-def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> None:
+def test_a_share_is_not_changed_by_its_user(cluster: Cluster) -> None:
     """A part that would become a whole GPU for the price of a shard, or come to a node past job_submit.lua."""
     job = cluster.sbatch("alice", "true", "-H", "-wn2", "-pgpu", "--share-gpu=4", "--gres=gpu:1", "-n1")
-    done = cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", change])
-    assert done.returncode != 0
-    assert "cancel it and submit it again" in done.stderr
+    for change in ("NumTasks=4", "Gres=shard:1", "Partition=plain"):
+        done = cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", change])
+        assert done.returncode != 0, change
+        assert "cancel it and submit it again" in done.stderr, change
     assert cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", "TimeLimit=5"]).returncode == 0
 
 
@@ -327,8 +327,7 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
     assert cluster.status().nodes["n2"] == "mixed"
 
 
-@pytest.mark.parametrize("mode", ["off", "observe", "on"])
-@pytest.mark.parametrize("after", ["off", "observe", "on"])
+@pytest.mark.parametrize(("mode", "after"), [("on", "off"), ("on", "observe"), ("off", "on"), ("observe", "on")])
 def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode: str, after: str) -> None:
     """Running jobs keep and return what they were given; the next job has the new mode."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"

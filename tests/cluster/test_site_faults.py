@@ -894,7 +894,9 @@ def configless(site: Site) -> Planter:
 
 @site_kind
 def observing(site: Site) -> Planter:
+    """Observe, and run doctor without Slurm's commands in PATH, as cron and sudo do."""
     site.setting('mode = "observe"')
+    site.env = {"PATH": "/usr/local/bin"}
     yield
 
 
@@ -924,13 +926,6 @@ def programs_elsewhere(site: Site) -> Planter:
     site.env = {}
     for host in HOSTS:
         site.sh(host, "rm -r /opt/slurm")
-
-
-@site_kind
-def no_path(site: Site) -> Planter:
-    """Run doctor without Slurm's commands in PATH, as cron and sudo do."""
-    site.env = {"PATH": "/usr/local/bin"}
-    yield
 
 
 @site_kind

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster, paths, process
@@ -269,11 +270,7 @@ def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None
     )
     made = Ranks(site, text, "[2,1,1]", "--options=--requeue")
     made.wait_for(lambda: made.are_all("start 0", 2))
-    site.exec("ctl", ["scontrol", "requeue", str(made.job)], check=True)
-    made.wait_for(lambda: "JobState=PENDING" in site.job(made.job))
-    # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
-    # run that ended.
-    site.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    requeue(site, made.job)
     assert made.wait(240) == "COMPLETED", made.log()
     assert made.are_all("start 1", 2)
     assert "2 of 2 ranks done" in made.log()
