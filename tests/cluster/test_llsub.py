@@ -242,15 +242,6 @@ def test_a_full_disk_leaves_no_folder_and_no_job(cluster: Cluster) -> None:
     assert cluster.jobs() == []
 
 
-def test_a_dry_run_shows_and_makes_nothing(cluster: Cluster) -> None:
-    found = llsub(cluster, "./task.sh", "[2,8,1]", "--dry-run")
-    assert found.returncode == 0
-    assert found.stdout.startswith("sbatch --parsable --nodes=2")
-    assert "srun --nodes=" in found.stdout
-    assert "process i of node k (from 0) is rank k x 8 + i" in found.stdout
-    assert cluster.as_user("alice", f"ls {HOME}").stdout.split() == ["slow.sh", "task.sh"]
-
-
 def test_an_ordinary_job_and_one_from_inside_a_job(cluster: Cluster) -> None:
     """Without a triple it is LLSC's; and a step of a shared job can submit as the login node does."""
     found = llsub(cluster, "./task.sh", "-s", "2", "-J", "plain")
@@ -312,13 +303,6 @@ def test_where_devices_and_memory_are_confined_each_rank_has_its_gpu(cluster: Cl
         )
         found = ranks(done(confined, "./task.sh", "[2,8]", "--options=-w n2,n3"))
     assert set(Counter(gpu for _, _, gpu, _ in found.values()).values()) == {4}
-
-
-def test_local_runs_here_without_slurm(cluster: Cluster) -> None:
-    found = llsub(cluster, "./task.sh", "[1,4]", "--local", before="PATH=/usr/bin:/bin:/usr/local/bin")
-    assert found.returncode == 0, found.stderr
-    assert len(folder_files(cluster, "p0-p3_login/task.sh.log.*")) == 4
-    assert cluster.jobs() == []
 
 
 @pytest.mark.parametrize(("words", "expected"), [("-i", "gpus= cpus=1"), ("-i -g 1 -q gpu", "gpus=0 cpus=1")])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,7 +32,7 @@ from localcluster import (
     take_down,
     tools,
 )
-from localcluster.records import RELEASES, Root, make_hosts
+from localcluster.records import RELEASES, Root
 
 PROGRAM = Path(cluster_paths.HERE).parent / "cluster"
 BARE = ("python", "plugin", "simgpu")
@@ -101,25 +98,6 @@ def run_cli(*words: str, timeout_s: float = 120.0, umask: int = -1) -> subproces
 # ---- values only: no root, no cluster -------------------------------------------------------------------------------
 
 
-def test_an_extra_line_takes_the_place_of_ours() -> None:
-    """Slurm complains about a keyword given twice, so the default line goes."""
-    text = conf.slurm_conf(
-        make_hosts(3),
-        cgroup="",
-        parts=(),
-        shards_per_gpu=0,
-        extra="KillWait=9\nPartitionName=gpu Nodes=n1\nPartitionName=more Nodes=n2",
-    )
-    lines = text.splitlines()
-    assert "KillWait=9" in lines
-    assert "KillWait=2" not in lines
-    assert [line.split()[0] for line in lines if line.startswith("Partition")] == [
-        "PartitionName=plain",
-        "PartitionName=gpu",
-        "PartitionName=more",
-    ]
-
-
 def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for whoever asks; and where apt cannot install it, what it said and the way out, and no half layer."""
     made: list[str] = []
@@ -143,31 +121,6 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
     assert first == second
     assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
     assert len(made) == 2
-
-
-def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def inside(root: Path, argv: Sequence[str], *, layer: Path, lower: str, **_: object) -> str:
-        made.append(lower)
-        (layer / "upper").mkdir()
-        return ""
-
-    monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
-    monkeypatch.setattr(rootfs, "inside", inside)
-    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
-    root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    alone = layers.stack(root, (), prometheus=True)
-    both = layers.stack(root, (), accounting=True, prometheus=True)
-    assert re.sub(r"-[0-9a-f]{16}/upper", "", both.replace(f"{tmp_path}/", "")).split(":") == [
-        "layer-24.11-prometheus",
-        "layer-24.11-accounting",
-        "/the/root",
-    ]
-    assert alone.split(":") == [both.split(":")[0], "/the/root"]
-    assert made == ["/the/root", "/the/root"]
 
 
 def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,24 +168,6 @@ def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) == first
     (tmp_path / "plugins" / "dispatch.c").write_text("int b;")
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) != first
-
-
-def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are 0600 and 0700; what is installed from them, and the layer's name, is as from any other clone."""
-    shown = {}
-    for clone, program, text in (("open", 0o755, 0o644), ("private", 0o700, 0o600)):
-        plugins = tmp_path / clone / "plugins"
-        plugins.mkdir(parents=True)
-        for name, mode in (("program", program), ("text", text)):
-            (plugins / name).write_text("words")
-            (plugins / name).chmod(mode)
-        monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path / clone)
-        files = layers.sources(tmp_path / clone, ["plugin"])
-        layers._copy(files, tmp_path / f"{clone}-copy")
-        copied = [oct((tmp_path / f"{clone}-copy" / path).stat().st_mode & 0o7777) for path in files]
-        shown[clone] = (copied, layers.fingerprint(tmp_path / clone, files))
-    assert shown["private"] == shown["open"]
-    assert shown["open"][0] == ["0o755", "0o644"]
 
 
 def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
@@ -381,14 +316,6 @@ def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> N
 
 
 @pytest.mark.cluster
-def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
-    cluster.as_user("alice", "echo hello > shared; pwd; id -un", check=True)
-    assert cluster.as_user("alice", ["cat", "shared"], node="n3").stdout == "hello\n"
-    assert cluster.as_user("bob", "echo x > ~alice/shared").returncode != 0
-    assert (cluster.home / "alice" / "shared").read_text() == "hello\n"
-
-
-@pytest.mark.cluster
 def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> None:
     with pytest.raises(CommandFailed, match="Invalid generic resource") as error:
         cluster.sbatch("alice", "true", "--gres=tpu:1", "-p", "plain")
@@ -500,39 +427,6 @@ def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
-def test_an_interactive_salloc_has_a_terminal_on_the_node(cluster: Cluster) -> None:
-    argv = [sys.executable, str(PROGRAM), "--name", cluster.name]
-    argv += ["as", "alice", "--", "salloc", "-p", "plain", "-w", "n2"]
-    code, said = _type_into(argv, b"tty; hostname; exit 5\n", after=b"$ ")
-    assert code == 5, said
-    assert "/dev/pts/" in said
-    assert "\nn2" in said
-
-
-def _type_into(argv: list[str], words: bytes, after: bytes, limit_s: float = 30.0) -> tuple[int, str]:
-    """Run a program on a terminal of its own, type once it prompts, and return its code and all it said."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
-    os.close(theirs)
-    watchdog = threading.Timer(limit_s, child.kill)
-    watchdog.start()
-    said, typed = b"", False
-    try:
-        while True:
-            try:
-                said += os.read(ours, 4096)
-            except OSError:  # EIO: the other end is closed
-                break
-            if after in said and not typed:
-                os.write(ours, words)
-                typed = True
-        return child.wait(), said.decode(errors="replace").replace("\r", "")
-    finally:
-        watchdog.cancel()
-        os.close(ours)
-
-
-@pytest.mark.cluster
 def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
     before = cluster.exec("n2", boot_id).stdout
@@ -543,20 +437,6 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     assert cluster.exec("n2", ["ls", *marks]).stdout == "/var/mark\n"
     done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=120)
     assert done.stdout == "n2\n", done.stderr
-
-
-@pytest.mark.cluster
-def test_a_power_cut_ends_everything_on_the_host_until_it_is_booted(cluster: Cluster) -> None:
-    job = cluster.sbatch("alice", "sleep 300", "-p", "plain", "-w", "n3", "--no-requeue")
-    cluster.wait_running(job)
-    cluster.kill("n3")
-    assert not cluster.is_up("n3")
-    assert cluster.status().hosts_up["n3"] is False
-    with pytest.raises(Misuse, match="reboot n3"):
-        cluster.exec("n3", ["true"])
-    cluster.reboot("n3")
-    cluster.cancel_all()
-    assert cluster.status().nodes["n3"] == "idle"
 
 
 # ---- clusters of their own ------------------------------------------------------------------------------------------

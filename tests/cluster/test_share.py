@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
-from hooked import completed, forging_conf, rewritten, until
+from hooked import forging_conf, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -157,21 +156,6 @@ def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: s
     assert "slurm-share: " in output
     assert output.endswith("ran\n")
     assert why in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
-
-
-@pytest.mark.release
-def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
-    """The same job on the same cluster with and without us: batch and step environments are equal."""
-    script = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -n2 -l env"
-
-    def environment(on: Cluster) -> set[str]:
-        output = completed(on, script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2", user="bob")
-        # what differs between any two jobs: ids, times, ports, pids, and the two clusters' names
-        odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-        return {line for line in output.splitlines() if line and not re.search(odd, line.split("=")[0])}
-
-    with Cluster.up(name_for("bare"), cluster.slurm_release, without=("python", "plugin")) as bare:
-        assert environment(cluster) == environment(bare)
 
 
 @pytest.mark.release
