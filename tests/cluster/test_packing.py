@@ -45,7 +45,7 @@ def most_booked_mib(made: Submitted) -> dict[str, int]:
     for one in every:
         at = one.started + 0.01  # it is rounded
         there = [other for other in every if (other.node, other.gpu) == (one.node, one.gpu)]
-        beside = [other for other in there if other.started <= at < other.started + other.seconds]
+        beside = [other for other in there if other.started <= at < other.started + other.seconds - 0.01]
         key = f"{one.node}:{one.gpu}"
         found[key] = max(found.get(key, 0), sum(other.gpu_cap_mib or 0 for other in beside))
     return found

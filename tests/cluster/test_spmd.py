@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 import time
-import uuid
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -74,16 +73,7 @@ def numpy_wheels(version: str) -> list[Path]:
 class Ranks(Submitted):
     """One use of `llsub --spmd`, by default alice's; the program is a file of Python that is not executable."""
 
-    def __init__(self, cluster: Cluster, text: str, *words: str, user: str = "alice") -> None:
-        self.cluster = cluster
-        self.user = user
-        self.home = f"/home/{user}/{uuid.uuid4().hex[:10]}"
-        cluster.as_user(user, f"mkdir -p {self.home} && cat >{self.home}/prog.py", input=text, check=True)
-        line = " ".join(f"'{word}'" for word in words)
-        self.said = cluster.as_user(user, f"cd {self.home} && llsub --spmd prog.py {line}", timeout=60)
-        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
-        assert found, self.said.stdout + self.said.stderr
-        self.job = int(found[1])
+    program, file, mode = "--spmd prog.py", "prog.py", "644"
 
     def rank_log(self, rank: int) -> str:
         return self.read(f"p*/prog.py.log.{rank}")

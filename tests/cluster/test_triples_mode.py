@@ -29,7 +29,7 @@ cap=$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT mask=$(grep Cpus_allowed_list /proc/self/s
 class Submitted:
     """One use of llsub by alice, in a folder of its own."""
 
-    program = "./task.sh"
+    program, file, mode = "./task.sh", "task.sh", "755"
 
     def __init__(
         self, cluster: Cluster, script: str, *words: str, user: str = "alice", files: dict | None = None
@@ -37,11 +37,14 @@ class Submitted:
         self.cluster = cluster
         self.user = user
         self.home = f"/home/{user}/{uuid.uuid4().hex[:10]}"
-        for name, text in {"task.sh": script, **(files or {})}.items():
-            put = f"mkdir -p {self.home} && cat >{self.home}/{name} && chmod 755 {self.home}/{name}"
+        for name, text in {self.file: script, **(files or {})}.items():
+            put = f"mkdir -p {self.home} && cat >{self.home}/{name} && chmod {self.mode} {self.home}/{name}"
             cluster.as_user(user, put, input=text, check=True)
         line = " ".join(f"'{word}'" for word in words)
-        self.said = cluster.as_user(user, f"cd {self.home} && llsub {self.program} {line}", timeout=60)
+        self._submit(f"llsub {self.program} {line}")
+
+    def _submit(self, command: str) -> None:
+        self.said = self.cluster.as_user(self.user, f"cd {self.home} && {command}", timeout=60)
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
         self.job = int(found[1])
@@ -78,10 +81,7 @@ class Submitted:
         return self.read("llsub-triple-mode-launch.log-*")
 
     def resume(self) -> None:
-        self.said = self.cluster.as_user(self.user, f"cd {self.home} && llsub --resume LLSUB.1", timeout=60)
-        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
-        assert found, self.said.stdout + self.said.stderr
-        self.job = int(found[1])
+        self._submit("llsub --resume LLSUB.1")
 
     def effects(self) -> Counter:
         """Return how often each task wrote that it ended, from the file `effects`."""
