@@ -823,6 +823,7 @@ def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
     finally:
         planter.close()
         put_back(site, was)
+        site.settle()  # a node without munge is not heard for a while
         # the other hosts' doctors show with the next fault that nothing of this one is left
         after = site.doctor(hosts[0])
         site.env = {}
