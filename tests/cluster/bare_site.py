@@ -43,8 +43,26 @@ def put_back(cluster: Cluster, was: dict[str, bytes]) -> None:
     reconfigure(cluster)
 
 
+def slurmd_pids(cluster: Cluster) -> dict[str, str]:
+    """Return the PID of each node's slurmd; empty where it is just being replaced."""
+    return {name: cluster.exec(name, ["cat", "/run/slurmd.pid"]).stdout.strip() for name in cluster.compute_nodes}
+
+
 def reconfigure(cluster: Cluster) -> None:
-    """Run `scontrol reconfigure` and wait until every node takes jobs."""
+    """Run `scontrol reconfigure` and wait until every node takes jobs under the new lines.
+
+    slurmctld answers before a node has the lines. A slurmd that takes them puts a new process in its place.
+    """
+    before = slurmd_pids(cluster)
     cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+    until(lambda: all(pid not in ("", before[name]) for name, pid in slurmd_pids(cluster).items()), "new slurmds")
     well = {"idle", "mixed", "allocated", "completing"}
     until(lambda: set(cluster.status().nodes.values()) <= well, "nodes in service", lambda: why_not_idle(cluster))
+
+
+def install(cluster: Cluster, *words: str, code: int = 0) -> str:
+    """Run `slurm-share install` on the controller, which must end with `code`, and return its output."""
+    done = cluster.exec("ctl", ["slurm-share", "install", *words])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr

@@ -63,6 +63,16 @@ def completed(cluster: Cluster, script: str, *options: str, user: str = "alice")
     return output
 
 
+def requeue(cluster: Cluster, job: int) -> None:
+    """Requeue a job and let it start in three seconds: Slurm would wait for two minutes.
+
+    Not at once: slurmd takes a launch in the second of the job's end for one of the run that ended.
+    """
+    cluster.exec("ctl", ["scontrol", "requeue", str(job)])  # fails where Slurm has done it by itself
+    until(lambda: "JobState=PENDING" in cluster.job(job), "the job's way back to the queue", lambda: cluster.job(job))
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "starttime=now+3"], check=True)
+
+
 def end(cluster: Cluster, job: int) -> None:
     """Cancel a job and wait until its Epilog is done."""
     cluster.exec("ctl", ["scancel", str(job)])
@@ -347,6 +357,46 @@ def of_release(plugin: bytes, built: str, wanted: str) -> bytes:
 
     assert number(built) in plugin
     return plugin.replace(number(built), number(wanted))
+
+
+@contextlib.contextmanager
+def bobs_daemon(node: Node) -> Iterator[int]:
+    """Start an MPS daemon of bob's in the default pipe directory; yield its PID."""
+    logs = "/tmp/nvidia-mps/logs"
+    line = f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d"
+    node.cluster.as_user("bob", line, node=node.name, check=True)
+    (daemon,) = [one for one in node.mps() if one.user == "bob"]
+    try:
+        yield daemon.pid
+    finally:
+        node.run("kill", "-9", str(daemon.pid))
+        node.run("rm", "-rf", "/tmp/nvidia-mps")
+
+
+FORGER = r"""
+#include <slurm/spank.h>
+#include <stdlib.h>
+SPANK_PLUGIN(forger, 1);
+int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+{
+	(void) ac; (void) av;
+	const char *name = getenv("FORGED_NAME"), *value = getenv("FORGED_VALUE");
+	if (name && value && spank_context() == S_CTX_ALLOCATOR)
+		spank_job_control_setenv(sp, name, value, 1);
+	return 0;
+}
+"""
+
+
+def forging_conf(cluster: Cluster) -> str:
+    """Return bob's own slurm.conf. Its plugin puts the variable FORGED_NAME into a job as SPANK_ variable."""
+    home = "/home/bob"
+    (cluster.home / "bob/forger.c").write_text(FORGER)
+    build = f"""gcc -shared -fPIC -o {home}/forger.so {home}/forger.c && cp /etc/slurm/slurm.conf {home}/slurm.conf
+        echo 'PlugStackConfig={home}/plugstack.conf' >> {home}/slurm.conf
+        echo 'optional {home}/forger.so' > {home}/plugstack.conf"""
+    cluster.as_user("bob", build, check=True)
+    return f"{home}/slurm.conf"
 
 
 def start_agent(node: Node) -> None:

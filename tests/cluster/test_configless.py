@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bare_site import files, put_back, reconfigure, strip
+from bare_site import files, install, put_back, reconfigure, strip
 from conftest import cluster_of
-from hooked import Node, completed, until
+from hooked import Node, completed, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 
@@ -94,13 +94,6 @@ def partly(site: Cluster) -> Iterator[Cluster]:
     put_back(site, before)
 
 
-def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    done = cluster.exec("ctl", ["slurm-share", "install", *words])
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
-
-
 def refused_with_answers(cluster: Cluster) -> str:
     """Run --apply, which must refuse to write, and return what it says.
 
@@ -137,7 +130,8 @@ def test_a_node_without_the_package_is_found_before_it_is_drained(partly: Cluste
         file.write(f"PrologFlags=Alloc\nProlog={PROLOG}\n")
     reconfigure(partly)
     assert "not checked, since they did not answer: n[1-2]" in install(partly, "--apply", "--with", "partial", code=2)
-    assert set(partly.status().nodes.values()) == {"idle"}  # what asks is no job then: it would drain the node itself
+    # What asks is no job then: it would drain the node itself.
+    until(lambda: set(partly.status().nodes.values()) == {"idle"}, "idle nodes", lambda: why_not_idle(partly))
     partly.sbatch("alice", "srun true", "-wn2")
     until(lambda: partly.status().nodes["n2"].startswith("drain"), "the node's drain")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import cluster_of
-from hooked import LOG, STATE, USER, Node, check_empty, configured, of_release, rewritten, slurm_conf, until
+from hooked import LOG, STATE, USER, Node, check_empty, configured, of_release, until
 
 from localcluster import RELEASES, Cluster
 from slurm_share.doctor.facts.programs import read_release
@@ -167,25 +164,13 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
         said = doctor(cluster, "n1")
         alice = cluster.as_user("alice", ["slurm-share", "doctor"], node="n1")
     wrong = said.wrong()
-    expected = {
-        "ledger": f"job {STALE} of uid 2001 is in the ledger, and over [slurm-share doctor --fix",
-        "plugin-release": f"is for Slurm 20.02, {cluster.slurm_version} is installed here [slurm-share doctor --fix",
-        "state-folder": f"{STATE} is writable by others (mode 0777) [slurm-share doctor --fix]",
-        "log": f"{LOG} is writable by others (mode 0666) [slurm-share doctor --fix]",
-        "hook-files": "slurm-share-epilog is not executable [chmod 755 /opt/slurm-share/bin/slurm-share-epilog]",
-        "hook-programs": "slurm-share-epilog is not executable [chmod 755",
-        "foreign-mps": "of uid 0 in /tmp/operator is not ours [echo quit | CUDA_MPS_PIPE_DIRECTORY=/tmp/operator",
-        "compute-mode": "is in Exclusive_Process, and no job has it [nvidia-smi -i GPU-",
-        "gpu-health": "GPU is lost",
-        "gpu-processes": f"process {stranger} ",
-        "mps-program": "but nvidia-cuda-mps-server is not",
-        "pam-adopt": "/etc/pam.d/sshd uses it, and Contain is not set [slurm.conf: add Contain to PrologFlags",
-        "agent": "no agent is there",
-        "agent-token": "there is no /etc/slurm-share/agent.token",
-    }
-    assert set(wrong) == set(expected), wrong
-    for check, words in expected.items():
-        assert words in "\n".join(wrong[check]), (check, wrong[check])
+    assert set(wrong) == {
+        "ledger", "plugin-release", "state-folder", "log", "hook-files", "hook-programs", "foreign-mps", "compute-mode",
+        "gpu-health", "gpu-processes", "mps-program", "pam-adopt", "agent", "agent-token",
+    }, wrong  # fmt: skip
+    for check in ("ledger", "plugin-release", "state-folder", "log"):
+        assert "[slurm-share doctor --fix" in "\n".join(wrong[check]), wrong[check]
+    assert f"process {stranger} " in wrong["gpu-processes"][0]
     assert "folders of jobs that are over: 9102" in "\n".join(wrong["ledger"])
     assert said.code == 2
     assert (alice.returncode, "Traceback" in alice.stderr) == (2, False)
@@ -228,211 +213,11 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
     assert (node.mps(), node.compute_mode(0)) == ([], "0")
 
 
-@contextlib.contextmanager
-def wrong_slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """Add lines to slurm.conf while the block runs; afterwards wait until all nodes are well."""
-    try:
-        with slurm_conf(cluster, *lines):
-            yield
-    finally:
-        until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes after the old slurm.conf")
-
-
-def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> None:
-    """Twelve lines that Slurm itself takes without a word; then a file that is not yet the controller's."""
-    lines = (
-        "PrologFlags=RunInJob",
-        "Prolog=/etc/slurm/prolog.d/*",
-        "PrologEpilogTimeout=5",
-        "UnkillableStepTimeout=10",
-        "JobContainerType=job_container/tmpfs" if cluster.slurm_release == "24.11" else "NamespaceType=namespace/tmpfs",
-        "PreemptType=preempt/partition_prio",
-        "PreemptMode=SUSPEND,GANG",
-        "LaunchParameters=test_exec",
-        "JobSubmitPlugins=require_timelimit",
-        "TaskProlog=/etc/slurm/task-prolog",
-        "PartitionName=packed Nodes=n1 OverSubscribe=FORCE:2",
-    )
-    made = [cluster.conf / "prolog.d", cluster.conf / "task-prolog", cluster.conf / "plugstack.conf"]
-    stack = made[2].read_text()
-    made[0].mkdir()
-    made[1].write_text("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES=0\n")
-    made[2].write_text("")
-    try:
-        with (
-            configured(cluster, 'exclusive_user_partitions = ["gpus"]', "shards_per_gpu = 12"),
-            wrong_slurm_conf(cluster, *lines),
-        ):
-            ctl, n2 = (doctor(cluster, host) for host in ("ctl", "n2"))
-            # A name that runs after ours: slurmd goes from z to a, and the first that fails ends it.
-            for name, text in (
-                ("zzz-first", "exit 1"),
-                ("zz-slurm-share", "exec slurm-share-prolog"),
-                ("10-last", ":"),
-            ):
-                file = made[0] / name
-                file.write_text(f"#!/bin/sh\n{text}\n")
-                file.chmod(0o755)
-            (made[0] / "10-last").chmod(0o775)
-            with (cluster.conf / "slurm.conf").open("a") as file:
-                file.write("LaunchParameters=use_interactive_step\n")
-            filled = doctor(cluster, "n2")
-    finally:
-        made[2].write_text(stack)
-        made[1].unlink()
-        cluster.exec("ctl", ["rm", "-r", "/etc/slurm/prolog.d"], check=True)
-    wrong = ctl.wrong()
-    expected = {
-        "run-in-job": "PrologFlags has RunInJob [slurm.conf: take RunInJob out of PrologFlags",
-        "hook-time": "a Prolog is cut off after 5 s, ours may take 13 s [",
-        "private-shm": "gives every job its own /dev/shm [job_container.conf: Dirs=/tmp",
-        "gang": "PreemptMode=gang,suspend [slurm.conf: PreemptMode=REQUEUE or CANCEL",
-        "job-submit": "JobSubmitPlugins is require_timelimit [slurm.conf: JobSubmitPlugins=lua",
-        "exclusive": "partition packed has OverSubscribe=FORCE:2, which no job can undo [",
-        "partitions": "config.toml names gpus, and Slurm has no such partition [",
-        "gres": "shards_per_gpu is 12, and n1, n2, n3 has another number of shards",
-        "plugstack": "/etc/slurm/plugstack.conf does not name it [plugstack.conf: optional /usr/lib/slurm-share",
-    }
-    assert set(wrong) == set(expected), wrong
-    for check, words in expected.items():
-        assert words in "\n".join(wrong[check]), (check, wrong[check])
-    wrong = n2.wrong()
-    assert set(wrong) == {"hook-files", "private-shm", "plugstack", "task-prolog"}, wrong
-    assert "Prolog=/etc/slurm/prolog.d/* finds no file: the next job drains this node [" in wrong["hook-files"][0]
-    assert "TaskProlog names CUDA_VISIBLE_DEVICES [" in wrong["task-prolog"][0]
-    wrong = filled.wrong()
-    assert "/etc/slurm/prolog.d/10-last is writable by others (mode 0775)" in wrong["hook-owner"][0]
-    assert (
-        "/etc/slurm/slurm.conf differs from what the controller runs with, in launchparameters [copy the"
-        in wrong["same-conf"][0]
-    )
-    assert "hook-files" not in wrong
-
-
-@current
-def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
-    """No object, a Python that is gone, a configuration that is not understood, no room; and the text for people."""
-    node.run("rm", OBJECT)
-    node.run("sed", "-i", "1s,^#!.*,#!/opt/gone/python3,", "/opt/slurm-share/libexec/slurm-share-prolog")
-    node.run("truncate", "-s", "62M", f"{STATE}/filler")
-    node.run("dd", "if=/dev/zero", f"of={STATE}/filler", "bs=1M", "count=62")
-    with configured(cluster, "mode = 3"):
-        done = cluster.exec("n1", ["slurm-share", "doctor", "--quiet", "--except", "log,daemon-limits"])
-    lines = done.stdout.splitlines()
-    assert done.returncode == 2
-    assert sorted(line.split(":")[0] for line in lines) == [
-        f"FAIL {check}" for check in ("config", "hook-programs", "plugin", "state-folder")
-    ]
-    said = {line.split(":")[0].split()[1]: line for line in lines}
-    assert said["plugin"] == f"FAIL plugin: there is no {OBJECT}; install slurm-share-spank on this host"
-    assert "wants /opt/gone/python3, which is not there" in said["hook-programs"]
-    assert "has 3 % left" in said["state-folder"]
-    for words, why in (("--except nothing", "there is no check 'nothing'"), ("--role king", "invalid choice")):
-        wrong = cluster.exec("n1", ["slurm-share", "doctor", *shlex.split(words)])
-        assert (wrong.returncode, why in wrong.stderr) == (2, True), wrong.stderr
-
-
 @current
 def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
     done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
     assert done.returncode == 2
     assert "there is no slurm.conf on this host" in done.stderr
-
-
-SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
-function slurm_job_submit(job, partitions, uid)
-  %s
-  return slurm.SUCCESS
-end
-function slurm_job_modify(job, old, partitions, uid) return share.modify(job, old, partitions, uid) end
-"""
-
-
-def test_a_script_that_lua_does_not_take_or_that_never_calls_ours_is_told(cluster: Cluster) -> None:
-    """By the Lua that slurmctld has loaded; and what Slurm's own plugin for it being away means."""
-    ours = (cluster.conf / "job_submit.lua").read_text()
-    object_ = doctor(cluster, "ctl").of("PASS")["lua-plugin"][0].removesuffix(" []")
-    script = cluster.conf / "job_submit.lua"
-    with rewritten(script, ours + "\nlocal = 3\n"):
-        wrong = doctor(cluster, "ctl").wrong()
-    assert set(wrong) == {"job-submit", "lua-syntax"}, wrong
-    assert re.search(r"^/etc/slurm/job_submit.lua:\d+: .*near", wrong["lua-syntax"][0]), wrong
-    cluster.exec("ctl", ["install", "-D", "-m", "644", "/dev/stdin", "/usr/lib/slurm-share/job_submit.lua"], check=True)
-    (cluster.root("ctl") / "usr/lib/slurm-share/job_submit.lua").write_text(ours)
-    try:
-        with rewritten(script, SITES_OWN % "-- share.submit(job, partitions, uid)"):
-            wrong = doctor(cluster, "ctl").wrong()
-        assert set(wrong) == {"job-submit"}, wrong
-        assert "never calls ours from it [job_submit.lua: `local code = share.submit" in wrong["job-submit"][0]
-        with rewritten(script, SITES_OWN % "share.submit(job, partitions, uid)"):
-            assert doctor(cluster, "ctl").wrong() == {}
-        cluster.exec("ctl", ["mv", object_, "/root/away.so"], check=True)
-        wrong = doctor(cluster, "ctl").wrong()
-        cluster.exec("ctl", ["mv", "/root/away.so", object_], check=True)
-    finally:
-        cluster.exec("ctl", ["rm", "-f", "/usr/lib/slurm-share/job_submit.lua"])
-    assert set(wrong) == {"lua-plugin"}, wrong
-    assert "without job_submit_lua.so [install a Slurm that was built with Lua" in wrong["lua-plugin"][0]
-
-
-@current
-def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -> None:
-    """slurm.conf, a folder of plugstack.conf that is empty, gres.conf, a hook's folder; SlurmUser's own are trusted."""
-    folder = cluster.conf / "plugstack.conf.d"
-    stack = (cluster.conf / "plugstack.conf").read_text()
-    files = {name: (cluster.conf / name).stat() for name in ("slurm.conf", "gres.conf")}
-    folder.mkdir()
-    try:
-        with rewritten(cluster.conf / "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
-            assert doctor(cluster, "login").wrong() == {}
-            for name in files:
-                cluster.exec("ctl", ["chmod", "664", f"/etc/slurm/{name}"], check=True)
-            cluster.exec("ctl", ["chown", "alice", "/etc/slurm/plugstack.conf.d"], check=True)
-            said = {host: doctor(cluster, host).wrong() for host in ("ctl", "login", "n1")}
-            cluster.exec("ctl", ["chmod", "644", *(f"/etc/slurm/{name}" for name in files)], check=True)
-            cluster.exec("ctl", ["chown", "slurm", "/etc/slurm/plugstack.conf.d", "/etc/slurm/gres.conf"], check=True)
-            trusted = doctor(cluster, "ctl").wrong()
-    finally:
-        folder.rmdir()
-        for name, before in files.items():
-            os.chown(cluster.conf / name, before.st_uid, before.st_gid)
-            (cluster.conf / name).chmod(before.st_mode)
-    for host, wrong in said.items():
-        assert set(wrong) == {"conf-owner"}, (host, wrong)
-        text = "\n".join(wrong["conf-owner"])
-        assert "/etc/slurm/slurm.conf is writable by others (mode 0664) [chown root and chmod go-w" in text
-        assert "/etc/slurm/gres.conf is writable by others" in text
-        assert "/etc/slurm/plugstack.conf.d belongs to uid 2001" in text
-    assert trusted == {}
-
-
-def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_told(cluster: Cluster) -> None:
-    """A broken link, a node that observes where the controller shares, a partition without a mode."""
-    file = cluster.site / "config.toml"
-    file.rename(cluster.site / "real.toml")
-    try:
-        file.symlink_to("/srv/gone.toml")
-        wrong = doctor(cluster, "n1").wrong()
-        assert "config.toml is a link to /srv/gone.toml, and nothing is there [" in wrong["config"][0]
-        file.unlink()
-    finally:
-        (cluster.site / "real.toml").rename(file)
-    assert doctor(cluster, "n1").wrong() == {}
-
-    # Controller and node read one folder here: what was submitted before the change is what another controller sent.
-    n1 = Node(cluster, "n1")
-    job = cluster.sbatch("alice", "sleep 600", "-wn1", "--share-gpu=2", "--hold")
-    with configured(cluster, 'mode = "observe"'):
-        cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
-        until(lambda: cluster.exec("n1", ["pgrep", "-f", "sleep 600"]).stdout, "a job on n1")
-        said = doctor(cluster, "n1")
-    cluster.cancel_all()
-    until(lambda: not n1.remains(), "an empty node")
-    assert f"job {job} came here as --share-gpu=2, and partition gpu is observe here" in said.of("FAIL")["modes"][0]
-
-    with configured(cluster, 'mode = "observe"', '[partition.elsewhere]\nmode = "on"'):
-        wrong = doctor(cluster, "ctl").wrong()
-    assert "partition gpu is observe, which config.toml does not say, while others are on [" in wrong["modes"][0]
 
 
 def test_what_hangs_or_is_full_on_a_node_is_named(cluster: Cluster, node: Node) -> None:

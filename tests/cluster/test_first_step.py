@@ -37,8 +37,11 @@ def slots(text: str) -> list[str]:
 ALL = [f"{slot} of 4 on {node}" for slot in range(4) for node in ("n2", "n3")]
 
 
-@pytest.mark.parametrize("first", ["srun --share-gpu=off -N1 -n1 -wn3 true", "srun --gres=none -N1 -n1 -wn3 true"])
-@pytest.mark.parametrize("shell", ["sbatch", "salloc"])
+@pytest.mark.parametrize(
+    ("shell", "first"),
+    [("sbatch", "srun --share-gpu=off -N1 -n1 -wn3 true"), ("salloc", "srun --gres=none -N1 -n1 -wn3 true")],
+    ids=["sbatch", "salloc"],
+)
 def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
     cluster: Cluster, nodes: tuple[Node, Node], shell: str, first: str
 ) -> None:

@@ -118,26 +118,25 @@ def test_one_check_at_a_time(nodes: list[Node]) -> None:
     assert health(n1) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("code", "said", "answer"),
-    [
-        (0, (), (0, "")),
-        (1, ("WARN gpu-health: a little", "WARN driver: a little"), (0, "")),
-        (2, ("FAIL config: everybody has it", "WARN driver: a little"), (0, "")),
-        (2, ("FAIL gpu-health-of-others: no", "FAIL mps-daemons: a user can do that"), (0, "")),
-        (2, ("FAIL log: full", "FAIL driver: it is gone; reboot"), (2, "driver: it is gone; reboot")),
-        (2, ("slurm-share doctor: there is no slurm.conf",), (0, "")),
-    ],
-)
-def test_only_what_fails_and_is_the_nodes_own_counts(
-    nodes: list[Node], code: int, said: tuple[str, ...], answer: tuple[int, str]
-) -> None:
+ANSWERS = [
+    (0, (), (0, "")),
+    (1, ("WARN gpu-health: a little", "WARN driver: a little"), (0, "")),
+    (2, ("FAIL config: everybody has it", "WARN driver: a little"), (0, "")),
+    (2, ("FAIL gpu-health-of-others: no", "FAIL mps-daemons: a user can do that"), (0, "")),
+    (2, ("FAIL log: full", "FAIL driver: it is gone; reboot"), (2, "driver: it is gone; reboot")),
+    (2, ("slurm-share doctor: there is no slurm.conf",), (0, "")),
+]
+"""Exit code and lines of doctor, and what the check makes of them."""
+
+
+def test_only_what_fails_and_is_the_nodes_own_counts(nodes: list[Node]) -> None:
     """No warning, no other check, and not doctor's complaint about its command line, which ends with 2 as well."""
-    with doctor(nodes[0], code, *said):
-        assert health(nodes[0], "--check") == answer
-        passed = nodes[0].run("bash", "-c", NHC)
-        assert (passed.stdout == "passed\n") == (answer[0] == 0)
-        assert answer[1] in passed.stdout
+    for code, said, answer in ANSWERS:
+        with doctor(nodes[0], code, *said):
+            assert health(nodes[0], "--check") == answer
+            passed = nodes[0].run("bash", "-c", NHC)
+            assert (passed.stdout == "passed\n") == (answer[0] == 0), said
+            assert answer[1] in passed.stdout
 
 
 def test_where_nothing_is_known_nothing_is_done(cluster: Cluster, nodes: list[Node]) -> None:

@@ -106,9 +106,7 @@ def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> Non
     ("options", "expected"),
     [
         (["-w", "n2"], {"n2": 4}),
-        (["-w", "n1"], {"n1": 8}),
         (["-N2", "-w", "n2,n3"], {"n2": 4, "n3": 4}),
-        (["--gres=gpu:1", "-w", "n2"], {"n2": 2}),
         (["--gres=gpu:simulated:2", "-w", "n1"], {"n1": 4}),
         (["--gpus-per-node=1", "-N2", "-w", "n2,n3"], {"n2": 2, "n3": 2}),
         (["--gpus=2", "-w", "n2"], {"n2": 4}),

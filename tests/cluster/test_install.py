@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from bare_site import SCRIPT, files, put_back, reconfigure, strip
+from bare_site import SCRIPT, files, install, put_back, reconfigure, strip
 from conftest import by_release, cluster_of
 from hooked import STATE, Node, completed, of_release, until
 
@@ -32,13 +32,6 @@ def before(site: Cluster) -> Iterator[dict[str, bytes]]:
     site.cancel_all()
     put_back(site, was)
     reconfigure(site)
-
-
-def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    done = cluster.exec("ctl", ["slurm-share", "install", *words])
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.mark.release
@@ -70,6 +63,15 @@ def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict
     assert "nothing to take back" in install(site, "--undo")
 
 
+def lines_for_the_script(site: Cluster) -> list[str]:
+    """Return the lines that install asks for in the site's own job_submit.lua, for its top and both functions."""
+    said = install(site, "--apply", code=2)
+    assert "nothing was written" in said
+    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
+    assert len(lines) == 5, said
+    return lines
+
+
 @pytest.mark.release
 def test_hooks_and_a_submit_script_of_the_sites_own(site: Cluster, before: dict[str, bytes]) -> None:
     """Their script is theirs to change; our Prolog runs after their hooks and our Epilog before them."""
@@ -92,11 +94,8 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
 """
     (site.conf / "job_submit.lua").write_text(own)
     mine = files(site)
-    said = install(site, "--apply", code=2)
-    assert "nothing was written" in said
+    lines = lines_for_the_script(site)
     assert files(site) == mine
-    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
-    assert len(lines) == 5, said
     (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:3])))
     mine = files(site)
 
@@ -274,9 +273,7 @@ def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     script.write_text(own)
     slurm = site.conf / "slurm.conf"
     slurm.write_text(slurm.read_text() + "JobSubmitPlugins=lua\n")
-    said = install(site, "--apply", code=2)
-    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
-    assert len(lines) == 5, said
+    lines = lines_for_the_script(site)
     safe = f"{lines[0]}\n" + own.replace("-- here", "\n".join(lines[1:3])).replace("-- there", "\n".join(lines[3:]))
     script.write_text(safe)
     install(site, "--apply")

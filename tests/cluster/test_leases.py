@@ -334,13 +334,3 @@ def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster
     done = cluster.as_user("alice", line, timeout=60, check=True)
     assert len(tasks(done.stdout)) == (4 if "gpu:1 -n4" in works else 8)
     assert cluster.settle() == []
-
-
-@pytest.mark.release
-def test_tasks_per_gpu_are_said_once(cluster: Cluster) -> None:
-    for command in ("sbatch --wrap=true", "salloc true", "srun true"):
-        word, program = command.split()
-        done = cluster.as_user("alice", f"{word} --share-gpu=4 --ntasks-per-gpu=2 --gpus=1 {program}", timeout=120)
-        assert done.returncode != 0
-        assert "sbatch --share-gpu=4 --gres=gpu:1 job.sh" in done.stderr
-    assert cluster.settle() == []

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from hooked import until
+from hooked import slurm_conf, until
 
 from localcluster import Cluster
 
@@ -84,19 +84,12 @@ def test_everybody_sees_what_slurm_lets_him(cluster: Cluster) -> None:
     assert set(queue_of(cluster, "bob")) == {str(his)}
     assert set(queue_of(cluster, "bob", "-a")) == {str(hers), str(his)}
     assert set(queue_of(cluster, "bob", "-u", "alice")) == {str(hers)}
-    conf = cluster.conf / "slurm.conf"
-    before = conf.read_text()
-    conf.write_text(before + "PrivateData=jobs\n")
-    try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+    with slurm_conf(cluster, "PrivateData=jobs"):
         assert set(queue_of(cluster, "bob", "-a")) == {str(his)}
         assert queue_of(cluster, "bob", "-u", "alice") == {}
         done = cluster.as_user("bob", ["llkill", str(hers)])
         assert done.returncode == 1
         assert f"job {hers} is not in Slurm's queue" in done.stderr
-    finally:
-        conf.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
 
 
 def test_a_strange_name_and_a_narrow_terminal(cluster: Cluster) -> None:

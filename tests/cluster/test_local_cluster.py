@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
-from hooked import completed
+from hooked import until
 
 import localcluster.cluster as cluster_module
 import localcluster.locks as cluster_locks
@@ -36,7 +34,7 @@ from localcluster import (
     take_down,
     tools,
 )
-from localcluster.records import RELEASES, Root, make_hosts
+from localcluster.records import RELEASES, Root
 
 PROGRAM = Path(cluster_paths.HERE).parent / "cluster"
 BARE = ("python", "plugin", "simgpu")
@@ -102,25 +100,6 @@ def run_cli(*words: str, timeout_s: float = 120.0, umask: int = -1) -> subproces
 # ---- values only: no root, no cluster -------------------------------------------------------------------------------
 
 
-def test_an_extra_line_takes_the_place_of_ours() -> None:
-    """Slurm complains about a keyword given twice, so the default line goes."""
-    text = conf.slurm_conf(
-        make_hosts(3),
-        cgroup="",
-        parts=(),
-        shards_per_gpu=0,
-        extra="KillWait=9\nPartitionName=gpu Nodes=n1\nPartitionName=more Nodes=n2",
-    )
-    lines = text.splitlines()
-    assert "KillWait=9" in lines
-    assert "KillWait=2" not in lines
-    assert [line.split()[0] for line in lines if line.startswith("Partition")] == [
-        "PartitionName=plain",
-        "PartitionName=gpu",
-        "PartitionName=more",
-    ]
-
-
 def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for whoever asks; and where apt cannot install it, what it said and the way out, and no half layer."""
     made: list[str] = []
@@ -144,31 +123,6 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
     assert first == second
     assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
     assert len(made) == 2
-
-
-def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def inside(root: Path, argv: Sequence[str], *, layer: Path, lower: str, **_: object) -> str:
-        made.append(lower)
-        (layer / "upper").mkdir()
-        return ""
-
-    monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
-    monkeypatch.setattr(rootfs, "inside", inside)
-    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
-    root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    alone = layers.stack(root, (), prometheus=True)
-    both = layers.stack(root, (), accounting=True, prometheus=True)
-    assert re.sub(r"-[0-9a-f]{16}/upper", "", both.replace(f"{tmp_path}/", "")).split(":") == [
-        "layer-24.11-prometheus",
-        "layer-24.11-accounting",
-        "/the/root",
-    ]
-    assert alone.split(":") == [both.split(":")[0], "/the/root"]
-    assert made == ["/the/root", "/the/root"]
 
 
 def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,24 +170,6 @@ def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) == first
     (tmp_path / "plugins" / "dispatch.c").write_text("int b;")
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) != first
-
-
-def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are 0600 and 0700; what is installed from them, and the layer's name, is as from any other clone."""
-    shown = {}
-    for clone, program, text in (("open", 0o755, 0o644), ("private", 0o700, 0o600)):
-        plugins = tmp_path / clone / "plugins"
-        plugins.mkdir(parents=True)
-        for name, mode in (("program", program), ("text", text)):
-            (plugins / name).write_text("words")
-            (plugins / name).chmod(mode)
-        monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path / clone)
-        files = layers.sources(tmp_path / clone, ["plugin"])
-        layers._copy(files, tmp_path / f"{clone}-copy")
-        copied = [oct((tmp_path / f"{clone}-copy" / path).stat().st_mode & 0o7777) for path in files]
-        shown[clone] = (copied, layers.fingerprint(tmp_path / clone, files))
-    assert shown["private"] == shown["open"]
-    assert shown["open"][0] == ["0o755", "0o644"]
 
 
 def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
@@ -382,31 +318,6 @@ def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> N
 
 
 @pytest.mark.cluster
-def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
-    cluster.as_user("alice", "echo hello > shared; pwd; id -un", check=True)
-    assert cluster.as_user("alice", ["cat", "shared"], node="n3").stdout == "hello\n"
-    assert cluster.as_user("bob", "echo x > ~alice/shared").returncode != 0
-    assert (cluster.home / "alice" / "shared").read_text() == "hello\n"
-
-
-@pytest.mark.cluster
-def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
-    assert sorted(completed(cluster, "srun hostname", "-N3", "-p", "plain").split()) == ["n1", "n2", "n3"]
-
-
-@pytest.mark.cluster
-def test_a_job_is_granted_simulated_gpus(cluster: Cluster) -> None:
-    said = cluster.as_user(
-        "bob", ["srun", "-p", "plain", "-w", "n1", "--gres=gpu:3", "sh", "-c", "echo $SLURM_STEP_GPUS"]
-    )
-    assert said.stdout == "0,1,2\n", said.stderr
-    gres = cluster.exec("ctl", ["sinfo", "-h", "-N", "-p", "plain", "-o", "%N %G"], check=True).stdout
-    assert "n1 gpu:simulated:4" in gres
-    assert "n2 gpu:simulated:2" in gres
-    assert cluster.exec("n2", ["sh", "-c", "ls /dev/nvidia[0-9]*"]).stdout.split() == ["/dev/nvidia0", "/dev/nvidia1"]
-
-
-@pytest.mark.cluster
 def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> None:
     with pytest.raises(CommandFailed, match="Invalid generic resource") as error:
         cluster.sbatch("alice", "true", "--gres=tpu:1", "-p", "plain")
@@ -459,7 +370,7 @@ def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster)
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
     """A daemon or a cron job may have closed streams; the program inside finds one open at each number."""
     look = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] || exit 9; done; exit 7"
@@ -483,29 +394,6 @@ def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, wor
 
 
 @pytest.mark.cluster
-def test_the_state_folder_and_its_users_part_are_bounded_file_systems(cluster: Cluster) -> None:
-    """Pipes and sockets work there, programs do not; a full users' part leaves the rest alone."""
-    for node in cluster.hosts:
-        for folder, mode in (("/run/slurm-share", "mode=755"), ("/run/slurm-share/user", "mode=711")):
-            mount = cluster.exec(node, ["grep", f" {folder} ", "/proc/mounts"], check=True).stdout.split()
-            assert mount[2] == "tmpfs"
-            wanted = {"rw", "nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", mode}
-            assert wanted <= set(mount[3].split(","))
-    script = """set -e; mkdir /run/slurm-share/user/try; cd /run/slurm-share/user/try
-        mkfifo pipe; (echo through >pipe &); cat pipe
-        python3 -c 'import socket as s
-a, b = s.socket(s.AF_UNIX), s.socket(s.AF_UNIX); a.bind("socket"); a.listen(); b.connect("socket"); print("met")'
-        cp /bin/true true; ./true 2>/dev/null || echo refused
-        cat /dev/zero >full 2>/dev/null || echo full
-        echo x >/run/slurm-share/other && rm /run/slurm-share/other && echo free"""
-    try:
-        done = cluster.exec("n3", ["bash", "-c", script])
-    finally:
-        cluster.exec("n3", ["rm", "-rf", "/run/slurm-share/user/try"])
-    assert done.stdout.split() == ["through", "met", "refused", "full", "free"], done.stderr
-
-
-@pytest.mark.cluster
 @pytest.mark.skipif(bool(WITHOUT), reason="NOT TESTED: a part of our software was left out on request")
 def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
     assert cluster.as_user("bob", ["stat", "-c", "%U %G", "job.sh"]).stdout == "bob bob\n"
@@ -515,39 +403,6 @@ def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
     said = cluster.output(job).splitlines()
     assert len([line for line in said if " of 8 on n2: slot " in line and ", GPU GPU-" in line]) == 8, said
     assert len([line for line in said if line.startswith("simgpu-task: host n2")]) == 8, said
-
-
-@pytest.mark.cluster
-def test_an_interactive_salloc_has_a_terminal_on_the_node(cluster: Cluster) -> None:
-    argv = [sys.executable, str(PROGRAM), "--name", cluster.name]
-    argv += ["as", "alice", "--", "salloc", "-p", "plain", "-w", "n2"]
-    code, said = _type_into(argv, b"tty; hostname; exit 5\n", after=b"$ ")
-    assert code == 5, said
-    assert "/dev/pts/" in said
-    assert "\nn2" in said
-
-
-def _type_into(argv: list[str], words: bytes, after: bytes, limit_s: float = 30.0) -> tuple[int, str]:
-    """Run a program on a terminal of its own, type once it prompts, and return its code and all it said."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
-    os.close(theirs)
-    watchdog = threading.Timer(limit_s, child.kill)
-    watchdog.start()
-    said, typed = b"", False
-    try:
-        while True:
-            try:
-                said += os.read(ours, 4096)
-            except OSError:  # EIO: the other end is closed
-                break
-            if after in said and not typed:
-                os.write(ours, words)
-                typed = True
-        return child.wait(), said.decode(errors="replace").replace("\r", "")
-    finally:
-        watchdog.cancel()
-        os.close(ours)
 
 
 @pytest.mark.cluster
@@ -561,29 +416,6 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     assert cluster.exec("n2", ["ls", *marks]).stdout == "/var/mark\n"
     done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=120)
     assert done.stdout == "n2\n", done.stderr
-
-
-@pytest.mark.cluster
-def test_a_power_cut_ends_everything_on_the_host_until_it_is_booted(cluster: Cluster) -> None:
-    job = cluster.sbatch("alice", "sleep 300", "-p", "plain", "-w", "n3", "--no-requeue")
-    cluster.wait_running(job)
-    cluster.kill("n3")
-    assert not cluster.is_up("n3")
-    assert cluster.status().hosts_up["n3"] is False
-    with pytest.raises(Misuse, match="reboot n3"):
-        cluster.exec("n3", ["true"])
-    cluster.reboot("n3")
-    cluster.cancel_all()
-    assert cluster.status().nodes["n3"] == "idle"
-
-
-@pytest.mark.cluster
-@pytest.mark.skipif("simgpu" in WITHOUT, reason="NOT TESTED: the simulated GPU was left out on request")
-def test_nvml_inside_shows_the_simulated_gpus(cluster: Cluster) -> None:
-    assert (cluster.root("n1") / "run/simgpu").is_dir()
-    count = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
-    if "python" not in WITHOUT:
-        assert cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", count], check=True).stdout == "4\n"
 
 
 # ---- clusters of their own ------------------------------------------------------------------------------------------
@@ -601,7 +433,12 @@ def own_name(can_make_clusters: None) -> Iterator[str]:
 @pytest.mark.parametrize("release", list(RELEASES))
 def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
     before = traces(own_name)
-    with Cluster.up(own_name, release, without=BARE) as made:
+    try:
+        up = Cluster.up(own_name, release, cgroup=True, without=BARE)
+    except Misuse:  # cgroups are not to be had on this machine
+        up = Cluster.up(own_name, release, without=BARE)
+    with up as made:
+        made.reboot("n2")
         made.wait_running(made.sbatch("alice", "setsid sleep 300 & sleep 300", "-N2"))
         made.exec("n1", ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"])
         inhabitants = namespaces.processes(own_name)
@@ -635,8 +472,16 @@ def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> N
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("after_s", [0.1, 0.3, 0.55])
+@pytest.mark.parametrize(
+    ("how", "after_s"),
+    [
+        (signal.SIGINT, 0.1),
+        (signal.SIGINT, 0.55),
+        (signal.SIGTERM, 0.3),
+        (signal.SIGKILL, 0.3),
+        (signal.SIGKILL, 0.55),
+    ],
+)
 def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, after_s: float) -> None:
     before = traces(own_name)
     words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
@@ -649,14 +494,6 @@ def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, af
     else:
         # -how, and Python's own words: before main() was reached
         assert program.returncode in (130, -how) or "init_import_site" in said, said
-    assert_gone(own_name, before)
-
-
-@pytest.mark.cluster
-def test_a_failed_up_leaves_nothing_behind(own_name: str) -> None:
-    before = traces(own_name)
-    with pytest.raises(ClusterError, match="daemons of ctl did not start"):
-        Cluster.up(own_name, "24.11", without=BARE, slurm_conf_extra="SelectType=select/nonsense")
     assert_gone(own_name, before)
 
 
@@ -701,15 +538,16 @@ def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None
     ("right", "wrong", "why"),
     [
         ("storage/mysql", "storage/nonsense", "accounting_storage/nonsense"),
+        ("select/cons_tres", "select/nonsense", "select/nonsense"),
         ("setsid mariadbd", "setsid mariadbd --nonsense", "unknown option '--nonsense'"),
     ],
-    ids=["slurmdbd", "MariaDB"],
+    ids=["slurmdbd", "slurmctld", "MariaDB"],
 )
-def test_accounting_that_does_not_start_says_why(
+def test_a_daemon_that_does_not_start_says_why_and_nothing_is_left(
     own_name: str, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, why: str
 ) -> None:
     before = traces(own_name)
-    for module, name in ((conf, "SLURMDBD_CONF"), (cluster_module, "_START_SLURMDBD")):
+    for module, name in ((conf, "SLURMDBD_CONF"), (conf, "_BASE"), (cluster_module, "_START_SLURMDBD")):
         monkeypatch.setattr(module, name, getattr(module, name).replace(right, wrong))
     with pytest.raises(ClusterError, match=rf"(?s)daemons of ctl did not start: .*{why}"):
         Cluster.up(own_name, "24.11", without=BARE, nodes=1, accounting=True)
@@ -727,39 +565,6 @@ def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
     assert sorted(program.returncode for program in both) == [0, 2], said
     assert "another process" in "".join(said) or "is up already" in "".join(said)
     assert Cluster.attach(own_name).as_user("alice", ["srun", "hostname"]).returncode == 0
-
-
-@pytest.mark.cluster
-def test_two_clusters_stand_side_by_side(cluster: Cluster, own_name: str) -> None:
-    with Cluster.up(own_name, "24.11", without=BARE, nodes=1) as other:
-        assert other.compute_nodes == ("n1",)
-        other.exec("n1", ["touch", "/var/only-here"], check=True)
-        assert not (cluster.root("n1") / "var/only-here").exists()
-        assert other.as_user("bob", ["srun", "hostname"]).stdout == "n1\n"
-    assert cluster.as_user("alice", ["srun", "-p", "plain", "hostname"]).returncode == 0
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("release", list(RELEASES))
-@pytest.mark.slow
-def test_cgroups_confine_memory_and_devices(own_name: str, release: str) -> None:
-    before = traces(own_name)
-    try:
-        made = Cluster.up(own_name, release, cgroup=True, without=BARE)
-    except Misuse as error:
-        pytest.skip(f"NOT TESTED: {error}")
-    with made:
-        look = "for i in 0 1 2 3; do python3 -c \"open('/dev/nvidia$i')\" 2>&1 | tail -1; done"
-        said = made.as_user("alice", ["srun", "-w", "n1", "--gres=gpu:2", "sh", "-c", look]).stdout.splitlines()
-        # ENXIO: allowed, no driver behind it. EPERM: the device cgroup says no.
-        assert ["No such device" in line for line in said] == [True, True, False, False], said
-        assert all("Operation not permitted" in line for line in said[2:]), said
-        greedy = made.as_user("alice", ["srun", "--mem=50", "python3", "-c", "bytearray(300 << 20)"])
-        assert greedy.returncode != 0
-        assert "oom" in greedy.stderr.lower()
-        made.reboot("n2")
-        assert made.as_user("bob", ["srun", "-w", "n2", "hostname"]).stdout == "n2\n"
-    assert_gone(own_name, before)
 
 
 @pytest.mark.cluster
@@ -829,7 +634,7 @@ def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: s
     argv = [sys.executable, "-c", code, str(PROGRAM.parent), str(tmp_path), own_name]
     program = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
-        _until(lambda: _running(compiler) or program.poll() is not None, "it never came to the build")
+        until(lambda: _running(compiler) or program.poll() is not None, "the build")
         assert program.poll() is None
         # its own folder only: the other folders of that kind belong to tests that run at this moment
         (left,) = cluster_paths.cache().glob(f".making-layer-24.11-site-*-{program.pid}")
@@ -837,20 +642,13 @@ def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: s
         program.kill()
         program.wait()
         try:
-            _until(lambda: not _running(compiler), "the build lives on")
+            until(lambda: not _running(compiler), "the end of the build")
         finally:
             subprocess.run(["pkill", "-9", "-fx", compiler], check=False)
     another = tmp_path / "plugins" / "Makefile"
     another.write_text("install:\n\t@echo this compiler is unhappy; exit 1\n")
     assert subprocess.run(argv, stderr=subprocess.DEVNULL, check=False, timeout=120).returncode != 0
     assert not left.exists()
-
-
-def _until(true: Callable[[], object], otherwise: str) -> None:
-    end = time.monotonic() + 90
-    while not true():
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.05)
 
 
 def _running(command: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from conftest import FULL, WANTED, cluster_of
-from hooked import Node, completed, output_of, until, why_not_idle
+from hooked import Node, completed, output_of, requeue, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 from localcluster.records import CURRENT
@@ -150,11 +150,7 @@ def test_llload(made: Cluster) -> None:
 def test_requeue(made: Cluster) -> None:
     job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
     until(lambda: len(slots(output_of(made, job))) == 4, "the first run")
-    made.as_user("alice", ["scontrol", "requeue", str(job)], check=True)
-    until(lambda: "JobState=PENDING" in made.job(job), "its return to the queue")
-    # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
-    # run that ended.
-    made.exec("ctl", ["scontrol", "update", f"jobid={job}", "starttime=now+3"], check=True)
+    requeue(made, job)
     assert made.wait(job) == "COMPLETED"
     assert slots(made.output(job)) == [f"{number}/4 on" for number in range(4)], made.output(job)
 

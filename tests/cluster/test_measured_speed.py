@@ -32,24 +32,29 @@ exec simgpu-task --load {LOAD} --util 100 --memory 1G --work 1.0 --progress 0.1
 """
 """A task such as LeNet, many of which saturate a GPU: four do 1.47 times the work of one."""
 TASKS = 160
-COMPARED_TASKS = 280
-"""Trials take at most a quarter of them: on a busy machine each way of sharing needs more windows."""
+COMPARED_TASKS = 1200
+"""Trials take at most a quarter of them. A busy machine needs more than a hundred: windows in which places stay empty
+do not count."""
+COMPARED = TRAIN.replace("exec", 'grep -qs "from now on" "$LLSUB_DIR"/*launch.log-* && exit 0\nexec')
+"""The same task; those after the trials are done at once."""
 CLASH = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:8"
 """A task whose measured load does not show that two of them take eight times as long."""
-HARMED_S, PAUSED_S = 10, 30
-"""Seconds of work alone. After a minute their memory counts as flat: two are still together then."""
+HARMED_S, PAUSED_S, LIMITED_S = 10, 30, 70
+"""Seconds of work alone. After a minute their memory counts as flat: two are still together then. Slurm ends a job up
+to half a minute after its limit, and the task beside the paused one must not be done by then.
+"""
 LAUNCHER = "slurm_share.cli.main launch"
 LEFT = "find /dev/shm /tmp -mindepth 1 ! -type d ! -name lock ! -name '*.lock' 2>/dev/null | grep -v /hsperf"
 PAUSE_WAIT_S = 150.0
 """The time limit until a task is paused: first alone, then a minute beside another one."""
 
 
-def equal(cluster: Cluster, node: str, triple: str, *words: str, tasks: int = TASKS, then: str = "") -> Submitted:
+def equal(
+    cluster: Cluster, node: str, triple: str, *words: str, text: str = TRAIN, tasks: int = TASKS, then: str = ""
+) -> Submitted:
     lines = "".join(f"{number}\n" for number in range(tasks))
     options = ("--window=1", "--gpu-mem=1500M", f"--options=-w {node} {then}")
-    return Submitted(
-        cluster, TRAIN, triple, "--tasks", "files.txt", *options, *words, files={"files.txt": lines}
-    )  # fmt: skip
+    return Submitted(cluster, text, triple, "--tasks", "files.txt", *options, *words, files={"files.txt": lines})
 
 
 def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *words: str, then: str = "") -> Submitted:
@@ -81,15 +86,14 @@ class Runs:
         )  # fmt: skip
         self.tuned = equal(cluster, "n6", "[1,auto]")
         self.again = equal(cluster, "n6", "[1,auto]", tasks=60, then=f"--dependency=afterok:{self.tuned.job}")
+        after_tuned = f"--dependency=afterany:{self.tuned.job}"
         self.compared = equal(
-            cluster,
-            "n6",
-            "[1,4]",
-            "--compare-sharing",
-            tasks=COMPARED_TASKS,
-            then=f"--dependency=afterany:{self.again.job}",
+            cluster, "n8", "[1,4]", "--compare-sharing", text=COMPARED, tasks=COMPARED_TASKS, then=after_tuned
         )
-
+        limited_alone = clashing(cluster, "n7", {"limited": (2, LIMITED_S)})
+        self.limited = clashing(
+            cluster, "n7", {"limited": (4, LIMITED_S)}, "--undo=pause", then=f"--dependency=afterok:{limited_alone.job}"
+        )
         self._at_pauses()
 
     def _at_pauses(self) -> None:
@@ -115,8 +119,8 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(can_make_clusters: None) -> Iterator[Runs]:
-    """Submit all runs on a cluster of six nodes."""
-    with Cluster.up(name_for("measured"), nodes=6) as cluster:
+    """Submit all runs on a cluster of eight nodes."""
+    with Cluster.up(name_for("measured"), nodes=8) as cluster:
         yield Runs(cluster)
         cluster.cancel_all()
 
@@ -152,6 +156,19 @@ def check_no_process_is_left(made: Submitted, node: str) -> None:
     )  # fmt: skip
     assert stopped(cluster, node) == []
     process.wait_until(lambda: not processes(cluster, node, LAUNCHER), "the end of the launcher", 30)
+
+
+def test_a_job_at_its_time_limit_while_a_task_is_paused_leaves_nothing_behind(runs: Runs) -> None:
+    made = runs.limited
+    made.wait_for(lambda: stopped(runs.cluster, "n7"), PAUSE_WAIT_S)
+    runs.cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "endtime=now"], check=True)
+    assert made.wait(100) == "TIMEOUT", made.log()
+    check_no_process_is_left(made, "n7")
+    outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
+    # Beside a paused neighbour one may have been done before the limit.
+    assert set(outcomes) == set(range(4)), made.log()
+    assert all(tried in (["unfinished"], ["done"]) for tried in outcomes.values()), made.log()
+    assert ["unfinished"] in outcomes.values(), made.log()
 
 
 def test_one_of_a_harmful_pair_is_paused_is_shown_as_paused_and_all_are_done(runs: Runs) -> None:
@@ -243,7 +260,7 @@ def test_a_run_finds_its_level_and_the_next_begins_there(runs: Runs) -> None:
 def test_ways_of_sharing_are_compared_and_called_simulated(runs: Runs) -> None:
     assert runs.compared.wait(120) == "COMPLETED", runs.compared.log()
     said = runs.compared.log()
-    assert "ways of sharing on n6 (simulated GPUs):" in said
+    assert "ways of sharing on n8 (simulated GPUs):" in said
     rows = re.findall(r"(exclusive|time-slicing|mps) +\d +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
     assert [name for name, _ in rows] == ["exclusive", "time-slicing", "mps"], said
     assert float(rows[2][1]) > 1.1, said

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import WITHOUT_OURS, Node, completed, configured, output_of, rewritten, until
+from hooked import WITHOUT_OURS, Node, completed, configured, end, output_of, rewritten, until
 
 from localcluster import Cluster
 
@@ -119,14 +119,12 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         assert cluster.wait(job) == "COMPLETED"
         assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
     finally:
-        cluster.exec("ctl", ["scancel", str(job)])
-        cluster.wait(job)
+        end(cluster, job)
 
 
 SEQUENCES = [
-    ("ctl off",), ("n2 off",), ("ctl off", "n2 off"), ("n2 off", "ctl off"), ("ctl off", "ctl on"),
-    ("ctl off", "n2 off", "ctl on"), ("n2 off", "ctl off", "n2 on"), ("ctl off", "n2 off", "n2 on", "ctl on"),
-    ("n2 off", "ctl off", "ctl on", "n2 on"),
+    ("ctl off", "n2 off"), ("n2 off", "ctl off"), ("ctl off", "n2 off", "ctl on"), ("n2 off", "ctl off", "n2 on"),
+    ("ctl off", "n2 off", "n2 on", "ctl on"), ("n2 off", "ctl off", "ctl on", "n2 on"),
 ]  # fmt: skip
 """Orders in which the mode is switched on the hosts."""
 
@@ -311,8 +309,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
         assert n1["mode"] is None
         assert "refused" in n1["problem"].lower()
         assert (n3["jobs"], n3["slots"], n3["daemons"], n3["problem"]) == ([job], 2, 1, None)
-        cluster.exec("ctl", ["scancel", str(job)])
-        cluster.wait(job)
+        end(cluster, job)
 
 
 SUBMISSIONS = [
@@ -379,8 +376,7 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
         n2.forget_log()
         cluster.wait(cluster.sbatch("alice", "true", "-pplain", "-wn2", "--share-gpu=4"))
         line = next(line for line in n2.log().splitlines() if "would be" in line)
-        cluster.exec("ctl", ["scancel", str(other)])
-        cluster.wait(other)
+        end(cluster, other)
     assert "would be shared: " in line
     assert ": 8 slots, 8 under MPS, on " in line
     assert line.endswith(f"with MPS, when other users' jobs have left the node ({other})")
@@ -407,8 +403,7 @@ def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_n
         with configured(cluster, 'mode = "off"', listed):
             forged = "--extra=slurm-share=on"
             assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2", forged)) == "COMPLETED"
-        cluster.exec("ctl", ["scancel", str(first)])
-        cluster.wait(first)
+        end(cluster, first)
 
 
 def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluster) -> None:

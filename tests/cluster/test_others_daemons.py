@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from hooked import LOG, Node, check_empty, configured, until
+from hooked import LOG, Node, bobs_daemon, check_empty, configured, until
 
 from localcluster import Cluster
 
@@ -90,19 +90,6 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
     assert "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps nvidia-cuda-mps-control -q" in words
 
 
-@contextlib.contextmanager
-def bobs_daemon(cluster: Cluster, node: Node) -> Iterator[None]:
-    """Start a daemon of bob's in the default pipe directory."""
-    logs = "/tmp/nvidia-mps/logs"
-    line = f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d"
-    cluster.as_user("bob", line, node=node.name, check=True)
-    try:
-        yield
-    finally:
-        node.run("pkill", "-9", "-u", "bob")
-        node.run("rm", "-rf", "/tmp/nvidia-mps")
-
-
 TASK = "echo partition ${CUDA_MPS_SM_PARTITION-none}; exec simgpu-task --seconds 0.1"
 
 
@@ -110,7 +97,7 @@ TASK = "echo partition ${CUDA_MPS_SM_PARTITION-none}; exec simgpu-task --seconds
 def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: Node, way: str) -> None:
     """A partition that she names belongs to another daemon and is removed."""
     export = "export CUDA_MPS_SM_PARTITION=GPU-1/abc"
-    with bobs_daemon(cluster, node), contextlib.ExitStack() as stack:
+    with bobs_daemon(node), contextlib.ExitStack() as stack:
         if way.startswith("llsub"):
             more = "--local" if way == "llsub --local" else "-p plain --wait --options '-w n2 --gres=gpu:2'"
             line = f"mkdir run; cd run; printf '#!/bin/bash\\n%s\\n' {shlex.quote(TASK)} >task.sh; chmod +x task.sh"

@@ -23,10 +23,7 @@ INSTALL = "dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slur
 PACKAGES = ("slurm-share", "slurm-share-spank", "slurm-share-tui")
 COMMANDS = ("llfree", "llkill", "llload", "llload-tui", "llmapreduce", "llstat", "llsub", "slurm-share")
 SPELLINGS = ("LLMapReduce", "LLfree", "LLkill", "LLload", "LLstat", "LLsub")
-CONFIGURATION = (
-    "/etc/logrotate.d/slurm-share",
-    "/etc/enroot/mounts.d/50-slurm-share.fstab",
-)
+CONFIGURATION = ("/etc/logrotate.d/slurm-share", "/etc/enroot/mounts.d/50-slurm-share.fstab")
 AGAIN = """\
 tree=/root/again
 mkdir -p $tree/DEBIAN
@@ -181,83 +178,32 @@ def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     assert trixie.run("/opt/slurm-share/bin/python", "-IB", "-c", stale) == "True\n"
 
 
-OLD_CONTROL = """\
-Package: slurm-share
-Version: 0.0.1-1
-Architecture: all
-Maintainer: tests <root@localhost>
-Description: as it was while config.toml was a conffile
-"""
-OLD_SPEC = """\
-Name: slurm-share
-Version: 0.0.1
-Release: 1
-Summary: as it was while config.toml was of the package
-License: none
-BuildArch: noarch
-%description
-%install
-mkdir -p %{buildroot}/etc/slurm-share
-echo '# none' >%{buildroot}/etc/slurm-share/config.toml
-%files
-%dir /etc/slurm-share
-%config(noreplace) /etc/slurm-share/config.toml
-"""
 SETTINGS = """\
 settings() { (cd /etc/slurm-share && for file in $(ls -A); do echo "$file: $(cat $file | base64 -w0)"; done) }
 is_kept() { [ "$(settings)" = "$before" ] || { echo "after $*: $(settings)"; exit 1; }; }
 """
 
 
-@pytest.fixture(scope="module")
-def with_old(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with our packages, and with old.deb and old.rpm, which owned config.toml."""
-    tmp_path = tmp_path_factory.mktemp("old")
-    folder = tmp_path / "packages"
-    shutil.copytree(packages, folder)
-    tree = tmp_path / "old"
-    for name, text in (
-        ("DEBIAN/control", OLD_CONTROL),
-        ("DEBIAN/conffiles", "/etc/slurm-share/config.toml\n"),
-        ("etc/slurm-share/config.toml", "# none\n"),
-    ):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text)
-    process.run(["dpkg-deb", "--root-owner-group", "-b", str(tree), str(folder / "old.deb")])
-    (tmp_path / "old.spec").write_text(OLD_SPEC)
-    defines = ["--define", f"_topdir {tmp_path}/rpm", "--define", f"_dbpath {tmp_path}/db"]
-    process.run(["rpmbuild", "-bb", "--quiet", *defines, str(tmp_path / "old.spec")])
-    [old] = (tmp_path / "rpm/RPMS").rglob("*.rpm")
-    old.rename(folder / "old.rpm")
-    return folder
-
-
 @pytest.mark.parametrize("mount", ["", "shared", "shared,ro"])
-@pytest.mark.parametrize("way", ["upgrade", "removed before"])
-def test_no_package_changes_or_removes_the_sites_settings(
-    trixie: CleanRoot, with_old: Path, mount: str, way: str
-) -> None:
-    """Also where the folder is mounted or read-only, and after a release that had config.toml as a conffile."""
+def test_no_package_changes_or_removes_the_sites_settings(trixie: CleanRoot, packages: Path, mount: str) -> None:
+    """Also where the folder is mounted or read-only."""
     script = """
     mount --bind /dev/null $(echo /usr/lib/python3.*/compileall.py)  # byte-code, which others test, takes long
-    dpkg -i /mnt/old.deb
     [ -z "$1" ] || mount -t tmpfs shared /etc/slurm-share
     printf 'mode = "on"\r\n\\303' >/etc/slurm-share/config.toml
     echo secret >/etc/slurm-share/agent.token
     [ "$1" != shared,ro ] || mount -o remount,ro /etc/slurm-share
     before=$(settings)
-    [ "$2" = upgrade ] || { dpkg -r slurm-share; is_kept removal of the old; }
-    dpkg -i /mnt/slurm-share_*.deb </dev/null
-    is_kept upgrade
-    if dpkg-query -W -f '${Conffiles}' slurm-share | grep config.toml; then exit 1; fi
-    [ -z "$(dpkg-divert --list '*slurm-share*')" ]
-    dpkg -i /mnt/slurm-share_*.deb </dev/null
+    for what in installation upgrade; do
+        dpkg -i /mnt/slurm-share_*.deb </dev/null
+        is_kept $what
+    done
     dpkg -r slurm-share
     is_kept removal
     dpkg -P slurm-share
     is_kept purge
     """
-    trixie.shell(SETTINGS + script, with_old, words=(mount, way))
+    trixie.shell(SETTINGS + script, packages, words=(mount,))
 
 
 def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
@@ -265,19 +211,6 @@ def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
     assert installed.shell(
         "SLURM_SHARE_PURGE_SETTINGS=1 dpkg -P slurm-share >/dev/null; ls -d /etc/slurm* || true"
     ) == ("/etc/slurm\n")
-
-
-def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_old: Path) -> None:
-    rpm_inside(trixie, with_old, "--nodeps", "-i", "old.rpm")
-    [new] = [file.name for file in with_old.glob("slurm-share-[0-9]*.rpm")]
-    text = b'mode = "on"\r\n\303'
-    folder = trixie.upper / "etc/slurm-share"
-    (folder / "config.toml").write_bytes(text)
-    (folder / "agent.token").write_text("secret\n")
-    for words in (("-U", new), ("-e", "slurm-share")):
-        rpm_inside(trixie, with_old, "--nodeps", *words)
-        assert sorted(path.name for path in folder.iterdir()) == ["agent.token", "config.toml"], words
-        assert (folder / "config.toml").read_bytes() == text, words
 
 
 def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanRoot) -> None:
@@ -419,9 +352,10 @@ def test_a_python_that_there_are_modules_for_will_do(
     """The host's own, or one beside it as on Ubuntu 22.04; dpkg checks the dependencies."""
     [deb] = packages.glob("slurm-share_*.deb")
     needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
+    architecture = process.run(["dpkg", "--print-architecture"]).stdout.strip()
     (tmp_path / "status").write_text(
         "".join(
-            f"Package: {name}\nStatus: install ok installed\nVersion: {version}\nArchitecture: {architecture()}\n\n"
+            f"Package: {name}\nStatus: install ok installed\nVersion: {version}\nArchitecture: {architecture}\n\n"
             for name, version in {"libc6": "2.36-9", "passwd": "1:4.13", **there}.items()
         )
     )
@@ -430,10 +364,6 @@ def test_a_python_that_there_are_modules_for_will_do(
     done = process.run(argv, check=False)
     assert (done.returncode == 0) == will_do, done.stderr
     assert will_do or "python3 (>= 3.11)" in done.stderr or "python3 (<< 3.15)" in done.stderr
-
-
-def architecture() -> str:
-    return process.run(["dpkg", "--print-architecture"]).stdout.strip()
 
 
 def test_what_documents_name_in_the_packages_is_there(packages: Path) -> None:
@@ -451,25 +381,17 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
-    names = [file.name for file in sorted(packages.glob("*.rpm"))]
-    assert "in place for Slurm 24.11" in rpm_inside(trixie, packages, "--nodeps", "-i", *names)
-    assert helps(trixie) == set(COMMANDS)
-    rpm_inside(trixie, packages, "--nodeps", "-e", "slurm-share-tui", "slurm-share-spank", "slurm-share")
-    # rpm erases settings that nobody changed, and leaves the account; folders of the system stay
-    expected = re.compile(
-        r".(/var/lib/rpm(/.*)?|/usr/lib/(sysusers\.d|tmpfiles\.d|systemd(/system)?)|/etc/logrotate\.d|/usr/share/licenses)"
-    )
-    assert {change for change in left(trixie) if not expected.fullmatch(change)} <= USER
-
-
 def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
-    """A changed config.toml stays, a module that is no more goes with its byte-code, and the plugin has its object."""
+    """A changed config.toml stays, a module that is no more goes with its byte-code, and the plugin has its object. An
+    erased release leaves nothing but the settings, the account and folders of the system."""
     names = [file.name for file in sorted(packages.glob("*.rpm"))]
-    rpm_inside(trixie, packages, "--nodeps", "-i", *names)
-    trixie.shell("echo 'mode = \"on\"' >/etc/slurm-share/config.toml")
+    assert "in place for Slurm 24.11" in rpm_inside(trixie, packages, "--nodeps", "-i", *names)
+    settings = {"config.toml": b'mode = "on"\n', "agent.token": b"secret\n"}
+    folder = trixie.upper / "etc/slurm-share"
+    for name, text in settings.items():
+        (folder / name).write_bytes(text)
     site = trixie.upper / "opt/slurm-share/lib/python3/site-packages"
     assert list(site.glob("prometheus_client/bridge/__pycache__/*.pyc"))
     new = newer_rpms(packages, tmp_path / "newer", "99.1", without="prometheus_client/bridge")
@@ -477,10 +399,18 @@ def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
     assert "rror" not in said
     assert sorted(path.name for path in site.glob("slurm_share-*")) == ["slurm_share-99.1.dist-info"]
     assert not (site / "prometheus_client/bridge").exists()
-    assert (trixie.upper / "etc/slurm-share/config.toml").read_text() == 'mode = "on"\n'
+    assert {name: (folder / name).read_bytes() for name in settings} == settings
     assert trixie.run("readlink", "/usr/lib/slurm-share/share_gpu.so") == "24.11/share_gpu.so\n"
     assert helps(trixie) == set(COMMANDS)
     assert not (trixie.upper / "run/slurm-share.unpacking").exists()
+    rpm_inside(trixie, new, "--nodeps", "-e", "slurm-share-tui", "slurm-share-spank", "slurm-share")
+    assert {name: (folder / name).read_bytes() for name in settings} == settings
+    for name in (*settings, lua_settings.NAME):
+        (folder / name).unlink(missing_ok=True)
+    expected = re.compile(
+        r".(/var/lib/rpm(/.*)?|/usr/lib/(sysusers\.d|tmpfiles\.d|systemd(/system)?)|/etc/logrotate\.d|/usr/share/licenses)"
+    )
+    assert {change for change in left(trixie) if not expected.fullmatch(change)} <= USER
 
 
 def test_the_same_sources_give_the_same_packages(
@@ -508,14 +438,6 @@ def test_the_same_sources_give_the_same_packages(
 
 def sums(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.*")}
-
-
-def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed: CleanRoot) -> None:
-    llsub = installed.run("zcat", "/usr/share/man/man1/llsub.1.gz")
-    assert llsub.count("\nthe triple\n") == llsub.count("\nexit codes\n") == 1
-    whole = installed.run("zcat", "/usr/share/man/man8/slurm-share.8.gz")
-    assert "slurm\\-share doctor" in whole
-    assert "signal" not in whole
 
 
 def test_bash_completes_options_sub_commands_and_files(installed: CleanRoot) -> None:

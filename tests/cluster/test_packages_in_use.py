@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apptainer
 import pytest
-from bare_site import files, reconfigure, strip
+from bare_site import files, install, reconfigure, strip
 from clean_roots import newer
 from conftest import name_for
 from hooked import Node, completed, until
@@ -64,13 +64,10 @@ def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
     (folder / "task").write_text(TASK)
     (folder / "nothing").write_text("# no mount of ours\n")
     enter = "unshare --user --map-current-user --keep-caps --mount bash container"
-    said = {}
-    for file in ("/etc/enroot/mounts.d/50-slurm-share.fstab", "nothing"):
-        job = cluster.sbatch("alice", f"srun -n1 {enter} {file}", "--share-gpu=2")
-        state = cluster.wait(job)
-        said[file] = cluster.output(job)
-        assert state == "COMPLETED", said[file]
-    inside, without = said.values()
+    inside, without = (
+        completed(cluster, f"srun -n1 {enter} {file}", "--share-gpu=2")
+        for file in ("/etc/enroot/mounts.d/50-slurm-share.fstab", "nothing")
+    )
     assert "mps server" in inside
     assert "lease held" in inside
     assert "mps off" in without
@@ -87,18 +84,11 @@ def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
     driver = "--bind /run/simgpu,/usr/local"
     enter = f"srun -n1 apptainer --quiet exec {driver} {apptainer.IMAGE} bash task"
 
-    def output_of(script: str) -> str:
-        job = cluster.sbatch("alice", script, "--share-gpu=2")
-        state = cluster.wait(job)
-        output = cluster.output(job)
-        assert state == "COMPLETED", output
-        return output
-
-    told = output_of(f"{enter}\n{user}\n{enter}")
+    told = completed(cluster, f"{enter}\n{user}\n{enter}", "--share-gpu=2")
     assert (told.count("mps off"), told.count("mps server")) == (1, 1), told
     assert (told.count("lease unseen"), told.count("lease held")) == (1, 1)
     cluster.exec("n1", ["bash", "-c", administrator], check=True)
-    told = output_of(enter)
+    told = completed(cluster, enter, "--share-gpu=2")
     assert "mps server" in told
     assert "lease held" in told
 
@@ -139,13 +129,8 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     assert cluster.exec("n1", ["readlink", "-f", "/usr/bin/slurm-share"], check=True).stdout == (
         "/opt/slurm-share/bin/slurm-share\n"
     )
-    said = [slurm_share(cluster, "ctl", 1, "install", "--check", "--shards")]
-    said.append(slurm_share(cluster, "ctl", 0, "install", "--apply", "--shards"))
-    for text in said:
-        assert "+Prolog=/opt/slurm-share/bin/slurm-share-prolog" in text
-        assert "+optional /usr/lib/slurm-share/share_gpu.so" in text
+    install(cluster, "--apply", "--shards")
     reconfigure(cluster)
-    assert "no line is missing" in slurm_share(cluster, "ctl", 0, "install", "--check", "--shards")
     for host in ("ctl", "login", "n1"):
         # without cgroups the controller's doctor has to warn, and the others have nothing to say
         well = 0 if cluster.cgroup or host != "ctl" else 1
@@ -163,7 +148,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     assert "still names our hooks" in done.stderr
     assert cluster.wait(cluster.sbatch("alice", "srun true", "--share-gpu=2")) == "COMPLETED"
 
-    slurm_share(cluster, "ctl", 0, "install", "--undo")
+    install(cluster, "--undo")
     assert files(cluster) == before
     reconfigure(cluster)
     for host in cluster.hosts:
@@ -172,10 +157,3 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
         assert cluster.exec(host, gone).stdout == ""
     assert cluster.wait(cluster.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
     assert cluster.status().nodes == {"n1": "idle"}
-
-
-def slurm_share(cluster: Cluster, host: str, code: int, *words: str) -> str:
-    """Run the command, which must end with `code`, and return its output."""
-    done = cluster.exec(host, ["slurm-share", *words])
-    assert done.returncode == code, f"{host}: {done.stdout}{done.stderr}"
-    return done.stdout

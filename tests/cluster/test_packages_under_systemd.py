@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from booted import Booted, booted
@@ -15,7 +13,6 @@ from localcluster import packaged, process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-under-systemd")]
 
-PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
 INSTALL = """\
 dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb
 cp /mnt/slurm-share_*.deb /root
@@ -82,20 +79,6 @@ def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory)
 def host(installed: CleanRoot) -> Iterator[Booted]:
     with booted(installed) as made:
         yield made
-
-
-def test_every_file_that_a_page_names_is_installed(installed: CleanRoot) -> None:
-    texts = [file.read_text() for file in (*PACKAGING.glob("docs/*.md"), *PACKAGING.glob("systemd/*"))]
-    named = {
-        path.rstrip(".") for text in texts for path in re.findall(r"/usr/share/(?:doc/)?slurm-share/[\w./-]+", text)
-    }
-    assert "/usr/share/slurm-share/grafana" in named
-    assert sorted(path for path in named if not (installed.upper / path[1:]).exists()) == []
-    for file in (*PACKAGING.glob("grafana/*"), *PACKAGING.glob("share/examples/*")):
-        place = (
-            "usr/share/slurm-share/grafana" if file.parent.name == "grafana" else "usr/share/doc/slurm-share/examples"
-        )
-        assert (installed.upper / place / file.name).read_bytes() == file.read_bytes()
 
 
 def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster
@@ -44,7 +45,7 @@ def most_booked_mib(made: Submitted) -> dict[str, int]:
     for one in every:
         at = one.started + 0.01  # it is rounded
         there = [other for other in every if (other.node, other.gpu) == (one.node, one.gpu)]
-        beside = [other for other in there if other.started <= at < other.started + other.seconds]
+        beside = [other for other in there if other.started <= at < other.started + other.seconds - 0.01]
         key = f"{one.node}:{one.gpu}"
         found[key] = max(found.get(key, 0), sum(other.gpu_cap_mib or 0 for other in beside))
     return found
@@ -140,10 +141,9 @@ def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster:
     made = two_dozen(cluster, "--options=-w n3 --requeue")
     cluster.kill("n3")
     cluster.reboot("n3")
-    cluster.exec("ctl", ["scontrol", "requeue", str(made.job)])
-    made.wait_for(lambda: "JobState=PENDING" in cluster.job(made.job))
-    cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    requeue(cluster, made.job)
     assert made.wait(150) == "COMPLETED", made.log()
+    assert {one.job for tried in made.attempts().values() for one in tried} == {str(made.job), f"{made.job}.1"}
     check_all_ended_once(made, "n3")
 
 

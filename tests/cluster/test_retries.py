@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from test_packing import USABLE_MIB, most_booked_mib
 from test_triples_mode import Submitted
 
 from localcluster import Cluster
-from slurm_share.triples.records import Ended
 
 pytestmark = pytest.mark.cluster
 
@@ -35,19 +35,6 @@ simgpu-task --memory 6000M --load 5 --seconds 3 && exit 0
 echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.86 GiB."
 exit 1
 """
-USABLE_MIB = 81920 * 0.98 - 512
-"""The part of a GPU of 80 GB that tasks can have."""
-
-
-def most_booked_mib(attempts: dict[int, list[Ended]], cap_mib: int) -> dict[int, int]:
-    """Return the largest sum of caps in force at one time, by GPU."""
-    found: dict[int, int] = {}
-    every = [one for tried in attempts.values() for one in tried]
-    for one in every:
-        at = one.started + 0.01  # it is rounded
-        step_argv = [b for b in every if b.gpu == one.gpu and b.started <= at < b.started + b.seconds - 0.01]
-        found[one.gpu] = max(found.get(one.gpu, 0), sum(b.gpu_cap_mib or cap_mib for b in step_argv))
-    return found
 
 
 def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluster: Cluster) -> None:
@@ -66,7 +53,7 @@ def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluste
     assert made.summary()["done"] == 48
     attempts = made.attempts()
     assert all([one.gpu_cap_mib for one in tried] == [3323, 6646] for tried in attempts.values()), made.log()
-    assert all(booked <= USABLE_MIB for booked in most_booked_mib(attempts, 3323).values())
+    assert all(booked <= USABLE_MIB for booked in most_booked_mib(made).values())
 
 
 def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) -> None:

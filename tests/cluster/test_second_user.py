@@ -6,7 +6,6 @@ unchanged, the daemons answer, a new task of hers gets a slot, nothing of his is
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
@@ -16,8 +15,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 
 import pytest
-from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, resume, until
-from test_share import FORGER
+from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, bobs_daemon, configured, forging_conf, resume, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -254,22 +252,38 @@ def landed(cluster: Cluster, jobs: Iterable[int]) -> None:
         assert "landed" in cluster.output(job)
 
 
+@pytest.fixture
+def forge(cluster: Cluster) -> Callable[..., int]:
+    """Return what submits a job of bob's with any SPANK variables, without our plugin."""
+    conf = forging_conf(cluster)
+
+    def submit_forged(name: str, value: str, *options: str) -> int:
+        env = {"SLURM_CONF": conf, "FORGED_NAME": name, "FORGED_VALUE": value}
+        argv = ["sbatch", "--parsable", "-wn2", "-pplain", *options, "--wrap=echo landed"]
+        return int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout)
+
+    return submit_forged
+
+
 @FORMS
-def test_what_bob_submits_waits(cluster: Cluster, shared: Shared) -> None:
-    """For the node, a GPU, a part of one, one CPU; shared or not; whatever alice has of the node."""
+def test_what_bob_submits_waits(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
+    """For the node, a GPU, a part of one, one CPU; shared or not; with forged SPANK variables; whatever alice has of
+    the node. It runs when she has gone."""
+    forged = [
+        ("SHARE_GPU", "off"), ("SHARE_GPU", "2"), ("SHARE_GPU_SRUN", "1"), ("SLURM_JOB_ID", str(shared.job)),
+        ("SLURM_JOB_UID", str(ALICE)), ("SLURM_JOB_USER", "alice"),
+    ]  # fmt: skip
     jobs = submit(shared, SUBMISSIONS)
+    odd = [forge(*one, *more) for one in forged for more in ([], ["--gres=gpu:1", "-n1"], ["--exclusive=user"])]
+    every = [*jobs.values(), *odd]
+    until(lambda: all("LastSchedEval=2" in cluster.job(job) for job in odd), "a look at every job")
+    assert [job for job in every if is_begun(cluster, job)] == []
     shared.unchanged()
-    assert [words for words, job in jobs.items() if is_begun(cluster, job)] == []
-    cluster.as_user("bob", "scancel -u bob", check=True)
-    cluster.settle()
-
-
-def test_what_bob_submits_runs_when_alice_has_gone(cluster: Cluster, shared: Shared) -> None:
-    jobs = submit(shared, SUBMISSIONS[1::3])
-    shared.unchanged()
+    runs = [*(jobs[words] for words in SUBMISSIONS[1::3]), *odd[::4]]
+    cluster.as_user("bob", ["scancel", *(str(job) for job in every if job not in runs)], check=True)
     shared.takes_a_task()
     shared.end()
-    landed(cluster, jobs.values())
+    landed(cluster, runs)
     assert "refused" not in shared.node.log()
 
 
@@ -368,39 +382,6 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
 
     until(files_read, "a look at every job")
     assert [is_begun(cluster, job) for job in jobs] == [False] * 4
-    shared.unchanged()
-    shared.takes_a_task()
-    shared.end()
-    landed(cluster, jobs)
-
-
-@pytest.fixture
-def forge(cluster: Cluster) -> Callable[..., int]:
-    """Return what submits a job of bob's with any SPANK variables, without our plugin."""
-    home = "/home/bob"
-    (cluster.home / "bob/forger.c").write_text(FORGER)
-    build = f"""gcc -shared -fPIC -o {home}/forger.so {home}/forger.c && cp /etc/slurm/slurm.conf {home}/slurm.conf
-        echo 'PlugStackConfig={home}/plugstack.conf' >> {home}/slurm.conf
-        echo 'optional {home}/forger.so' > {home}/plugstack.conf"""
-    cluster.as_user("bob", build, check=True)
-
-    def submit_forged(name: str, value: str, *options: str) -> int:
-        env = {"SLURM_CONF": f"{home}/slurm.conf", "FORGED_NAME": name, "FORGED_VALUE": value}
-        argv = ["sbatch", "--parsable", "-wn2", "-pplain", *options, "--wrap=echo landed"]
-        return int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout)
-
-    return submit_forged
-
-
-@FORMS
-def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
-    forged = [
-        ("SHARE_GPU", "off"), ("SHARE_GPU", "2"), ("SHARE_GPU_SRUN", "1"), ("SLURM_JOB_ID", str(shared.job)),
-        ("SLURM_JOB_UID", str(ALICE)), ("SLURM_JOB_USER", "alice"),
-    ]  # fmt: skip
-    jobs = [forge(*one, *more) for one in forged for more in ([], ["--gres=gpu:1", "-n1"], ["--exclusive=user"])]
-    until(lambda: all("LastSchedEval=2" in cluster.job(job) for job in jobs), "a look at every job")
-    assert [job for job in jobs if is_begun(cluster, job)] == []
     shared.unchanged()
     shared.takes_a_task()
     shared.end()
@@ -553,20 +534,6 @@ def test_bob_is_no_client_of_hers(shared: Shared) -> None:
     done = bob(shared.node, ["simgpu-task", "--seconds", "0.5"], env={**slot, "SLURM_JOB_ID": str(shared.job)})
     assert "mps server" not in done.stdout
     assert "mps off" in done.stdout + done.stderr
-
-
-@contextlib.contextmanager
-def bobs_daemon(node: Node) -> Iterator[int]:
-    """Start a daemon of bob's in the default pipe directory."""
-    logs = "/tmp/nvidia-mps/logs"
-    bob(node, f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d", check=True)
-    pids = [one.pid for one in node.mps() if one.user == "bob"]
-    assert len(pids) == 1
-    try:
-        yield pids[0]
-    finally:
-        node.run("kill", "-9", *map(str, pids))
-        node.run("rm", "-rf", "/tmp/nvidia-mps")
 
 
 @WITH_ONE_GPU
@@ -757,34 +724,33 @@ def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> Non
     assert node.jobs() == [shared.job]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"SLURM_JOB_ID": "{job}/../{job}"},
-        {"SLURM_JOB_ID": "../jobs/{job}"},
-        {"SLURM_JOB_ID": "{job}\n"},
-        {"SLURM_JOB_ID": "-{job}"},
-        {"SLURM_JOB_ID": ""},
-        {"SLURM_JOB_UID": "0"},
-        {"SLURM_JOB_UID": "2001 "},
-        {"SLURM_JOB_UID": "99999999999"},
-        {"SLURMD_NODENAME": "n2;id"},
-        {"CUDA_VISIBLE_DEVICES": "0,$(id)"},
-        {"PATH": "/home/bob", "HOME": "/home/bob", "TMPDIR": "/home/bob", "SLURM_CONF": "/home/bob/slurm.conf"},
-        {names.HOOK_VARIABLE: "2\nSLURM_JOB_UID=2001"},
-    ],
-    ids=lambda broken: " ".join(broken),
-)
-def test_a_hook_with_a_broken_environment_touches_nothing(shared: Shared, broken: dict[str, str]) -> None:
+BROKEN = [
+    {"SLURM_JOB_ID": "{job}/../{job}"},
+    {"SLURM_JOB_ID": "../jobs/{job}"},
+    {"SLURM_JOB_ID": "{job}\n"},
+    {"SLURM_JOB_ID": "-{job}"},
+    {"SLURM_JOB_ID": ""},
+    {"SLURM_JOB_UID": "0"},
+    {"SLURM_JOB_UID": "2001 "},
+    {"SLURM_JOB_UID": "99999999999"},
+    {"SLURMD_NODENAME": "n2;id"},
+    {"CUDA_VISIBLE_DEVICES": "0,$(id)"},
+    {"PATH": "/home/bob", "HOME": "/home/bob", "TMPDIR": "/home/bob", "SLURM_CONF": "/home/bob/slurm.conf"},
+    {names.HOOK_VARIABLE: "2\nSLURM_JOB_UID=2001"},
+]
+
+
+def test_a_hook_with_a_broken_environment_touches_nothing(shared: Shared) -> None:
     """Prolog and Epilog of a job of bob's exit with 0 and without a traceback; alice's job and plan are unchanged."""
-    environ = {"SLURM_JOB_ID": "9001", **{name: value.format(job=shared.job) for name, value in broken.items()}}
     programs = "nvidia-cuda-mps-control rm id sh"
     bob(shared.node, f"printf '#!/bin/sh\\n>/tmp/hacked\\n' | tee {programs}; chmod +x {programs}", check=True)
-    for which in ("prolog", "epilog"):
-        done = shared.node.hook(which, 9001, uid=BOB, gpus="0,1", **environ)
-        assert done.returncode == 0, done.stderr
+    for broken in BROKEN:
+        environ = {"SLURM_JOB_ID": "9001", **{name: value.format(job=shared.job) for name, value in broken.items()}}
+        for which in ("prolog", "epilog"):
+            done = shared.node.hook(which, 9001, uid=BOB, gpus="0,1", **environ)
+            assert done.returncode == 0, done.stderr
+        assert shared.node.jobs() == [shared.job], broken
+        assert shared.node.run("ls", f"{STATE}/jobs").stdout == f"{shared.job}\n", broken
     bob(shared.node, f"rm -f {programs}", check=True)
     assert shared.node.run("ls", "/tmp/hacked").returncode != 0
-    assert shared.node.jobs() == [shared.job]
-    assert shared.node.run("ls", f"{STATE}/jobs").stdout == f"{shared.job}\n"
     assert max(map(len, shared.node.log().splitlines())) < 2100

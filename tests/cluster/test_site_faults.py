@@ -823,6 +823,7 @@ def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
     finally:
         planter.close()
         put_back(site, was)
+        site.settle()  # a node without munge is not heard for a while
         # the other hosts' doctors show with the next fault that nothing of this one is left
         after = site.doctor(hosts[0])
         site.env = {}
@@ -894,7 +895,9 @@ def configless(site: Site) -> Planter:
 
 @site_kind
 def observing(site: Site) -> Planter:
+    """Observe, and run doctor without Slurm's commands in PATH, as cron and sudo do."""
     site.setting('mode = "observe"')
+    site.env = {"PATH": "/usr/local/bin"}
     yield
 
 
@@ -924,13 +927,6 @@ def programs_elsewhere(site: Site) -> Planter:
     site.env = {}
     for host in HOSTS:
         site.sh(host, "rm -r /opt/slurm")
-
-
-@site_kind
-def no_path(site: Site) -> Planter:
-    """Run doctor without Slurm's commands in PATH, as cron and sudo do."""
-    site.env = {"PATH": "/usr/local/bin"}
-    yield
 
 
 @site_kind

@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 import time
-import uuid
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster, paths, process
@@ -73,16 +73,7 @@ def numpy_wheels(version: str) -> list[Path]:
 class Ranks(Submitted):
     """One use of `llsub --spmd`, by default alice's; the program is a file of Python that is not executable."""
 
-    def __init__(self, cluster: Cluster, text: str, *words: str, user: str = "alice") -> None:
-        self.cluster = cluster
-        self.user = user
-        self.home = f"/home/{user}/{uuid.uuid4().hex[:10]}"
-        cluster.as_user(user, f"mkdir -p {self.home} && cat >{self.home}/prog.py", input=text, check=True)
-        line = " ".join(f"'{word}'" for word in words)
-        self.said = cluster.as_user(user, f"cd {self.home} && llsub --spmd prog.py {line}", timeout=60)
-        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
-        assert found, self.said.stdout + self.said.stderr
-        self.job = int(found[1])
+    program, file, mode = "--spmd prog.py", "prog.py", "644"
 
     def rank_log(self, rank: int) -> str:
         return self.read(f"p*/prog.py.log.{rank}")
@@ -224,40 +215,6 @@ def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
         made.wait(120)
 
 
-def test_two_users_at_once_and_one_is_no_rank_of_the_other(site: Cluster) -> None:
-    """Each has a node. Who connects to the sockets of another user's run hears nothing."""
-    text = HEAD + "while not os.path.exists('go'): time.sleep(0.1)\nprint('sum', comm.allreduce(1), flush=True)\n"
-    runs = [Ranks(site, text, "[1,3,1]", user=user) for user in ("alice", "bob")]
-    for made in runs:
-        made.wait_for(lambda made=made: made.are_all("ready", 3))
-    node = next(node for node in site.compute_nodes if processes(site, node, f"{runs[0].home}/prog.py"))
-    heard = site.as_user("bob", ["python3", "-c", STRANGER], node=node, check=True)
-    tried = heard.stdout.split()
-    assert len(tried) >= 4, "three ranks and a rendezvous process listen"
-    assert set(tried) <= {"nothing", "refused"}
-    for made in runs:
-        site.as_user(made.user, f"touch {made.home}/go", check=True)
-        assert made.wait() == "COMPLETED", made.log()
-        assert made.are_all("sum 3", 3)
-
-
-STRANGER = """
-import os, re, socket
-text = open("/proc/net/unix").read()
-for name in sorted(set(re.findall("@(slurm-share[^ \\n]*)", text))):
-    link = socket.socket(socket.AF_UNIX)
-    link.settimeout(3)
-    try:
-        link.connect("\\0" + name)
-        link.sendall(b'{"kind": "Hello", "rank": 0, "pid": 1, "port": 0, "version": 1}\\n')
-        print(link.recv(1).hex() or "nothing")
-    except (ConnectionError, BrokenPipeError):
-        print("refused")
-    except TimeoutError:
-        print("nothing")  # a rank that computes looks at who connects when it waits for a message
-"""
-
-
 def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None:
     text = HEAD + (
         "first = not os.path.exists('begun')\n"
@@ -269,11 +226,7 @@ def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None
     )
     made = Ranks(site, text, "[2,1,1]", "--options=--requeue")
     made.wait_for(lambda: made.are_all("start 0", 2))
-    site.exec("ctl", ["scontrol", "requeue", str(made.job)], check=True)
-    made.wait_for(lambda: "JobState=PENDING" in site.job(made.job))
-    # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
-    # run that ended.
-    site.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    requeue(site, made.job)
     assert made.wait(240) == "COMPLETED", made.log()
     assert made.are_all("start 1", 2)
     assert "2 of 2 ranks done" in made.log()
@@ -319,7 +272,7 @@ def test_two_users_with_two_array_elements_each_on_one_node(site: Cluster) -> No
 
 
 BOMBER = """
-import os, pickle, re, socket, sys
+import itertools, os, pickle, re, socket, sys
 class Bomb:
     def __reduce__(self):
         return os.mkdir, ("/tmp/fire",)
@@ -331,12 +284,13 @@ for line in open("/proc/net/tcp").readlines()[1:]:
     if words[3] == "0A" and int(words[7]) == uid:
         address, port = words[1].split(":")
         ends.append((socket.AF_INET, (socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16))))
-for family, end in ends:
+payloads = [b'{"kind": "Hello", "rank": 0, "pid": 1, "port": 0, "version": 1}\\n', pickle.dumps(Bomb()) + bytes(200)]
+for (family, end), payload in itertools.product(ends, payloads):
     link = socket.socket(family)
     link.settimeout(3)
     try:
         link.connect(end)
-        link.sendall(pickle.dumps(Bomb()) + bytes(200))
+        link.sendall(payload)
         got = b""
         while more := link.recv(4096):
             got += more
@@ -349,7 +303,8 @@ for family, end in ends:
 
 
 def test_what_another_user_sends_to_every_socket_of_a_run_is_not_unpickled(site: Cluster) -> None:
-    """Every abstract name and TCP port that /proc/net shows; a port sends its nonce first, and nothing else."""
+    """A rank's first message and a pickled program, to every abstract name and TCP port that /proc/net shows. A port
+    sends its nonce first, and nothing else."""
     text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
     text += "while not os.path.exists('go'): comm.barrier(); time.sleep(0.2)\nprint('sum', comm.rank, flush=True)\n"
     text = text.replace("while not os.path.exists('go')", "while not comm.bcast(os.path.exists('go'))")
@@ -359,8 +314,8 @@ def test_what_another_user_sends_to_every_socket_of_a_run_is_not_unpickled(site:
     for node in site.compute_nodes:
         heard = site.as_user("bob", ["python3", "-c", BOMBER, uid], node=node, check=True)
         tried = Counter(line.split()[0] for line in heard.stdout.splitlines())
-        assert tried["AF_UNIX"] >= 3, "two ranks and a rendezvous process"
-        assert tried["AF_INET"] >= 2, "two ranks"
+        assert tried["AF_UNIX"] >= 6, "two ranks and a rendezvous process, and two payloads"
+        assert tried["AF_INET"] >= 4, "two ranks"
         assert all(int(line.split()[1]) <= 32 * line.startswith("AF_INET") for line in heard.stdout.splitlines())
         assert site.exec(node, ["ls", "-d", "/tmp/fire"]).returncode != 0
     site.as_user("alice", f"touch {made.home}/go", check=True)
