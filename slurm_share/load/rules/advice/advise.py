@@ -19,20 +19,18 @@ The advice of the survey before is an input, so that in a steady state neither v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import Advice, Bound, JobLoad, Snapshot, Survey, WorkClass
+from ...snapshot import Advice, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
 from . import bounds, causes, evidence, measured, resubmit, sentences
-from .bounds import Soft
+from .case import Case
 from .causes import Answer
 from .evidence import Evidence
 
@@ -158,80 +156,6 @@ def declared(job: QueuedJob) -> int | None:
     if triple is not None:
         return int(triple.strip("[]").split(",")[1])
     return None if not job.tasks else -(-job.tasks // (job.node_count or 1))
-
-
-class Case(Struct, frozen=True, kw_only=True, dict=True):
-    """The evidence and the bounds from which an advice is made."""
-
-    jobs: tuple[QueuedJob, ...]
-    """The job, or the elements of an array; none: Slurm does not answer."""
-    nodes: tuple[Evidence, ...]
-    unseen: Mapping[str, str]
-    """Nodes of the job for which nothing is known, and why."""
-    gpus: int
-    """GPUs of a node; if nodes differ, of the node with the fewest."""
-    now: int
-    hard: tuple[Bound, ...]
-    memory_failures: int
-    memory_unknown_on: tuple[str, ...]
-    """Nodes for which the size of a GPU's memory, or a task's use of it, is not known."""
-    are_unlike: bool
-    """True: the tasks that run fit, but as many of the largest would not."""
-    has_unlike_nodes: bool
-    """True: the nodes have different numbers of GPUs."""
-    emptier: float = thresholds.EMPTIER
-    """Factor of `causes.placement`."""
-
-    @property
-    def most(self) -> int:
-        """Return the NPPN that all hard bounds allow, in multiples of the GPUs."""
-        return bounds.in_gpus(min(bound.nppn for bound in self.hard if bound.nppn is not None), self.gpus)
-
-    @property
-    def tightest(self) -> Bound:
-        """Return the lowest hard bound."""
-        return min(self.hard, key=lambda bound: bound.nppn if bound.nppn is not None else 1 << 30)
-
-    @property
-    def doubled(self) -> int:
-        """Return twice as many tasks as now, and at least one on each GPU."""
-        return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
-
-    @cached_property
-    def soft(self) -> tuple[Soft, ...]:
-        """Return the bounds by GPU load and CPU load that are known."""
-        by_gpus = bounds.gpu_load(self.nodes) if all(node.gpus for node in self.nodes) else None
-        return tuple(one for one in (by_gpus, bounds.cpu_load(self.nodes)) if one is not None)
-
-    @property
-    def by_load(self) -> int:
-        """Return the NPPN for which the loads have room, in multiples of the GPUs."""
-        return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
-
-    @property
-    def died(self) -> str | None:
-        """Return the memory that tasks ran out of; None: none did."""
-        if self.memory_failures:
-            return "GPU memory"
-        return "host memory" if any(node.kills for node in self.nodes) else None
-
-    @property
-    def is_run(self) -> bool:
-        """Return whether llsub made the job, so that its tasks can report progress."""
-        return any(queue.triple_of(job) for job in self.jobs) or any(node.progress is not None for node in self.nodes)
-
-    @property
-    def windows_disagree(self) -> bool:
-        """Return whether the load of some node is not steady."""
-        return any(node.windows_disagree for node in self.nodes)
-
-    @property
-    def growth(self) -> Bound:
-        """Return the largest step allowed from what runs now."""
-        many = max(bounds.in_gpus(thresholds.GROWTH_MOST * self.now, self.gpus), self.gpus)
-        is_wide = self.by_load > self.doubled and not self.windows_disagree
-        nppn = many if is_wide else self.doubled
-        return sentences.growth(self.now, nppn, is_wide=is_wide, is_steady=not self.windows_disagree)
 
 
 def _case(

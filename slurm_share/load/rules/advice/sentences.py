@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,24 +11,12 @@ from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
 from . import measured
 from .bounds import gib, most_now
+from .case import Case
 from .causes import Answer, named
 from .evidence import Evidence
 
-if TYPE_CHECKING:
-    from .advise import Case
-
 NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
 KEPT = "kept from the survey before, because the change of load is small"
-
-
-def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
-    """Return the bound of the largest step from `now`. `is_wide`: load shows room for more than twice as many.
-    `is_steady`: its means over all windows agree."""
-    times = f"{thresholds.GROWTH_MOST} times" if is_wide else "twice"
-    why = f"{times} the {now} of now at most, or one on each GPU, then look again"
-    if not is_steady:
-        why += "; no more while the load is not steady"
-    return Bound(resource="growth", nppn=nppn, hard=False, why=why)
 
 
 def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
