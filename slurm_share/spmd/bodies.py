@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import frames
+from .envelope import Envelope
 from .errors import NoRoom, TransportError, UsageError
 from .segments import copy
-from .transport import Envelope
 
 
 class Received:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from . import codec, reductions
 from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
 from .calls import WINDOW_BYTES, Call, Group, as_bytes, dtype_name, room
+from .envelope import ARRAY, RAW, Envelope
 from .errors import MessageMismatch, NotContiguous, UsageError
 from .reductions import Op
 from .rules import trees
-from .transport import ARRAY, RAW, Envelope
 
 Flat = NDArray[Any]
 

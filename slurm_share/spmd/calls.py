@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from . import codec
 from .bodies import Received
+from .envelope import RAW
 from .errors import NoRoom, RunEnded
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
-from .transport import RAW, Buffers, Transport, Window
+from .transport import Buffers, Transport, Window
 
 Bytes = NDArray[np.uint8]
 

@@ -20,12 +20,12 @@ from itertools import islice
 
 from . import frames
 from .bodies import Lent, Received, new_bytes, split_buffers
+from .envelope import Envelope
 from .errors import NoRoom, TransportError
 from .frames import Frame
 from .handshake import Client, Refused
 from .names import VERSION
 from .segments import Mapped, Segment
-from .transport import Envelope
 
 SCRATCH_BYTES = 256 << 10
 _CONTROL_BYTES = socket.CMSG_SPACE(8 * 4)

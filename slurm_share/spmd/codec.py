@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .envelope import ARRAY, PICKLE5, RAW
 from .errors import TransportError
 from .names import META_BYTES
-from .transport import ARRAY, PICKLE5, RAW
 
 _LENGTHS = struct.Struct("<Q")
 _MOST_BUFFERS = META_BYTES // _LENGTHS.size - 3  # broadcasts prepend up to 16 bytes to the meta

@@ -13,11 +13,11 @@ from typing import Any
 from . import codec, reductions
 from .bulk import Item, broadcast
 from .calls import STAR_RANKS, Call, Group
+from .envelope import RAW
 from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
 from .reductions import checked
 from .rules import trees
-from .transport import RAW
 
 _LENGTH = struct.Struct("<I")
 _STRAIGHT = 255

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import buffers, codec, collectives, world
 from .calls import Group
+from .envelope import Envelope, Tag
 from .errors import UsageError
 from .names import TAG_BYTES
 from .reductions import MAX as MAX
@@ -26,7 +27,7 @@ from .reductions import MIN as MIN
 from .reductions import PROD as PROD
 from .reductions import SUM as SUM
 from .reductions import Op as Op
-from .transport import USER, Envelope, Tag, Transport
+from .transport import USER, Transport
 
 ANY_SOURCE = -1
 ANY_TAG: Any = None

@@ -26,9 +26,9 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .envelope import PICKLE5, Tag
 from .errors import TransportError
 from .names import META_BYTES, TAG_BYTES
-from .transport import PICKLE5, Tag
 
 HELLO, DATA, SEGMENT, PART, WINDOW, DROP, FREE, BYE = range(1, 9)
 FD = 0x80

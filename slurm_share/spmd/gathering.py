@@ -23,11 +23,11 @@ from .agreement import Distributed, agree, common_dtype
 from .bodies import Received
 from .bulk import Item, broadcast, gather_parts
 from .calls import Bytes, Call, Group, as_bytes, dtype_name, room, tag_of_name
+from .envelope import RAW
 from .errors import UsageError
 from .rules import plans
 from .rules.maps import Map
 from .rules.positions import Positions, count, from_vector, put, vector_of
-from .transport import RAW
 
 SHARED_BYTES = 64 << 10
 """Size below which arrays are gathered by messages."""

@@ -21,10 +21,11 @@ from typing import Any
 
 from . import checks, frames, memory
 from .bodies import Received, new_bytes
+from .envelope import Envelope, Tag
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
 from .rules import trees
-from .transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport, Window
+from .transport import Buffers, NodePlace, Queues, Transport, Window
 
 LARGE = 1 << 30
 """Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from . import bulk
 from .calls import STAR_RANKS, WINDOW_BYTES, Call, Group, Lease, as_bytes, decode_message, room
+from .envelope import RAW
 from .errors import UsageError
 from .rules import trees
-from .transport import RAW
 
 Flat = NDArray[Any]
 

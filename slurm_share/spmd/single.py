@@ -7,8 +7,9 @@ import threading
 import time
 
 from .bodies import Received, join_buffers
+from .envelope import Envelope, Tag
 from .errors import Deadlock, ReceiveTimeout, UsageError
-from .transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport, Window
+from .transport import Buffers, NodePlace, Queues, Transport, Window
 
 _CHECK_S = 0.5
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from . import checks, frames, memory, wire
 from .bodies import Received, join_buffers, split_buffers
 from .channels import Outgoing
+from .envelope import Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .joining import Joined
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, TransportLock, note
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
-from .transport import Buffers, Envelope, Queues, Tag, Transport, Window
+from .transport import Buffers, Queues, Transport, Window
 from .waits import Wait, Waits
 
 _GROW = 2

@@ -11,19 +11,17 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from .envelope import Envelope, Tag
 from .errors import CollectiveMismatch, NoRoom
 
 if TYPE_CHECKING:
     from .bodies import Received  # which needs NumPy
 
-Tag = int | str
 Buffers = Sequence[memoryview]
 USER = 0
 """Context of users' messages. A collective call has the context (1 << 32 | its number), apart from all others."""
-RAW, ARRAY, PICKLE5 = 0, 1, 2
-"""Forms of a body: bytes; an array with dtype and shape in the meta; pickle protocol 5, followed by its buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +39,6 @@ class NodePlace:
     def ranks(self) -> range:
         """The ranks of the node."""
         return range(self.first, self.first + self.count)
-
-
-class Envelope(NamedTuple):
-    """Description of a message, without its body."""
-
-    source: int
-    context: int
-    tag: Tag
-    form: int
-    size: int
-    """Size of the body in bytes."""
-    meta: bytes = b""
 
 
 class Window(Protocol):

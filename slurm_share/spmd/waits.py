@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import wire
+from .envelope import Tag
 from .names import WAITING_S
 from .peers import Peers, TransportLock
 from .rules.ends import Ends
-from .transport import Tag
 
 _SPIN_S = 100e-6
 """Time for which a call polls without sleeping before it waits. A peer takes 30 to 50 us to answer a small message, and

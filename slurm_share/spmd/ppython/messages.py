@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..envelope import Tag
 from ..errors import UsageError
-from ..transport import Tag
 from .world import world
 
 VERSION = "0.10.4"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..comm import Comm
-from ..transport import Tag
+from ..envelope import Tag
 
 
 @dataclass(eq=False)

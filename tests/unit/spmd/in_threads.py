@@ -14,9 +14,10 @@ from typing import Any
 from slurm_share.spmd import wire
 from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.comm import Comm
+from slurm_share.spmd.envelope import Envelope, Tag
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
 from slurm_share.spmd.rules import ends
-from slurm_share.spmd.transport import Buffers, Envelope, NodePlace, Queues, Tag, Transport
+from slurm_share.spmd.transport import Buffers, NodePlace, Queues, Transport
 
 PATIENCE_S = 20.0
 """A test that waits for longer has failed."""

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from slurm_share.spmd import codec, world
+from slurm_share.spmd.envelope import RAW
 from slurm_share.spmd.errors import SpmdError, UsageError
-from slurm_share.spmd.transport import RAW, USER
+from slurm_share.spmd.transport import USER
 
 
 def send(transport: Any, dest: int, tag: Any, value: Any) -> None:

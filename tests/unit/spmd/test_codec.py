@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from slurm_share.spmd import codec
+from slurm_share.spmd.envelope import ARRAY, PICKLE5, RAW
 from slurm_share.spmd.errors import TransportError
-from slurm_share.spmd.transport import ARRAY, PICKLE5, RAW
 
 
 def sent(value: Any) -> Any:

@@ -16,6 +16,7 @@ from transports import ranks, said
 
 from slurm_share.spmd import frames, peers, sockets, wire, world
 from slurm_share.spmd.drainer import Drainer
+from slurm_share.spmd.envelope import RAW
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
     NodeLost,
@@ -29,7 +30,7 @@ from slurm_share.spmd.errors import (
 from slurm_share.spmd.names import META_BYTES
 from slurm_share.spmd.rules.ends import Ends
 from slurm_share.spmd.system import listen_tcp
-from slurm_share.spmd.transport import RAW, USER, NodePlace
+from slurm_share.spmd.transport import USER, NodePlace
 
 CALL = 1 << 32
 

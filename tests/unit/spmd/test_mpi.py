@@ -16,7 +16,8 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 HEAD = """
 import os, sys, threading, time
 from slurm_share.spmd import errors, mpi
-from slurm_share.spmd.transport import RAW, USER
+from slurm_share.spmd.envelope import RAW
+from slurm_share.spmd.transport import USER
 t = mpi.make_transport()
 def made():
     return mpi.MpiTransport(t._mpi, t._mpi.COMM_WORLD.Dup())

@@ -10,7 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from slurm_share.spmd import mpi
-from slurm_share.spmd.transport import RAW, USER, Queues, Tag
+from slurm_share.spmd.envelope import RAW, Tag
+from slurm_share.spmd.transport import USER, Queues
 
 
 @pytest.mark.parametrize("tag", [0, -(1 << 63), "a", "", "i5", "\udc80"])

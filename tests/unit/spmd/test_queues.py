@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.spmd.bodies import Received
+from slurm_share.spmd.envelope import Envelope, Tag
 from slurm_share.spmd.errors import CollectiveMismatch
-from slurm_share.spmd.transport import USER, Envelope, Queues, Tag
+from slurm_share.spmd.transport import USER, Queues
 
 CALL = 1 << 32
 

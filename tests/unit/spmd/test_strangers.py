@@ -15,10 +15,11 @@ from in_processes import RUN, Run
 from transports import ranks
 
 from slurm_share.spmd import frames
+from slurm_share.spmd.envelope import PICKLE5
 from slurm_share.spmd.errors import ReceiveTimeout, RunEnded, SpmdError
 from slurm_share.spmd.handshake import RANKS, Client
 from slurm_share.spmd.names import VERSION
-from slurm_share.spmd.transport import PICKLE5, USER
+from slurm_share.spmd.transport import USER
 
 AS_NOBODY = """
 import socket, sys

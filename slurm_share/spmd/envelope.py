@@ -1,0 +1,21 @@
+"""Description of a message: its tag, form and size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Tag = int | str
+RAW, ARRAY, PICKLE5 = 0, 1, 2
+"""Forms of a body: bytes; an array with dtype and shape in the meta; pickle protocol 5, followed by its buffers."""
+
+
+class Envelope(NamedTuple):
+    """Description of a message, without its body."""
+
+    source: int
+    context: int
+    tag: Tag
+    form: int
+    size: int
+    """Size of the body in bytes."""
+    meta: bytes = b""
