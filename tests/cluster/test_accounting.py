@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import until
 
 from localcluster import Cluster

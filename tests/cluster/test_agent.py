@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import BOB, Node, start_agent, until
 
 from localcluster import Cluster

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import Node, until
 
 from localcluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chaos_runs import plan
 from chaos_runs.run import run
-from conftest import name_for
+from clusters import name_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
 

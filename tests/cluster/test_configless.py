@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import files, install, put_back, reconfigure, strip
-from conftest import cluster_of
+from clusters import cluster_of
 from hooked import Node, completed, until, why_not_idle
 
 from localcluster import RELEASES, Cluster

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conftest import cluster_of
+from clusters import cluster_of
 from hooked import ALICE, Node, configured, until, why_not_idle
 
 pytestmark = pytest.mark.cluster

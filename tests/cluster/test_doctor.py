@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import cluster_of
+from clusters import cluster_of
 from hooked import LOG, STATE, USER, Node, check_empty, configured, of_release, until
 
 from localcluster import RELEASES, Cluster

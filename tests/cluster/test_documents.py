@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import files, put_back, reconfigure, strip
-from conftest import name_for
+from clusters import name_for
 from documents import CHECKOUT, DOCUMENTS, Line, lines_of
 
 from localcluster import Cluster

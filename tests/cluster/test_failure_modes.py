@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from hooked import (
     ALICE,
     BIN,

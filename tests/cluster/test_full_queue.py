@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import WITHOUT, name_for
+from clusters import WITHOUT, name_for
 from hooked import until
 from terminal import Terminals, terminals
 from test_tui import as_alice, goes_to

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import name_for
+from clusters import name_for
 from hooked import Node, start_agent, until
 from monitoring import ALERTS, ALL, ZERO, alerts, chosen, dashboard, expressions, resolved
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import configured
 
 from localcluster import Cluster

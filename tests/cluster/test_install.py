@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from bare_site import SCRIPT, files, install, put_back, reconfigure, strip
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import STATE, Node, completed, of_release, until
 
 from localcluster import Cluster

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import cluster_of
+from clusters import cluster_of
 from hooked import until
 
 from localcluster import Cluster

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 
 from localcluster import Cluster
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from subprocess import CompletedProcess
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from hooked import configured, until
 
 from localcluster import Cluster

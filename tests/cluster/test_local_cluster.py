@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import WITHOUT, name_for
+from clusters import WITHOUT, name_for
 from hooked import until
 
 import localcluster.cluster as cluster_module

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import cluster_of
+from clusters import cluster_of
 from hooked import ALICE, Node, until, why_not_idle
 
 pytestmark = pytest.mark.cluster

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import FULL, WANTED, cluster_of
+from clusters import FULL, WANTED, cluster_of
 from hooked import Node, completed, output_of, requeue, until, why_not_idle
 
 from localcluster import RELEASES, Cluster

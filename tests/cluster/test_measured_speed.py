@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from test_packing import SubmittedTasks
 from test_triples_mode import Submitted, processes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import WANTED, name_for
+from clusters import WANTED, name_for
 
 from localcluster import RELEASES
 from localcluster.records import CURRENT

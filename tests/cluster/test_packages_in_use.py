@@ -9,7 +9,7 @@ import apptainer
 import pytest
 from bare_site import files, install, reconfigure, strip
 from clean_roots import newer
-from conftest import name_for
+from clusters import name_for
 from hooked import Node, completed, until
 
 from localcluster import Cluster, packaged

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from hooked import (
     WITHOUT_OURS,
     Node,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from conftest import FULL, WANTED, name_for
+from clusters import FULL, WANTED, name_for
 from hooked import configured
 
 from localcluster import Cluster, ClusterError

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from conftest import WANTED, name_for
+from clusters import WANTED, name_for
 from hooked import Node, until, why_not_idle
 
 from localcluster import Cluster

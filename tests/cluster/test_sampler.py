@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from hooked import until
 
 from localcluster import Cluster

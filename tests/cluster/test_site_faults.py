@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import name_for
+from clusters import name_for
 from hooked import LOG, STATE, Node, of_release, until
 
 from localcluster import Cluster

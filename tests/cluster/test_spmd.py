@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import WITHOUT, name_for
+from clusters import WITHOUT, name_for
 from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conftest import WITHOUT, by_release, cluster_of
+from clusters import WITHOUT, by_release, cluster_of
 from hooked import PATIENCE_S
 
 from localcluster import Cluster, process

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import by_release, cluster_of
+from clusters import by_release, cluster_of
 from hooked import Node, start_agent, until
 from terminal import Terminal, Terminals, terminals
 
