@@ -95,7 +95,7 @@ class Lines:
         found: dict[str, str] = {}
         for field in values:
             name, _, value = field.partition("=")
-            if name in found or not value or not (name in required or name in optional):
+            if name in found or not value or not is_value(value) or not (name in required or name in optional):
                 raise self.wrong(f"{field[:80]!r} is not a field of this line")
             found[name] = value
         missing = [name for name in required if name not in found]

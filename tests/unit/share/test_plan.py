@@ -97,6 +97,7 @@ def test_a_torn_plan_is_never_read_as_a_plan(length):
         ("backend=mps", "backend=mps backend=mps"),
         ("backend=mps", "backend=mps color=red"),
         ("backend=mps", "backend="),
+        ("backend=mps", "backend=\x7f"),
         ("sm_percent=12.5", "sm_percent=half"),
         ("memory_ratio=0.100", "memory_ratio=.1"),
         ("mps_directory=/run/p0", "mps_directory=run/p0"),
