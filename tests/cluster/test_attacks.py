@@ -213,6 +213,33 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_use
         assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
 
 
+FILL_SCRIPT = f"""\
+srun -n1 bash -c 'echo began
+    for ((i = 0; ; i++)); do : >$CUDA_MPS_PIPE_DIRECTORY/$i || break; done 2>/dev/null
+    cat /dev/zero >{STATE}/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT 2>/dev/null'
+echo full; until [ -e go ]; do sleep 0.1; done
+"""
+
+
+def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
+    """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
+    tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
+    cluster.as_user("alice", "rm -f go", check=True)
+    first = cluster.sbatch("alice", FILL_SCRIPT, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-ofirst.out")
+    until(lambda: "full" in cluster.as_user("alice", "cat first.out").stdout, "a full file system")
+    second = cluster.sbatch("alice", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-osecond.out")
+    third = cluster.sbatch("bob", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-othird.out")
+    state = cluster.wait(second)
+    said = cluster.as_user("alice", "cat second.out").stdout
+    assert "none" not in said
+    assert (state, f"{USER} is full on this node" in said) in (("FAILED", True), ("COMPLETED", False)), said
+    cluster.as_user("alice", "touch go", check=True)
+    assert cluster.wait(first) == "COMPLETED"
+    assert cluster.wait(third) == "COMPLETED"
+    assert sorted(cluster.as_user("bob", "grep slot third.out").stdout.splitlines()) == ["slot 0", "slot 1"]
+    assert set(cluster.status().nodes.values()) == {"idle"}
+
+
 def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
     """The refusal cannot be written either: batch script and srun end with 69, and an ordinary job runs."""
     node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=64k,nr_inodes=20", "tmpfs", STATE)

@@ -371,7 +371,8 @@ def test_what_documents_name_in_the_packages_is_there(packages: Path) -> None:
     files = {file for name in PACKAGES for file in deb_files(packages, f"{name}_")}
     there = files | {str(folder) for file in files for folder in Path(file).parents}
     named = re.compile(r"/(?:opt|usr/lib|usr/src|usr/share|usr/share/doc)/slurm-share(?:-spank|-tui)?(?:/[\w./-]*\w)?")
-    found = {word for page in DOCUMENTS for word in named.findall(page.read_text())}
+    texts = (*DOCUMENTS, *(paths.CHECKOUT / "packaging/systemd").iterdir())
+    found = {word for file in texts for word in named.findall(file.read_text())}
     made_here = {"/opt/slurm-share/bin/python", "/usr/lib/slurm-share/share_gpu.so"}
     assert "/usr/share/slurm-share/grafana" in found
     assert sorted(found - there - made_here) == []

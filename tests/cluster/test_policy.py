@@ -23,7 +23,8 @@ from hooked import (
     why_not_idle,
 )
 
-from localcluster import Cluster
+from localcluster import RELEASES, Cluster
+from localcluster.records import CURRENT
 from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
@@ -291,6 +292,14 @@ def environment(cluster: Cluster, *options: str) -> set[str]:
     lines = output.splitlines()
     found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
     return {line for line in found if not re.search(odd, line.split("=")[0])}
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("cluster", [one for one in RELEASES if one != CURRENT], indirect=True)
+def test_an_ordinary_job_of_an_older_release_has_the_environment_of_a_cluster_without_us(cluster: Cluster) -> None:
+    """The mode is on; test_ordinary.py compares more, on the current release."""
+    with Cluster.up(name_for("bare"), cluster.slurm_release, without=("python", "plugin")) as bare:
+        assert environment(cluster, "--gres=gpu:1", "-n2") == environment(bare, "--gres=gpu:1", "-n2")
 
 
 def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster: Cluster) -> None:
