@@ -66,7 +66,7 @@ class FeedFailed(Message):
 
 
 class MainScreen(Screen[None], inherit_bindings=False):
-    """The interface of the main screen (`main_screen.MainScreen`), at the bottom of the stack."""
+    """The interface of the main screen (`main_screen.DashboardScreen`), at the bottom of the stack."""
 
     @property
     def dashboard(self) -> Program:

@@ -258,6 +258,12 @@ def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
     assert column.heading == by_id("gpus")["now"].heading == "NOW"
 
 
+def test_the_columns_of_the_filter_examples_exist():
+    for name in ("nodes", "users", "jobs"):
+        assert {"gpu", "user", "mem"} <= {*by_id(name)}
+    assert {"user", "mem", "load"} <= {*by_id("gpus")}
+
+
 def test_the_sparklines_are_the_historys():
     history = History()
     for step in range(4):

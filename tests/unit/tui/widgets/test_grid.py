@@ -173,6 +173,13 @@ async def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
         assert grid.sort == ("", False)
 
 
+async def test_less_and_greater_sort_by_the_next_column_and_stop_at_the_first() -> None:
+    async with table() as (pilot, grid, _):
+        for key, column in ((">", "name"), (">", "load"), ("<", "name"), ("<", "name")):
+            await pilot.press("greater_than_sign" if key == ">" else "less_than_sign")
+            assert grid.sort[0] == column
+
+
 async def test_r_sorts_the_other_way_round() -> None:
     async with table() as (pilot, grid, _):
         await pilot.press("r")
