@@ -47,15 +47,15 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [*keymap.bindings("screen")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (8, "-low"), (14, "-tall")]  # noqa: RUF012  (Textual's own has no ClassVar)
-    AUTO_FOCUS = ""  # not the filter line, and nothing before there is a view
+    AUTO_FOCUS = ""  # focus neither the filter line nor, before there is a view, anything else
 
     def __init__(self, location: Location | None = None) -> None:
         """`location`: where to start; None: where the user left off."""
         super().__init__()
         self.path: tuple[Location, ...] = () if location is None else (location,)
         self._focus_of: dict[ViewName, Widget] = {}
-        self._is_late = False
-        self._told_details: bool | None = None
+        self._needs_draw = False
+        self._details_requested: bool | None = None
         self._last_node = ""
         self._going = asyncio.Lock()
 
@@ -140,9 +140,9 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             return
         picture, view = self.dashboard.picture, self.shown
         if self.app.screen is not self or not self.path:
-            self._is_late = True
+            self._needs_draw = True
             return
-        self._is_late = False
+        self._needs_draw = False
         if self.location.view == "node" and not self.location.node and picture is not None and picture.nodes:
             # The view was opened before any node was known.
             node = self._last_node or picture.nodes[0].name
@@ -156,7 +156,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         self.show_status()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        if self._is_late:
+        if self._needs_draw:
             self.draw()
 
     def show_status(self) -> None:
@@ -179,11 +179,11 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         picture = self.dashboard.picture
         is_asked = self.grid is not None and self.grid.asks_details
         wanted = self.location.view != "nodes" or len(self.path) > 1 or is_asked
-        if wanted and picture is not None and not picture.details and not self._told_details:
-            self._told_details = True
+        if wanted and picture is not None and not picture.details and not self._details_requested:
+            self._details_requested = True
             self.dashboard.feed.tell(ShowDetails(True))
-        elif not wanted and self._told_details:
-            self._told_details = False
+        elif not wanted and self._details_requested:
+            self._details_requested = False
             self.dashboard.feed.tell(ShowDetails(False))
 
     # --- Views and the path -------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             await self.go_down(below)
 
     async def go_down(self, location: Location) -> None:
-        """Go to a location; one that is on the path already is gone back to."""
+        """Go to a location; if it is already on the path, go back to it."""
         if location in self.path:
             await self.go(self.path[: self.path.index(location) + 1])
         else:
@@ -322,7 +322,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
     @on(Grid.Moved)
     @on(Grid.Changed)
     def on_grid(self, event: Grid.GridMessage) -> None:
-        """Remember what was chosen for the table; fetch details if it needs them."""
+        """Remember the choices for the table; ask for details if it needs them."""
         if isinstance(event, Grid.Changed):
             self._ask_details()
             column, down = event.grid.sort

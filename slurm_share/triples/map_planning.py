@@ -24,7 +24,7 @@ from .rules.mapreduce import Item, Naming, Split, Wish
 
 PREFIX = "MAPRED"
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
-"""Variables of a task: with one of them, llmapreduce was called by a task."""
+"""Variables of a task. If one of them is set, a task called llmapreduce."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
-    """Return the plan of a map. `note` gets sentences for the user. Raises UsageError for an invalid request."""
+    """Return the plan of a run. `note` gets sentences for the user. Raises UsageError for an invalid request."""
     inside = any(name in os.environ for name in INSIDE)
     items, folders = _items(request, note)
     reduce = (
@@ -89,10 +89,10 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
     is_computed = False
     options: tuple[str, ...] | None = None
     if request.local or inside:
-        split, share = _here(request, len(items), inside, note)
+        split, share = _plan_local(request, len(items), inside, note)
     else:
         kinds = _read_kinds()
-        split = _split(request, len(items), *_room(request, kinds), note)
+        split = _split(request, len(items), *_partition_room(request, kinds), note)
         if split.triple is None:
             written = request.wish.share
             share = None if written is None else option.parse(written)
@@ -176,7 +176,9 @@ def _split(request: Request, count: int, room: int | None, where: str, note: Cal
     return split
 
 
-def _here(request: Request, count: int, inside: bool, note: Callable[[str], None]) -> tuple[Split, ShareRequest | None]:
+def _plan_local(
+    request: Request, count: int, inside: bool, note: Callable[[str], None]
+) -> tuple[Split, ShareRequest | None]:
     """Plan for this machine: as many processes as requested, else as many as there are cores."""
     cores = max(len(os.sched_getaffinity(0)) // request.wish.map_slots, 1)
     room = cores if request.np is None and request.ndata is None else None
@@ -208,7 +210,7 @@ def _partition(request: Request) -> str | None:
     return request.wish.partition or os.environ.get("SBATCH_PARTITION")
 
 
-def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]:
+def _partition_room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]:
     partition = _partition(request)
     fitting.of_partition(kinds, partition if kinds else None)  # raises UsageError for an unknown name
     named = partition or next((kind.partition for kind in kinds if kind.is_default), None)

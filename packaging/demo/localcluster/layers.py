@@ -1,4 +1,4 @@
-"""Our software as a site installs it, in layers over a root: third-party packages, then the checkout.
+"""Install our software as a site does, in layers over a root: third-party packages, then the checkout.
 
 The database for accounting, Prometheus and sackd are optional layers.
 
@@ -46,11 +46,11 @@ _SCREEN_PREFIX = "/opt/slurm-share-tui"
 """A second installation with the extra `tui`: msgspec loads typing_extensions if it is installed, and with the
 dashboard's packages every job's hooks would start a fifth more slowly.
 """
-_WITNESSES = ("gpustat", "nvitop")
+_MONITORS = ("gpustat", "nvitop")
 """Independent GPU monitors, in an environment of their own."""
-_WITNESS_PREFIX = "/opt/witnesses"
+_MONITOR_PREFIX = "/opt/witnesses"
 _GENERATION = 2
-"""Increased when the same sources give other layers. 2: modes no longer depend on the caller's umask."""
+"""Increase this when the same sources give different layers. 2: modes no longer depend on the caller's umask."""
 _KEEP_LAYERS = 6
 """Site layers to keep per release; older ones are removed unless a cluster uses them."""
 
@@ -177,11 +177,11 @@ def stack(
             lower = f"{_site(root, lower, parts)}:{lower}"
         # Below our layers, which are built without them, so that all kinds of cluster share ours. Prometheus comes
         # first, because only it adds a user to /etc/passwd.
-        beneath = [_prometheus(root)] if prometheus else []
-        beneath += [_accounting(root)] if accounting else []
-        beneath += [_sackd(root)] if sackd else []
+        below = [_prometheus(root)] if prometheus else []
+        below += [_accounting(root)] if accounting else []
+        below += [_sackd(root)] if sackd else []
         ours = lower.removesuffix(root.path)
-        return above + ours + "".join(f"{layer}:" for layer in beneath) + root.path
+        return above + ours + "".join(f"{layer}:" for layer in below) + root.path
 
 
 def require(parts: Collection[str]) -> None:
@@ -208,7 +208,7 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         whole = checkout / path
-        digest.update(f"{path}\0{_installable(whole):o}\0".encode())
+        digest.update(f"{path}\0{_installed_mode(whole):o}\0".encode())
         digest.update(hashlib.sha256(whole.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -233,14 +233,14 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
 
 def _dependencies(root: Root, lower: str) -> Path:
     to_build, to_run, to_show = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
-    beneath = [root.path, root.python_version, platform.machine()]
-    recipe = [_GENERATION, to_build, to_run, to_show, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES]
+    below = [root.path, root.python_version, platform.machine()]
+    recipe = [_GENERATION, to_build, to_run, to_show, _MONITORS, *below, _INSTALL_DEPENDENCIES]
 
     def fill(layer: Path) -> None:
         wheels = layer / "wheels"
         wheels.mkdir()
         lists = []
-        for name, wanted in (("build", to_build), ("run", to_run), ("witness", _WITNESSES), ("screen", to_show)):
+        for name, wanted in (("build", to_build), ("run", to_run), ("witness", _MONITORS), ("screen", to_show)):
             lists.append(wheels / f"{name}.txt")
             lists[-1].write_text("\n".join(wanted) + "\n")
         with stage(f"Python packages for {root.python_version}"):
@@ -250,7 +250,7 @@ def _dependencies(root: Root, lower: str) -> Path:
             process.run(download_argv(python, root.python_version, platform.machine(), wheels, lists))
         with stage(f"virtual environment {_PREFIX}"):
             script = ["/bin/sh", "-c", _INSTALL_DEPENDENCIES, "sh"]
-            script += [_PREFIX, _BUILD_PREFIX, _WITNESS_PREFIX, _SCREEN_PREFIX]
+            script += [_PREFIX, _BUILD_PREFIX, _MONITOR_PREFIX, _SCREEN_PREFIX]
             rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=wheels)
         shutil.rmtree(wheels)
 
@@ -382,8 +382,8 @@ def _install_argv(part: str) -> list[str]:
 
 
 def _made_once(kind: str, recipe: object, fill: Callable[[Path], None], *, prunes: bool = False) -> Path:
-    """Return the layer of that kind with this recipe. `prunes`: remove layers of the kind that were not used for
-    long."""
+    """Return the layer of that kind with this recipe. `prunes`: remove layers of the kind that are neither in
+    use nor recently used."""
 
     def fill_and_clean(making: Path) -> None:
         fill(making)
@@ -402,7 +402,7 @@ def _prune(prefix: str) -> None:
     in_use = "".join(path.read_text(errors="replace") for path in paths.RUN_ROOT.glob("*/state.json"))
     homes = sorted(paths.cache().glob(prefix + "*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for home in homes[_KEEP_LAYERS:]:
-        # an `up` writes its state.json shortly after it got its layers, so keep recent ones
+        # `up` writes its state.json shortly after it gets its layers, so keep recent ones
         if home.name not in in_use and time.time() - home.stat().st_mtime > 600:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -419,10 +419,10 @@ def _copy(files: Iterable[Path], target: Path) -> None:
     for path in files:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(paths.CHECKOUT / path, target / path)
-        (target / path).chmod(_installable(paths.CHECKOUT / path))
+        (target / path).chmod(_installed_mode(paths.CHECKOUT / path))
 
 
-def _installable(path: Path) -> int:
+def _installed_mode(path: Path) -> int:
     """Return the mode with which a source file is installed: a clone made under umask 077 has 0600 and 0700."""
     return 0o755 if path.stat().st_mode & 0o100 else 0o644
 

@@ -1,4 +1,4 @@
-"""Locks between processes; the kernel frees them when their holder ends, in whatever way."""
+"""Locks between processes; the kernel releases a lock when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import ClusterError, Misuse
 from .progress import say
 
 _LONGEST_S = 400.0
-"""Building takes a minute or two at most; a lock held longer than this means that its holder hangs."""
+"""Building takes two minutes at most; if a lock is held longer than this, its holder hangs."""
 _GRACE_S = 0.5
 """A program that a killed holder was starting keeps the file open until its exec."""
 
@@ -27,9 +27,9 @@ def waiting(path: Path) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        if not _try(file.fileno()):
+        if not _try_lock(file.fileno()):
             say(f"  waiting for another process that is making the same ({path.stem})")
-            if not _try_for(file.fileno(), _LONGEST_S):
+            if not _try_lock_for(file.fileno(), _LONGEST_S):
                 raise ClusterError(
                     f"{path} is held for more than {_LONGEST_S:.0f} s by {_holders(path)}; end that first"
                 )
@@ -48,10 +48,10 @@ def exclusively(path: Path, refusal: str) -> Iterator[None]:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             continue  # a cluster that went down meanwhile removed the folder
-        if not _try_for(fd, _GRACE_S):
+        if not _try_lock_for(fd, _GRACE_S):
             os.close(fd)
             raise Misuse(refusal)
-        if _is_still(fd, path):
+        if _is_same_file(fd, path):
             break
         os.close(fd)
     try:
@@ -64,7 +64,7 @@ def exclusively(path: Path, refusal: str) -> Iterator[None]:
 
 
 def made_once(home: Path, fill: Callable[[Path], object], *, kind: str = "") -> Path:
-    """Return the folder `home`. If it is missing, `fill` makes it under another name, so that it is whole or not there.
+    """Return the folder `home`. If it is missing, `fill` makes it under another name, so that it is complete or absent.
 
     The caller holds a lock on all folders whose name begins with `kind` (default: on this one).
     """
@@ -82,7 +82,7 @@ def made_once(home: Path, fill: Callable[[Path], object], *, kind: str = "") -> 
     return home
 
 
-def _try(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -90,9 +90,9 @@ def _try(fd: int) -> bool:
     return True
 
 
-def _try_for(fd: int, seconds: float) -> bool:
+def _try_lock_for(fd: int, seconds: float) -> bool:
     end = time.monotonic() + seconds
-    while not _try(fd):
+    while not _try_lock(fd):
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
@@ -107,7 +107,7 @@ def _holders(path: Path) -> str:
     return ", ".join(f"process {pid}" for pid in pids) or "a process that /proc/locks does not name"
 
 
-def _is_still(fd: int, path: Path) -> bool:
+def _is_same_file(fd: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:

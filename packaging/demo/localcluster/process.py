@@ -1,4 +1,4 @@
-"""Starts programs; the only user of subprocess in a local cluster."""
+"""Start programs; the only user of subprocess in a local cluster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from .errors import CommandFailed, NotDone
 
-_PAUSE_SHARE = 0.1
-"""Longest pause between two polls, as part of the time waited so far, so that a wait ends late by this part at most."""
+_PAUSE_RATIO = 0.1
+"""Longest pause between two polls, as a ratio of the time waited so far: a wait ends at most this ratio too late."""
 _LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
@@ -23,10 +23,10 @@ OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 UMASK = 0o022
 """The cluster's users must be able to read what we make, whatever the caller's umask."""
-_guard = threading.Lock()
+_umask_lock = threading.Lock()
 _nested = 0
-_callers = UMASK
-"""The umask to restore. The umask is one for the process: the first thread to enter saves it, the last to leave
+_callers_umask = UMASK
+"""The umask to restore. A process has one umask: the first thread to enter saves it, the last to leave
 restores it.
 """
 
@@ -34,18 +34,18 @@ restores it.
 @contextlib.contextmanager
 def usual_umask() -> Iterator[None]:
     """Use umask 022, and restore the caller's at the end."""
-    global _nested, _callers
-    with _guard:
+    global _nested, _callers_umask
+    with _umask_lock:
         if _nested == 0:
-            _callers = os.umask(UMASK)
+            _callers_umask = os.umask(UMASK)
         _nested += 1
     try:
         yield
     finally:
-        with _guard:
+        with _umask_lock:
             _nested -= 1
             if _nested == 0:
-                os.umask(_callers)
+                os.umask(_callers_umask)
 
 
 def run(
@@ -148,7 +148,7 @@ def wait_until(
         waited_s = time.monotonic() - begin
         if waited_s > seconds:
             raise NotDone(what, seconds, why())
-        time.sleep(max(every_s, min(waited_s * _PAUSE_SHARE, _LONGEST_PAUSE_S)))
+        time.sleep(max(every_s, min(waited_s * _PAUSE_RATIO, _LONGEST_PAUSE_S)))
 
 
 def _outside_env() -> dict[str, str]:
