@@ -9,10 +9,10 @@
 
 #include "names.h"
 
-/* The end of the range of steps' promises. */
+/* The end of the byte range for the promises of steps. */
 static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
 
-/* The most queries for locks, and the most ranges to search: the sruns of a job hold fewer locks. */
+/* The limits of lock queries and of ranges to search: the sruns of a job hold fewer locks. */
 enum { PASSES_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
 
 int ss_slot_file_open(const char *folder, const char *name, int flags)
@@ -91,7 +91,7 @@ static int64_t highest(int queue, int64_t start, int64_t end)
 int64_t ss_queue_join(int queue)
 {
 	int64_t place = highest(queue, 0, SS_QUEUE_CLAIMS) + 1;
-	/* do not reuse the place of a promise that still stands */
+	/* do not reuse the place of a promise that is still valid */
 	int64_t claim = highest(queue, SS_QUEUE_CLAIMS, SS_QUEUE_STEPS);
 	int64_t above = claim < 0 ? 0 : (claim - SS_QUEUE_CLAIMS) / SS_QUEUE_ROOM + 1;
 
@@ -135,12 +135,12 @@ int ss_queue_claim(int queue, int64_t place, uint32_t slots)
 
 void ss_queue_name_step(int queue, int64_t place, uint32_t slots, uint32_t step)
 {
-	/* for a moment both locks count: others then see a slot too few, never one too many */
+	/* for a moment both locks count: other processes see too few free slots, never too many */
 	(void)set(queue, F_OFD_SETLK, F_WRLCK, claim_of_step(step), slots);
 	(void)set(queue, F_OFD_SETLK, F_UNLCK, claim_of(place), SS_QUEUE_ROOM);
 }
 
-/* Return how many tasks of the step have chosen: the file has two bytes for each step, little-endian. 0 if they cannot be read. */
+/* Return how many tasks of the step have chosen slots: two bytes of the file for each step, little-endian. 0 if unreadable. */
 static uint32_t read_chosen(int queue, uint32_t step)
 {
 	unsigned char bytes[2] = { 0, 0 };
@@ -195,7 +195,7 @@ void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks)
 		return;
 	chosen = chosen < UINT16_MAX ? chosen : UINT16_MAX;
 	unsigned char bytes[2] = { (unsigned char)(chosen & 0xff), (unsigned char)(chosen >> 8) };
-	/* if the state folder is full, the promise stands until the step's srun ends */
+	/* if the state folder is full, the promise is valid until the step's srun ends */
 	(void)!pwrite(queue, bytes, sizeof bytes, (off_t)step * (off_t)sizeof bytes);
 }
 

@@ -110,7 +110,7 @@ size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_
 	return length > 0 && length < SS_HOLDING_SIZE ? (size_t)length : 0;
 }
 
-/* Parse a label, a number and the character `end` at `*at`, and advance `*at` behind them. */
+/* Parse a label, a number and the character `end` at `*at`, and advance `*at` past them. */
 static int parse_field(const char **at, const char *label, char end, uint64_t *number)
 {
 	size_t length = strlen(label), digits;

@@ -14,11 +14,11 @@
 #include "slot_wait.h"
 #include "srun_arguments.h"
 
-/* The time after which a message about the wait is printed, and the time limit for the lock for choosing. slurmstepd waits longer
- * for that lock, and reports it. */
+/* The time after which a message about the wait is printed, and the time limit for the lock that is held to choose slots.
+ * slurmstepd waits longer for that lock, and reports it. */
 enum { TELL_MS = 10000, PATIENCE_MS = 1000 };
 
-/* The options of this srun, and its promise. */
+/* The options of this srun, and its wait, which holds its promise. */
 static struct {
 	bool has_limit;    /* --slot-wait */
 	char limit_said[32];
@@ -84,7 +84,7 @@ void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root)
 	(void)on_exit(at_exit, now.folder);
 }
 
-/* Return how many tasks srun will start on its only node. The order is that of srun. */
+/* Return how many tasks srun will start on its only node. The order of precedence is that of srun. */
 static uint32_t count_tasks(const struct ss_srun_arguments *said)
 {
 	uint32_t tasks = said->tasks;
@@ -100,7 +100,7 @@ static uint32_t count_tasks(const struct ss_srun_arguments *said)
 	return tasks > 0 ? tasks : 1;
 }
 
-/* Return the slots of the step that this srun is a task of: they are not freed while it waits. */
+/* Return the number of slots of the step that this srun is a task of: they are not freed while it waits. */
 static uint32_t count_own_slots(void)
 {
 	return getenv(SS_ENV_SLOT) != NULL ? ss_inside_number(SS_ENV_SIZE) : 0;
@@ -172,7 +172,7 @@ void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 	now.wait.folder = now.folder;
 	now.wait.slots = slots;
 	now.wait.wanted = count_tasks(&said);
-	/* a step that can never have its slots is refused later, by slurmstepd */
+	/* slurmstepd refuses a step that can never have its slots */
 	if (own >= slots || now.wait.wanted > slots - own)
 		return;
 	read_immediate(&said);

@@ -1,4 +1,4 @@
-"""The dashboard's end of the feed: starts the feed process, reads it in a thread, and posts complete pictures.
+"""The dashboard's side of the feed: starts the feed process, reads it in a thread, and posts complete pictures.
 
 The module does not import Textual: the process starts first, and reads while Textual is loaded.
 """
@@ -27,11 +27,11 @@ from .wire import Begin, Command, FeedFailure, Part, ReadNow, ReadRecorded, Reco
 Post = Callable[[Picture | FeedFailure], object]
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28
-"""Most bytes of a line, as in a recording: PART_NODES nodes with everything on them need a few MiB."""
+"""Most bytes of a line, as in a recording: PART_NODES nodes with all their data need a few MiB."""
 TURN_BYTES = 1 << 18
 """Bytes to read at a time, so that a line is decoded as soon as it is complete."""
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Pauses before the process is started again, seconds, as long as none of them delivers a survey; then the last one."""
+"""Seconds before each restart of the process while no survey is complete; after these, the last value."""
 CLOSE_S = 3.0
 """Time for the process to end; after half of it, it gets SIGTERM."""
 NOT_UNDERSTOOD = "a survey was not understood; if slurm-share was upgraded meanwhile, start llload-tui again"
@@ -61,7 +61,7 @@ class Feed:
         self._state: dict[type[Command], Command] = {}
         """The last command of each kind, which a new process gets again."""
         self._asked: dict[Subject, ReadRecorded] = {}
-        """Unanswered questions."""
+        """Requests without an answer."""
         self._posting = threading.Lock()
         self._post = post
         self._kept: list[Picture | FeedFailure] = []
@@ -95,7 +95,7 @@ class Feed:
 
     def tell(self, command: Command) -> None:
         """Send a command. Never waits. A process that does not read is killed, and the next one gets all commands that
-        still hold."""
+        are still valid."""
         with self._lock:
             if isinstance(command, ReadRecorded):
                 self._asked[command.subject] = command
@@ -119,12 +119,12 @@ class Feed:
     def _begin(self) -> None:
         # Not under the lock: starting takes long, and `tell` must not wait.
         child = stream(self._program, line_most=LINE_MOST)
-        heard = child.say(msgspec.json.encode(self.origin) + b"\n")
+        is_sent = child.say(msgspec.json.encode(self.origin) + b"\n")
         with self._lock:
             for command in (*self._state.values(), *self._asked.values()):
-                heard = heard and child.say(wire.encode(command))
+                is_sent = is_sent and child.say(wire.encode(command))
             self._child = child
-        if not heard:
+        if not is_sent:
             child.kill()
         self._forget()
 
@@ -133,7 +133,7 @@ class Feed:
             self._follow()
         finally:
             if not self._is_closing and not self.failure:
-                # Our own fault; the interpreter prints the traceback, the screen says why nothing comes.
+                # An internal error: the interpreter prints the traceback, the screen says why no survey comes.
                 self.failure = "internal error of llload-tui: it reads no more surveys; start it again"
                 self._send(FeedFailure(self.failure, is_over=True))
             with self._lock:

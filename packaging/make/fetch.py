@@ -1,4 +1,4 @@
-"""Fetch the inputs of the packages besides this checkout: wheels, build tools, and headers of Slurm.
+"""Fetch what the packages need in addition to this checkout: wheels, build tools, and headers of Slurm.
 
 `python fetch.py TARGET [--leave-out SUITE]... [--slurm-include DIR]...`, with packaging/demo in PYTHONPATH. Puts run/
 and tui/ (wheels of the library, and the additional ones of the dashboard), tools/ and slurm-RELEASE/ into TARGET.
@@ -29,11 +29,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from make import debian
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""One package serves all of these: pure Python is the same file, and compiled modules lie next to each other, since
-their file names have the version.
+"""One package serves all of these: pure Python is the same file, and compiled modules are in one folder, since their
+file names have the version.
 """
 SUITES = {release.suite: name for name, release in reversed(RELEASES.items())}
-"""Debian suites whose Slurm headers any mirror has; the release is the lowest that each suite has."""
+"""Debian suite -> the lowest Slurm release that it has; every mirror has the headers."""
 TOOLS = ("argparse-manpage>=4.6", "setuptools>=77", "shtab>=1.7")
 """For the build only: manual pages, our own wheel, completion."""
 _PURE = "-none-any.whl"
@@ -75,8 +75,8 @@ def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: P
         of_suites = pool.submit(debian_headers, suites, kept)
         for release, folder in {**of_suites.result(), **headers}.items():
             shutil.copytree(folder / "slurm", target / f"slurm-{release}/slurm")
-        there = {wheel.name.split("-")[0] for wheel in library.result()}
-        dashboard = [wheel for wheel in both.result() if wheel.name.split("-")[0] not in there]
+        names = {wheel.name.split("-")[0] for wheel in library.result()}
+        dashboard = [wheel for wheel in both.result() if wheel.name.split("-")[0] not in names]
         for name, found in (("run", library.result()), ("tui", dashboard)):
             (target / name).mkdir()
             for wheel in found:
@@ -85,7 +85,7 @@ def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: P
 
 
 def cache() -> Path:
-    """Return the folder for downloads: next to the local clusters' if that is writable, else in the checkout."""
+    """Return the folder for downloads: in the cache of the local clusters if that is writable, else in the checkout."""
     place = paths.cache()
     folder = place if os.access(place if place.exists() else place.parent, os.W_OK) else paths.CHECKOUT / "build/cache"
     folder = folder / "packages"
@@ -105,11 +105,11 @@ def wheels(wanted: Sequence[str], kept: Path) -> list[Path]:
 
 
 def _download(wanted: Sequence[str], target: Path) -> None:
-    words = target / "wanted.txt"
-    words.write_text("\n".join(wanted) + "\n")
+    requirements = target / "wanted.txt"
+    requirements.write_text("\n".join(wanted) + "\n")
     machine = platform.machine()
     # the oldest Python needs the most packages: newer ones have some built in
-    process.run(layers.download_argv(sys.executable, PYTHONS[0], machine, target, [words]))
+    process.run(layers.download_argv(sys.executable, PYTHONS[0], machine, target, [requirements]))
     compiled = [wheel.name.split("-")[:2] for wheel in target.glob("*.whl") if not wheel.name.endswith(_PURE)]
     exact = target / "compiled.txt"
     exact.write_text("".join(f"{name}=={version}\n" for name, version in compiled))

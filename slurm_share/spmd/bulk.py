@@ -17,15 +17,15 @@ from .names import INLINE_BYTES
 from .rules import trees
 
 CHAIN_BYTES = 1 << 20
-"""Larger bodies go along a chain of nodes, in pieces of this size."""
+"""Larger bodies are sent along a chain of nodes, in pieces of this size."""
 SPREAD_SLAB = 4 << 20
-"""Limit of the parts in which a broadcast goes through the window: ranks read one part while the next is written."""
+"""Most bytes of a part of a broadcast in the window: ranks read one part while the next is written."""
 SPREAD_SECTIONS = 8
 GATHER_SECTIONS = 4
 _VALUE, _CHAINED, _IN_WINDOW = b"V", b"C", b"W"
 _HEAD = struct.Struct("<BQ6s")
 NO_WINDOW = bytes(6)
-"""Header that means: there is no memory for a window."""
+"""Header if there is no window: the body is chained, or there is no memory for one."""
 
 
 class Item(NamedTuple):
@@ -53,7 +53,7 @@ def broadcast(group: Group, call: Call, root: int, item: Item | None, target: By
 
 
 class _NodeLeader:
-    """Part of a node's leader in a broadcast."""
+    """Carries out a broadcast on the leader of a node."""
 
     def __init__(self, group: Group, call: Call, root: int) -> None:
         self.group, self.call, self.root = group, call, root
@@ -102,7 +102,7 @@ class _NodeLeader:
         return Item(form, meta[1 + _HEAD.size :], (body.data,))
 
     def _await_part(self, item: Item, start: int, stop: int) -> None:
-        """Wait until that part of the body has arrived along the chain, and pass it on."""
+        """Wait until the part from `start` to `stop` has arrived along the chain, and pass it on."""
         if self.chained:
             body = item.buffers[0]
             for begin, end in trees.pieces(stop - start, CHAIN_BYTES):
@@ -169,7 +169,7 @@ def _take_item(message: Received, target: Bytes | None) -> Item:
 
 
 def _slab(size: int) -> int:
-    """Return the size of the parts in which a body goes through a window, a multiple of a chain's pieces."""
+    """Return the size of a body's parts in a window, a multiple of CHAIN_BYTES."""
     pieces = -(-size // (4 * CHAIN_BYTES))
     return min(max(pieces, 1) * CHAIN_BYTES, SPREAD_SLAB)
 
@@ -181,7 +181,7 @@ def send_down(call: Call, inside: trees.Branch, meta: bytes = b"") -> None:
 
 
 def pass_down(call: Call, inside: trees.Branch) -> bytes:
-    """Wait for the short frame of the parent, pass it on to the children, and return it."""
+    """Wait for the parent's short frame, pass it on to the children, and return it."""
     assert inside.parent is not None
     meta = call.receive(inside.parent).envelope.meta
     send_down(call, inside, meta)
@@ -206,7 +206,7 @@ def node_barrier(call: Call, inside: trees.Branch) -> None:
 
 
 def lease_window(group: Group, call: Call, owner: int, size: int) -> Lease | None:
-    """Return the use of one window of `owner` on all ranks of the node; None on all ranks if there is no memory."""
+    """Return a lease of one window of `owner` on all ranks of the node; None on all ranks if there is no memory."""
     inside = group.inside(owner)
     if group.rank != owner:
         header = pass_down(call, inside)
@@ -229,9 +229,9 @@ def gather_parts(
 ) -> bool:
     """Collect parts on `owner`, a rank of this node: the others write each part into a window, and the owner reads it.
 
-    `section`: limit of a part in bytes; `count`: number of parts. `write(part, memory)` writes what this rank has of a
-    part and returns whether it has any; `read(part, memory)` is called on the owner when all others have written, if
-    one has any. Returns False on all ranks of the node if there is no memory for a window.
+    `section`: limit of a part in bytes; `count`: number of parts. `write(part, memory)` writes this rank's data
+    of a part and returns whether it has any; `read(part, memory)` is called on the owner when all others have written,
+    if any has data. Returns False on all ranks of the node if there is no memory for a window.
     """
     sections = max(1, min(GATHER_SECTIONS, count, WINDOW_BYTES // max(section, 1)))
     lease = lease_window(group, call, owner, sections * section)

@@ -29,7 +29,7 @@ BUSY_FACTOR = 1.3
 LOOK_INTERVAL_S = 0.1
 """Interval at which a process checks whether neighbours have come, changed or gone."""
 LOOK_CLOSELY_INTERVAL_S = 1.0
-"""Interval at which it reads them in any case: a killed or stopped process leaves no trace in the folder."""
+"""Interval at which it reads its neighbours in any case: a killed or stopped process leaves no trace in the folder."""
 
 
 class Demand:
@@ -42,7 +42,7 @@ class Demand:
         self.dram = dram
         self.busy = busy
         self.server = server
-        """PID of its MPS server; 0: none, it takes turns with all others."""
+        """PID of its MPS server; 0: none, the process takes turns with all others."""
 
 
 def demand_of(client: Client) -> Demand:
@@ -54,8 +54,8 @@ def soft(use: float) -> float:
 
 
 def stretch(own: Demand, others: Iterable[Demand]) -> float:
-    """Return the factor by which its time on the GPU grows: through those on its MPS server, times through taking turns
-    with all others."""
+    """Return the factor by which a process's time on the GPU grows: that from other clients
+    of its MPS server, times that from taking turns with all others."""
     sm, dram, alone = own.sm, own.dram, 0.0
     turns: dict[int, float] = {own.server: own.busy} if own.server else {}
     if not own.server:
@@ -73,14 +73,14 @@ def stretch(own: Demand, others: Iterable[Demand]) -> float:
 
 
 def slowdown(own: Demand, others: Iterable[Demand], cap_ratio: float = 1.0) -> float:
-    """Return time with the neighbours / time alone, at least 1. `cap_ratio`: the part of the SMs it wants that MPS
-    allows; `own.sm` is what it is allowed."""
+    """Return time with the neighbours / time alone, at least 1. `cap_ratio`: SMs that MPS allows / SMs wanted;
+    `own.sm` is what MPS allows."""
     busy = min(1.0, BUSY_FACTOR * own.busy)
     return (1 - busy) + busy * stretch(own, others) / cap_ratio
 
 
 class Clash:
-    """SIMULATED interference that the capacity model does not have, such as of caches: next to at least one process
+    """SIMULATED interference that the capacity model omits, such as in caches: next to at least one process
     with the same tag, the work takes `factor` times as long."""
 
     __slots__ = ("factor", "number")
@@ -91,12 +91,12 @@ class Clash:
         self.factor = factor
 
     def slower(self, others: Iterable[int]) -> float:
-        """Return the factor by which its work slows down next to processes with these numbers."""
+        """Return the factor by which the work slows down next to processes with these numbers."""
         return self.factor if self.number in others else 1.0
 
 
 class Work:
-    """A number of seconds of work alone, on a GPU that others use too."""
+    """Work on a shared GPU, measured in the seconds that it takes alone."""
 
     def __init__(
         self, context: Context, load: int, util: int, counters: Mapping[str, int], memory_load: int,
@@ -115,9 +115,9 @@ class Work:
         if clash is not None:
             self._wants[CLASH] = clash.number
         self.done_s = 0.0
-        """Work done, in seconds alone."""
+        """Work done, in the seconds that it takes alone."""
         self.speed = 1.0
-        """1: as fast as alone."""
+        """Ratio to the speed alone; 1: as fast as alone."""
         self._changed_ns = -1
         self._read_s = 0.0
         self._stated: tuple[int, ...] = ()
@@ -128,7 +128,7 @@ class Work:
         self._was_stopped = True
 
     def until(self, done_s: float, said: Callable[[], None] | None = None) -> None:
-        """Work until `done_s` is reached; call `said` now and then."""
+        """Work until `done_s` is reached; call `said` about every LOOK_INTERVAL_S."""
         self._look()
         last = time.monotonic()
         while (left := done_s - self.done_s) > 1e-9:
@@ -139,27 +139,27 @@ class Work:
                 self._was_stopped = False
             else:
                 self._look()
-                # the change came at an unknown time between the two: count half
+                # a neighbour may have changed at any time since `last`: use the mean of both speeds
                 self.done_s = min(done_s, self.done_s + (now - last) * (speed + self.speed) / 2)
             last = now
             if said is not None:
                 said()
 
     def _look(self) -> None:
-        """Read the neighbours if something may have changed, and state the load that is left of the demand."""
+        """Read the neighbours if something may have changed, and state the load at the present speed."""
         changed_ns, now = self._context.clients_changed_ns(), time.monotonic()
         if changed_ns == self._changed_ns and now - self._read_s < LOOK_CLOSELY_INTERVAL_S:
             return
         neighbours = self._context.neighbours()
         others = [demand_of(client) for client in neighbours]
         clash = 1.0 if self._clash is None else self._clash.slower([client.clash for client in neighbours])
-        longer = stretch(self._demand, others) / self._cap_ratio * clash
+        stretched = stretch(self._demand, others) / self._cap_ratio * clash
         slower = slowdown(self._demand, others, self._cap_ratio) * clash
         self.speed = 1 / slower
-        shown = {name: round(value * self.speed) for name, value in self._load.items()}
-        shown["util"] = min(100, round(self._load["util"] * longer / slower))
-        if tuple(shown.values()) != self._stated:
-            self._stated = tuple(shown.values())
-            self._context.state_load({**shown, **self._wants})
-        # Our own line changes the folder too. A neighbour's change in between is seen a second later.
+        load = {name: round(value * self.speed) for name, value in self._load.items()}
+        load["util"] = min(100, round(self._load["util"] * stretched / slower))
+        if tuple(load.values()) != self._stated:
+            self._stated = tuple(load.values())
+            self._context.state_load({**load, **self._wants})
+        # Our own line changes the folder too. A neighbour's change in between is noticed a second later.
         self._changed_ns, self._read_s = self._context.clients_changed_ns(), now

@@ -29,7 +29,7 @@ RUN_IN_JOB = (
     "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must remove it from slurm.conf"
 )
 ASK_S = 3.0
-"""The time limit of a question about a daemon's clients."""
+"""The time limit of a query about a daemon's clients, in seconds."""
 STOP_RATIO = 0.75
 """The part of the remaining time for stopping one user's daemons."""
 
@@ -84,7 +84,7 @@ class Mps(Backend):
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
     ) -> Prepared:
-        # All at the same time. A daemon that is not well and that no other job uses is replaced.
+        # All at the same time. An unhealthy daemon that no other job uses is replaced.
         from ...mps import control as mp_control
         from ...mps import daemons
 
@@ -97,9 +97,9 @@ class Mps(Backend):
             )
             for gpu in gpus
         ]
-        joint = [place for place in places if place.gpu in in_use]
-        alone = [place for place in places if place.gpu not in in_use]
-        return _prepared([*daemons.start_many(alone, deadline, replace=True), *daemons.start_many(joint, deadline)])
+        used = [place for place in places if place.gpu in in_use]
+        unused = [place for place in places if place.gpu not in in_use]
+        return _prepared([*daemons.start_many(unused, deadline, replace=True), *daemons.start_many(used, deadline)])
 
     # ---- Environment ----
 
@@ -164,7 +164,7 @@ def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]
 
 
 def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, str], ...]:
-    """Return (uid, pipe directory) of every daemon on this node, live or not, of which anything is left: its folder,
+    """Return (uid, pipe directory) of every daemon on this node, running or not, that has left anything: its folder,
     its lock, a folder that is partly removed, or (with_groups) a cgroup."""
     found: set[tuple[int, str]] = set()
     for user in _names_in(str(paths.mps)):
@@ -206,7 +206,7 @@ def _folders(of: Iterable[UserGpu], paths: Paths) -> frozenset[str]:
 
 def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
-    daemon of their own. Daemons that users started do not matter."""
+    daemon of their own. Daemons started by users are ignored."""
     from ...mps import processes as mp_processes
     from ...node import processes as node_processes
     from ..rules.leftovers import FIRST_ORDINARY_UID
@@ -282,7 +282,7 @@ def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
 def _stop_users(
     host: Host, uid: int, folders: Sequence[str], gpus: Mapping[str, str], leftovers: Leftovers, deadline: Deadline
 ) -> CleanedUp:
-    """Stop one user's daemons. gpus: folder -> GPU; if it is not known from a job, the folder's name replaces it."""
+    """Stop one user's daemons. gpus: folder -> GPU; if no job names the GPU, the folder's name replaces it."""
     from ...mps import control as mp_control
     from ...mps import daemons
     from ...mps import processes as mp_processes

@@ -1,4 +1,4 @@
-"""Indices of a rank's part of an array in pPython's forms: ranges, lists of first and last, FALLS."""
+"""Indices of a rank's part of an array in pPython's forms: ranges, lists of first and last index, FALLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Falls:
 
 @dataclass
 class PitFalls:
-    """Blocks of one dimension of all ranks: those of the first rank, and the distance `d` between the `p` ranks."""
+    """All ranks' blocks of one dimension: those of the first rank, and the distance `d` between the `p` ranks."""
 
     l: int  # noqa: E741 - pPython's name
     r: int
@@ -89,8 +89,8 @@ def falls(map: Map, shape: Sequence[int], rank: int) -> list[Falls]:
     places = map.coordinates(rank)
     if places is None:
         return []
-    everyone = zip(pitfalls(map, shape), map.axes, map.check_shape(shape), places, strict=True)
-    return [_falls_of(pitfall, axis, length, place) for pitfall, axis, length, place in everyone]
+    parts = zip(pitfalls(map, shape), map.axes, map.check_shape(shape), places, strict=True)
+    return [_falls_of(pitfall, axis, length, place) for pitfall, axis, length, place in parts]
 
 
 def _falls_of(pitfall: PitFalls, axis: Axis, length: int, place: int) -> Falls:
@@ -139,8 +139,8 @@ def global_block_range(d: Any, dim: Any = None) -> NDArray[Any] | None:
 def global_block_ranges(d: Any, dim: Any = None) -> Any:
     """Return [rank, first, last] of every rank of the grid, in the order of the grid.
 
-    The result is an array with a row per rank, or for several dimensions a list of them. A rank that stores nothing has
-    a last index below its first.
+    The result is an array with a row per rank, or for several dimensions a list of such arrays. For a rank that
+    stores nothing, the last index is below the first.
     """
     if not hasattr(d, "map"):
         return np.array([[0, 0, d.shape[axis] - 1] for axis in _axes(dim, np.ndim(d))], dtype=int)
@@ -156,7 +156,7 @@ def global_block_ranges(d: Any, dim: Any = None) -> Any:
 
 
 def grid(d: Any) -> Any:
-    """Return the ranks as an array of the shape of the array's grid."""
+    """Return the ranks as an array with the shape of the grid of `d`."""
     return d.map["grid"]
 
 

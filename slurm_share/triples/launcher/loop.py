@@ -46,16 +46,16 @@ its own signal too."""
 DOUBT_S = 0.1
 """Seconds to wait for our own signal when one of STOPS has ended a task: the task may receive it before us."""
 LEFT_S = 2.0
-"""Seconds that processes which a task left behind (such as a `tee` of its output) have to end by themselves."""
+"""Seconds in which processes that a task left behind (such as a `tee` of its output) may end by themselves."""
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 START_S = 0.1
-"""Most seconds to wait for the next pending start."""
+"""Longest wait for the next pending start, in seconds."""
 PROBLEM_S = 60.0
-"""Seconds until the launcher gives up, if nothing runs and nothing can start for lack of processes, descriptors, memory
-or disk space."""
+"""Seconds until the launcher gives up if nothing runs, and nothing can start because processes, descriptors, memory or
+disk space are exhausted."""
 GRACE_S = 25.0
 """Seconds from the request to end until SIGKILL. Less than Slurm's KillWait (30 s), to leave time to record all
-ends."""
+results."""
 TICK_S = 1.0
 SETTLE_S = 10.0
 """Seconds between two fsyncs of the results, which protect against a power loss. (A killed launcher loses nothing.)
@@ -121,7 +121,7 @@ class Loop:
         self.last_signals: dict[signal.Signals, float] = {}
         """When each signal was last received (monotonic clock, seconds)."""
         self.problem_deadline: Deadline | None = None
-        """When to give up after a start that failed for a passing reason; None: no such failure."""
+        """When to give up after a start that failed for a temporary reason; None: no such failure."""
         self.is_problem_logged = False
         self.is_held_up = False
         """True: nothing starts before the next tick."""
@@ -179,7 +179,7 @@ class Loop:
         return 0 if not (self.failed or self.unfinished or self.strategy.lost_workers or self.feeder.closed) else 1
 
     def _fill(self) -> None:
-        """Start tasks in the free workers until none has a task that may start."""
+        """Start tasks in the free workers until no free worker has a task that may start."""
         if self.feeder.closed:
             return
         idle: list[int] = []
@@ -246,7 +246,7 @@ class Loop:
         self.say(sentence)
         self.feeder.closed = True
 
-    # ---- A task's beginning ----
+    # ---- A task's start ----
 
     def _start(self, worker: int, turn: Turn) -> bool:
         """Request the start of an attempt; record the failure and return False if that is not possible."""
@@ -294,7 +294,7 @@ class Loop:
                 task_process.tell_to_end(task.pid, self.stop_with)
 
     def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
-        """Leave the cores out of results while a worker's tasks cannot have them; log the first time."""
+        """Omit the cores from results while a worker's tasks cannot have them; log the first time."""
         blank = blank_result(self.run, self.node, self.node.workers[worker])
         if not is_on_them and all(self.is_on_its_cores):
             self.say(
@@ -355,7 +355,7 @@ class Loop:
             code = seen.si_status if seen.si_code == os.CLD_EXITED else None
             number = None if code is not None else seen.si_status
             if task is not None:
-                # First the table, then wait4: if the loop dies in between, the guard records this end exactly once.
+                # First the table, then wait4: if the launcher dies in between, the guard records this end exactly once.
                 self.table.end(task.worker, code, number)
             try:
                 _, _, usage = os.wait4(seen.si_pid, 0)
@@ -366,7 +366,7 @@ class Loop:
             if task_process.signal_group(task.pid, 0):
                 self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
             if usage.ru_maxrss > self.own_peak_kib:
-                self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read seldom: it only grows
+                self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read rarely: it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             task.cpu_s = usage.ru_utime + usage.ru_stime
             self.rates.ended(task, self.strategy)
@@ -401,7 +401,7 @@ class Loop:
         """Return whether one of the kernel's memory kills is attributed to this end.
 
         The kernel counts its kills and does not name the processes. An end by SIGKILL takes any kill that is not yet
-        attributed; another failure only a kill since the last reading.
+        attributed; any other failure takes only a kill since the last reading.
         """
         kills = self.shared.host.kills()
         risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
@@ -466,7 +466,7 @@ class Loop:
     # ---- Signals ----
 
     def _take_signals(self, patience_s: float = 0.0) -> None:
-        """Handle pending signals; with `patience_s`, wait until one of STOPS comes or the time is over."""
+        """Handle pending signals; with `patience_s`, wait until one of STOPS arrives or the time is over."""
         deadline = Deadline.after(patience_s)
         while True:
             received = signal.sigtimedwait(COMMAND_SIGNALS, 0)
@@ -559,7 +559,7 @@ class Loop:
             )
 
     def _name_leases(self) -> None:
-        """Write the task of each slot into its lease, for `slurm-share status`. At every start it would be slow."""
+        """Write the task of each slot into its lease, for `slurm-share status`. Too slow for every start."""
         if self.node.leases is None:
             return
         for task in self.running.values():
@@ -570,7 +570,7 @@ class Loop:
     def _end_what_lingers(self) -> None:
         """End processes left in the groups of ended tasks: SIGTERM after half of their time, SIGKILL at its end.
 
-        The kernel does not reuse a pid while a group has it. So if a process of that number exists, the group is gone.
+        The kernel does not reuse a PID while a group has it. So if a process with that PID exists, the group is gone.
         """
         for leader, deadline in list(self.lingering.items()):
             if not task_process.signal_group(leader, 0) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
