@@ -331,7 +331,7 @@ class HistoryFiles(Generic[Record]):
             finally:
                 os.close(fd)
 
-    def forget(self, matches: Callable[[Record], bool] | None = None, folder: Path | None = None) -> int:
+    def forget(self, matches: Callable[[Record], bool] | None, folder: Path | None = None) -> int:
         """Remove the matching records, or the files (`matches` None). Return their number. Lines that cannot be decoded
         stay. Raises OSError, StateError."""
         place = folder or find_folder()

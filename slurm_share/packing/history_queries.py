@@ -135,4 +135,4 @@ def _is_name(family: str, what: str) -> bool:
 
 def forget_all() -> int:
     """Remove the whole history, and return the number of files. Raises OSError, StateError."""
-    return task_history.FILES.forget() + speed_history.FILES.forget()
+    return task_history.FILES.forget(None) + speed_history.FILES.forget(None)

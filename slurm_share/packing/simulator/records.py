@@ -125,7 +125,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, kw_only=True):
-    """What came of one task."""
+    """Outcome of one task."""
 
     task: int
     kind: str = "waiting"

@@ -308,9 +308,9 @@ def test_a_file_of_which_nothing_is_left_is_removed(folder):
 def test_everything_can_be_forgotten(folder):
     file = written(folder, run(1))
     file.write_bytes(b"nonsense\n")
-    assert FILES.forget(folder=folder) == 1
+    assert FILES.forget(None, folder) == 1
     assert list(folder.iterdir()) == []
-    assert FILES.forget(folder=folder.parent / "gone") == 0
+    assert FILES.forget(None, folder.parent / "gone") == 0
 
 
 # ---- The site's folder ----
