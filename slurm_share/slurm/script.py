@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..core import text_files
 from ..core.errors import UsageError, shown
 
 HEAD_BYTES = 1024 * 1024
@@ -64,25 +65,31 @@ def read_script(given: str, *, to_execute: bool) -> Script:
 def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
     """Raise UsageError for a script that the kernel would not start. A batch script is started on a node, so that an
     interpreter that is missing here is refused with `to_execute` only."""
+    if head.startswith(text_files.BOM + b"#!"):
+        raise UsageError(
+            f"cannot run {shown(given, 200)}: it begins with a byte order mark, and so not with #!; write: "
+            f"sed -i '1s/^\\xef\\xbb\\xbf//' {shown(given, 200)}"
+        )
+    unreadable = text_files.why_not_text(head)
+    if unreadable is not None:
+        raise UsageError(f"cannot run {shown(given, 200)}: it {unreadable}")
     if not head.startswith(b"#!"):
         return
     line = head[2:].partition(b"\n")[0]
     name = shown(given, 200)
+    if b"\r" in line[:-1]:
+        raise UsageError(f"cannot run {name}: its first line contains a CR; if the script has {text_files.OLD_MAC}")
     if line.endswith(b"\r"):
+        named = shown(text_files.decode(line).strip(" "))
         raise UsageError(
-            f"cannot run {name}: its first line names {shown(_text(line).strip(' '))}: DOS line ends; write: "
-            f"sed -i 's/\\r$//' {name}"
+            f"cannot run {name}: its first line names {named}: DOS line ends; write: sed -i 's/\\r$//' {name}"
         )
-    interpreter = _text(line.split()[0]) if line.split() else ""
+    interpreter = text_files.decode(line.split()[0]) if line.split() else ""
     if to_execute and not os.access(interpreter, os.X_OK):
         raise UsageError(
             f"cannot run {name}: its first line names {shown(interpreter) or 'no program'}, and there is no such "
             "program here; put another one there, such as #!/bin/bash"
         )
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
 
 
 def parse_directives(head: bytes) -> tuple[str, ...]:
@@ -93,7 +100,7 @@ def parse_directives(head: bytes) -> tuple[str, ...]:
 def _lines_behind(magic: str, head: bytes) -> Iterator[tuple[int, str]]:
     if not head.startswith(b"#!"):
         return
-    for number, line in enumerate(head.decode("utf-8", "surrogateescape").splitlines(), 1):
+    for number, line in enumerate(map(text_files.decode, text_files.split_lines(head)), 1):
         if line.startswith(magic):
             yield number, line.removeprefix(magic).strip()
         elif line.strip() and not line.lstrip().startswith("#"):

@@ -78,5 +78,5 @@ def _last_line(log: Path, task: int) -> str:
     if not begun:
         return ""
     own = re.split(_BEGINNING, data[begun[-1].end() :], maxsplit=1)[0]
-    lines = [line for line in own.decode("utf-8", "replace").splitlines() if line.strip()]
-    return terminal.shortened(lines[-1].strip(), LINE_MAX) if lines else ""
+    lines = [line for line in own.splitlines() if line.strip()]
+    return terminal.shortened(lines[-1].decode("utf-8", "replace").strip(), LINE_MAX) if lines else ""

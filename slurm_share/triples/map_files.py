@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..core import text_files
 from ..core.errors import UsageError
 
 LIST_MAX_BYTES = 256 * 1024 * 1024
@@ -83,9 +84,17 @@ def lines_of(file: str) -> tuple[str, ...]:
         text = Path(file).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the list {file} ({error.strerror}); check its name and permissions") from error
+    unreadable = text_files.why_not_text(text)
+    if unreadable is not None:
+        raise UsageError(f"the list {file} {unreadable}")
     if b"\0" in text:
         raise UsageError(f"the list {file} is not text; --input is a folder of files, or a text file that lists inputs")
-    return tuple(line.removesuffix("\r") for line in text.decode("utf-8", "surrogateescape").split("\n"))
+    lines = text_files.split_lines(text)
+    for number, line in enumerate(lines, 1):
+        why = text_files.why_no_line(line)
+        if why is not None:
+            raise UsageError(f"line {number} of {file} {why}")
+    return tuple(map(text_files.decode, lines))
 
 
 # ---- Folders ----

@@ -39,6 +39,7 @@ from typing import TypeVar
 
 import msgspec
 
+from ..core import text_files
 from ..core.errors import StateError
 from ..core.text import counted
 from ..packing import TaskSpec
@@ -131,7 +132,8 @@ def read_tasks(folder: Path) -> list[str]:
     """Return the lines of the tasks file. Raises StateError."""
     file = folder / TASKS
     with reading(file):
-        return file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
+        # Bytes: reading as text would end a line at a CR too, and shift the numbers of all later tasks.
+        return [text_files.decode(line) for line in file.read_bytes().split(b"\n")[:-1]]
 
 
 def render_specs(specs: Sequence[TaskSpec]) -> bytes:
@@ -161,8 +163,8 @@ def read_jobs(folder: Path) -> list[int]:
     """Return the job ids of a run's submissions, oldest first. Raises StateError."""
     file, lines = folder / JOBS, []
     with reading(file), contextlib.suppress(FileNotFoundError):
-        lines = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
-    return [int(line[0]) for line in lines if line and line[0].isdecimal()]
+        lines = [line.split() for line in file.read_bytes().split(b"\n")]
+    return [int(line[0]) for line in lines if line and line[0].isdigit()]
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:

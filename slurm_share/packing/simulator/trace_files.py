@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ...core import text_files
 from ...core.errors import shown
 from ..history_records import TaskRun
 from ..task_history import MIB_MOST, VERSION, is_sane
@@ -75,11 +76,12 @@ def form_of(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    return recorded.read_bytes(path, FILE_MOST_BYTES).decode("utf-8", errors="replace")
+    return recorded.read_bytes(path, FILE_MOST_BYTES).removeprefix(text_files.BOM).decode("utf-8", errors="replace")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, read in enumerate(text_files.split_lines(recorded.read_bytes(path, FILE_MOST_BYTES)), 1):
+        line = read.decode("utf-8", errors="replace")
         if line.strip():
             yield number, line
 

@@ -168,7 +168,7 @@ def _read_lines(run: Run, folder: Path) -> list[str]:
     if run.task_kind == "rank":
         return []
     lines = run_folder.read_tasks(folder)
-    if len(lines) < run.tasks:
+    if len(lines) != run.tasks:
         file = folder / run_folder.TASKS
         raise StateError(str(file), f"it has {len(lines)} lines, but the run has {run.tasks} tasks; submit it again")
     return lines

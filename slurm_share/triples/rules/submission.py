@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ...core import names
+from ...core import names, text_files
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres, parse_gpus
 from ...core.text import counted
@@ -45,14 +45,15 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
 def parse_tasks(data: bytes, source: str) -> list[str]:
     """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
     lines = split_tasks(data, source, LINE_MAX_BYTES)
-    return [line.decode("utf-8", "surrogateescape") for line in lines]
+    return [text_files.decode(line) for line in lines]
 
 
 def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
     """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
+    unreadable = text_files.why_not_text(data)
+    if unreadable is not None:
+        raise UsageError(f"{source}: the file {unreadable}")
+    lines = text_files.split_lines(data)
     if not lines:
         raise UsageError(f"{source}: the file is empty; write one task per line")
     if len(lines) > TASKS_MAX:
@@ -65,11 +66,11 @@ def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
             why = "is empty; remove it: every line is a task, and the first line is task 0"
         elif len(line) > most_bytes:
             why = f"has {len(line)} bytes, but a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
-        elif b"\0" in line:
-            why = "contains a NUL byte; this is not a text file"
+        else:
+            why = text_files.why_no_line(line)
         if why is not None:
             raise UsageError(f"{source}: line {number} {why}")
-    return [line.removesuffix(b"\r") for line in lines]
+    return lines
 
 
 class Directive(Struct, frozen=True):

@@ -22,8 +22,6 @@ MAGIC = "#LLSUB"
 JSON_ENDING = ".jsonl"
 LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
-_BOM = b"\xef\xbb\xbf"
-"""UTF-8's byte order mark, which editors on Windows write."""
 _LAYOUT_BYTES = 4096
 """Bytes of a JSON line in addition to the longest task, for keys and other values."""
 
@@ -58,8 +56,6 @@ def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> 
 
     base: the requests on the command line, for all tasks of a packed run; None: the run is not packed.
     """
-    if is_json or base is not None:
-        data = data.removeprefix(_BOM)
     found = list(_json_lines(data, source, base) if is_json else _text_lines(data, source, base))
     if not found:
         raise UsageError(f"{source}: the file has only {MAGIC} lines; write a task below them")

@@ -73,6 +73,30 @@ def test_dos_line_ends_are_refused_with_the_way_to_mend_them(tmp_path: Path, to_
     assert script.read_script(str(file), to_execute=to_execute).name == "a.sh"
 
 
+@pytest.mark.parametrize("to_execute", [True, False])
+def test_a_byte_order_mark_is_refused_with_the_way_to_mend_it(tmp_path: Path, to_execute: bool) -> None:
+    """The kernel would see no #! and run a Python script with /bin/sh."""
+    file = write(tmp_path, "\ufeff#!/bin/bash\necho\n")
+    with pytest.raises(UsageError, match="it begins with a byte order mark, and so not with #!") as caught:
+        script.read_script(str(file), to_execute=to_execute)
+    os.system(str(caught.value).partition("write: ")[2])
+    assert script.read_script(str(file), to_execute=to_execute).name == "a.sh"
+
+
+@pytest.mark.parametrize("to_execute", [True, False])
+def test_other_line_ends_and_utf16_are_refused(tmp_path: Path, to_execute: bool) -> None:
+    for data, why in ((b"#!/bin/sh\recho\r", "contains a CR"), ("#!/bin/sh\n".encode("utf-16"), "UTF-16")):
+        file = write(tmp_path, "")
+        file.write_bytes(data)
+        with pytest.raises(UsageError, match=why):
+            script.read_script(str(file), to_execute=to_execute)
+
+
+def test_lines_of_a_script_end_only_at_a_newline() -> None:
+    head = "#!/bin/sh\n# a\u2028#SBATCH -n 9\n#SBATCH -n 4\x0c\n".encode()
+    assert script.parse_directives(head) == ("-n 4",)
+
+
 def test_an_interpreter_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """Where the kernel is to start the script here; a batch script is started on the node."""
     for line in ("#!/nowhere/python -u", "#!", "#!  "):

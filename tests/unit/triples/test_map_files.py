@@ -71,11 +71,22 @@ def test_an_output_that_is_a_source_is_found_through_links(tmp_path: Path) -> No
 def test_lines_of_a_list(tmp_path: Path) -> None:
     file = tmp_path / "list"
     file.write_bytes(b"a b\r\n\nc\x0bd\n")
-    assert map_files.lines_of(str(file)) == ("a b", "", "c\x0bd", "")
+    assert map_files.lines_of(str(file)) == ("a b", "", "c\x0bd")
+    file.write_bytes("\ufeffa\u2028b\r\nc\n".encode())
+    assert map_files.lines_of(str(file)) == ("a\u2028b", "c")
 
 
 def test_what_is_no_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "list"
+    file.write_bytes(b"\x7fELF\0\0")
+    with pytest.raises(UsageError, match="is not text"):
+        map_files.lines_of(str(file))
+    file.write_bytes(b"a\nb\rc\n")
+    with pytest.raises(UsageError, match=r"line 2 of .*list contains a carriage return"):
+        map_files.lines_of(str(file))
+    file.write_bytes("a\n".encode("utf-16"))
+    with pytest.raises(UsageError, match=r"list is UTF-16, as PowerShell writes it"):
+        map_files.lines_of(str(file))
     file.write_bytes(b"\x7fELF\0\0")
     with pytest.raises(UsageError, match="is not text"):
         map_files.lines_of(str(file))

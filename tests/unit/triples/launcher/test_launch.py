@@ -197,6 +197,20 @@ def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
         assert made.log(0) == expected
 
 
+def test_a_tasks_file_is_read_line_by_line_and_has_a_line_for_each_task(tmp_path):
+    lines = ["printf 'a\rb'", "printf 'c\u2028d\x85'", "echo e"]
+    made = Launch(tmp_path, "", 1, tasks=3, task_kind="command", command=())
+    file = made.folder / "tasks"
+    for data, why in ((b"echo a\n" * 2, "it has 2 lines, but the run has 3 tasks"), (b"echo a\n" * 4, "4 lines")):
+        file.write_bytes(data)
+        code, said = made.go()
+        assert (code, why in said) == (1, True)
+    file.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    assert made.go()[0] == 0
+    logs = [file.read_bytes().decode() for file in sorted(made.node.glob("task.sh.log.*"))]
+    assert logs == ["a\rb", "c\u2028d\x85", "e\n"]
+
+
 def test_a_ranks_log_that_is_removed_is_there_again_for_its_next_task(tmp_path):
     text = "#!/bin/bash\necho out $LLSUB_TASK\n[ $LLSUB_TASK != 0 ] || rm LLSUB.1/p*/task.sh.log.0\n"
     made = Launch(tmp_path, text, 1, tasks=3, logs="rank")
