@@ -15,6 +15,8 @@ from ..core.errors import UsageError, shown
 from ..core.parser import Parser
 from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, mapreduce, triple
 
+REDOUT = "llmapreduce.out"
+
 
 class _Parser(Parser):
     """A parser that raises UsageError for errors."""
@@ -46,8 +48,8 @@ def parser() -> Parser:
         help="siso: start the mapper for each input; mimo: once per process, with a file of pairs",
     )
     add("--reducer", metavar="PROGRAM", help="called with OUTPUT REDOUT REDARGS when every map task is done")
-    add("--redargs", default="", metavar="ARGUMENTS", help="further arguments of the reducer, in one string")
-    add("--redout", default="llmapreduce.out", metavar="FILE", help="output of the reducer (default: %(default)s)")
+    add("--redargs", metavar="ARGUMENTS", help="further arguments of the reducer, in one string")
+    add("--redout", metavar="FILE", help=f"output of the reducer (default: {REDOUT})")
     add("--changeDepMode", default="false", metavar="true|false", help="run the reducer even if map tasks fail")
     add("--prefix", default="", metavar="TEXT", help="prefix of the names of outputs")
     add("--ext", default="out", metavar="EXT|noext", help="extension of the names of outputs (default: %(default)s)")
@@ -108,8 +110,8 @@ def read(argv: Sequence[str]) -> Request:
         input=_absolute(found.input),
         output=_absolute(found.output),
         reducer=None if found.reducer is None else _program("--reducer", found.reducer),
-        redargs=found.redargs,
-        redout=_absolute(found.redout),
+        redargs=found.redargs or "",
+        redout=_absolute(found.redout or REDOUT),
         np=None if found.np is None else _np(found.np),
         ndata=None if found.ndata is None else mapreduce.count("--ndata", found.ndata),
         distribution=found.distribution,
@@ -137,7 +139,37 @@ def read(argv: Sequence[str]) -> Request:
         local=found.local,
         dry_run=found.dry_run,
         wait=found.wait,
+        notes=_without_effect(found, options),
     )
+
+
+_OF_THE_REDUCER = ("redargs", "redout", "changeDepMode")
+_OF_A_FOLDER = ("subdir", "extSearch")
+_OF_SLURM = ("exclusive", "cpuType", "partition", "reservation", "options")
+
+
+def _without_effect(found: argparse.Namespace, options: argparse.ArgumentParser) -> tuple[str, ...]:
+    """Return sentences about options that were written and have no effect."""
+
+    def written(names: Sequence[str]) -> list[str]:
+        return [f"--{name}" for name in names if getattr(found, name) != options.get_default(name)]
+
+    notes = []
+    if found.reducer is None:
+        notes.append((written(_OF_THE_REDUCER), "there is no --reducer"))
+        if found.slotsPerTaskType == "3":
+            notes.append((written(["slotsPerTask"]), "--slotsPerTaskType=3 is for the reducer, and there is none"))
+    if Path(found.input).is_file():
+        notes.append((written(_OF_A_FOLDER), "--input is a list"))
+    if found.ext == mapreduce.NO_EXTENSION:
+        notes.append((written(["delimiter"]), "the outputs have no extension"))
+    if found.local:
+        notes.append((written(_OF_SLURM), "--local runs here, without Slurm"))
+        if found.wait:
+            notes.append((["--wait"], "--local runs in the foreground"))
+    elif map_planning.is_inside_a_task():
+        notes.append((written(_OF_SLURM), "a map that a task starts runs on the cores and the GPU of that task"))
+    return tuple(f"{' and '.join(names)} ignored: {why}" for names, why in notes if names)
 
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:

@@ -257,6 +257,7 @@ def _ordinary(
                 f"--{name.replace('_', '-')} needs a triple: llsub {shown(argument)} {rule_triple.FORM} ..."
             )
     script = script_reader.read_script(argument, to_execute=False)
+    planning.check_job_files(script, submission.effective(script.directives, wishes), extra)
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
     _note(*notes)
@@ -306,6 +307,7 @@ def _triple(
     _note(*own_notes)
     if arguments.local:
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
+    planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     plan = planning.plan_run(run, triple, tasks, script, wishes)
     if arguments.dry_run:
         _dry_run(plan, wishes)

@@ -56,22 +56,6 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
     return Files(tuple(sorted(found, key=os.fsencode)), tuple(sorted(outside, key=os.fsencode)))
 
 
-def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:
-    """Return the first output that is the same file as one of the sources, also through links; None: there is none."""
-    there = {found: output for output in outputs if (found := _identity(output)) is not None}
-    if not there:
-        return None
-    return next((there[found] for source in sources if (found := _identity(source)) in there), None)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
-
-
 def lines_of(file: str) -> tuple[str, ...]:
     """Return the lines of a list file. Raises UsageError for a file that is not text."""
     try:

@@ -16,7 +16,7 @@ from ..share import option
 from ..slurm import cpu_limits
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import NodeKind
-from . import map_files
+from . import map_files, overwriting
 from .records import Run, Triple
 from .rules import fitting, mapreduce, submission
 from .rules.fitting import Sharing
@@ -54,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     local: bool
     dry_run: bool
     wait: bool
+    notes: tuple[str, ...] = ()
+    """Sentences about options without effect."""
 
 
 class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +79,22 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.split.tasks(len(self.items))
 
 
+def is_inside_a_task() -> bool:
+    """Return whether a task of a run called this program, which then runs on the task's cores and GPU."""
+    return any(name in os.environ for name in INSIDE)
+
+
 def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
     """Return the plan of a run. `note` gets sentences for the user. Raises UsageError for an invalid request."""
-    inside = any(name in os.environ for name in INSIDE)
-    items, folders = _items(request, note)
+    inside = is_inside_a_task()
+    for sentence in request.notes:
+        note(sentence)
     reduce = (
         None
         if request.reducer is None
         else mapreduce.reducer_command(request.reducer, request.output, request.redout, request.redargs)
     )
+    items, folders = _items(request, note)
     is_computed = False
     options: tuple[str, ...] | None = None
     if request.local or inside:
@@ -127,32 +136,23 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
             deeper = "" if request.subdir else "; to search its sub-folders, write --subdir=true"
             raise UsageError(f"the input folder {source} contains no files{which}{deeper}")
         items = mapreduce.items_of_files(files, source, request.output, request.naming)
-        _refuse_overwriting(request, items)
-        if map_files.overwritten([request.output], [source]) is not None:
+        same = overwriting.Identities()
+        if same.of(request.output) == same.of(source):
             raise UsageError(
                 "--output: this is the input folder, and its outputs would be inputs of the next run; write another "
                 "folder"
             )
         below = {file.rpartition("/")[0] for file in files} - {""}
-        return items, tuple(f"{request.output}/{folder}" for folder in sorted(below))
+        folders = tuple(f"{request.output}/{folder}" for folder in sorted(below))
+        overwriting.check_map(request, items, folders)
+        return items, folders
     if not Path(source).exists():
         raise UsageError(f"--input: there is no folder or list {source}; check its name")
     items = mapreduce.items_of_list(map_files.lines_of(source), source, request.output, request.naming)
     if not items:
         raise UsageError(f"the list {source} is empty; write an input on each line")
-    _refuse_overwriting(request, items)
+    overwriting.check_map(request, items, ())
     return items, ()
-
-
-def _refuse_overwriting(request: Request, items: Sequence[Item]) -> None:
-    """Raise UsageError if an output would overwrite an input. A line with several arguments has no known output."""
-    sources = [request.input, *(item[0] for item in items)]
-    below = f"{request.output}/"
-    file = map_files.overwritten((item[1] for item in items if len(item) == 2 and item[1].startswith(below)), sources)
-    if file is not None:
-        raise UsageError(f"--output: this would overwrite the inputs ({shown(file, 200)}); write another folder")
-    if request.reducer is not None and map_files.overwritten([request.redout], sources) is not None:
-        raise UsageError(f"--redout: this would overwrite the input {shown(request.redout, 200)}; write another file")
 
 
 def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> Split:

@@ -86,8 +86,8 @@ def _folder(request: Request, pairs: int) -> Folder:
     taken = mapreduce.taken(there, pairs > 0)
     if taken:
         raise UsageError(
-            f"--tempdir: {request.tempdir} contains {', '.join(taken[:3])} of another run; remove these files, or "
-            "write another folder"
+            f"--tempdir: in {request.tempdir} there is already {', '.join(taken[:3])}, a name that the run needs for a "
+            "file of its own; write another folder"
         )
     return Folder(request.tempdir, is_new, request.keep, pairs)
 

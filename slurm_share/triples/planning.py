@@ -22,6 +22,7 @@ from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
 from ..slurm.script import Script
+from . import overwriting
 from .records import Distribution, Run, Triple
 from .rules import failing, fitting, pack_options, packed, submission, task_files, together
 from .rules.fitting import Grant, Sharing
@@ -153,6 +154,14 @@ def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
 def _is_tried(pack: PackRequest | None) -> bool:
     """Return whether trials find the number of tasks or the sharing method; processes are then not bound to cores."""
     return pack is not None and (pack.is_tuned or pack.is_compared)
+
+
+def check_job_files(script: Script | None, wishes: Wishes, words: Sequence[str], *, tasks: str | None = None) -> None:
+    """Raise UsageError if the job's output would overwrite its script, its `tasks` file or a file among its `words`."""
+    read = [] if script is None else [("the script", script.path)]
+    read += [("the tasks file", tasks)] if tasks is not None else []
+    read += [("the argument", word) for word in words if os.path.exists(word)]  # noqa: PTH110  # Path.exists raises for a long word
+    overwriting.check_job_files(submission.job_files(wishes.options, wishes.output), read)
 
 
 def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wishes: Wishes) -> Plan:

@@ -287,7 +287,7 @@ def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in
     assert {"paper", "logs", "run.json", "finished"} <= set(place.sh("ls -A mine").split())
     code, text = place.run("--np=2", "--tempdir=mine")
     assert code == 2
-    assert "of another run;" in text
+    assert "write another folder" in text
 
 
 def test_options_reach_the_jobs(place: Place) -> None:
@@ -403,7 +403,7 @@ def test_inputs_are_never_overwritten(place: Place) -> None:
     for words in (["--output=in", "--ext=noext"], ["--output=./in/../in/", "--ext=noext"], ["--output=in"]):
         code, text = place.run("--mapper=bad.sh", *words)
         assert code == 2, text
-        assert "--output: this" in text
+        assert "--output: " in text
     code, text = place.run("--output=new/out", "--options=--qos=nosuch --account=nosuch --time=never")
     assert code == 2, text
     assert place.sh("cat in/*") == before
@@ -447,7 +447,10 @@ MISTAKES = [
     (["--reduceout=x"], "did you mean --redout?"),
     (["--partition=pla"], "did you mean plain?"),
     (["--redout=/root/x", "--reducer=reduce.sh"], "cannot be written"),
-    (["--redout=in/f01", "--reducer=reduce.sh"], "--redout: this would overwrite the input"),
+    (["--redout=in/f01", "--reducer=reduce.sh"], "would overwrite the input"),
+    (["--redout=./map.sh", "--reducer=reduce.sh"], "would overwrite the mapper"),
+    (["--redout=out", "--reducer=reduce.sh"], "is a folder; write the name of a file"),
+    (["--options=--output=map.sh"], "would overwrite the mapper"),
     (["--np=[1,1]", "--gpuNameCount=9"], "write --gpuNameCount with such a number"),
     (["--apptype=mimo", "--distribution=dynamic"], "write --ndata=K"),
 ]

@@ -143,6 +143,8 @@ REFUSED = [
     (("./gone.sh", "[1,8]"), "No such file"),
     (("./task.sh", "[1,8]", "--options=--array=1-4"), "--array conflicts with a triple"),
     (("./task.sh", "[1,8]", "--", "\udcff"), "is not UTF-8"),
+    (("./task.sh", "[1,8]", "-o", "task.sh"), "-o task.sh would overwrite the script"),
+    (("./task.sh", "-o", "/tmp"), "-o /tmp is a folder"),
 ]
 
 

@@ -227,6 +227,16 @@ def plain_options(wishes: Wishes) -> list[str]:
     return [*argv, *wishes.options]
 
 
+def effective(directives: Sequence[str], wishes: Wishes) -> Wishes:
+    """Return the options of a job without a triple: a script's #SBATCH lines replace llsub's options, as at LLSC."""
+    if not directives:
+        return wishes
+    try:
+        return Wishes(options=tuple(word for line in directives for word in _split(line, "#SBATCH")))
+    except UsageError:
+        return Wishes()  # sbatch names the mistake
+
+
 def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
     """Return the command of a job without a triple, and notes. As at LLSC, #SBATCH lines replace llsub's options."""
     if directives:
@@ -311,6 +321,20 @@ def resumed_environment(recorded: Mapping[str, str], now: Mapping[str, str]) -> 
 
 def _is_current(name: str) -> bool:
     return name in FROM_NOW or name.startswith(FROM_NOW_PREFIXES)
+
+
+def job_files(options: Sequence[str], output: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Return (option, path) of the files that Slurm writes for a job with `output` (-o) or these options of sbatch.
+
+    Without names with patterns, which Slurm fills in, and options that cannot be parsed, which sbatch refuses.
+    """
+    try:
+        found = parse_options(options, "--options")
+    except UsageError:
+        found = ()
+    files = [("-o", output)] if output else []
+    files += [(f"--{one.name}", one.value) for one in found if one.value and one.name in ("output", "error")]
+    return tuple((option, path) for option, path in files if not set(path) & set("%\\"))
 
 
 def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:

@@ -88,7 +88,7 @@ def test_outputs_that_would_be_written_over_inputs_are_refused(
     (place / "in/f1").write_text("precious")
     assert run("--local", "--np=1", *words) == 2
     said = capsys.readouterr().err
-    assert "--output: this would overwrite the inputs" in said
+    assert re.search(r"--output: (\S+ would overwrite the (input|list) |this is the input folder)", said)
     assert "write another folder" in said
     assert (place / "in/f1").read_text() == "precious"
     assert not list(place.glob("MAPRED*"))
@@ -102,10 +102,73 @@ def test_the_input_folder_is_no_output_folder_under_any_name(place: Path, capsys
     assert len(list((place / "in").iterdir())) == 3
 
 
-def test_the_reducers_file_is_no_input(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--local", "--np=1", "--reducer=reduce.sh", "--redout=in/f2") == 2
-    assert "--redout: this would overwrite the input" in capsys.readouterr().err
-    assert not (place / "out").exists()
+REDUCE = "--reducer=reduce.sh"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([REDUCE, "--redout=in/f2"], "--redout: {place}/in/f2 would overwrite the input {place}/in/f2; write another"),
+        ([REDUCE, "--redout=./map.sh"], "would overwrite the mapper {place}/map.sh"),
+        ([REDUCE, "--redout=hard"], "--redout: {place}/hard would overwrite the mapper {place}/map.sh"),
+        ([REDUCE, "--redout=soft"], "--redout: {place}/soft would overwrite the reducer {place}/reduce.sh"),
+        ([REDUCE, "--redargs=-v conf", "--redout=conf"], "would overwrite the file of --redargs conf"),
+        ([REDUCE, "--input=list", "--redout=list"], "would overwrite the list {place}/list"),
+        ([REDUCE, "--input=list", "--redout=conf"], "would overwrite the input conf"),
+        ([REDUCE, "--redout=out"], "--redout: {place}/out is a folder"),
+        ([REDUCE, "--redout=new", "--output=new/deep"], "--redout: {place}/new is a folder"),
+        ([REDUCE, "--redout=temp", "--tempdir=temp"], "--redout: {place}/temp is a folder"),
+        ([REDUCE, "--redout=in"], "--redout: {place}/in is a folder"),
+        ([REDUCE, "--redout=out/f0.out"], "--redout: {place}/out/f0.out is the output of {place}/in/f0"),
+        ([REDUCE, "--redout=t/tasks", "--tempdir=t"], "--tempdir: the run has a file or folder {place}/t/tasks"),
+        (["--output=t", "--tempdir=./t", "--ext=noext", "--prefix=input_", "--apptype=mimo", "--input=numbers"],
+         "{place}/t/input_1 would be written there"),
+        (["--output=linked"], "would overwrite the mapper {place}/map.sh"),
+        (["--output=one"], "{place}/in/f0 and {place}/in/f1 would have the same output {place}/one/f1.out"),
+        (["--output=dangling"], "{place}/in/f0 and {place}/in/f1 would have the same output"),
+        (["--input=twice"], "in/f0 and in/f1 would have the same output out/../out/x"),
+        (["--input=tree", "--subdir=true"], "the output {place}/out/a.out of {place}/tree/a would have the name of"),
+    ],
+)  # fmt: skip
+def test_no_file_that_the_command_line_names_is_overwritten(
+    place: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    (place / "hard").hardlink_to(place / "map.sh")
+    (place / "soft").symlink_to("reduce.sh")
+    (place / "conf").write_text("conf")
+    (place / "list").write_text("conf 3 4\n")
+    (place / "twice").write_text("in/f0 out/x\nin/f1 out/../out/x\n")
+    (place / "numbers").mkdir()
+    (place / "numbers/1").touch()
+    (place / "tree/a.out").mkdir(parents=True)
+    for name in ("tree/a", "tree/a.out/b"):
+        (place / name).touch()
+    for folder, link, target in (
+        ("linked", "f0.out", "../map.sh"),
+        ("one", "f0.out", "f1.out"),
+        ("dangling", "f0.out", "x"),
+        ("dangling", "f1.out", "x"),
+    ):
+        (place / folder).mkdir(exist_ok=True)
+        (place / folder / link).symlink_to(target)
+    before = (place / "map.sh").read_text()
+    (place / "out").mkdir()
+    (place / "t").mkdir()
+    assert run("--local", "--np=1", *words) == 2
+    assert sentence.format(place=place) in capsys.readouterr().err
+    assert (place / "map.sh").read_text() == before
+    assert not list(place.glob("MAPRED*"))
+
+
+def test_options_without_effect_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "list").write_text("in/f0\n")
+    assert run("--local", "--redout=x", "--redargs=y", "--input=list", "--subdir=true", "--partition=p") == 0
+    said = capsys.readouterr().err
+    assert "--redargs and --redout ignored: there is no --reducer" in said
+    assert "--subdir ignored: --input is a list" in said
+    assert "--partition ignored: --local runs here, without Slurm" in said
+    assert run("--local") == 0
+    assert "ignored" not in capsys.readouterr().err
 
 
 def test_a_list_beside_its_outputs_is_fine(place: Path) -> None:

@@ -57,17 +57,6 @@ def test_the_outputs_folder_is_left_out_under_every_name(tree: Path, tmp_path_fa
     assert "out/f.txt" not in map_files.files_below(str(other), True, None, f"{tree}/out").files
 
 
-def test_an_output_that_is_a_source_is_found_through_links(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).touch()
-    (tmp_path / "soft").symlink_to("b")
-    (tmp_path / "hard").hardlink_to(tmp_path / "b")
-    sources = [f"{tmp_path}/a", f"{tmp_path}/b", "3", "no\0file"]
-    assert map_files.overwritten([f"{tmp_path}/new", f"{tmp_path}/other"], sources) is None
-    for name in ("b", "soft", "hard", "./b"):
-        assert map_files.overwritten([f"{tmp_path}/new", f"{tmp_path}/{name}"], sources) == f"{tmp_path}/{name}"
-
-
 def test_lines_of_a_list(tmp_path: Path) -> None:
     file = tmp_path / "list"
     file.write_bytes(b"a b\r\n\nc\x0bd\n")
