@@ -47,6 +47,9 @@ AGAIN_S = 1.0
 decision is needed, because sizes are learned meanwhile."""
 BLIND_S = 10.0
 """After this time without a sample, the driver counts as hanging."""
+LEFT_S = 5.0
+"""A node takes a task that it cannot start from the list of all nodes only if no node has taken it for this time. An
+idle node takes it within a second, unless its launcher has just begun."""
 UNSEEN_LEARNED = 25
 """Runs of a command without any sample are learned from up to this number; more of them add nothing."""
 
@@ -116,6 +119,8 @@ class Packer:
         self._out: dict[str, str] = {}
         """GPU that is out of service -> reason."""
         self._sampled_s: float | None = None
+        self._refused: tuple[int, float] | None = None
+        """The next task of the list of all nodes, if it cannot start here, and since when."""
 
     # ---- Events ----
 
@@ -126,6 +131,27 @@ class Packer:
         self.board.add(ask, now_s, attempt=attempt, tries=tries, floor_mib=floor_mib)
         self.waiting[ask.task] = ask
         self._is_due = True
+
+    def takes(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
+        """Return whether this node takes the next task of a list that several nodes share.
+
+        It takes what its GPUs can start now, because another node may be idle. It also takes a task if it has no other.
+        A task that all nodes have left in the list for LEFT_S waits here, at most one for each GPU, so that smaller
+        tasks go on behind it.
+        """
+        if not (self.running or self.waiting):
+            return True
+        is_new = self._refused is None or self._refused[0] != ask.task
+        is_due = is_new or self._is_due or (self._next_s is not None and now_s >= self._next_s)
+        if is_due and self.board.would_act(ask, now_s, floor_mib=floor_mib):
+            self._refused = None
+            return True
+        if is_new:
+            self._refused = ask.task, now_s
+        if self._refused is None or now_s - self._refused[1] < LEFT_S or len(self.waiting) >= len(self.facts):
+            return False
+        self._refused = None
+        return True
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a task to the queue whose start failed for a temporary reason."""

@@ -92,6 +92,19 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
     assert sum(nodes.values()) == 40
 
 
+ALL_AT_ONCE = """touch "$LLSUB_DIR/../begun.$LLSUB_TASK"
+for _ in $(seq 600); do [ "$(ls "$LLSUB_DIR"/../begun.* | wc -l)" = 8 ] && exit; sleep 0.1; done; exit 1"""
+"""A task that ends when all eight have begun."""
+
+
+def test_two_nodes_share_a_list_that_one_could_hold(cluster: Cluster) -> None:
+    """Eight tasks for four places on each node: none of them waits behind another."""
+    tasks = [{"run": ALL_AT_ONCE.replace("\n", "; "), "gpu_mem": "31G"} for _ in range(8)]
+    made = packed(cluster, tasks, "[2,4]", "--options=-w n2,n3")
+    assert made.wait() == "COMPLETED", made.log()
+    assert Counter(tried[0].node for tried in made.attempts().values()) == {"n2": 4, "n3": 4}
+
+
 COMMAND = 'simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>"$LLSUB_DIR/../effects"'
 """A script that records its end as its last action."""
 

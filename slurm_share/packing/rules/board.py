@@ -88,11 +88,15 @@ class Board:
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
     ) -> None:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
-        floor_mib = max(floor_mib, self._floors.get(_same(ask), 0) if ask.gpu_mem_mib is None else 0)
+        floor_mib = self._least(ask, floor_mib)
         tries = tries or Tries()
         view = WaitingView(ask=ask, attempt=attempt, tries=tries, floor_mib=floor_mib, waits_since_s=now_s)
         self._enqueue(Wait(view, self._next_seq))
         self._next_seq += 1
+
+    def _least(self, ask: TaskAsk, floor_mib: int) -> int:
+        """Return the known least need of a task, from its own attempts and those of the same command."""
+        return max(floor_mib, self._floors.get(_same(ask), 0) if ask.gpu_mem_mib is None else 0)
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
@@ -285,15 +289,21 @@ class Board:
 
     # ---- Decisions ----
 
-    def view(self, now_s: float) -> PackView:
-        """Return the view for a decision now."""
+    def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
+        """Return whether a decision now would start or give up a task that is not in the queue."""
+        wait = Wait(WaitingView(ask=ask, floor_mib=self._least(ask, floor_mib), waits_since_s=now_s), self._next_seq)
+        actions = place.decide(self.view(now_s, self._estimates.update(wait))).actions
+        return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
+
+    def view(self, now_s: float, *further: WaitingView) -> PackView:
+        """Return the view for a decision now. `further`: tasks that are not in the queue, as the last ones."""
         for gpu in self._gpus.values():
             if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
                 gpu.open()
         if self._has_speeds and self._speeds_version != self.speeds.version:
             self._refresh_speeds()
         dead = tuple(sorted(name for name, tasks in self._dead.items() if len(tasks) >= recover.FAMILY_DEAD))
-        running, waiting = self.running(), self._window()
+        running, waiting = self.running(), (*self._window(), *further)
         return PackView(
             now_s=now_s,
             gpus=tuple([gpu.make_view(is_blind=self._is_blind) for gpu in self._gpus.values()]),

@@ -19,7 +19,7 @@ from ...core.errors import SlurmShareError
 from ..decision_records import Ban, GiveUp, Move, Pause, Reserve, Resume, Start
 from ..history_records import TaskRun
 from ..journal import Journal
-from ..packer import Packer
+from ..packer import LEFT_S, Packer
 from ..records import BOOKING, EndFacts, GpuFacts, GpuSample, PackRequest, TaskAsk, TaskKey, TaskSample
 from ..rules.estimate.estimator import Estimator
 from ..rules.speeds import Speeds
@@ -91,8 +91,9 @@ class World:
         """SM activity at which the policy's decision changes; None: it does not depend on SM activity."""
         if policy.settings.policy == "exclusive":
             self._threshold = None
-        self._claims_most = policy.settings.window if trace.nodes == 1 else 2 * trace.gpus
         self._unclaimed: deque[SimTask] = deque()
+        self._asks_s = -math.inf
+        """When the nodes are asked again about the next task, which none of them took."""
         self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
         """(time, kind, number, what happens then); events of the same time are processed by kind."""
         self._count = 0
@@ -179,14 +180,26 @@ class World:
         heapq.heappush(self._heap, (time, kind, self._count, happen))
 
     def _claim(self) -> None:
-        """Give submitted tasks to the node with the fewest waiting tasks, up to a limit per node."""
+        """Give submitted tasks to nodes as launchers take them, in the order of the list.
+
+        Launchers begin at the same moment and take a task at a time, so the node with fewest tasks is the first.
+        """
         while self._unclaimed:
-            node = min(self._nodes, key=lambda node: len(node.packer.waiting))
-            if len(self._nodes) > 1 and len(node.packer.waiting) >= self._claims_most:
+            ask = _ask(self._unclaimed[0])
+            nodes = sorted(self._nodes, key=lambda node: len(node.packer.running) + len(node.packer.waiting))
+            is_shared = len(nodes) > 1
+            node = next((one for one in nodes if not is_shared or one.packer.takes(ask, self._now)), None)
+            if node is None:
+                may_wait = any(len(one.packer.waiting) < self._trace.gpus for one in nodes)
+                if may_wait and self._asks_s <= self._now:
+                    self._asks_s = self._now + LEFT_S
+                    self._push(self._asks_s, _WAKE, lambda: None)
                 return
-            task = self._unclaimed.popleft()
-            node.packer.add(_ask(task), self._now)
+            self._unclaimed.popleft()
+            node.packer.add(ask, self._now)
             node.decide_now = True
+            if is_shared:
+                self._decide(node)
 
     # ---- Decisions ----
 

@@ -59,6 +59,21 @@ class Claims:
             raise self._wrong(error) from error
         return None
 
+    def peek(self) -> range | None:
+        """Return the tasks that `take` claims next if no other node is faster; None when all are claimed.
+
+        Raises StateError.
+        """
+        try:
+            while self._next < len(self.chunks):
+                if not os.path.lexists(self.folder / str(self._next)):
+                    return self.chunks[self._next]
+                self._next += 1
+                self._skip_taken()
+        except OSError as error:
+            raise self._wrong(error) from error
+        return None
+
     def _make_mine(self) -> None:
         self._mine = self.folder / f"{self._stem}.{self._files}"
         self._files += 1

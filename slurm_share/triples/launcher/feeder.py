@@ -103,15 +103,36 @@ class Feeder:
         self._dealt += task is not None
         return task
 
+    def peek(self) -> int | None:
+        """Return the task of the shared queue that `take` returns next if no other node is faster; None: there is none.
+
+        Raises StateError.
+        """
+        if self.closed or self._claims is None:
+            return None
+        while not self._claimed:
+            chunk = self._claims.peek()
+            if chunk is None:
+                return None
+            task = next((task for task in chunk if task not in self._done), None)
+            if task is not None:
+                return task
+            self._claim()
+        return self._claimed[0]
+
     def _next_new(self, rank: int) -> int | None:
         if self._claims is None:
             return next((task for task in self._own[rank] if task not in self._done), None)
         while not self._claimed:
-            chunk = self._claims.take()
-            if chunk is None:
+            if not self._claim():
                 return None
-            self._claimed.extend(task for task in chunk if task not in self._done)
         return self._claimed.popleft()
+
+    def _claim(self) -> bool:
+        """Claim the next tasks of the shared queue; return False if there are none."""
+        chunk = None if self._claims is None else self._claims.take()
+        self._claimed.extend(task for task in chunk or () if task not in self._done)
+        return chunk is not None
 
     def put_back(self, turn: Turn) -> None:
         """Put an attempt back at the head of the queue, because it could not start for a passing reason."""

@@ -142,6 +142,8 @@ class Packed(strategy.Strategy):
         """Starts that were decided and wait for a free worker."""
         self._key: packing.TaskKey | None = None
         """The key of every task, if all tasks are the same command."""
+        self._asked: packing.TaskAsk | None = None
+        """The last request that was made: of the next task of the list, until a node takes it."""
         self._starts: dict[int, packing.Start] = {}
         """Task -> its start, for tasks that run or are being started."""
         self._given_up: list[strategy.GivenUp] = []
@@ -166,7 +168,7 @@ class Packed(strategy.Strategy):
             if self._is_host_crowded and not self._has_host_room():
                 return None
             if not self._ready:
-                self._take_new(now, len(free))
+                self._take_new(now)
                 self._decide(now)
             if not self._ready:
                 return None
@@ -183,23 +185,31 @@ class Packed(strategy.Strategy):
         need = outcomes.need_mib(None, [self._host_peak_mib])
         return outcomes.has_room(need, self.sampler.host(tasks), len(self._starts))
 
-    def _take_new(self, now: float, free: int) -> None:
-        """Take new tasks for the packer's window; if nodes share the queue, only as many as can start soon."""
+    def _take_new(self, now: float) -> None:
+        """Take new tasks for the packer's window; if nodes share the list, one task that `Packer.takes` chooses."""
         wanted = self.packer.request.settings.window - len(self.packer.waiting)
         if self.node.count > 1:
-            wanted = min(wanted, 2 * free - len(self.packer.waiting))
+            wanted = 1 if self._takes_next(now) else 0
         while wanted > 0 and (task := self.feeder.take()) is not None:
             wanted -= 1
             if self._is_impossible(task):
                 continue
-            ended = self.shared.out_of_memory.get(task)
-            floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             ask = self._ask(task, now)
             if self.tuning is not None and not self.tuning.has_begun:
                 left = self.left()
                 tasks = 1 + (self.run.tasks // self.node.count if left is None else left)
                 self.tuning.begin(ask.key, tasks, self.learning.speeds)
-            self.packer.add(ask, now, floor_mib=floor)
+            self.packer.add(ask, now, floor_mib=self._floor(task))
+
+    def _takes_next(self, now: float) -> bool:
+        """Return whether this node takes the next task of the list that all nodes share."""
+        task = self.feeder.peek()
+        return task is not None and self.packer.takes(self._ask(task, now), now, floor_mib=self._floor(task))
+
+    def _floor(self, task: int) -> int:
+        """Return the least need of a task that earlier jobs of the run have shown, in MiB."""
+        ended = self.shared.out_of_memory.get(task)
+        return 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run on this node; give it up if so."""
@@ -221,6 +231,8 @@ class Packed(strategy.Strategy):
         return self.specs[task] if self.specs else self.pack.spec
 
     def _ask(self, task: int, now: float) -> packing.TaskAsk:
+        if self._asked is not None and self._asked.task == task:
+            return self._asked
         spec = self._spec(task)
         key = self._key
         if key is None:
@@ -231,6 +243,7 @@ class Packed(strategy.Strategy):
             task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
         )
         self.learning.ask_outside(ask, lambda: self._argv(task), self._cwd, self.packer)
+        self._asked = ask
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:

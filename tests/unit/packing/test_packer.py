@@ -14,7 +14,7 @@ from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
 from slurm_share.packing.decision_records import GiveUp, Start
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
+from slurm_share.packing.packer import AGAIN_S, BLIND_S, LEFT_S, Packer
 from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
@@ -408,3 +408,51 @@ def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: C
     made.add(1, 600.0, mib=4000)
     made.starts(600.0)
     assert any("a task waited 5 min for its start" in one for one in made.packer.totals.sentences("LLSUB.1"))
+
+
+def asks(task: int, mib: int) -> TaskAsk:
+    return TaskAsk(task=task, gpu_mem_mib=mib, key=TaskKey(exact="e", family="f"))
+
+
+def test_of_a_shared_list_a_node_takes_what_its_gpus_can_start(tmp_path: Path) -> None:
+    """Two tasks of 18 GiB fit on each of two GPUs, although there are places for eight tasks."""
+    node = Node(tmp_path)
+    taken = []
+    for number in range(8):
+        if node.packer.takes(asks(number, 18_000), 0.0):
+            taken.append(number)
+            node.add(number, mib=18_000)
+            node.starts(0.0)
+    assert taken == [0, 1, 2, 3]
+    assert set(node.packer.running) == {0, 1, 2, 3}
+    node.end(1, 10.0)
+    assert node.packer.takes(asks(4, 18_000), 10.0)
+
+
+def test_a_task_that_all_nodes_left_in_the_list_waits_at_one_of_them(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for number in range(2):
+        node.add(number, mib=30_000)
+    node.starts(0.0)
+    assert not node.packer.takes(asks(2, 30_000), 1.0)
+    assert not node.packer.takes(asks(2, 30_000), 1.0 + LEFT_S - 0.1)
+    assert not node.packer.takes(asks(3, 30_000), 1.0 + LEFT_S)  # another node has taken task 2
+    assert node.packer.takes(asks(3, 30_000), 1.0 + 2 * LEFT_S)
+
+
+def test_tasks_of_a_shared_list_wait_at_a_node_up_to_the_number_of_its_gpus(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for number in range(4):
+        node.add(number, mib=30_000)
+    node.starts(0.0)
+    assert len(node.packer.waiting) == 2
+    assert not node.packer.takes(asks(4, 30_000), 0.0)
+    assert not node.packer.takes(asks(4, 30_000), 2 * LEFT_S)
+    assert node.packer.takes(asks(5, 5_000), 2 * LEFT_S)  # it has room beside the others
+
+
+def test_a_node_without_tasks_takes_one_that_it_cannot_start(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.packer.out_of_service("GPU-0", "lost", 0.0)
+    node.packer.out_of_service("GPU-1", "lost", 0.0)
+    assert node.packer.takes(asks(0, 5_000), 0.0)

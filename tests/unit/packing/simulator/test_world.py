@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from msgspec.structs import replace
 
+from slurm_share.packing.packer import LEFT_S
 from slurm_share.packing.simulator import policies, traces, truth
 from slurm_share.packing.simulator.records import Assumptions, SimTask, Trace
 from slurm_share.packing.simulator.world import simulate
@@ -156,6 +159,24 @@ def test_several_nodes_share_one_queue():
     result = simulate(trace, policies.parse("exclusive"), EXACT, 1, has_bars=True)
     assert {bar.gpu for bar in result.bars} == {0, 1, 2, 3}
     assert result.make_span_s == 2000.0
+
+
+def test_nodes_share_a_list_that_one_of_them_could_hold():
+    """Two tasks fit on each GPU: four on each node, and none waits although one node has places for all."""
+    tasks = tuple(task(number, memory_mib=15_000, gpu_mem_mib=16_000, sm_ratio=0.2) for number in range(8))
+    result = simulate(Trace(name="t", tasks=tasks, gpus=2, nodes=2), policies.parse("booked"), EXACT, 1, has_bars=True)
+    assert Counter(bar.gpu for bar in result.bars) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert result.wait_s == 0.0
+
+
+def test_a_large_task_that_no_node_can_start_lets_smaller_ones_go_on():
+    large = [task(number, memory_mib=30_000, gpu_mem_mib=31_000) for number in range(3)]
+    small = [task(3, memory_mib=2_000, gpu_mem_mib=3_000)]
+    trace = Trace(name="t", tasks=(*large, *small), gpus=1, nodes=2)
+    result = simulate(trace, policies.parse("booked"), EXACT, 1, has_bars=True)
+    starts = {number: start for number, (start, _) in spans(result).items()}
+    assert (starts[0], starts[1]) == (0.0, 0.0)
+    assert LEFT_S <= starts[3] < starts[2]
 
 
 def test_time_slicing_gives_no_cap_and_halves_the_speed():

@@ -101,3 +101,11 @@ def test_what_is_left_is_counted():
     assert feeder.left() == 9
     feeder.next(0, always)
     assert feeder.left() == 8
+
+
+def test_a_look_at_the_next_task_of_a_shared_queue_claims_nothing(tmp_path):
+    run = a_run(6, 4, distribution="dynamic")
+    first, second = (Feeder(run, range(2), {0, 1}, Claims(tmp_path, f"n{n}", deal.chunks(6, 4))) for n in range(2))
+    assert (first.peek(), second.peek(), first.peek()) == (2, 2, 2)
+    assert (second.take(), first.peek(), first.take(), second.peek()) == (2, 3, 3, 4)
+    assert [first.take(), first.take(), first.take(), first.peek(), second.peek()] == [4, 5, None, None, None]
