@@ -247,9 +247,10 @@ static int read_environment(const struct reader *reader, char *rest, struct ss_s
 
 static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
 {
-	enum { UUID, INDEX, MINOR, MEMORY_MIB, SIMULATED, FIELDS };
-	struct field fields[FIELDS] = { { "uuid", true, NULL }, { "index", true, NULL }, { "minor", false, NULL },
-					{ "memory_mib", false, NULL }, { "simulated", false, NULL } };
+	enum { UUID, INDEX, MINOR, MEMORY_MIB, HOST_MEMORY, SIMULATED, FIELDS };
+	struct field fields[FIELDS] = { { "uuid", true, NULL },	       { "index", true, NULL },
+					{ "minor", false, NULL },      { "memory_mib", false, NULL },
+					{ "host_memory", false, NULL }, { "simulated", false, NULL } };
 	static const char name[] = " name=";
 	uint32_t index = 0, memory_mib = 0;
 	char *rest = take_numbered(reader, "gpu", number);
@@ -266,8 +267,9 @@ static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
 	if (field_number(reader, &fields[MINOR], MOST_NUMBER, &minor) != 0 ||
 	    field_number(reader, &fields[MEMORY_MIB], MOST_NUMBER, &memory_mib) != 0)
 		return -1;
-	if (fields[SIMULATED].value != NULL && strcmp(fields[SIMULATED].value, "yes") != 0)
-		return wrong(reader, "'simulated=yes' was expected here");
+	for (int flag = HOST_MEMORY; flag <= SIMULATED; flag++)
+		if (fields[flag].value != NULL && strcmp(fields[flag].value, "yes") != 0)
+			return wrong(reader, "'%s=yes' was expected here", fields[flag].name);
 	gpu->uuid = fields[UUID].value;
 	gpu->minor = minor <= MOST_MINOR ? (int)minor : -1;
 	return 0;

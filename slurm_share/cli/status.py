@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import names, terminal
+from ..node.records import GpuReading
 from ..share import LedgerJob, Status, read_status
 from . import cluster_status
 
@@ -79,7 +80,9 @@ def as_json(status: Status) -> dict[str, Any]:
                 "index": reading.gpu.index,
                 "name": reading.gpu.name,
                 "simulated": reading.gpu.simulated,
+                "problem": reading.gpu.problem,
                 "memory_total_mib": reading.gpu.memory_total_mib,
+                "is_host_memory": reading.gpu.is_host_memory,
                 "memory_used_mib": reading.memory_used_mib,
                 "utilization_percent": reading.utilization_percent,
                 "slots": sum(_slots_on(job, reading.gpu.uuid) for job in status.jobs),
@@ -155,16 +158,21 @@ def _gpu_table(status: Status) -> Table:
         jobs = [job for job in status.jobs if uuid in job.gpus]
         table.add_row(
             str(reading.gpu.index),
-            uuid if in_full else f"{uuid[:12]}…",
-            reading.gpu.name,
+            "unknown" if reading.gpu.problem else uuid if in_full else f"{uuid[:12]}…",
+            reading.gpu.problem or reading.gpu.name,
             str(sum(_slots_on(job, uuid) for job in jobs)),
             str(sum(process.pid in status.tasks for process in reading.processes)),
-            f"{_known(reading.memory_used_mib)} / {_known(reading.gpu.memory_total_mib)}",
+            _memory(reading),
             f"{_known(reading.utilization_percent)} %",
             status.daemons.get(uuid) or "-",
             ",".join(str(job.job_id) for job in jobs) or "-",
         )
     return table
+
+
+def _memory(reading: GpuReading) -> str:
+    of_node = " of the node" if reading.gpu.is_host_memory else ""
+    return f"{_known(reading.memory_used_mib)} / {_known(reading.gpu.memory_total_mib)}{of_node}"
 
 
 def _table(*headings: str, numbers: tuple[int, ...]) -> Table:

@@ -36,8 +36,9 @@ launcher carry it out. It is text, so that C can read it without a library and a
   in order.
 * `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
   of its hardware threads, joined by commas.
-* A GPU has the fields `uuid` and `index` (NVML's), and `minor` (the N of /dev/nvidiaN), `memory_mib` and
-  `simulated=yes` where they are known or apply. `name` comes last and may hold blanks.
+* A GPU has the fields `uuid` and `index` (NVML's), and `minor` (the N of /dev/nvidiaN), `memory_mib`,
+  `host_memory=yes` (it has none of its own, and `memory_mib` is the node's) and `simulated=yes` where they are known or
+  apply. `name` comes last and may hold blanks.
 * A slot has the fields `gpu` (the number of one above), `part` and `backend`; where they apply, `memory_cap_mib`,
   `memory_ratio` (the cap as a part of the whole GPU), `sm_percent`, `mps_directory` (its daemon, which is checked
   before a task starts), `on_gpu` (the job has a part of a GPU: which one) and `backend_variables`. A field that is

@@ -96,6 +96,7 @@ class Labels(Struct, frozen=True, omit_defaults=True, gc=False):
     minor: str = ""
     mig_parent: str = ""
     mig_of: str = ""
+    host_memory: str = ""
     problem: str = ""
     # job_info
     share: str = ""
@@ -222,6 +223,7 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
         "minor": _text(gpu.minor),
         "mig_parent": _flag(gpu.mig_parent),
         "mig_of": gpu.mig_of or "",
+        "host_memory": _flag(gpu.is_host_memory),
         "simulated": _flag(gpu.simulated),
     }
     page.add("gpu_info", "A GPU, or a MIG instance.", info, 1)
@@ -426,6 +428,7 @@ def _gpu_of(rows: Sequence[Series]) -> GpuLoad | None:
         minor=_number(info.minor),
         mig_parent=bool(info.mig_parent),
         mig_of=info.mig_of or None,
+        is_host_memory=bool(info.host_memory),
         simulated=bool(info.simulated),
         activity=Activity(**activity),
         problem=problem,

@@ -108,6 +108,8 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     """UUID of the GPU of a MIG instance; None: not an instance."""
     simulated: bool = False
     memory_total_mib: Annotated[Amount | None, Metric("Memory of the GPU.", seen="all")] = None
+    is_host_memory: bool = False
+    """True: unified memory. The GPU has none of its own; `memory_total_mib` is the node's MemTotal."""
     memory_used_mib: Annotated[
         Amount | None, Metric("Memory in use on the GPU, the driver's own included.", seen="free")
     ] = None

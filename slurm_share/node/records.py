@@ -21,11 +21,16 @@ class Gpu(Struct, frozen=True):
     """N of /dev/nvidiaN."""
     name: str
     memory_total_mib: int | None
+    """None: the driver does not report it. A reported 0 is unknown, too: no GPU has 0 bytes."""
     mig_parent: bool = False
     """True: MIG is on, and work runs on the instances instead of this GPU."""
     simulated: bool = False
     is_listed: bool = True
     """False: there is no driver, and `uuid` is the GPU's entry in CUDA_VISIBLE_DEVICES."""
+    is_host_memory: bool = False
+    """True: unified memory. The GPU has none of its own, and `memory_total_mib` is the node's MemTotal."""
+    problem: str | None = None
+    """Why the driver does not answer for this GPU, such as: GPU is lost. Then only its index is known."""
 
 
 class Driver(Struct, frozen=True):
@@ -34,7 +39,7 @@ class Driver(Struct, frozen=True):
     version: str
     """For example 550.163.01."""
     gpus: tuple[Gpu, ...]
-    """In NVML's order, MIG instances after their parent."""
+    """In NVML's order, MIG instances after their parent. Those that do not answer have a `problem`."""
 
 
 class GpuProcess(Struct, frozen=True):

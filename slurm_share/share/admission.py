@@ -174,11 +174,12 @@ def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Ref
 
 
 def granted_uuids(job: JobContext) -> list[str]:
-    """Return the UUIDs of an ordinary job's GPUs; an empty list if the driver does not answer."""
+    """Return the UUIDs of an ordinary job's GPUs, without those that do not answer; empty if the driver does not."""
     try:
-        return [gpu.uuid for gpu in granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)[0]]
+        found, _ = granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)
     except DriverError:
         return []
+    return [gpu.uuid for gpu in found if gpu.problem is None]
 
 
 def read_offers(job: JobContext, paths: Paths, settings: Settings, driver: str) -> Iterator[Limits]:
@@ -415,7 +416,8 @@ def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
     if isinstance(decision, Plan):
         served = [slot.backend for slot in decision.slots if slot.backend != BACKEND_TIME_SLICING]
         how = registry.get(served[0] if served else BACKEND_TIME_SLICING).describe(len(served))
-        return shared_sentence(job, len(decision.slots), how, decision.gpus)
+        sizes = [note for note in allocation.size_notes(decision.share, decision.gpus) if note in decision.notes]
+        return "; ".join((shared_sentence(job, len(decision.slots), how, decision.gpus), *sizes))
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'it did not ask to share'}"
 
 

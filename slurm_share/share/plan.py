@@ -17,7 +17,7 @@ Contents = Plan | Refusal | Unshared
 
 _DECIMAL = pattern(r"(?a)[0-9]{1,3}(\.[0-9]{1,3})?")
 _NAME_SIZE = 200
-_GPU_OPTIONAL = ("minor", "memory_mib", "simulated")
+_GPU_OPTIONAL = ("minor", "memory_mib", "host_memory", "simulated")
 _SLOT_OPTIONAL = ("memory_cap_mib", "memory_ratio", "sm_percent", "mps_directory", "on_gpu", "backend_variables")
 
 
@@ -55,8 +55,10 @@ def _plan_lines(plan: Plan) -> list[str]:
 
 def _gpu_line(number: int, gpu: Gpu) -> str:
     fields = _fields(uuid=gpu.uuid, index=gpu.index, minor=gpu.minor, memory_mib=gpu.memory_total_mib)
-    simulated = ["simulated=yes"] if gpu.simulated else []
-    return " ".join([f"gpu {number}", *fields, *simulated, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
+    flags = [
+        f"{name}=yes" for name, is_set in (("host_memory", gpu.is_host_memory), ("simulated", gpu.simulated)) if is_set
+    ]
+    return " ".join([f"gpu {number}", *fields, *flags, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
 
 
 def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
@@ -122,10 +124,13 @@ def _gpu(lines: Lines, number: int) -> Gpu:
         raise lines.wrong("'name=...' was expected here")
     fields = lines.fields(rest.split(" "), ("uuid", "index"), _GPU_OPTIONAL)
     index = lines.field_number(fields, "index") or 0
-    if fields.get("simulated", "yes") != "yes":
-        raise lines.wrong("'simulated=yes' was expected here")
+    for flag in ("host_memory", "simulated"):
+        if fields.get(flag, "yes") != "yes":
+            raise lines.wrong(f"'{flag}=yes' was expected here")
     minor, memory_mib = lines.field_number(fields, "minor"), lines.field_number(fields, "memory_mib")
-    return Gpu(fields["uuid"], index, minor, name, memory_mib, simulated="simulated" in fields)
+    is_host_memory = "host_memory" in fields
+    simulated = "simulated" in fields
+    return Gpu(fields["uuid"], index, minor, name, memory_mib, simulated=simulated, is_host_memory=is_host_memory)
 
 
 def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:

@@ -350,6 +350,10 @@ class CleanUp:
                 self.say(f"the processes on the GPUs cannot be read: {error}")
                 self.causes.add(drain.DRIVER_UNREADABLE)
                 return
+            unread = leftovers.unread(readings, (gpu for entry in over for gpu in entry.gpus))
+            if unread and drain.DRIVER_UNREADABLE not in self.causes:
+                self.say(f"the processes on {unread} cannot be read")
+                self.causes.add(drain.DRIVER_UNREADABLE)
             others = _others(self._read(deadline), over)
             ended, left = self.end_leftovers_once(over, others, readings, deadline, again=rounds > 0)
             self.killed(one.identity for one in left)

@@ -66,9 +66,14 @@ def read_status() -> Status:
     except DriverError as error:
         gpus = ()
         problems.append(str(error))
+    problems += [
+        f"GPU {reading.gpu.index} does not answer ({reading.gpu.problem}); see nvidia-smi on this node"
+        for reading in gpus
+        if reading.gpu.problem is not None
+    ]
     if not everything:
         own = {uuid for job in jobs for uuid in job.gpus}
-        gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own)
+        gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own or reading.gpu.problem is not None)
     seen = processes.read_processes(process.pid for reading in gpus for process in reading.processes)
     tasks = {one.identity.pid: one for one in seen if not registry.is_own_process(one.identity.name or "")}
     return Status(

@@ -281,7 +281,7 @@ def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
         found = visible_gpus(os.environ.get(names.ENV_VISIBLE_DEVICES), binding.read_driver().gpus)
     except (DriverError, ValueError):
         return ()
-    return tuple(found)[:most]
+    return tuple(gpu for gpu in found if gpu.problem is None)[:most]
 
 
 def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:

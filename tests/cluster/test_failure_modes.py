@@ -918,12 +918,40 @@ def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
     assert alive
 
 
-@pytest.mark.parametrize("line", [None, "lost=1"], ids=["missing", "fallen off the bus"])
-def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None) -> None:
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (None, "Slurm granted GPU 1, but the driver lists only 0"),
+        ("lost=1", r"Slurm granted it GPU 1, which does not answer \(the driver: GPU is lost\)"),
+    ],
+    ids=["missing", "fallen off the bus"],
+)
+def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None, why: str) -> None:
     """Slurm grants GPU 1, and the driver does not list it, or lost it: refused, no node drained by it."""
     with node.gpu_file(1, line), node.job(FIRST, gpus="0,1"):
         plan = node.plan(FIRST)
-    assert re.search(r"^refused .*(Slurm granted GPU 1, but the driver lists only 0|GPU is lost)", plan, re.MULTILINE)
+    assert re.search(rf"^refused .*{why}", plan, re.MULTILINE)
+
+
+def test_a_lost_gpu_is_named_and_the_others_are_shared_and_shown(cluster: Cluster) -> None:
+    """Jobs on GPU 0 of n2 run and are cleaned up, in Slurm and with llsub; status, llload and doctor name GPU 1."""
+    node = Node(cluster, "n2")
+    script = "srun bash -c 'echo task on $CUDA_VISIBLE_DEVICES'; slurm-share status; llload -g"
+    alone = """printf '#!/bin/sh\necho "process on $CUDA_VISIBLE_DEVICES"\n' >t.sh; chmod +x t.sh
+        llsub ./t.sh [1,2] --local; grep -rh 'process on GPU' LLSUB.*"""
+    with node.gpu_file(1, "lost=1"):
+        output = completed(cluster, script, "-wn2", *ONE_GPU)
+        launched = cluster.as_user("alice", alone, node="n2", check=True)
+        doctor = node.run("slurm-share", "doctor", "--quiet").stdout
+    assert output.count(f"task on {node.uuid(0)}") == 2
+    assert "slurm-share: GPU 1 does not answer (GPU is lost); see nvidia-smi on this node\n" in output
+    assert re.search(rf"^  0  {node.uuid(0)[:12]}\S* .*\n  1  unknown .*GPU is lost", output, re.MULTILINE)
+    assert "n2: GPU 1: GPU is lost" in output
+    said = "n2 has GPU 1, which does not answer (the driver: GPU is lost): the processes use the other 1 GPU"
+    assert said in launched.stdout + launched.stderr
+    assert launched.stdout.count(f"process on {node.uuid(0)}") == 2
+    assert "gpu-health: GPU 1 " in doctor
+    assert node.remains() == []
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
@@ -933,6 +961,7 @@ def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(nod
         assert node.hook("epilog", FIRST).returncode == names.EXIT_NODE_UNWELL
         assert node.mps() + node.mps("server") == []
     assert "NODE UNWELL: driver-unreadable" in node.log()
+    assert f"the processes on {node.uuid(1)} (GPU 1: GPU is lost) cannot be read" in node.log()
     assert node.remains() == []
 
 

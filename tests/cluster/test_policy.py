@@ -131,7 +131,7 @@ def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(clu
         assert states.count("FAILED") == 2
         assert "COMPLETED" not in states
         assert "Prolog error" in cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
-        assert "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (no-driver)" in n2.log()
+        assert "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (gpu-lost)" in n2.log()
         cluster.exec("ctl", ["scancel", str(array)])
         until(lambda: not cluster.jobs(), "an empty queue")
     resume(cluster, "n2")

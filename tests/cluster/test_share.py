@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hooked import forging_conf, rewritten, until
+from hooked import Node, forging_conf, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -195,3 +195,28 @@ def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str)
         argv = ["sbatch", "--parsable", "-pplain", "--wrap=true"]
         jobs.append(int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout))
     assert [cluster.wait(job) for job in jobs] == ["COMPLETED"] * 4
+
+
+def test_gpus_without_a_size_have_no_cap_and_the_output_the_log_and_doctor_say_so(cluster: Cluster) -> None:
+    """GPU 0 of n2 reports 0 bytes, GPU 1 has unified memory: no cap of 1 MiB, and no silence."""
+    node = Node(cluster, "n2")
+    script = "srun bash -c 'echo cap ${CUDA_MPS_PINNED_DEVICE_MEM_LIMIT-none}'; slurm-share status; llload -g"
+    with node.gpu_file(0, "memory_info=zero"), node.gpu_file(1, "memory_info=none"):
+        output = run(cluster, script, "--share-gpu=2", "-wn2")
+        capped = run(cluster, script, "--share-gpu=2,mem=3000M", "-wn2")
+        doctor = node.run("slurm-share", "doctor", "--quiet").stdout
+    assert re.findall(r"^cap (\S+)$", output, re.MULTILINE) == ["none"] * 4
+    assert re.findall(r"^cap (\S+)$", capped, re.MULTILINE) == ["0=3000M"] * 4
+    of_node = int(re.search(r"MemTotal: +(\d+)", node.run("cat", "/proc/meminfo").stdout)[1]) // 1024  # type: ignore[index]
+    unknown = "the driver does not say how much memory GPU 0 has: its tasks have no memory cap"
+    unified = f"GPU 1 has no memory of its own and uses the node's ({of_node} MiB, MemTotal)"
+    for said in (unknown, unified):
+        assert said in output
+        assert said in node.log()
+        assert said not in capped
+    assert "? / ?" in output
+    assert f"? / {of_node} of the node" in output
+    assert "GPU memory on n2: the node's (MemTotal), which its GPUs use" in output
+    assert "GPU memory on n2: the driver does not report it" in output
+    assert "no size of GPU 0" in doctor
+    assert "GPU 1 uses the node's memory (MemTotal)" in doctor

@@ -103,6 +103,7 @@ _gpus = st.builds(
     st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40).map(lambda name: " ".join(name.split())),
     st.none() | st.integers(0, 10**6),
     simulated=st.booleans(),
+    is_host_memory=st.booleans(),
 )
 
 

@@ -11,7 +11,7 @@
 #define SHARE "share 2,mem=8192M\ngpus 2\nslots 4\ncores 0,2 1,3\n"
 #define GPUS                                                                          \
 	"gpu 0 uuid=GPU-a index=1 minor=5 memory_mib=81920 name=NVIDIA H100 80GB\n" \
-	"gpu 1 uuid=GPU-b index=0 simulated=yes name=\n"
+	"gpu 1 uuid=GPU-b index=0 host_memory=yes simulated=yes name=\n"
 #define SLOT(n) "slot " n " gpu=0 part=" n "/4 backend=time-slicing\nenvironment A=b\n"
 #define SLOTS                                                                                                          \
 	"slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 mps_directory=/p0\n" \

@@ -418,6 +418,12 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     uint64_t used = 0;
 
     READ_DEVICE(memory);
+    if (gpu.memory_info == MEMORY_NOT_SUPPORTED)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (gpu.memory_info == MEMORY_ZERO) {
+        memset(memory, 0, sizeof *memory);
+        return NVML_SUCCESS;
+    }
     result = nvml_clients(&gpu, &clients);
     /* Limited to the card's size while adding, so that the sum cannot overflow. */
     for (size_t i = 0; i < clients.count; i++) {

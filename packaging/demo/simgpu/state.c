@@ -9,6 +9,9 @@
  *       uuid=GPU-5131...      full UUID                                  required
  *       name=TEXT             NVML's name of the card                    Simulated GPU
  *       memory_mib=N          memory of the card                         1024
+ *       memory_info=WORD      NVML's answer about the card's memory:     told
+ *                             told; zero (0 bytes, and success); none
+ *                             (not supported, as unified memory has it)
  *       bus=DOMAIN:BUS:DEV.F  PCI address, hexadecimal                   00000000:<index + 1>:00.0
  *       minor=N               number of /dev/nvidiaN                     index
  *       cc=MAJOR.MINOR        compute capability; GPM from 9.0           9.0
@@ -228,6 +231,10 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
                                                      : MPS_IN_BOTH;
     else if (!strcmp(key, "memory_mib") && parse_number(value, UINT64_MAX >> 20, &mib))
         gpu->memory_bytes = mib << 20;
+    else if (!strcmp(key, "memory_info"))
+        gpu->memory_info = !strcmp(value, "zero")   ? MEMORY_ZERO
+                           : !strcmp(value, "none") ? MEMORY_NOT_SUPPORTED
+                                                    : MEMORY_TOLD;
     else if (!strcmp(key, "minor"))
         (void)parse_unsigned(value, UINT32_MAX, &gpu->minor);
     else if (!strcmp(key, "compute_mode"))

@@ -20,6 +20,9 @@
 /* NVML process lists that contain MPS clients. */
 enum mps_lists { MPS_IN_BOTH, MPS_IN_MPS_LIST, MPS_IN_COMPUTE_LIST };
 
+/* NVML's answer about the memory of a card. */
+enum memory_info { MEMORY_TOLD, MEMORY_ZERO, MEMORY_NOT_SUPPORTED };
+
 /* Activity counters a client may state besides SM and memory load; the order of `counter_words` in state.c. */
 enum counter {
     COUNTER_OCCUPANCY,
@@ -41,6 +44,7 @@ struct gpu {
     unsigned int compute_mode;
     unsigned int cc_major, cc_minor;
     enum mps_lists mps_lists;
+    enum memory_info memory_info;
     bool mig;
     bool lost;
     bool hang;

@@ -110,6 +110,28 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "gpu-memory",
+    COMPUTE,
+    asks="the driver says how much memory each GPU has",
+    why="without a size the tasks of a share have no memory cap, and one that takes all memory makes the others fail",
+    fix="nvidia-smi -q -d MEMORY; install another driver; until then users can write --share-gpu=N,mem=SIZE",
+)
+def gpu_memory(facts: Facts) -> Sequence[Verdict]:
+    gpus = [one.gpu for one in _gpus(facts) if not one.problems]
+    unified = [gpu.index for gpu in gpus if gpu.is_host_memory]
+    unknown = [gpu.index for gpu in gpus if not gpu.memory_total_mib]
+    found: list[Verdict] = []
+    if unknown:
+        found += warn(f"no size of GPU {named(unknown)}: shares there have no memory cap")
+    if unified:
+        found += warn(
+            f"GPU {named(unified)} uses the node's memory (MemTotal): shares there have no memory cap",
+            "none is needed: the GPU has no memory of its own; `slurm-share doctor --except gpu-memory`",
+        )
+    return found or ok("all are known")
+
+
+@check(
     "mig",
     COMPUTE,
     asks="no GPU is in MIG mode",
@@ -228,5 +250,5 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
     return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}{more}")
 
 
-CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes)
+CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, gpu_memory, mig, persistence, compute_mode, gpu_processes)
 """All checks except `cuda`, which comes last."""

@@ -155,6 +155,8 @@ def _note_of(row: GpuRow, gpu: GpuLoad, said: list[str]) -> str:
         said.append("MIG: its instances follow")
     if gpu.problem is not None:
         said.append(f"n! {gpu.problem}")
+    if gpu.is_host_memory:
+        said.append("memory of the node")
     said += held(row)
     if gpu.others_mib:
         said.append(f"others have {gigabytes(gpu.others_mib)}")

@@ -110,6 +110,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
         said.append("; ".join(meanings))
     if view.gpus or view.detail:
         said += _gpu_load_note(rows)
+        said += _gpu_memory_notes(survey)
     said.append(_source_text(whole))
     said += [terminal.safe(note) for note in whole.notes]
     return said + _advice_text(view.advice, view.advice_lines)
@@ -178,6 +179,19 @@ def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
         return [f"GPU LOAD: utilisation (an upper bound of SM activity), {over}"]
     rest = "" if by == {"sm"} else "; util: utilisation, an upper bound of it"
     return [f"GPU LOAD: SM activity, {over}{rest}"]
+
+
+def _gpu_memory_notes(survey: Survey) -> list[str]:
+    """Return on which nodes the driver does not report the memory of GPUs, and whose memory is shown instead."""
+    of_node, unknown = set(), set()
+    for node in survey.nodes:
+        for gpu in () if node.snapshot is None else node.snapshot.gpus:
+            if gpu.is_host_memory:
+                of_node.add(node.name)
+            elif gpu.memory_total_mib is None and gpu.problem is None:
+                unknown.add(node.name)
+    said = [f"GPU memory on {fold(sorted(of_node))}: the node's (MemTotal), which its GPUs use"] if of_node else []
+    return [*said, f"GPU memory on {fold(sorted(unknown))}: the driver does not report it"] if unknown else said
 
 
 def _source_text(survey: Survey) -> str:

@@ -24,7 +24,7 @@ OF_THE_NODE = (
     *("cpu_cores", "memory_total_mib", "memory_used_mib", "unknown"),
 )
 """Fields of a Snapshot that every user may see: the kernel shows them to every user of the node."""
-OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulated", "problem")
+OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulated", "is_host_memory", "problem")
 """Fields of every GPU that is shown; figures are declared at the field (`Metric.seen`)."""
 OWN: dict[type[Struct], tuple[str, ...]] = {
     ProcessLoad: (

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from ...core.errors import DriverError, shown
 from ..records import Gpu, GpuProcess
@@ -76,9 +77,26 @@ def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
 
 def _gpu(handle: Any, index: int, minor: int | None, mig_parent: bool, simulated: bool) -> Gpu:
     uuid, name = uuid_of(pynvml.nvmlDeviceGetUUID(handle)), text_of(pynvml.nvmlDeviceGetName(handle))
-    memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    total_mib = None if memory is None else int(memory.total) // MIB
-    return Gpu(uuid, index, minor, name, total_mib, mig_parent, simulated)
+    memory = or_none(memory_of, pynvml.nvmlDeviceGetMemoryInfo, handle) or MemoryNow(None)
+    return Gpu(uuid, index, minor, name, memory.total_mib, mig_parent, simulated, is_host_memory=memory.is_host)
+
+
+class MemoryNow(Struct, frozen=True):
+    """The memory of a GPU in MiB; None: unknown."""
+
+    total_mib: int | None
+    used_mib: int | None = None
+    is_host: bool = False
+    """True: unified memory; the total is the node's MemTotal."""
+
+
+def memory_of(ask: Callable[[Any], Any], handle: Any) -> MemoryNow:
+    """Return the memory of a GPU, as `driver` reads it. Raises NVML's errors, but not `Not supported`."""
+    try:
+        memory = ask(handle)
+    except pynvml.NVMLError_NotSupported:
+        return MemoryNow(driver.host_memory_mib(), is_host=True)
+    return MemoryNow(int(memory.total) // MIB, int(memory.used) // MIB) if memory.total else MemoryNow(None)
 
 
 def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:

@@ -8,6 +8,9 @@ structures: nvml.h of CUDA 12.
 from __future__ import annotations
 
 import ctypes
+import os
+
+from msgspec.structs import replace
 
 from ...core.errors import DriverError, shown
 from ..records import Driver, Gpu, GpuProcess, GpuReading
@@ -31,8 +34,11 @@ _NOT_AVAILABLE = 2**64 - 1
 _MIG_ON = 1
 """NVML_DEVICE_MIG_ENABLE."""
 _INSUFFICIENT_SIZE = 7
+_NOT_SUPPORTED = 3
 _LIBRARY_NOT_FOUND = 12
 _FUNCTION_NOT_FOUND = 13
+_OF_DRIVER = (1, 9, _LIBRARY_NOT_FOUND, 18)
+"""Codes of the driver and not of one GPU: uninitialized, not loaded, no library, another version than the kernel's."""
 _CANNOT = (2, 3, 4, 6, _FUNCTION_NOT_FOUND)
 """Codes for queries that a GPU or driver does not support: invalid argument, not supported, no permission, not found.
 """
@@ -172,20 +178,41 @@ class _Session:
         found = ctypes.c_uint()
         return found.value if self.can(call, handle, ctypes.byref(found)) else None
 
-    def memory_mib(self, handle: Any, which: str) -> int | None:
-        """Return `total` or `used` memory in MiB; None if the driver does not tell."""
+    def memory_mib(self, handle: Any) -> tuple[int | None, int | None, bool]:
+        """Return total and used memory in MiB, None if the driver does not tell, and whether it is the node's memory.
+
+        `Not supported` is the answer for unified memory (GB10: drivers 580 to 595). Other drivers answer 0 bytes.
+        """
         memory = _Memory()
-        return (
-            getattr(memory, which) // MIB if self.can("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) else None
-        )
+        code = self.code_of("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        if code == _NOT_SUPPORTED:
+            return host_memory_mib(), None, True
+        if code and code not in _CANNOT:
+            raise _CallError("nvmlDeviceGetMemoryInfo", code)
+        if code or not memory.total:
+            return None, None, False
+        return memory.total // MIB, memory.used // MIB, False
 
     def units(self) -> Iterator[tuple[Gpu, Any]]:
-        """Yield all GPUs, each followed by its MIG instances, with the driver's handles."""
+        """Yield all GPUs, each followed by its MIG instances, with the driver's handles.
+
+        A GPU that does not answer has a `problem` and no handle. Raises _CallError if the driver does not answer.
+        """
         version = self.version()
         count = ctypes.c_uint()
         self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for index in range(count.value):
-            yield from self._gpu_and_instances(index, version.endswith(SIMULATED_DRIVER))
+            simulated = version.endswith(SIMULATED_DRIVER)
+            try:
+                yield from list(self._gpu_and_instances(index, simulated))
+            except _CallError as error:
+                yield self.silent(index, simulated, error), None
+
+    def silent(self, index: int, simulated: bool, error: _CallError) -> Gpu:
+        """Return the record of a GPU that does not answer. Raises the error again if it concerns the whole driver."""
+        if error.code in _OF_DRIVER:
+            raise error
+        return silent_gpu(index, self._error_text(error.code), simulated=simulated)
 
     def version(self) -> str:
         """Return the driver's version, such as 550.163.01."""
@@ -208,22 +235,30 @@ class _Session:
                 yield self._gpu(instance, index, None, is_parent=False, simulated=simulated), instance
 
     def _gpu(self, handle: Any, index: int, minor: int | None, *, is_parent: bool, simulated: bool) -> Gpu:
+        total_mib, _, is_host_memory = self.memory_mib(handle)
         return Gpu(
             uuid=self.uuid(handle),
             index=index,
             minor=minor,
             name=self.text("nvmlDeviceGetName", handle),
-            memory_total_mib=self.memory_mib(handle, "total"),
+            memory_total_mib=total_mib,
             mig_parent=is_parent,
             simulated=simulated,
+            is_host_memory=is_host_memory,
         )
 
     def reading(self, gpu: Gpu, handle: Any) -> GpuReading:
-        """Return the present load of a GPU."""
-        used = self.memory_mib(handle, "used")
-        rates = _Utilization()
-        is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
-        processes = union(self._listed(call, handle) for call in _PROCESS_LISTS)
+        """Return the present load of a GPU. Nothing is known of one that does not answer."""
+        if gpu.problem is not None:
+            return GpuReading(gpu, None, None, ())
+        try:
+            _, used, _ = self.memory_mib(handle)
+            rates = _Utilization()
+            is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
+            processes = union(self._listed(call, handle) for call in _PROCESS_LISTS)
+        except _CallError as error:
+            problem = self.silent(gpu.index, gpu.simulated, error).problem
+            return GpuReading(replace(gpu, problem=problem), None, None, ())
         return GpuReading(gpu, used, int(rates.gpu) if is_told else None, processes)
 
     def _listed(self, call: str, handle: Any) -> list[GpuProcess]:
@@ -247,14 +282,15 @@ def read_driver() -> Driver:
     """Return the driver's version and all GPUs of this node (`nvidia-smi -L`), in one session: without persistence mode
     each nvmlInit may wait until the GPUs wake up.
 
-    Raises DriverError if the driver does not answer, or not for one of its GPUs.
+    A GPU that does not answer is listed with its `problem`. Raises DriverError if the driver does not answer.
     """
     with _Session() as session:
         return Driver(session.version(), tuple(gpu for gpu, _ in session.units()))
 
 
 def read_gpu_readings() -> tuple[GpuReading, ...]:
-    """Return all GPUs with their present load. Raises DriverError as `read_driver` does."""
+    """Return all GPUs with their present load; those that do not answer have a `problem`. Raises DriverError as
+    `read_driver` does."""
     with _Session() as session:
         return tuple(session.reading(gpu, handle) for gpu, handle in session.units())
 
@@ -291,6 +327,16 @@ def _with_gpu(uuid: str, act: Callable[[_Session, Any], int]) -> int:
             return act(session, handle)
     except DriverError as error:
         raise DriverError(f"compute mode of {uuid}", error.reason) from error
+
+
+def silent_gpu(index: int, problem: str, *, simulated: bool) -> Gpu:
+    """Return the record of a GPU that does not answer. Its UUID is not known; the text in its place is unique here."""
+    return Gpu(f"GPU-unknown-{index}", index, None, "unknown", None, simulated=simulated, problem=problem)
+
+
+def host_memory_mib() -> int:
+    """Return the node's memory in MiB: MemTotal of /proc/meminfo, which sysinfo(2) reports as well."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
 
 
 def is_uuid(text: str) -> bool:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 from msgspec import Struct
@@ -22,9 +22,10 @@ from ..gpu_figures import Activity
 from ..readings import DriverNow, GpuNow, ProcessSm
 from ..records import GpuProcess
 from .binding import (
-    MIB,
     SIMULATED_DRIVER,
+    MemoryNow,
     failed_call,
+    memory_of,
     process_lists,
     text_of,
     union,
@@ -51,6 +52,8 @@ _GONE = (
     pynvml.NVMLError_LibRmVersionMismatch,
 )
 """After one of these the GPU is not queried any more, and NVML must be initialized again."""
+HOST_MEMORY = "the GPU uses the node's memory, and the driver does not say how much of it"
+NO_SIZE = "the driver reports 0 bytes of memory"
 _NO_QUESTION = "NVIDIA's Python binding here is too old to ask for it"
 
 
@@ -262,9 +265,7 @@ class NvmlSession:
     ) -> GpuNow:
         """Read the figures of a GPU or an instance. elsewhere: pids on its instances."""
         unknown: dict[str, str] = {}
-        memory = self._ask(unit, "memory_used_mib", unknown, self._nvml.nvmlDeviceGetMemoryInfo, unit.handle)
-        if memory is None:
-            unknown["memory_total_mib"] = unknown["memory_used_mib"]
+        memory = self._memory(unit, unknown)
         told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]] = {}
         answers = {one.field: self._figure(unit, one, unknown, told) for one in _QUESTIONS}
         processes = self._processes(unit, unknown)
@@ -272,14 +273,27 @@ class NvmlSession:
             processes = tuple(process for process in processes if process.pid not in elsewhere)
         return replace(
             unit.identity,
-            memory_total_mib=None if memory is None else int(memory.total) // MIB,
-            memory_used_mib=None if memory is None else int(memory.used) // MIB,
+            memory_total_mib=memory.total_mib,
+            memory_used_mib=memory.used_mib,
+            is_host_memory=memory.is_host,
             activity=self._activity(unit, gpm_handle, gpu_instance, unknown) or Activity(),
             processes=processes,
             process_sm=self._process_sm(unit, unknown),
             unknown=unknown,
             **answers,
         )
+
+    def _memory(self, unit: _Unit, unknown: dict[str, str]) -> MemoryNow:
+        """Return the memory of a GPU or instance; add to `unknown` why a part of it is not known."""
+        memory = self._ask(unit, "memory_used_mib", unknown, memory_of, self._nvml.nvmlDeviceGetMemoryInfo, unit.handle)
+        if memory is None:
+            unknown["memory_total_mib"] = unknown["memory_used_mib"]
+            return MemoryNow(None)
+        if memory.is_host:
+            unknown["memory_used_mib"] = HOST_MEMORY
+        elif memory.total_mib is None:
+            unknown["memory_total_mib"] = unknown["memory_used_mib"] = NO_SIZE
+        return cast("MemoryNow", memory)
 
     def _figure(
         self,

@@ -52,6 +52,14 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settin
             "an administrator must compare gres.conf with nvidia-smi -L on this node",
             cause=drain.NO_SUCH_GPU,
         )
+    lost = [gpu for gpu in found if gpu.problem is not None]
+    if lost:
+        return refusal(
+            job,
+            f"Slurm granted it {lost_sentence(lost)}; jobs that get other GPUs of this node run; an administrator must "
+            "see to this GPU (nvidia-smi, dmesg | grep -i nvrm)",
+            cause=drain.GPU_LOST,
+        )
     offers = iter(offers)
     preferred = next(offers)
     if preferred.client_limit is not None and share.per_gpu > preferred.client_limit:
@@ -168,7 +176,32 @@ def _notes(grant: Grant) -> tuple[str, ...]:
             f"{share.per_gpu} x {share.mem_mib} MiB is more than GPU {over[0].index} has "
             f"({over[0].memory_total_mib} MiB): tasks that fill their share will run out of memory"
         )
+    if grant.job.share is not None and grant.backend != BACKEND_TIME_SLICING:  # which enforces no cap, and says so
+        notes += size_notes(share, gpus)
     return (*notes, grant.note) if grant.note is not None else tuple(notes)
+
+
+def size_notes(share: ShareRequest, gpus: Iterable[Gpu]) -> Iterator[str]:
+    """Yield why tasks that would have an even part of their GPU's memory have no cap."""
+    if share.mem_mib is not None or share.per_gpu == 1:
+        return
+    gpus = tuple(dict.fromkeys(gpus))
+    unknown = [gpu for gpu in gpus if gpu.is_listed and not gpu.memory_total_mib]
+    if unknown:
+        yield (
+            f"the driver does not say how much memory GPU {_numbers(unknown)} has: its tasks have no memory cap, and "
+            f"one that takes all of it makes the others fail; --share-gpu={share.per_gpu},mem=SIZE sets a cap"
+        )
+    unified = [gpu for gpu in gpus if gpu.is_host_memory and gpu.memory_total_mib]
+    if unified:
+        yield (
+            f"GPU {_numbers(unified)} has no memory of its own and uses the node's ({unified[0].memory_total_mib} MiB, "
+            "MemTotal): its tasks have no memory cap, and share the node's memory with all its programs"
+        )
+
+
+def _numbers(gpus: Iterable[Gpu]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus)
 
 
 def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
@@ -276,6 +309,11 @@ def unsure_refusal(job: JobContext) -> Refusal:
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
     """Return the Refusal for a node whose GPUs cannot be read."""
     return refusal(job, f"{reason}; an administrator must check this node", cause=drain.NO_DRIVER)
+
+
+def lost_sentence(gpus: Sequence[Gpu]) -> str:
+    """Return words for GPUs that do not answer, with the driver's reason."""
+    return " and ".join(f"GPU {gpu.index}, which does not answer (the driver: {gpu.problem})" for gpu in gpus)
 
 
 def state_refusal(job: JobContext, why: str) -> Refusal:

@@ -25,6 +25,7 @@ OUTLIVES_SIGKILL = "process-outlives-sigkill"
 DRIVER_UNREADABLE = "driver-unreadable"
 NO_DRIVER = "no-driver"
 NO_SUCH_GPU = "no-such-gpu"
+GPU_LOST = "gpu-lost"
 NO_MPS_PROGRAM = "no-mps-program"
 STATE_UNWRITABLE = "state-unwritable"
 JOB = "job"
@@ -42,9 +43,10 @@ CAUSES = {
     # A process that cannot be ended holds a GPU, or the driver cannot tell whether one does.
     OUTLIVES_SIGKILL: NOW,  # a process on a GPU, or of an MPS daemon, hangs in the kernel
     DRIVER_UNREADABLE: NOW,  # after a job that had GPUs here: the driver does not answer, or hangs
-    # No user can cause these, and every shared job meets them on this node.
+    # No user can cause these, and further shared jobs meet them on this node.
     NO_DRIVER: COUNTED,  # before a job: the driver does not answer
     NO_SUCH_GPU: COUNTED,  # gres.conf names a GPU that the driver does not list
+    GPU_LOST: COUNTED,  # the driver does not answer for a GPU of the job; jobs on the other GPUs run
     NO_MPS_PROGRAM: COUNTED,  # the site requires MPS (mps_required), and its program is missing
     STATE_UNWRITABLE: COUNTED,  # root's state cannot be written, and no user's file is on its file system
     # A user can cause these, for himself or for others.

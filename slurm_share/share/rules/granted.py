@@ -18,12 +18,13 @@ def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu
     """Return the GPUs that Slurm granted a job, in Slurm's order, and the entries that name no GPU.
 
     A number is the N of /dev/nvidiaN in gres.conf, i.e. the driver's minor number; if the driver does not tell it,
-    NVML's index. A UUID names a GPU or a MIG instance.
+    NVML's index. A UUID names a GPU or a MIG instance. A GPU that does not answer (`problem`) is found as well: by its
+    index, or as the only ones whose UUID is not known.
     """
     found: list[Gpu] = []
     unknown: list[str] = []
     for device in granted:
-        gpu = next((g for g in gpus if _is_device(g, device)), None)
+        gpu = next((g for g in gpus if _is_device(g, device)), None) or _silent(device, gpus, found)
         if gpu is None or gpu in found:
             unknown.append(device)
         else:
@@ -39,11 +40,19 @@ def _is_device(gpu: Gpu, device: str) -> bool:
     return (gpu.index if gpu.minor is None else gpu.minor) == int(device)
 
 
+def _silent(device: str, gpus: Sequence[Gpu], found: Sequence[Gpu]) -> Gpu | None:
+    """Return a GPU that does not answer, for a UUID that no other GPU has; None: there is none left."""
+    if not device.startswith("GPU-") or any(gpu.uuid.startswith(device) for gpu in gpus):
+        return None
+    return next((gpu for gpu in gpus if gpu.problem is not None and gpu not in found), None)
+
+
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that can run work.
 
     `gpus`: the driver's list as this process sees it, to which a number is an index: under ConstrainDevices the driver
-    lists only the job's GPUs, numbered from 0. None: there is no driver, and every entry is kept as it is.
+    lists only the job's GPUs, numbered from 0. None: there is no driver, and every entry is kept as it is. GPUs that do
+    not answer (`problem`) are among the result.
 
     Raises ValueError for an entry that names none of them.
     """
@@ -53,7 +62,7 @@ def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, 
     for device in [] if visible.strip() in NO_GPUS else visible.replace(" ", "").split(","):
         if device == _NO_MORE:
             break
-        gpu = unlisted(device) if gpus is None else _visible(device, gpus)
+        gpu = unlisted(device) if gpus is None else _visible(device, gpus) or _silent(device, gpus, found)
         if gpu is None:
             listed = ", ".join(f"{one.index} ({one.uuid})" for one in gpus or ()) or "none"
             raise ValueError(f"CUDA_VISIBLE_DEVICES names GPU {shown(device)}, and the driver shows the job {listed}")

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...core.settings import Settings
-from ...node.records import NodeProcess
+from ...node.records import GpuReading, NodeProcess
 from ..records import Sweep
 
 FIRST_ORDINARY_UID = 1000
 """The first uid that is not a system user's (login.defs UID_MIN; systemd's "Users, Groups, UIDs and GIDs")."""
 LiveJobs = Mapping[int, int | None]
 """Live job -> uid of its user; None: not known."""
+
+
+def unread(readings: Sequence[GpuReading], gpus: Iterable[str]) -> str:
+    """Return words for the GPUs (UUIDs) of ended jobs whose processes are not known, because a GPU does not answer;
+    empty if all are known."""
+    silent = [reading.gpu for reading in readings if reading.gpu.problem is not None]
+    answering = {reading.gpu.uuid for reading in readings if reading.gpu.problem is None}
+    missing = [uuid for uuid in dict.fromkeys(gpus) if uuid not in answering]
+    if not silent or not missing:
+        return ""
+    reasons = "; ".join(f"GPU {gpu.index}: {gpu.problem}" for gpu in silent)
+    return f"{', '.join(missing)} ({reasons})"
 
 
 def sweep(

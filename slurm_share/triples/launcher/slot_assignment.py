@@ -19,6 +19,7 @@ from ...core.paths import Paths
 from ...core.process import Deadline
 from ...core.records import Owner, ShareRequest
 from ...core.settings import Settings
+from ...core.text import counted
 from ...node.records import Driver, Gpu
 from ...share import (
     BACKEND_TIME_SLICING,
@@ -215,6 +216,7 @@ def deal(
         gpus = visible_gpus(visible, None if driver is None else driver.gpus)
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
+    gpus, lost = without_lost(gpus, here)
     host, share, is_packed = own_host(paths, settings, here), run.share, run.pack is not None
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
     offers = _offers(driver, why_no_driver, share, host)
@@ -241,9 +243,21 @@ def deal(
         positions=tuple(slot.number % len(plan.gpus) for slot in given),
         plan=plan,
         gpu_slots=given,
-        notes=plan.notes,
+        notes=(*lost, *plan.notes),
         own=own,
     )
+
+
+def without_lost(gpus: Sequence[Gpu], here: Here) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the GPUs that answer, and notes about the others. Raises LaunchError if none answers."""
+    lost = [gpu for gpu in gpus if gpu.problem is not None]
+    if not lost:
+        return tuple(gpus), ()
+    answering = tuple(gpu for gpu in gpus if gpu.problem is None)
+    said = f"{here.node} has {allocation.lost_sentence(lost)}"
+    if not answering:
+        raise cannot_run(here, f"{said}, and no other GPU for this run; tell your administrators")
+    return answering, (f"{said}: the processes use the other {counted(len(answering), 'GPU')}",)
 
 
 def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: ShareRequest | None) -> int:

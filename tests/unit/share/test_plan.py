@@ -88,6 +88,7 @@ def test_a_torn_plan_is_never_read_as_a_plan(length):
         ("memory_mib=81920", "memory_mib=1e3"),
         (" name=NVIDIA H100", ""),
         ("minor=3", "simulated=no"),
+        ("minor=3", "host_memory=no"),
         ("slot 1", "slot 2"),
         ("slot 1 gpu=0", "slot 1 gpu=1"),
         ("part=1/2", "part=1/3"),

@@ -16,7 +16,7 @@ WELL = {
     "nvmlDeviceGetName": "NVIDIA H200",
     "nvmlDeviceGetMinorNumber": 0,
     "nvmlDeviceGetMigMode": pynvml.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1 << 37),
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1 << 37, used=0),
     "nvmlDeviceGetComputeRunningProcesses": [],
     "nvmlDeviceGetGraphicsRunningProcesses": [],
     "nvmlDeviceGetMPSComputeRunningProcesses": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -24,6 +25,7 @@ class Unit:
     """The MIG mode; None: this GPU has none."""
     fails: dict[str, int] = field(default_factory=dict)
     """Function -> what it returns."""
+    memory_mib: int = 81920
 
 
 class Library:
@@ -88,7 +90,7 @@ class Library:
         return 6 if one is None else 0
 
     def nvmlDeviceGetMemoryInfo(self, handle, memory):
-        memory._obj.total, memory._obj.used = 81920 << 20, 5 << 20
+        memory._obj.total, memory._obj.used = self.units[handle.value].memory_mib << 20, 5 << 20
         return self.units[handle.value].fails.get("nvmlDeviceGetMemoryInfo", 0)
 
     def nvmlDeviceGetUtilizationRates(self, handle, rates):
@@ -165,15 +167,38 @@ def test_processes_of_three_lists(loads):
 
 @pytest.mark.parametrize(
     ("call", "code"),
-    [("nvmlDeviceGetHandleByIndex", 15), ("nvmlDeviceGetName", 1), ("nvmlDeviceGetMemoryInfo", 999), ("compute", 16)],
+    [("nvmlDeviceGetHandleByIndex", 15), ("nvmlDeviceGetName", 15), ("nvmlDeviceGetMemoryInfo", 999), ("compute", 16)],
 )
-def test_a_gpu_that_does_not_answer_is_the_drivers_error(loads, call, code):
-    library = loads(Library(Unit("GPU-0000", fails={call: code})))
-    with pytest.raises(DriverError) as caught:
-        driver.read_gpu_readings()
-    assert caught.value.reason == str(pynvml.NVMLError(code))
-    assert caught.value.call == {"compute": "nvmlDeviceGetComputeRunningProcesses"}.get(call, call)
+def test_a_gpu_that_does_not_answer_is_named_and_the_others_are_read(loads, call, code):
+    library = loads(Library(Unit("GPU-0000", fails={call: code}), Unit("GPU-0001")))
+    lost, other = driver.read_gpu_readings()
+    assert (lost.gpu.index, lost.gpu.problem) == (0, str(pynvml.NVMLError(code)))
+    assert (lost.memory_used_mib, lost.utilization_percent, lost.processes) == (None, None, ())
+    assert (other.gpu.uuid, other.gpu.problem, other.memory_used_mib) == ("GPU-0001", None, 5)
     assert library.closed == 1
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+def test_an_error_of_the_driver_is_not_one_gpus(loads, code):
+    library = loads(Library(Unit("GPU-0000", fails={"nvmlDeviceGetName": code}), Unit("GPU-0001")))
+    with pytest.raises(DriverError) as caught:
+        driver.read_driver()
+    assert (caught.value.call, caught.value.reason) == ("nvmlDeviceGetName", str(pynvml.NVMLError(code)))
+    assert library.closed == 1
+
+
+def test_zero_bytes_of_memory_are_unknown(loads):
+    loads(Library(Unit("GPU-0000", memory_mib=0)))
+    (reading,) = driver.read_gpu_readings()
+    assert (reading.gpu.memory_total_mib, reading.memory_used_mib, reading.gpu.is_host_memory) == (None, None, False)
+
+
+def test_memory_that_is_not_supported_is_the_nodes(loads):
+    loads(Library(Unit("GPU-0000", fails={"nvmlDeviceGetMemoryInfo": 3})))
+    (reading,) = driver.read_gpu_readings()
+    kib = int(Path("/proc/meminfo").read_text(encoding="ascii").split()[1])  # the first line is MemTotal
+    assert (reading.gpu.memory_total_mib, reading.gpu.is_host_memory) == (kib // 1024, True)
+    assert reading.memory_used_mib is None
 
 
 def test_no_driver(loads, monkeypatch):

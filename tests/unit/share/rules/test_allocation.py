@@ -71,9 +71,35 @@ def test_the_users_size_wins_and_too_much_of_it_is_said():
     assert any("4 x 30000 MiB is more than GPU 0 has (81920 MiB)" in note for note in plan.notes)
 
 
-def test_an_unknown_size_gives_no_cap():
-    plan = decide(gpus=tuple(replace(gpu, memory_total_mib=None) for gpu in GPUS))
-    assert plan.slots[0].memory_cap_mib is None
+@pytest.mark.parametrize("size", [None, 0])
+def test_an_unknown_size_gives_no_cap_and_is_said(size):
+    gpus = tuple(replace(gpu, memory_total_mib=size) for gpu in GPUS)
+    plan = decide(gpus=gpus)
+    assert {(slot.memory_cap_mib, slot.memory_ratio) for slot in plan.slots} == {(None, None)}
+    assert len(plan.notes) == 1
+    assert "the driver does not say how much memory GPU 0,1 has: its tasks have no memory cap" in plan.notes[0]
+    assert "--share-gpu=4,mem=SIZE sets a cap" in plan.notes[0]
+    sized = decide(replace(JOB, share=ShareRequest(4, mem_mib=3000)), gpus)
+    assert (sized.slots[0].memory_cap_mib, sized.notes) == (3000, ())
+    assert decide(replace(JOB, share=ShareRequest(1)), gpus).notes == ()  # its one task needs no cap
+
+
+def test_memory_of_the_node_is_named_and_not_capped():
+    plan = decide(gpus=tuple(replace(gpu, is_host_memory=True) for gpu in GPUS))
+    assert {slot.memory_cap_mib for slot in plan.slots} == {None}
+    assert plan.notes[0].startswith("GPU 0,1 has no memory of its own and uses the node's (81920 MiB, MemTotal)")
+
+
+def test_a_lost_gpu_refuses_the_job_that_has_it_and_no_other():
+    lost = Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost")
+    gpus = (GPUS[0], lost, *GPUS[2:])
+    found = decide(gpus=gpus)
+    assert isinstance(found, Refusal)
+    assert "Slurm granted it GPU 1, which does not answer (the driver: GPU is lost)" in found.sentence
+    assert found.cause == drain.GPU_LOST
+    assert decide(replace(JOB, granted=("GPU-1",)), gpus).cause == drain.GPU_LOST  # its UUID is not known now
+    assert isinstance(decide(replace(JOB, granted=("0", "2")), gpus), Plan)
+    assert isinstance(decide(replace(JOB, granted=("GPU-3",)), gpus), Plan)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def after(*refused, cause=drain.NO_DRIVER):
 
 VERDICTS = {
     drain.NOW: {"process-outlives-sigkill", "driver-unreadable"},
-    drain.COUNTED: {"no-driver", "no-such-gpu", "no-mps-program", "state-unwritable"},
+    drain.COUNTED: {"no-driver", "no-such-gpu", "gpu-lost", "no-mps-program", "state-unwritable"},
 }
 
 

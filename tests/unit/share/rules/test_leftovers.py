@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
-from slurm_share.node.records import NodeProcess
+from slurm_share.node.records import Gpu, GpuReading, NodeProcess
 from slurm_share.share.rules import leftovers
 
 ALICE, BOB = 2001, 2002
@@ -61,3 +61,11 @@ def test_a_job_of_root_ends_nobody():
 )
 def test_a_process_of_a_job_that_is_over_is_ended_wherever_it_is(seen, ended):
     assert leftovers.escaped([seen], ALICE, {8: ALICE}) == ((seen,) if ended else ())
+
+
+def test_a_lost_gpu_of_an_ended_job_is_not_read():
+    well = GpuReading(Gpu("GPU-0", 0, 0, "H100", 81920), 0, 0, ())
+    lost = GpuReading(Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost"), None, None, ())
+    assert leftovers.unread([well, lost], ["GPU-0", "GPU-1"]) == "GPU-1 (GPU 1: GPU is lost)"
+    assert leftovers.unread([well, lost], ["GPU-0"]) == ""
+    assert leftovers.unread([well], ["GPU-1"]) == ""  # taken out of the node: no process can be on it
