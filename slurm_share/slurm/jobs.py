@@ -217,6 +217,7 @@ class _Queued(msgspec.Struct):
     admin_comment: str
     comment: str
     command: str = ""
+    restart_cnt: int | None = None
 
 
 class _Version(msgspec.Struct):
@@ -324,6 +325,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
         share=share_of(job.admin_comment),
         comment=job.comment,
         script=job.command,
+        restarts=job.restart_cnt,
     )
 
 

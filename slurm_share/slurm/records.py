@@ -141,6 +141,8 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     comment: str = ""
     script: str = ""
     """Path of its batch script; empty: none, or not told."""
+    restarts: Count | None = None
+    """How often it was requeued; None: not told."""
 
     @property
     def id(self) -> str:

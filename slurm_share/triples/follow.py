@@ -14,7 +14,7 @@ from ..slurm.records import QueuedJob
 from . import result_files, run_folder
 from .records import Progress, Run
 from .rules import submission, together, work_rates
-from .rules.progress import JobState, TaskCounts, all_done
+from .rules.progress import JobState, TaskCounts, all_done, is_outdated
 from .rules.progress import line as progress_line
 
 PAUSE_S = 1.0
@@ -75,8 +75,9 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
     while True:
         now = time.monotonic()
         task_counts = reader.read()
-        over = task_counts is not None and not task_counts.left + task_counts.running
-        if asking is None and now - asked >= (PAUSE_S if over else QUEUE_EVERY_S):
+        is_due = task_counts is not None and not task_counts.left + task_counts.running
+        is_due = is_due or is_outdated(task_counts, None if known is None else state_of(known, time.time()))
+        if asking is None and now - asked >= (PAUSE_S if is_due else QUEUE_EVERY_S):
             asking, asked = BackgroundCall(lambda: _in_queue(job)), now
         if asking is not None and asking.wait(PAUSE_S if known is None else 0.0):
             try:
@@ -134,7 +135,7 @@ def state_of(job: QueuedJob, now: float) -> JobState:
     if "PENDING" in job.states and job.start is not None and job.start > now:
         local = time.localtime(job.start)
         start = time.strftime("%H:%M:%S" if job.start - now < DAY_S else "%Y-%m-%d %H:%M", local)
-    return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start)
+    return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start, restarts=job.restarts)
 
 
 class TaskCountsReader:
@@ -173,6 +174,7 @@ class TaskCountsReader:
             failed=sum(one.failed for one in ours),
             running=sum(one.running for one in ours),
             per_s=_per_s(ours),
+            restarts=int(start.partition(".")[2] or 0),
             work=work_rates.add_up(one.work for one in ours if one.work is not None and not one.ended),
         )
 

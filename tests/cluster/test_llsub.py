@@ -169,6 +169,14 @@ def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
     assert llsub(cluster, "--watch").returncode == 0
 
 
+def test_a_job_that_starts_while_it_is_watched_is_not_called_requeued(cluster: Cluster) -> None:
+    command = "llsub ./task.sh [1,2] --options=--begin=now+1 --wait"
+    said = cluster.as_user("alice", f"cd {HOME} && TERM=xterm script -qec {shlex.quote(command)} /dev/null", check=True)
+    assert "pending" in said.stdout
+    assert "all 2 tasks are done" in said.stdout
+    assert "requeued" not in said.stdout
+
+
 SAYS_USR1 = """#!/bin/bash
 trap 'echo "got USR1"; exit 0' USR1
 touch up.$LLSUB_RANK

@@ -22,6 +22,8 @@ class TaskCounts(Struct, frozen=True):
     """Tasks that end per second, the mean since the launchers began; None: not known."""
     work: WorkRate | None = None
     """Work rate of the running tasks; None: not measured, or in different units."""
+    restarts: int = 0
+    """How often the job was requeued before the launchers of these figures started."""
 
     @property
     def left(self) -> int:
@@ -38,6 +40,8 @@ class JobState(Struct, frozen=True, kw_only=True):
     reason: str = ""
     start: str = ""
     """Expected start of a waiting job as text; empty: not known."""
+    restarts: int | None = None
+    """How often the job was requeued; None: not known."""
 
     @property
     def is_running(self) -> bool:
@@ -69,15 +73,25 @@ def as_text(task_counts: TaskCounts) -> str:
     return ", ".join(parts)
 
 
-def job_text(state: JobState, *, had_begun: bool = False) -> str:
-    """Return a job's state: "job 12: pending (BeginTime), expected 15:02:11". `had_begun`: its tasks have run."""
+def is_outdated(task_counts: TaskCounts | None, state: JobState | None) -> bool:
+    """Return whether the job has started since Slurm gave the state: its launchers have written figures.
+
+    A requeue increases `restarts`, so the figures of the start before it are not taken for those of a later one.
+    """
+    if task_counts is None or state is None or state.restarts is None:
+        return False
+    return bool({"PENDING", "CONFIGURING"} & set(state.states)) and task_counts.restarts >= state.restarts
+
+
+def job_text(state: JobState) -> str:
+    """Return a job's state: "job 12: pending (BeginTime), expected 15:02:11"."""
     shown = [name for name in state.states if name != "RUNNING"] or state.states
     said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
     if state.reason and not state.is_running:
         said += f" ({state.reason})"
     if "PENDING" not in state.states:
         return said
-    if had_begun:
+    if state.restarts:
         said += ", requeued"
     if "REQUEUE_HOLD" in state.states or "held" in state.reason.lower():
         return f"{said}, scontrol release {state.job} lets it start"
@@ -87,10 +101,10 @@ def job_text(state: JobState, *, had_begun: bool = False) -> str:
 def line(task_counts: TaskCounts | None, state: JobState | None, silent: Sequence[str] = ()) -> str:
     """Return the line about a run and its job; empty if nothing is known. `silent`: nodes without recent progress.
 
-    Tasks count as running only while Slurm reports the job as running: after a node failure and a requeue, the folder
-    still has the last figures of the launcher.
+    Tasks count as running only while Slurm reports the job as running, or while its report is older than the figures:
+    after a node failure and a requeue, the folder still has the last figures of the launcher.
     """
-    if state is None or state.is_running:
+    if state is None or state.is_running or is_outdated(task_counts, state):
         if task_counts is None:
             return "" if state is None else job_text(state)
         said = as_text(task_counts)
@@ -102,7 +116,7 @@ def line(task_counts: TaskCounts | None, state: JobState | None, silent: Sequenc
     # Counts of 0 are left out, to fit into 80 columns.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
-    return f"{job_text(state, had_begun=True)}; {', '.join(filter(None, counts))}"
+    return f"{job_text(state)}; {', '.join(filter(None, counts))}"
 
 
 def all_done(tasks: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.triples.rules.progress import JobState, TaskCounts, line
 
@@ -33,8 +34,20 @@ HALF = TaskCounts(100, done=40, failed=1, running=8)
 def test_slurm_says_whether_anything_runs(
     task_counts: TaskCounts | None, states: str, reason: str, start: str, said: str
 ) -> None:
-    state = JobState(job=5, states=tuple(states.split()), reason=reason, start=start)
+    requeues = 1 if task_counts is HALF else 0
+    state = JobState(job=5, states=tuple(states.split()), reason=reason, start=start, restarts=requeues)
     assert line(task_counts, state) == said
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING CONFIGURING"])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_state_from_before_the_start_of_the_launchers_is_not_joined_with_their_figures(
+    state: str, restarts: int
+) -> None:
+    before = JobState(job=5, states=tuple(state.split()), restarts=restarts)
+    assert line(replace(HALF, restarts=restarts), before) == "40 of 100 done, 1 failed, 8 running, 51 left"
+    unknown = JobState(job=5, states=("PENDING",))
+    assert line(HALF, unknown) == "job 5: pending; 40 of 100 done, 1 failed, 59 left"
 
 
 def test_without_a_word_of_slurms_the_launchers_word_stands() -> None:
