@@ -27,7 +27,8 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--summary",
         action="store_true",
-        help="only summarize the results of all nodes; exit code 0 if all tasks are done",
+        help="only summarize the results of all nodes; exit code 0: all tasks are done, 75: none failed and some are "
+        "saved, 1: otherwise",
     )
     parser.set_defaults(run=_run)
 
@@ -54,7 +55,7 @@ def _summarize(folder: Path, run: Run) -> int:
         command.forget_output()  # the exit code tells the result, too
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
-    return run_folder.read_exit_code(folder) or int(found.account.done != found.account.tasks)
+    return run_folder.read_exit_code(folder) or found.account.exit_code
 
 
 def _settings() -> Settings:

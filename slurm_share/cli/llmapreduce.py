@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core import names
-from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter
+from ..core.command import EXIT_INTERRUPTED, enter
 from ..core.errors import UsageError
 from ..triples import MapPlan, Request, Run, follow, map_planning, map_submitting, mapreduce, plan_map, submitting
 from .llmapreduce_options import read
@@ -85,15 +85,16 @@ def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int]) -> int:
     if map_submitting.is_finished(path):
         print("all done")
         return names.EXIT_OK
-    _say_unfinished(path)
-    return EXIT_FAILED
+    return _say_unfinished(path)
 
 
-def _say_unfinished(path: Path) -> None:
-    sentence, failed = map_submitting.read_unfinished(path)
+def _say_unfinished(path: Path) -> int:
+    """Print what is left and how to run it; return the exit code."""
+    code, sentence, failed = map_submitting.read_unfinished(path)
     _say(sentence)
     for one in failed:
         print(one, file=sys.stderr)
+    return code
 
 
 # ---- Without the scheduler ----
@@ -103,8 +104,8 @@ def _in_the_foreground(request: Request, made: map_submitting.Made, reduce: Sequ
     code = map_submitting.run_here(request, made.folder, reduce, _say)
     if code == 0:
         return names.EXIT_OK
-    _say_unfinished(Path(made.folder.path))
-    return code if code > 128 else EXIT_FAILED
+    ended = _say_unfinished(Path(made.folder.path))
+    return code if code > 128 else ended
 
 
 def _say(sentence: str) -> None:

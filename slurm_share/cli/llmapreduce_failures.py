@@ -1,6 +1,8 @@
 """Print the failed inputs of a map; map.sh runs `python -m slurm_share.cli.llmapreduce_failures FOLDER`.
 
-Do not rename this module: map.sh of jobs that already wait in the queue contains its name.
+With --saved, print why the reducer must not run yet, and exit with 75 then: reduce.sh does that.
+
+Do not rename this module: the scripts of jobs that already wait in the queue contain its name.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ def main() -> int:
     """Print the failures of the run in the folder given as argument."""
 
     def say() -> int:
+        if len(sys.argv) == 3 and sys.argv[1] == "--saved":
+            why = map_failures.saved_text(Path(sys.argv[2]))
+            terminal.print_lines([why] if why else [])
+            return names.EXIT_SAVED if why else names.EXIT_OK
         if len(sys.argv) != 2:
             raise UsageError("write the folder of a run, and nothing else")
         terminal.print_lines(map_failures.failures(Path(sys.argv[1])))

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from ..core import names
-from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
+from ..core.command import EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
 from ..core.text import counted
@@ -27,6 +29,7 @@ from ..triples import (
     Run,
     Tasks,
     Triple,
+    checkpoint,
     follow,
     pack_options,
     packed_dry_run,
@@ -81,7 +84,8 @@ examples
 
 exit codes
   0 submitted (--wait, --local: every task is done), 1 not every task is done,
-  2 invalid request, 130 interrupted
+  75 the same, but none failed and some have saved their state, 2 invalid
+  request, 130 interrupted
 """
 
 
@@ -201,7 +205,7 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
         options = tuple(shlex.split(arguments.options))
     except ValueError as error:
         raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
-    others = set(submission.Wishes.__struct_fields__) - {"share", "options"}
+    others = set(submission.Wishes.__struct_fields__) - {"share", "signal", "options"}
     return submission.Wishes(
         share=arguments.share_gpu, options=options, **{name: getattr(arguments, name) for name in others}
     )
@@ -236,9 +240,9 @@ def _watch(folder: Path, job: int | None = None) -> int:
         print(f"job {job} continues: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
         return EXIT_INTERRUPTED
     line.end()
-    is_done, sentence = follow.read_outcome(folder, run, job)
+    code, sentence = follow.read_outcome(folder, run, job)
     print(sentence)
-    return run_folder.read_exit_code(folder) or (names.EXIT_OK if is_done else EXIT_FAILED)
+    return code
 
 
 # ---- Without a triple ----
@@ -250,7 +254,7 @@ def _ordinary(
     if argument is None:
         raise UsageError("there is no script: write one, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
+                    "progress", "window", "checkpoint_signal", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
@@ -287,6 +291,7 @@ def _triple(
 ) -> int:
     script = None if argument is None else llsub_spmd.read_script(argument, is_spmd=arguments.spmd)
     own_notes = () if script is None else llsub_options.take_own_lines(script, arguments, is_auto=triple.is_auto)
+    saved_on = None if arguments.checkpoint_signal is None else checkpoint.parse(arguments.checkpoint_signal)
     asked = planning.Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
@@ -299,6 +304,7 @@ def _triple(
         called=arguments.called,
         progress=arguments.progress,
         window_s=arguments.window,
+        checkpoint=saved_on,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:
@@ -306,9 +312,11 @@ def _triple(
     run, tasks = planning.run_of(script, triple, asked)
     _note(*own_notes)
     if arguments.local:
+        _note(*checkpoint.local_notes(saved_on))
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
-    plan = planning.plan_run(run, triple, tasks, script, wishes)
+    wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
+    plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
     if arguments.dry_run:
         _dry_run(plan, wishes)
         return names.EXIT_OK

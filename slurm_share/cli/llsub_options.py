@@ -12,7 +12,7 @@ from ..core.errors import UsageError, shown
 from ..core.text import did_you_mean
 from ..packing import POLICIES
 from ..slurm.script import OWN_MAGIC, Script
-from ..triples import DISTRIBUTIONS, PackOptions, log_counts, pack_options, submission
+from ..triples import DISTRIBUTIONS, PackOptions, checkpoint, log_counts, pack_options, submission
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +54,12 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         type=_window,
         metavar="SECONDS",
         help="length of the windows in which rates are measured (default: 30)",
+    )
+    add(
+        "--checkpoint-signal",
+        metavar="SIGNAL[@SECONDS]",
+        help="signal, such as USR1, on which tasks save their state and end (exit code 75); Slurm sends it "
+        "SECONDS before the time limit; --pack --undo=pause also sends it to a task that moves to another GPU",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 
@@ -97,12 +103,6 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         choices=pack_options.UNDOS,
         help="what to do with two tasks that are slower together than one after the other: do not place such a pair "
         "again (ban), or also pause one of the two (pause) (default: ban)",
-    )
-    add(
-        "--checkpoint-signal",
-        metavar="SIGNAL",
-        help="signal, such as USR1, on which tasks save their state and end; --undo=pause may then move them to "
-        "another GPU",
     )
     add(
         "--min-speed", metavar="RATIO", help="least speed of a task relative to its speed alone, or none (default: 0.4)"
@@ -153,7 +153,7 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
         try:
             pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)
             if read.checkpoint_signal is not None:
-                pack_options.parse_checkpoint_signal(read.checkpoint_signal)
+                checkpoint.parse(read.checkpoint_signal)
             if read.min_speed is not None:
                 pack_options.parse_min_speed(read.min_speed)
         except UsageError as error:

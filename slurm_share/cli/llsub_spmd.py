@@ -60,7 +60,15 @@ def with_ranks(
         checks.check_variables(environ)
     except WrongVariable as error:
         raise UsageError(str(error)) from None
-    options = ("tasks", "ntasks", "distribution", "retries", "max_failures", *PackOptions.__struct_fields__)
+    options = (
+        "tasks",
+        "ntasks",
+        "distribution",
+        "retries",
+        "max_failures",
+        "checkpoint_signal",
+        *PackOptions.__struct_fields__,
+    )
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)
     if not arguments.local:
         settings = planning.read_settings(arguments.partition)

@@ -53,9 +53,18 @@ class LauncherLine:
         """Show the progress; end the line when all is done."""
         if not self._is_terminal:
             return
-        ended = progress.done + progress.failed
+        ended = progress.done + progress.failed + progress.saved
         per_s = ended / max(time.monotonic() - self._since, 0.001) if ended else None
-        text = as_text(TaskCounts(self._total, progress.done, progress.failed, progress.running, per_s, progress.work))
+        counts = TaskCounts(
+            self._total,
+            done=progress.done,
+            failed=progress.failed,
+            saved=progress.saved,
+            running=progress.running,
+            per_s=per_s,
+            work=progress.work,
+        )
+        text = as_text(counts)
         line_end = "\n" if progress.ended else ""
         try:
             width = os.get_terminal_size(self._stream).columns

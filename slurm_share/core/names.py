@@ -222,5 +222,8 @@ EXIT_USAGE = 2
 """The person's mistake: a sentence on stderr, nothing done."""
 EXIT_NODE_UNWELL = 1
 """A hook's: slurmd drains the node, and the hook's output in slurmd's log says why."""
+EXIT_SAVED = 75
+"""EX_TEMPFAIL of sysexits.h. Of a task: it has saved its state and is not finished. Of a run: no task has failed, and
+some have saved their state."""
 EXIT_REFUSED = 69
 """A task that must not run (EX_UNAVAILABLE of sysexits.h); its sentence is in the job's output."""

@@ -542,7 +542,7 @@ class Packer:
     ) -> None:
         """Let the estimator learn from an attempt, and write it to the user's history if it shows its memory."""
         key = its.ask.key
-        if key is None or not facts.was_started or after.kind in ("not started", "unfinished"):
+        if key is None or not facts.was_started or after.kind in ("not started", "saved", "unfinished"):
             return
         is_seen = bool(its.peak_mib)
         is_own = after.kind in MEMORY_KINDS

@@ -408,11 +408,12 @@ EndKind = Literal[
     "signal",
     "failed",
     "not started",
+    "saved",
     "unfinished",
 ]
 """How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely or suspected. neighbour's memory: it
 ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a CUDA fault
-ended several tasks on one GPU. device: the GPU failed."""
+ended several tasks on one GPU. device: the GPU failed. saved: it has saved its state and is not finished."""
 
 
 class EndFacts(Struct, frozen=True, kw_only=True):
@@ -424,6 +425,8 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     """Exit code; None: a signal ended it."""
     signal: int | None = None
     is_stopped_by_us: bool = False
+    is_told_to_save: bool = False
+    """It got the signal of --checkpoint-signal because the job ends soon, not because it moves to another GPU."""
     is_host_memory: bool = False
     """The kernel killed it because host memory was full."""
     was_started: bool = True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .packed_dry_run import DryRun
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
-    from .rules import log_counts, mapreduce, pack_options, submission, together, triple
+    from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, together, triple
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
     from .rules.task_files import Tasks
@@ -47,6 +47,7 @@ __getattr__, __all__ = exports(
         "packed_dry_run",
         "planning",
         "rank_python",
+        "rules.checkpoint",
         "rules.log_counts",
         "rules.mapreduce",
         "rules.pack_options",

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..core import names
 from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
 from ..core.text import counted, span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder
+from .launcher import report
 from .records import Progress, Run
 from .rules import submission, together, work_rates
 from .rules.progress import JobState, TaskCounts, all_done, is_outdated
@@ -36,15 +38,16 @@ def find_job(folder: Path) -> int:
     return jobs[-1]
 
 
-def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
-    """Return whether every task of a run is done after its job has ended, and a sentence."""
+def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str]:
+    """Return the exit code of a run whose job has ended, and a sentence. Raises StateError."""
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
-        return True, f"{folder.name}: {all_done(run.tasks)}"  # the last job removes the folder only on success
-    done = len(result_files.read_done(folder, run))
-    if done >= run.tasks:
-        return True, f"{folder.name}: {all_done(run.tasks)}"
-    return False, (
-        f"{folder.name}: {done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
+        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}"  # the last job removes the folder only on success
+    found = report.count(result_files.ResultFiles(folder, run), run)
+    if found.done == run.tasks:
+        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}"
+    saved = f"{len(found.saved)} saved, not finished; " if found.saved else ""
+    return run_folder.read_exit_code(folder) or found.exit_code, (
+        f"{folder.name}: {found.done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; {saved}"
         f"{_log_text(folder, run, job)}; {together.again_text(run, folder.name)}"
     )
 
@@ -172,6 +175,7 @@ class TaskCountsReader:
             self._run.tasks,
             done=self._before + sum(one.done for one in ours),
             failed=sum(one.failed for one in ours),
+            saved=sum(one.saved for one in ours),
             running=sum(one.running for one in ours),
             per_s=_per_s(ours),
             restarts=int(start.partition(".")[2] or 0),
@@ -185,6 +189,6 @@ class TaskCountsReader:
 
 def _per_s(parts: Sequence[Progress]) -> float | None:
     """Return the tasks ended per second since the launchers began, by their clocks: the watcher's has just begun."""
-    ended = sum(one.done + one.failed for one in parts)
+    ended = sum(one.done + one.failed + one.saved for one in parts)
     seconds = max(one.at for one in parts) - min(one.began for one in parts)
     return ended / seconds if ended and seconds > 0 and all(one.began for one in parts) else None

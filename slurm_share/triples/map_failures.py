@@ -17,6 +17,7 @@ from . import run_folder
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
+from .rules.account import Account
 
 MOST = 10
 """Most inputs that are listed; summary.json has all."""
@@ -24,6 +25,23 @@ LINE_MAX = 200
 TAIL_BYTES = 16 * 1024 * 1024
 _BEGINNING = rb"--- task (?:[0-9]+)(?:, attempt [0-9]+)?\n"
 """The launcher's line before each task's output, in the log of a process."""
+
+
+def read_account(folder: Path) -> tuple[Run, Account]:
+    """Return a run and the counts of its tasks. Raises StateError."""
+    run = run_folder.read_run(folder)
+    return run, report.count(ResultFiles(folder, run), run)
+
+
+def saved_text(folder: Path) -> str:
+    """Return why a reducer must not run yet; empty: no input was saved without being finished. Raises StateError."""
+    run, found = read_account(folder)
+    if not found.saved:
+        return ""
+    count = len(found.saved)
+    have = "has saved its state and is" if count == 1 else "have saved their state and are"
+    said = f"{count} of {run.tasks} inputs {have} not finished, so the reducer does not run"
+    return f"{said}; first run llsub --resume {folder}"
 
 
 def failures(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from ..core.errors import SlurmShareError, UsageError, shown
 from ..core.process import attend
 from ..slurm.submit import submit
 from . import map_files, run_files, run_folder
-from .map_failures import failures
+from .map_failures import failures, read_account, saved_text
 from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
 from .rules import mapreduce, submission
@@ -24,6 +24,9 @@ from .submitting import Output, note_job
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Prefixes of a task's variables about its job, which are removed for a run that the task starts itself."""
+
+
+_FAILURES = (sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures")
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +70,13 @@ def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
     if command is None:
         script = submission.local_script(folder.path, sys.executable)
     else:
-        say_failures = (sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", folder.path)
+        say_failures = (*_FAILURES, folder.path)
         files[mapreduce.MAP_SCRIPT] = mapreduce.map_script(folder, plan.reduce is None, say_failures)
         script = _launch_script(request, plan, folder, made.run, command)
     if plan.reduce is not None:
-        files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(plan.reduce, folder)
+        files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(
+            plan.reduce, folder, (*_FAILURES, "--saved", folder.path)
+        )
     environ = submission.recorded_environment(os.environ)
     run_files.write(path, made.run, lines, script, command or (), environ=environ)
     map_files.fill(path, files, mapreduce.LOGS)
@@ -174,8 +179,8 @@ def is_finished(folder: Path) -> bool:
     return (folder / mapreduce.FINISHED).exists() or not (folder / run_folder.RUN).exists()
 
 
-def read_unfinished(folder: Path) -> tuple[str, list[str]]:
-    """Return a sentence on how to finish a map, and a line for each failed task."""
+def read_unfinished(folder: Path) -> tuple[int, str, list[str]]:
+    """Return the exit code of a map that is not finished, how to finish it, and a line for each failed task."""
     resume = ""
     if not (folder / mapreduce.MAPPED).exists():
         resume = f"; llsub --resume {folder} runs what is unfinished"
@@ -183,9 +188,9 @@ def read_unfinished(folder: Path) -> tuple[str, list[str]]:
         resume += f"{', then' if resume else ';'} sbatch {folder / mapreduce.REDUCE_SCRIPT} reduces"
     sentence = f"not everything was done; see {folder / mapreduce.LOGS}{resume}"
     try:
-        return sentence, failures(folder)
+        return read_account(folder)[1].exit_code or EXIT_FAILED, sentence, failures(folder)
     except SlurmShareError:
-        return sentence, []  # the folder was removed in the meantime
+        return EXIT_FAILED, sentence, []  # the folder was removed in the meantime
 
 
 # ---- Without a scheduler ----
@@ -201,7 +206,10 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
     code = attend(launcher, env=_environment(os.environ))
     if code == 0:
         (path / mapreduce.MAPPED).touch()
-    if reduce is not None and (code == 0 or (code == EXIT_FAILED and request.whatever)):
+    saved = saved_text(path) if reduce is not None and code else ""
+    if saved:
+        note(saved)
+    elif reduce is not None and (code == 0 or (code == EXIT_FAILED and request.whatever)):
         done = attend(reduce)
         if done != 0:
             note(f"the reducer ended with {done}")

@@ -24,7 +24,8 @@ from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from . import overwriting
 from .records import Distribution, Run, Triple
-from .rules import failing, fitting, pack_options, packed, submission, task_files, together
+from .rules import checkpoint, failing, fitting, pack_options, packed, submission, task_files, together
+from .rules.checkpoint import Checkpoint
 from .rules.fitting import Grant, Sharing
 from .rules.pack_options import PackOptions
 from .rules.submission import Wishes
@@ -47,6 +48,7 @@ class Work(Struct, frozen=True, kw_only=True):
     progress: str | None = None
     """As in records.Run."""
     window_s: float | None = None
+    checkpoint: Checkpoint | None = None
     pack: PackOptions = PackOptions()
     python: str | None = None
     """With `together`: the Python that runs the script; None: the script is executed itself."""
@@ -85,6 +87,10 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
     """
     pack = pack_options.request(asked.pack, asked.retries, is_auto=triple.is_auto)
     _check_pack(triple, asked, pack)
+    number = None if asked.checkpoint is None else int(asked.checkpoint.signal)
+    checkpoint.check(asked.checkpoint, is_moving=_is_moving(pack))
+    if pack is not None:
+        pack = replace(pack, checkpoint_signal=number)
     if pack is not None and asked.window_s is not None:
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
     if asked.tasks is not None and asked.ntasks is not None:
@@ -125,6 +131,7 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         progress=asked.progress or "",
         rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
         pack=pack,
+        checkpoint_signal=number,
         together=asked.together,
         keep_going=asked.keep_going,
     )
@@ -151,6 +158,11 @@ def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
         )
 
 
+def _is_moving(pack: PackRequest | None) -> bool:
+    """Return whether tasks may be told to save their state in order to move to another GPU."""
+    return pack is not None and pack.settings.undo == "pause"
+
+
 def _is_tried(pack: PackRequest | None) -> bool:
     """Return whether trials find the number of tasks or the sharing method; processes are then not bound to cores."""
     return pack is not None and (pack.is_tuned or pack.is_compared)
@@ -164,7 +176,14 @@ def check_job_files(script: Script | None, wishes: Wishes, words: Sequence[str],
     overwriting.check_job_files(submission.job_files(wishes.options, wishes.output), read)
 
 
-def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wishes: Wishes) -> Plan:
+def plan_run(
+    run: Run,
+    triple: Triple,
+    tasks: Tasks,
+    script: Script | None,
+    wishes: Wishes,
+    saved_on: Checkpoint | None = None,
+) -> Plan:
     """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
@@ -212,6 +231,8 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     notes += fitting.assumed_notes(triple, gpus or (), kinds, sharing)
     if not triple.is_auto:
         notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
+    written_signal = submission.said(directives, wishes).get("signal")
+    notes += checkpoint.sbatch_notes(saved_on, written_signal, is_moving=_is_moving(run.pack))
     if script is not None:
         notes += submission.directive_notes(script.name, directives, wishes)
     return Plan(

@@ -131,14 +131,20 @@ class Run(Struct, frozen=True, kw_only=True):
     together: bool = False
     """True: the tasks are ranks that send messages to each other (--spmd). There is one for each process, all start at
     once, and a rank that fails ends the others."""
+    checkpoint_signal: int | None = None
+    """Signal on which tasks save their state and end (--checkpoint-signal). A launcher that receives it starts nothing
+    more. None: SIGUSR1 and SIGUSR2 are passed on without a meaning."""
     keep_going: bool = False
     """With `together`: a rank that fails does not end the others."""
 
 
-Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "unfinished"]
+Outcome = Literal[
+    "done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "saved", "unfinished"
+]
 """done: exit code 0. failed: another code. signal: ended by a signal that we did not send. gpu memory, host memory: out
 of memory. disturbed: in a packed run, ended by another task on its GPU that exceeded its memory or failed, or by the
-GPU. not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, for the
+GPU. not started: the program could not be executed, or its log could not be opened. saved: exit code 75 (EX_TEMPFAIL),
+it has saved its state and is not finished; also exit code 0 after --checkpoint-signal. unfinished: ended by us, for the
 scheduler or the user, or because its launcher was killed. Also with exit code 0: a program that saves its state when it
 is told to end may exit with 0, and running it again costs less than losing its work."""
 
@@ -211,6 +217,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     done: int
     failed: int
     """Failed tasks without attempts left."""
+    saved: int = 0
+    """Tasks that have saved their state and ended."""
     left: int | None
     """Tasks that this node has still to start; None: nodes share a queue."""
     at: float

@@ -255,6 +255,16 @@ def test_a_map_that_failed_keeps_the_reducer_from_starting_unless_it_is_told_oth
     assert place.sh("ls -d MAPRED.*").split() == ["MAPRED.1", "MAPRED.2"]
 
 
+def test_a_reducer_that_may_run_after_a_failed_map_does_not_read_what_was_saved(place: Place) -> None:
+    place.write("bad.sh", '#!/bin/bash\n[ -e well ] || case $1 in *f07) exit 75;; *f08) exit 3;; esac\ncp "$1" "$2"\n')
+    code, _ = place.run("--mapper=bad.sh", "--np=2", "--reducer=reduce.sh", "--changeDepMode=true")
+    assert code == 1
+    assert "1 of 16 inputs has saved its state" in place.sh("cat MAPRED.1/logs/llmapreduce-reduce.log-*")
+    assert "llmapreduce.out" not in place.sh("ls")
+    place.sh("touch well; llsub --resume MAPRED.1 --wait && sbatch -W -o /dev/null MAPRED.1/reduce.sh")
+    assert len(place.sh("cat llmapreduce.out").splitlines()) == 17
+
+
 def test_what_failed_is_resumed_and_then_reduced(place: Place) -> None:
     """Only the input that failed is mapped again. A map without a reducer takes its folder away when it is done."""
     place.write("bad.sh", '#!/bin/bash\necho "$1" >> started\n[ -e well ] || [ "${1%7}" = "$1" ] && cp "$1" "$2"\n')

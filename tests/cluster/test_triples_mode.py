@@ -353,6 +353,32 @@ def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
     assert made.read("p*/task.sh.log.*").count("checkpoint") >= 3
 
 
+def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -> None:
+    """With exit code 0 as with 75, plain and packed: no failure, no retry used, exit code 75 until all are done."""
+    text = """#!/bin/bash
+    [ -e ../saved.$LLSUB_TASK ] && exit 0
+    trap 'touch ../saved.$LLSUB_TASK; exit $((LLSUB_TASK == 0 ? 0 : 75))' USR1
+    echo ready
+    while :; do sleep 0.1; done
+    """
+    text = text.replace("..", "$PWD")
+    for more in ((), ("--pack",)):
+        options = ("--checkpoint-signal", "USR1@60", "--retries", "1", "--max-failures", "1", "--options=-w n2")
+        made = Submitted(cluster, text, "[1,2,1]", "--ntasks", "3", *more, *options)
+        assert "--signal=USR1@60" in made.read("submit.json")
+        made.wait_for(lambda made=made: made.read("p*/task.sh.log.*").count("ready") == 2)
+        cluster.as_user("alice", ["scancel", "-s", "USR1", str(made.job)], check=True)
+        assert made.wait() == "FAILED", made.log()
+        assert {one.outcome for tried in made.attempts().values() for one in tried} == {"saved"}, made.log()
+        assert "saved, not finished: 0-1" in made.log()
+        watched = cluster.as_user("alice", f"cd {made.home} && touch saved.2 && llsub --watch LLSUB.1", timeout=60)
+        assert watched.returncode == 75
+        assert "0 of 3 tasks are done; 2 saved, not finished" in watched.stdout
+        made.resume()
+        assert made.wait() == "COMPLETED", made.log()
+        assert made.summary()["tries"] == {"0": 2, "1": 2}
+
+
 @pytest.mark.release
 def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> None:
     """To batch shell and launcher until the job is over; tasks that die of it are tried again."""

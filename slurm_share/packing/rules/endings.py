@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 
+from ...core import names
 from ..records import EndFacts, EndKind
 from . import log_messages
 
@@ -24,22 +25,27 @@ SUSPECT_CODES = (1, 128 + signal.SIGABRT, 128 + signal.SIGSEGV)
 """Exit codes of programs that cannot report a failed allocation: exit code 1, abort, invalid address."""
 SUSPECT_SIGNALS = (signal.SIGABRT, signal.SIGSEGV)
 
+SAVED = "it has saved its state and is not finished"
+"""The reason of exit code 75."""
+
 MEMORY_KINDS: tuple[EndKind, ...] = ("gpu memory", "gpu memory likely", "gpu memory suspected")
 
 
 def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, str]:
     """Return how an attempt ended, judged by its own facts, and the reason in a sentence.
 
-    `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or no sample. Exit code 0 is always
+    `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or no sample. Exit code 0 is
     done: programs that search for the largest batch size print the memory error, catch it and succeed.
     """
     how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
         return "not started", how
+    if facts.code == names.EXIT_SAVED:
+        return "saved", f"{SAVED} ({how})"
     if facts.is_stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if facts.code == 0:
-        return "done", ""
+        return ("saved", f"told to save its state and end ({how})") if facts.is_told_to_save else ("done", "")
     if facts.is_host_memory:
         return "host memory", f"the kernel killed it for memory ({how})"
     if facts.is_device_lost:
@@ -59,6 +65,8 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
         return "neighbour's fault", f'its log says "{found.server}" ({how})'
     if not (message or found.excuse or found.fault) and _is_suspect(facts, cap_ratio):
         return "gpu memory suspected", f"no message, but its GPU was full ({how})"
+    if facts.is_told_to_save:
+        return "unfinished", f"told to save its state and end, {how}"
     return ("failed" if facts.code is not None else "signal"), how
 
 

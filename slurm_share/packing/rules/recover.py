@@ -15,7 +15,7 @@ from .endings import MEMORY_KINDS
 from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
 
-MOVED_KINDS: frozenset[EndKind] = frozenset({"done", "failed", "signal", "host memory", "unfinished"})
+MOVED_KINDS: frozenset[EndKind] = frozenset({"done", "failed", "signal", "host memory", "saved", "unfinished"})
 """Ends of an attempt that was told to save its state and end. All other ends show a problem of memory or of a GPU."""
 FREE_TRIES = 3
 """Number of retries for each reason that is not the task's own."""

@@ -143,7 +143,7 @@ class Feeder:
 
         `memory`: the need that is known now.
         """
-        if self.closed or outcome in ("done", "unfinished") or turn.attempt > self._run.retries:
+        if self.closed or outcome in ("done", "saved", "unfinished") or turn.attempt > self._run.retries:
             return False
         self._again.append(Turn(turn.task, turn.attempt + 1, outcome, memory))
         return True

@@ -303,7 +303,9 @@ def _take_over(shared: Shared, status: int) -> int:
     for row, code, number, ours in endings.values():
         if (row.task, row.attempt) in known:
             continue
-        outcome, why = outcomes.outcome(outcomes.Ending(code, number, stopped_by_us=ours))
+        outcome, why = outcomes.outcome(
+            outcomes.Ending(code, number, stopped_by_us=ours, is_resumable=not run.together)
+        )
         if outcome == "unfinished":
             unfinished.append(row.task)
             why = f"its launcher was killed ({why})"

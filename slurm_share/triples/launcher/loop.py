@@ -116,6 +116,7 @@ class Loop:
         self.done = 0
         self.failed = 0
         self.unfinished = 0
+        self.saved = 0
         self.host_kills = self.shared.host.kills()
         self.unblamed_kills = 0
         self.last_signals: dict[signal.Signals, float] = {}
@@ -135,6 +136,8 @@ class Loop:
         self.stopping: Deadline | None = None
         """When running tasks get SIGKILL; None: the run is not ending."""
         self.stop_with = signal.SIGTERM
+        self.is_saving = False
+        """True: the signal of --checkpoint-signal has come: tasks save their state and end, and nothing more starts."""
         self.lingering: dict[int, Deadline] = {}
         """Process groups without their leader, and until when their processes may run."""
         self.disk_full = False
@@ -176,7 +179,8 @@ class Loop:
         for sentence in self.strategy.sentences():
             self.say(sentence)
         self._tick(ended=True)
-        return 0 if not (self.failed or self.unfinished or self.strategy.lost_workers or self.feeder.closed) else 1
+        is_left = self.failed or self.unfinished or self.saved
+        return 0 if not (is_left or self.strategy.lost_workers or self.feeder.closed) else 1
 
     def _fill(self) -> None:
         """Start tasks in the free workers until no free worker has a task that may start."""
@@ -292,6 +296,8 @@ class Loop:
                 self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
                 task_process.tell_to_end(task.pid, self.stop_with)
+            elif self.is_saving:
+                self._tell_to_save(task)
 
     def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
         """Omit the cores from results while a worker's tasks cannot have them; log the first time."""
@@ -351,6 +357,8 @@ class Loop:
             if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
                 self._write_down()
                 self._take_signals(DOUBT_S)
+            elif self.run.checkpoint_signal is not None and not self.is_saving:
+                self._take_signals()  # Slurm may have signalled the task before us
             task = self.running.pop(seen.si_pid, None)
             code = seen.si_status if seen.si_code == os.CLD_EXITED else None
             number = None if code is not None else seen.si_status
@@ -390,9 +398,15 @@ class Loop:
             return None
 
     def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
-        if code == 0 and self.stopping is None and not task.is_moving:
+        if code == 0 and self.stopping is None and not (task.is_moving or task.is_told_to_save):
             return "done", ""
-        ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
+        ending = outcomes.Ending(
+            code,
+            number,
+            stopped_by_us=self.stopping is not None,
+            told_to_save=task.is_told_to_save,
+            is_resumable=not self.run.together,
+        )
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
         tail = task_logs.read_tail(task.log, task.log_start)
         return self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
@@ -447,6 +461,8 @@ class Loop:
             self.done += 1
         elif outcome == "unfinished":
             self.unfinished += not is_again
+        elif outcome == "saved":
+            self.saved += not is_again
         elif not is_again:
             self.failed += 1
             self._stop_if_too_many_failed()
@@ -485,8 +501,10 @@ class Loop:
             return
         self.last_signals[number] = now
         self._await_starts()  # tasks that are being started get the signal too
-        if number not in STOPS:
-            # For the tasks only, such as a request for a checkpoint (sbatch --signal=USR1@60).
+        if number == self.run.checkpoint_signal and number not in STOPS:
+            self._begin_to_save(number)
+        elif number not in STOPS:
+            # For the tasks only; what they do then, and whether they end, is not known here.
             for pid in self.running:
                 task_process.signal_group(pid, number)
         elif self.stopping is None:
@@ -494,6 +512,25 @@ class Loop:
         elif number is signal.SIGINT:
             self.stopping = Deadline.after(0)  # a second Ctrl-C: SIGKILL at once
             self.lingering = dict.fromkeys(self.lingering, self.stopping)
+
+    def _begin_to_save(self, number: signal.Signals) -> None:
+        """Start nothing more, because the job ends soon, and pass the signal on to all tasks."""
+        if not self.is_saving:
+            self.is_saving = True
+            self.feeder.closed = True
+            self.strategy.resume_all()
+            running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
+            self.say(
+                f"{number.name}: no further task starts on {self.node.name}; told to save their state and end: "
+                f"{running or 'none'}; {together.unfinished_text(self.run)}"
+            )
+        for task in self.running.values():
+            self._tell_to_save(task)
+
+    def _tell_to_save(self, task: Running) -> None:
+        assert self.run.checkpoint_signal is not None
+        task.is_told_to_save = True
+        task_process.signal_group(task.pid, self.run.checkpoint_signal)
 
     def _begin_to_stop(self, number: signal.Signals) -> None:
         """Start nothing more, forward the signal to all tasks, and set the deadline for SIGKILL."""
@@ -531,6 +568,7 @@ class Loop:
             running=len(self.running) + len(self.starting),
             done=self.done,
             failed=self.failed,
+            saved=self.saved,
             left=self.strategy.left(),
             at=round(time.time(), 3),
             began=self.began,

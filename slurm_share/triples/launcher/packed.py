@@ -45,6 +45,7 @@ OUTCOMES: Mapping[packing.EndKind, Outcome] = {
     "signal": "signal",
     "failed": "failed",
     "not started": "not started",
+    "saved": "saved",
     "unfinished": "unfinished",
 }
 LOST = "GPU is lost"
@@ -346,6 +347,7 @@ class Packed(strategy.Strategy):
             code=ending.code,
             signal=ending.signal,
             is_stopped_by_us=ending.stopped_by_us,
+            is_told_to_save=ending.told_to_save,
             is_host_memory=ending.host_oom,
             was_started=was_started,
             log_tail=ending.log_tail,
@@ -388,7 +390,7 @@ class Packed(strategy.Strategy):
             self.tuning.ended(task, self._now(), is_done=after.kind == "done")
         if self.shares is not None:
             self.shares.ended(number, time.time())
-        if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
+        if after.kind not in ("done", "saved", "unfinished") or (after.kind != "done" and after.is_retried):
             again = "; it runs again" if after.is_retried and "again" not in after.why else ""
             self.log.tell(f"task {number} {after.why}{again}")
         if outcome == "host memory":

@@ -86,7 +86,7 @@ def _pieces(found: Account, results: ResultFiles) -> Iterator[bytes]:
     """Yield summary.json in pieces; lines of results are copied unchanged."""
     head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
     yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
-    for name in ("failed", "unfinished", "tried_again", "moved"):
+    for name in ("failed", "saved", "unfinished", "tried_again", "moved"):
         yield b',\n "%s": [' % name.encode()
         yield from _joined(str(task).encode() for task in getattr(found, name))
         yield b"]"
@@ -143,9 +143,11 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
         moved = f"; done on another GPU than the first attempt: {_fold(found.moved)}" if found.moved else ""
         said.append(f"tried again: {_fold(found.tried_again)}{moved}")
     said += [f"{OUTCOME_TEXTS[outcome]}: {_fold(tasks)}" for outcome, tasks in found.by_outcome.items()]
+    if found.saved:
+        said.append(f"{OUTCOME_TEXTS['saved']}: {_fold(found.saved)}")
     if found.unfinished:
         said.append(f"unfinished: {_fold(found.unfinished)}")
-    left = len(found.failed) + len(found.unfinished)
+    left = len(found.failed) + len(found.saved) + len(found.unfinished)
     if found.unfinished and is_too_much(len(found.failed), run.max_failures):
         said.append(f"stopped by --max-failures {run.max_failures}")
     if left and run.together:

@@ -41,6 +41,8 @@ class Running(Struct, eq=False):
     """Memory booked for it on each of its GPUs."""
     is_moving: bool = False
     """True: it was told to save its state and end, to start on another GPU."""
+    is_told_to_save: bool = False
+    """True: it got the signal of --checkpoint-signal."""
     needs_mib: int | UnsetType = UNSET
     """The known least need of GPU memory, once it has run out of it."""
     units: float | UnsetType = UNSET

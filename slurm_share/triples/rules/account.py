@@ -8,6 +8,7 @@ from heapq import merge
 
 from msgspec import Struct
 
+from ...core import names
 from ..records import Ended, Outcome
 
 OUTCOME_TEXTS: Mapping[Outcome, str] = {
@@ -18,11 +19,12 @@ OUTCOME_TEXTS: Mapping[Outcome, str] = {
     "host memory": "out of host memory",
     "disturbed": "ended by a neighbour or a failed GPU",
     "not started": "not started",
+    "saved": "saved, not finished",
     "unfinished": "unfinished",
 }
 """The text of each outcome in tables and sentences."""
 _NUMBERS: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(OUTCOME_TEXTS, 1)}
-_DONE, _UNFINISHED = _NUMBERS["done"], _NUMBERS["unfinished"]
+_DONE, _SAVED, _UNFINISHED = _NUMBERS["done"], _NUMBERS["saved"], _NUMBERS["unfinished"]
 _NEVER_BEGAN = 0
 _NEVER = 1e11
 """Unix time, seconds, later than any real one."""
@@ -38,6 +40,8 @@ class Account(Struct, frozen=True, kw_only=True):
     began: int
     """Number of tasks with an attempt."""
     failed: Sequence[int]
+    saved: Sequence[int]
+    """Tasks that have saved their state and are not finished."""
     unfinished: Sequence[int]
     """Tasks that were ended before they were done, and tasks that never began."""
     tried_again: Sequence[int]
@@ -51,12 +55,19 @@ class Account(Struct, frozen=True, kw_only=True):
     """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
 
+    @property
+    def exit_code(self) -> int:
+        """Return the run's exit code: 0 all tasks are done, 75 some have saved their state and none failed, else 1."""
+        if self.done == self.tasks:
+            return names.EXIT_OK
+        return names.EXIT_SAVED if self.saved and not self.failed else 1
+
     def shown(self, most: int) -> list[int]:
         """Return the places of at most `most` tasks for a table: all that began, or else the first not done."""
         if self.began <= most:
             return [place for place in self.places if place >= 0]
         found = []
-        for task in merge(self.failed, self.unfinished):
+        for task in merge(self.failed, self.saved, self.unfinished):
             if self.places[task] >= 0:
                 found.append(self.places[task])
                 if len(found) == most:
@@ -140,7 +151,9 @@ class Tally:
 
     def account(self) -> Account:
         outcomes, tries = self._outcomes, self._tries
-        failed = array("I", (task for task, one in enumerate(outcomes) if one not in (0, _DONE, _UNFINISHED)))
+        failed = array(
+            "I", (task for task, one in enumerate(outcomes) if one not in (_NEVER_BEGAN, _DONE, _SAVED, _UNFINISHED))
+        )
         again = array("I", (task for task, count in enumerate(tries) if count > 1))
         by_outcome = {
             outcome: array("I", (task for task in failed if outcomes[task] == number))
@@ -152,6 +165,7 @@ class Tally:
             done=outcomes.count(_DONE),
             began=self._tasks - outcomes.count(_NEVER_BEGAN),
             failed=failed,
+            saved=array("I", (task for task, one in enumerate(outcomes) if one == _SAVED)),
             unfinished=array("I", (task for task, one in enumerate(outcomes) if one in (_NEVER_BEGAN, _UNFINISHED))),
             tried_again=again,
             moved=array("I", (t for t in again if outcomes[t] == _DONE and self._gpus[t] != self._first_gpus[t])),

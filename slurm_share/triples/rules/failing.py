@@ -16,7 +16,7 @@ PAUSE_S, PAUSE_MOST_S = 0.5, 5.0
 
 def streak(before: int, outcome: Outcome, seconds: float) -> int:
     """Return the number of instant failures in a row after one more end. Failed starts are counted elsewhere."""
-    if outcome in ("unfinished", "not started"):
+    if outcome in ("saved", "unfinished", "not started"):
         return before
     return before + 1 if outcome != "done" and seconds < INSTANT_S else 0
 

@@ -414,11 +414,16 @@ def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def reduce_script(command: Sequence[str], folder: Folder) -> str:
-    """Return reduce.sh: it runs the reducer, and removes the folder if map and reducer succeeded."""
+def reduce_script(command: Sequence[str], folder: Folder, has_saved: Sequence[str]) -> str:
+    """Return reduce.sh: it runs the reducer, and removes the folder if map and reducer succeeded.
+
+    `has_saved`: the command that fails with a sentence if inputs were saved and not finished. Their outputs are not
+    complete, and a reducer after a failed map (--changeDepMode) must not read them.
+    """
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the reducer.",
+        f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || {shlex.join(has_saved)} || exit",
         f'{shlex.join(command)} || {{ code=$?; echo "the reducer ended with $code"; exit $code; }}',
         f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || exit 0  # the map failed: keep its files",
         *end_lines(folder, REDUCE_LOG),

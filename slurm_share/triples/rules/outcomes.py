@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ...core import names
 from ...node.records import MemoryUse
-from ...packing import how_ended, memory_message
+from ...packing import SAVED, how_ended, memory_message
 from ..records import Outcome
 
 RESERVE = 0.02
@@ -28,23 +29,32 @@ class Ending(Struct, frozen=True):
     """True: one of the kernel's memory kills is attributed to it."""
     stopped_by_us: bool = False
     """True: scheduler or user told the run to end."""
+    told_to_save: bool = False
+    """True: it got the signal of --checkpoint-signal."""
+    is_resumable: bool = True
+    """False: a rank that sends messages to others. It cannot go on later, so exit code 75 is a failure."""
 
 
 def outcome(ending: Ending) -> tuple[Outcome, str]:
     """Return the outcome and the reason as text; the reason is empty if it is done.
 
-    A task that was told to end is unfinished even with exit code 0: it may have saved its state and exited.
+    A task that was told to end is unfinished even with exit code 0: it may have saved its state and exited. So exit
+    code 0 after the signal of --checkpoint-signal means saved, not done.
     """
     how = how_ended(ending.code, ending.signal)
+    if ending.code == names.EXIT_SAVED and ending.is_resumable:
+        return "saved", f"{SAVED} ({how})"
     if ending.stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if ending.code == 0:
-        return "done", ""
+        return ("saved", f"told to save its state and end ({how})") if ending.told_to_save else ("done", "")
     if ending.host_oom:
         return "host memory", f"the kernel killed it for memory ({how})"
     message = memory_message(ending.log_tail)
     if message is not None:
         return "gpu memory", f'its log says "{message}" ({how})'
+    if ending.told_to_save:
+        return "unfinished", f"told to save its state and end, {how}"
     return ("failed" if ending.code is not None else "signal"), how
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -36,17 +35,6 @@ GPUS_MAX = 256
 """Most GPUs of one task, more than any node has."""
 _HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
 """Policies with conditions on free memory and load of a GPU (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
-_STOPS = "it stops or continues a program, which cannot save its state then"
-_NOT_CAUGHT = {
-    signal.SIGKILL: "programs cannot handle it",
-    signal.SIGSTOP: "programs cannot handle it",
-    signal.SIGCONT: _STOPS,
-    signal.SIGTSTP: _STOPS,
-    signal.SIGTTIN: _STOPS,
-    signal.SIGTTOU: _STOPS,
-    signal.SIGCHLD: "programs get it whenever one of their child processes ends",
-}
-"""Signals that cannot be a request to save the state, and why."""
 _CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
 _RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
 
@@ -66,7 +54,6 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     estimate: Estimates | None = None
     hang: Hang | None = None
     undo: Undo | None = None
-    checkpoint_signal: str | None = None
     min_speed: str | None = None
     keep_going: bool = False
     compare_sharing: bool = False
@@ -134,9 +121,6 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         spec=spec,
         estimate=written.estimate or default.estimate,
         hang=written.hang or default.hang,
-        checkpoint_signal=None
-        if written.checkpoint_signal is None
-        else parse_checkpoint_signal(written.checkpoint_signal),
         is_tuned=is_tuned,
         is_compared=written.compare_sharing,
     )
@@ -160,7 +144,7 @@ def _check_trials(written: PackOptions) -> None:
 
 def _of_speed(written: PackOptions) -> list[str]:
     """Return the written options that only a policy which measures speed has (`gain`)."""
-    options = ("undo", "checkpoint_signal", "min_speed")
+    options = ("undo", "min_speed")
     return [f"--{name.replace('_', '-')}" for name in options if getattr(written, name) is not None]
 
 
@@ -192,37 +176,11 @@ def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
         raise UsageError(
             f"{option} has no effect on {policy}, which does not measure speed; remove it, or write --pack=gain"
         )
-    if written.checkpoint_signal is not None and written.undo != "pause":
-        raise UsageError(
-            f"--checkpoint-signal={shown(written.checkpoint_signal)} has an effect only with --undo=pause, which moves "
-            "tasks to other GPUs; write --undo=pause too, or omit it"
-        )
 
 
 def parse_min_speed(text: str) -> float:
     """Return the minimum ratio of a task's speed to its speed alone; 0 for `none`. Raises UsageError."""
     return _ratio(text, "--min-speed") or 0.0
-
-
-def parse_checkpoint_signal(text: str) -> int:
-    """Return the number of a signal written as USR1 or SIGUSR1. Raises UsageError."""
-    name = text.upper().removeprefix("SIG")
-    if name.startswith("RT"):
-        raise UsageError(
-            f"--checkpoint-signal={shown(text)}: the numbers of real-time signals differ between systems; write USR1 "
-            "or USR2"
-        )
-    found = signal.Signals.__members__.get(f"SIG{name}")
-    if found is None:
-        known = [member.removeprefix("SIG") for member in signal.Signals.__members__]
-        hint = did_you_mean(name, [one for one in known if not one.startswith("RT")], "write a name such as USR1")
-        raise UsageError(f"--checkpoint-signal={shown(text)} is not the name of a signal{hint}")
-    if found in _NOT_CAUGHT:
-        raise UsageError(
-            f"--checkpoint-signal={shown(text)}: {_NOT_CAUGHT[found]}; write the signal on which your program saves "
-            "its state, such as USR1"
-        )
-    return int(found)
 
 
 def parse_gpu_mem(text: str, name: str) -> int | None:

@@ -18,6 +18,7 @@ class TaskCounts(Struct, frozen=True):
     done: int
     failed: int
     running: int
+    saved: int = 0
     per_s: float | None = None
     """Tasks that end per second, the mean since the launchers began; None: not known."""
     work: WorkRate | None = None
@@ -28,7 +29,7 @@ class TaskCounts(Struct, frozen=True):
     @property
     def left(self) -> int:
         """Return the number of tasks that have not started or were ended before they were done."""
-        return max(0, self.tasks - self.done - self.failed - self.running)
+        return max(0, self.tasks - self.done - self.failed - self.saved - self.running)
 
 
 class JobState(Struct, frozen=True, kw_only=True):
@@ -58,6 +59,7 @@ def as_text(task_counts: TaskCounts) -> str:
     parts = [
         f"{task_counts.done} of {task_counts.tasks} done",
         f"{task_counts.failed} failed",
+        *([f"{task_counts.saved} saved"] if task_counts.saved else []),
         f"{task_counts.running} running",
         f"{task_counts.left} left",
     ]
@@ -115,6 +117,7 @@ def line(task_counts: TaskCounts | None, state: JobState | None, silent: Sequenc
     now = task_counts if is_suspended else replace(task_counts, running=0)
     # Counts of 0 are left out, to fit into 80 columns.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
+    counts += [f"{now.saved} saved" * bool(now.saved)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
     return f"{job_text(state)}; {', '.join(filter(None, counts))}"
 

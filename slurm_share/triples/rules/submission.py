@@ -193,6 +193,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
     qos: str | None = None
     reservation: str | None = None
     account: str | None = None
+    signal: str | None = None
+    """The value of sbatch's --signal, from --checkpoint-signal."""
     options: tuple[str, ...] = ()
     """--options: raw options of sbatch."""
 
@@ -200,11 +202,11 @@ class Wishes(Struct, frozen=True, kw_only=True):
 _OWN = {
     "partition": "-q", "time": "-T", "job_name": "-J", "output": "-o", "slots": "-s", "gpus": "-g",
     "share": "--share-gpu", "constraint": "--constraint", "qos": "--qos", "reservation": "--reservation",
-    "account": "--account", "options": "--options",
+    "account": "--account", "signal": "--checkpoint-signal", "options": "--options",
 }  # fmt: skip
 _SBATCH = {
     "partition": "partition", "time": "time", "job_name": "job-name", "constraint": "constraint", "qos": "qos",
-    "reservation": "reservation", "account": "account",
+    "reservation": "reservation", "account": "account", "signal": "signal",
 }  # fmt: skip
 
 

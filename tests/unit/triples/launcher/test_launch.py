@@ -304,6 +304,55 @@ def test_usr1_reaches_the_tasks_and_ends_nothing(tmp_path):
     assert [made.log(n).splitlines()[-1] for n in (0, 1)] == ["checkpoint"] * 2
 
 
+SAVES = """#!/bin/bash
+[ -e {home}/saved.$LLSUB_TASK ] && exit 0
+trap 'touch {home}/saved.$LLSUB_TASK; exit $((LLSUB_TASK == 0 ? 0 : 75))' USR1
+echo ready
+while :; do sleep 0.05; done
+"""
+
+
+def test_a_task_that_has_saved_its_state_goes_on_in_the_next_run(tmp_path):
+    """Exit code 0 after the checkpoint signal too. No retry is used, no failure counted; what never began stays."""
+    made = Launch(
+        tmp_path, SAVES.format(home=tmp_path), 2, tasks=3, distribution="cyclic", retries=3,
+        checkpoint_signal=int(signal.SIGUSR1), max_failures=1,
+    ).start_ready()  # fmt: skip
+    made.process.send_signal(signal.SIGUSR1)
+    code, said = made.end()
+    assert code == 75, said
+    assert made.outcomes() == {0: ["saved"], 1: ["saved"]}
+    assert "no further task starts" in said
+    assert "told to save their state and end: 0-1" in said
+    assert "saved, not finished: 0-1" in said
+    assert "unfinished: 2" in said
+    assert "stopped by --max-failures" not in said
+    summary = json.loads((made.folder / "summary.json").read_text())
+    assert (summary["failed"], summary["saved"], summary["unfinished"]) == ([], [0, 1], [2])
+    (tmp_path / "saved.2").touch()
+    code, said = made.go()
+    assert code == 0, said
+    assert made.result_outcomes() == {0: "done", 1: "done", 2: "done"}
+
+
+def test_exit_code_75_is_saved_whenever_it_comes_and_a_failure_counts_more(tmp_path):
+    made = Launch(tmp_path, "#!/bin/bash\nexit $((LLSUB_TASK == 0 ? 75 : 3))\n", 2, retries=1)
+    code, said = made.go()
+    assert code == 1, said
+    assert made.outcomes() == {0: ["saved"], 1: ["failed", "failed"]}
+    assert "saved, not finished: 0" in said
+    assert "0: it has saved its state" not in said
+
+
+def test_a_task_that_does_not_know_the_checkpoint_signal_is_unfinished(tmp_path):
+    text = "#!/bin/bash\necho ready\nsleep 600\n"
+    made = Launch(tmp_path, text, 1, checkpoint_signal=int(signal.SIGUSR1)).start_ready()
+    made.process.send_signal(signal.SIGUSR1)
+    code, said = made.end()
+    assert (code, made.outcomes()) == (1, {0: ["unfinished"]})
+    assert "told to save its state and end, ended by SIGUSR1" in said
+
+
 def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_path):
     """Kill the loop amid 400 short tasks and resume: every task runs at least once, recorded ones exactly once."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n"

@@ -14,7 +14,7 @@ TASKS = 4
 ATTEMPT = some.tuples(
     some.integers(0, TASKS - 1),
     some.integers(0, 2),
-    some.sampled_from(["done", "failed", "signal", "unfinished"]),
+    some.sampled_from(["done", "failed", "signal", "saved", "unfinished"]),
     some.sampled_from(["GPU-a", "GPU-b", None]),
 )
 
@@ -42,9 +42,11 @@ def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) 
     assert {task: placed[place] for task, place in enumerate(found.places) if place >= 0} == counts
     assert found.done == sum(one.outcome == "done" for one in counts.values())
     assert list(found.failed) == sorted(t for t, one in counts.items() if one.outcome in ("failed", "signal"))
+    assert list(found.saved) == sorted(t for t, one in counts.items() if one.outcome == "saved")
     assert list(found.unfinished) == [
         task for task in range(TASKS) if task not in counts or counts[task].outcome == "unfinished"
     ]
+    assert found.exit_code == (0 if found.done == TASKS else 75 if found.saved and not found.failed else 1)
     assert list(found.tried_again) == sorted(task for task in tried if len(tried[task]) > 1)
     assert [found.tries[task] for task in range(TASKS)] == [len(tried[task]) for task in range(TASKS)]
     assert list(found.moved) == sorted(

@@ -284,11 +284,12 @@ def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bo
     (path / "logs" / "llmapreduce-reduce.log-5").touch()
     for name in left or ():
         (path / name).touch()
-    assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder)) == 0
+    assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED)) == 0
     assert (sorted(one.name for one in path.iterdir()) if path.exists() else None) == left
     assert [one.name for one in tmp_path.iterdir()] == ([path.name] if left else [])
 
 
+NONE_SAVED = ("/bin/true",)
 SAY = ("/bin/true",)
 """The command that names what failed."""
 
@@ -321,9 +322,11 @@ def test_llsubs_sentences_in_this_commands_words(said: str, own: str) -> None:
 def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path), True, False)
     (tmp_path / "run.json").touch()
-    assert bash(mapreduce.reduce_script(("/bin/true",), folder)) == 0
+    assert bash(mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED)) == 0
+    has_saved = ("/bin/sh", "-c", "exit 75")
+    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved)) == 75
     (tmp_path / "mapped").touch()
-    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder)) == 9
+    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved)) == 9
     assert (tmp_path / "run.json").exists()
     (tmp_path / "launch.sh").write_text("exit 3\n")
     assert bash(mapreduce.map_script(folder, True, SAY)) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ def test_each_option_reaches_the_request() -> None:
     [
         ("gpu_mem", "6G"), ("gpus_per_task", 1), ("name", "a"), ("oom_retries", 0), ("max_per_gpu", 1),
         ("order", "fifo"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "ban"),
-        ("checkpoint_signal", "USR1"), ("min_speed", "0.5"), ("keep_going", True),
+        ("min_speed", "0.5"), ("keep_going", True),
     ],
 )  # fmt: skip
 def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
@@ -48,61 +47,26 @@ def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -
 
 
 def test_what_is_undone_reaches_the_request() -> None:
-    written = PackOptions(pack="gain", undo="pause", checkpoint_signal="SIGUSR2", min_speed="0.25")
+    written = PackOptions(pack="gain", undo="pause", min_speed="0.25")
     found = pack_options.request(written, retries=0)
-    assert found == PackRequest(
-        settings=PackSettings(policy="gain", undo="pause", min_speed=0.25), checkpoint_signal=signal.SIGUSR2
-    )
+    assert found == PackRequest(settings=PackSettings(policy="gain", undo="pause", min_speed=0.25))
     found = pack_options.request(PackOptions(pack="gain", min_speed="none"), retries=0)
     assert found is not None
     assert found.settings.min_speed == 0.0
 
 
-@pytest.mark.parametrize("undo", [None, "ban", "off"])
-def test_a_checkpoint_signal_without_pauses_is_refused(undo: Any) -> None:
-    with pytest.raises(
-        UsageError, match=r"^--checkpoint-signal=USR1 has an effect only with --undo=pause.*too, or omit it"
-    ):
-        pack_options.request(PackOptions(pack="gain", undo=undo, checkpoint_signal="USR1"), retries=0)
-
-
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
-@pytest.mark.parametrize("option", [{"undo": "off"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
+@pytest.mark.parametrize("option", [{"undo": "off"}, {"min_speed": "0.5"}])
 def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"has no effect on {policy}, .*; remove it, or write --pack=gain"):
         pack_options.request(PackOptions(pack=policy, **option), retries=0)
 
 
-@pytest.mark.parametrize("option", [{"undo": "pause"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
+@pytest.mark.parametrize("option", [{"undo": "pause"}, {"min_speed": "0.5"}])
 def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
     for is_auto in (True, False):
         with pytest.raises(UsageError, match="is about unlike tasks on one GPU; remove it, or write --pack"):
             pack_options.request(PackOptions(compare_sharing=not is_auto, **option), retries=0, is_auto=is_auto)
-
-
-@pytest.mark.parametrize("text", ["USR1", "SIGUSR1", "usr1", "sigusr1"])
-def test_a_signal_has_its_name_with_or_without_sig(text: str) -> None:
-    assert pack_options.parse_checkpoint_signal(text) == signal.SIGUSR1
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("RTMIN", "real-time signals differ"),
-        ("SIGRTMIN+3", "real-time signals differ"),
-        ("KILL", "programs cannot handle it"),
-        ("SIGSTOP", "programs cannot handle it"),
-        ("CONT", "it stops or continues a program"),
-        ("CHLD", "whenever one of their child processes"),
-        ("USER1", "is not the name of a signal; did you mean USR1"),
-        ("", "is not the name of a signal; write a name such as USR1"),
-        ("10", "is not the name of a signal"),
-        ("SIG", "is not the name of a signal"),
-    ],
-)
-def test_a_signal_that_cannot_mean_save_is_refused(text: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        pack_options.parse_checkpoint_signal(text)
 
 
 @pytest.mark.parametrize("text", ["", "0", "2", "40", "x", "-1"])
