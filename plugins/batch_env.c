@@ -9,46 +9,56 @@ const char *const ss_batch_variables[] = {
 	"SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP", NULL,
 };
 
-static void give_number(const struct ss_environment *environment, const char *name, uint32_t number, bool overwrite)
+static bool has(const struct ss_environment *environment, const char *name)
+{
+	return environment->get(environment->of, name) != NULL;
+}
+
+static void give_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
+			bool overwrite)
 {
 	char value[16];
 
 	(void)snprintf(value, sizeof value, "%u", number);
-	environment->give(environment->of, name, value, overwrite);
+	ss_given_set(given, environment, name, value, overwrite);
 }
 
 /* Each srun would request the whole GPUs that were given to salloc or sbatch, in a job that has shards of a GPU instead. srun
  * ignores a variable with an empty value. */
-static void forget_whole_gpus(const struct ss_environment *environment)
+static void forget_whole_gpus(struct ss_given *given, const struct ss_environment *environment)
 {
 	static const char *const names[] = {
 		"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK", "SLURM_TRES_BIND", NULL,
 	};
 
 	for (const char *const *name = names; *name != NULL; name++)
-		if (environment->has(environment->of, *name))
-			environment->give(environment->of, *name, "", true);
+		if (has(environment, *name))
+			ss_given_set(given, environment, *name, "", true);
 }
 
 void ss_batch_env_give(const struct ss_environment *environment, const struct ss_batch_env *what)
 {
-	void *of = environment->of;
+	static struct ss_given given;
 
+	ss_given_begin(&given, environment, what->job);
 	/* srun itself repeats shards, --gpus and --gpus-per-node, and does not accept a gres together with the last one
 	 * ("mutually exclusive"), or with a --gpus with a type */
 	if (what->has_shards)
-		forget_whole_gpus(environment);
-	else if (!environment->has(of, "SLURM_GPUS") && !environment->has(of, "SLURM_GPUS_PER_NODE")) {
+		forget_whole_gpus(&given, environment);
+	else if (!has(environment, "SLURM_GPUS") && !has(environment, "SLURM_GPUS_PER_NODE")) {
 		char gres[32];
 		(void)snprintf(gres, sizeof gres, "gpu:%u", what->gpus);
-		environment->give(of, "SLURM_GRES", gres, false);
+		ss_given_set(&given, environment, "SLURM_GRES", gres, false);
 	}
-	if (!environment->has(of, "SLURM_NTASKS") && !environment->has(of, "SLURM_NTASKS_PER_GPU"))
-		give_number(environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
+	if (!has(environment, "SLURM_NTASKS") && !has(environment, "SLURM_NTASKS_PER_GPU"))
+		give_number(&given, environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
 	/* with more slots than CPUs Slurm would say "More processors requested than permitted" */
-	environment->give(of, "SLURM_OVERCOMMIT", "1", false);
+	ss_given_set(&given, environment, "SLURM_OVERCOMMIT", "1", false);
 	/* every step requests all GPUs, and would wait for the step before it; with one slot that is right */
 	if (what->slots > 1)
-		environment->give(of, "SLURM_OVERLAP", "1", false);
-	give_number(environment, SS_ENV_JOB, what->job, true);
+		ss_given_set(&given, environment, "SLURM_OVERLAP", "1", false);
+	give_number(&given, environment, SS_ENV_JOB, what->job, true);
+	if (what->request != NULL)
+		ss_given_set(&given, environment, SS_ENV_REQUEST, what->request, true);
+	ss_given_end(&given, environment);
 }

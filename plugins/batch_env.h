@@ -8,12 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Access to an environment. */
-struct ss_environment {
-	void *of;
-	bool (*has)(void *of, const char *name);
-	void (*give)(void *of, const char *name, const char *value, bool overwrite);
-};
+#include "given.h"
 
 /* The variables for srun; ends with NULL. */
 extern const char *const ss_batch_variables[];
@@ -22,6 +17,7 @@ struct ss_batch_env {
 	uint32_t job;
 	uint32_t gpus, slots; /* on a node */
 	bool has_shards;      /* the job has a part of a GPU */
+	const char *request;  /* the job's share; NULL: not set */
 };
 
 void ss_batch_env_give(const struct ss_environment *environment, const struct ss_batch_env *what);

@@ -79,8 +79,10 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	read_arguments(ac, av);
 	if (context == S_CTX_ALLOCATOR)
 		ss_submit_unset_outer_job();
-	if (context == S_CTX_LOCAL)
+	if (context == S_CTX_LOCAL) {
+		ss_submit_unset_other_job();
 		ss_inside_begin();
+	}
 	if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
 		return ESPANK_ERROR;
 	return spank_option_register(sp, &slot_wait_option) == ESPANK_SUCCESS ? ESPANK_SUCCESS : ESPANK_ERROR;

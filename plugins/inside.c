@@ -60,22 +60,8 @@ static const struct ss_job_gpus *job_gpus(void)
 	return job.answer == SS_ANSWERED ? &job.gpus : NULL;
 }
 
-static bool has_here(void *of, const char *name)
-{
-	(void)of;
-	return getenv(name) != NULL;
-}
-
-static void give_here(void *of, const char *name, const char *value, bool overwrite)
-{
-	(void)of;
-	(void)setenv(name, value, overwrite);
-}
-
 void ss_inside_begin(void)
 {
-	static const struct ss_environment here = { NULL, has_here, give_here };
-
 	if (!is_in_shell_outside())
 		return;
 	const struct ss_job_gpus *gpus = job_gpus();
@@ -91,7 +77,7 @@ void ss_inside_begin(void)
 	/* If nodes differ, use the smallest number, with which srun -N1 runs on each node. */
 	struct ss_batch_env what = { .job = ss_inside_job(), .gpus = gpus->least_of_some, .has_shards = gpus->has_shards };
 	what.slots = gpus->has_shards ? 1 : gpus->per_gpu * gpus->least_of_some;
-	ss_batch_env_give(&here, &what);
+	ss_batch_env_give(&ss_own_environment, &what);
 	(void)setenv(SS_SHELL_VARIABLE, SS_SHELL_OUTSIDE, 1);
 }
 

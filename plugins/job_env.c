@@ -28,22 +28,19 @@ static void set(spank_t sp, const char *name, const char *value, bool overwrite)
 		slurm_error("slurm-share: cannot set %s: %s", name, spank_strerror(rc));
 }
 
-static void set_number(spank_t sp, const char *name, uint32_t number, bool overwrite)
-{
-	char value[16];
-	(void)snprintf(value, sizeof value, "%u", number);
-	set(sp, name, value, overwrite);
-}
-
 void ss_env_forget_option(spank_t sp)
 {
 	for (const char *const *name = ss_option_variables; *name != NULL; name++)
 		(void)spank_unsetenv(sp, *name);
 }
 
-static bool has_in_step(void *sp, const char *name)
+/* A longer value than the buffer is cut, and so differs from every value in a record. */
+static const char *get_of_step(void *sp, const char *name)
 {
-	return ss_env_has(sp, name);
+	static char value[2 * SS_GIVEN_MAX_BYTES];
+	spank_err_t rc = spank_getenv(sp, name, value, sizeof value);
+
+	return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE ? value : NULL;
 }
 
 static void give_to_step(void *sp, const char *name, const char *value, bool overwrite)
@@ -51,18 +48,39 @@ static void give_to_step(void *sp, const char *name, const char *value, bool ove
 	set(sp, name, value, overwrite);
 }
 
+static void unset_in_step(void *sp, const char *name)
+{
+	(void)spank_unsetenv(sp, name);
+}
+
+void ss_env_forget_other_job(spank_t sp, uint32_t job)
+{
+	struct ss_environment step = { sp, get_of_step, give_to_step, unset_in_step };
+
+	ss_given_forget(&step, job, true);
+}
+
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 {
-	struct ss_environment step = { sp, has_in_step, give_to_step };
-	struct ss_batch_env what = { plan->job, plan->gpus, plan->slot_count, ss_env_has(sp, "SLURM_SHARDS_ON_NODE") };
+	struct ss_environment step = { sp, get_of_step, give_to_step, unset_in_step };
+	struct ss_batch_env what = { .job = plan->job, .gpus = plan->gpus, .slots = plan->slot_count,
+				     .has_shards = ss_env_has(sp, "SLURM_SHARDS_ON_NODE"), .request = plan->share };
 
 	ss_batch_env_give(&step, &what);
-	set(sp, SS_ENV_REQUEST, plan->share, true);
+}
+
+static void set_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
+		       bool overwrite)
+{
+	char value[16];
+
+	(void)snprintf(value, sizeof value, "%u", number);
+	ss_given_set(given, environment, name, value, overwrite);
 }
 
 /* Bind the task to its cores, and set a variable to the resulting mask: ConstrainCores intersects it with the step's cpuset; if
  * that would be empty (EINVAL), the task keeps its mask. */
-static void pin(spank_t sp, const struct ss_plan *plan, const struct ss_step *step, const struct ss_deal *deal)
+static void pin(struct ss_given *given, const struct ss_environment *environment, const struct ss_plan *plan, const struct ss_step *step, const struct ss_deal *deal)
 {
 	struct ss_core_list mine;
 	struct ss_cpus cpus;
@@ -75,18 +93,23 @@ static void pin(spank_t sp, const struct ss_plan *plan, const struct ss_step *st
 	}
 	memset(&cpus, 0, sizeof cpus);
 	if (sched_getaffinity(0, sizeof cpus.set, cpus.set) == 0 && ss_cpus_render(&cpus, text, sizeof text) == 0)
-		set(sp, SS_ENV_CORES, text, true);
+		ss_given_set(given, environment, SS_ENV_CORES, text, true);
 }
 
 void ss_env_give_task(spank_t sp, const struct ss_plan *plan, const struct ss_slot *slot, const struct ss_step *step, uint32_t rank,
 		      const struct ss_deal *deal)
 {
+	struct ss_environment task = { sp, get_of_step, give_to_step, unset_in_step };
+	static struct ss_given given;
+
+	ss_given_begin(&given, &task, plan->job);
 	for (size_t i = 0; i < slot->variables; i++)
-		set(sp, slot->environment[i].name, slot->environment[i].value, !slot->environment[i].unless_set);
-	set_number(sp, SS_ENV_JOB, plan->job, true);
-	set(sp, SS_ENV_REQUEST, plan->share, true);
-	set_number(sp, SS_ENV_RANK, rank, true);
-	set_number(sp, SS_ENV_SIZE, step->total_tasks, true);
-	pin(sp, plan, step, deal);
-	set_number(sp, SS_ENV_THREADS, ss_cores_threads(step->cores.count, deal, step->cpus_per_task), false);
+		ss_given_set(&given, &task, slot->environment[i].name, slot->environment[i].value, !slot->environment[i].unless_set);
+	set_number(&given, &task, SS_ENV_JOB, plan->job, true);
+	ss_given_set(&given, &task, SS_ENV_REQUEST, plan->share, true);
+	set_number(&given, &task, SS_ENV_RANK, rank, true);
+	set_number(&given, &task, SS_ENV_SIZE, step->total_tasks, true);
+	pin(&given, &task, plan, step, deal);
+	set_number(&given, &task, SS_ENV_THREADS, ss_cores_threads(step->cores.count, deal, step->cpus_per_task), false);
+	ss_given_end(&given, &task);
 }

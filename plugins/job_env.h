@@ -39,6 +39,10 @@ bool ss_env_has(spank_t sp, const char *name);
 /* Remove the option's variables: a job that is submitted inside this one is a plain job. */
 void ss_env_forget_option(spank_t sp);
 
+/* Remove what slurm-share set in another job: the client that submitted this one had not loaded the plugin, or the srun is of
+ * another job. The variables that Slurm has set for this job stay. */
+void ss_env_forget_other_job(spank_t sp, uint32_t job);
+
 /* Set the variables with which a plain srun starts one task per slot, with all GPUs of the job. Keep values that the user set. */
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan);
 

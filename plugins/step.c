@@ -367,6 +367,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	if (!read_step(sp, &now.step, &step_id) || !(is_batch(step_id) || is_tasks(step_id)))
 		return;
 	bool batch = is_batch(step_id);
+	ss_env_forget_other_job(sp, now.step.job);
 	now.nodes = read_nodes(sp);
 	node = node ? node : "of this task";
 	owner.job = now.step.job;

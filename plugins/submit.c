@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "given.h"
 #include "inside.h"
 #include "job_env.h"
 #include "names.h"
@@ -28,22 +29,39 @@ static void unset_prefix(const char *prefix)
 	}
 }
 
+/* The numbers of tasks of the outer job and step: srun in the new job would take them for its own. */
+static const char *const task_counts[] = { "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", NULL };
+
+static void unset_all(const char *const *name)
+{
+	for (; *name != NULL; name++)
+		(void)unsetenv(*name);
+}
+
 void ss_submit_unset_outer_job(void)
 {
+	bool is_in_share = getenv(SS_ENV_JOB) != NULL, has_record = getenv(SS_ENV_GIVEN) != NULL;
+
+	ss_given_forget(&ss_own_environment, 0, false);
 	if (getenv("SLURM_JOB_ID") == NULL)
 		return;
-	for (const char *const *name = ss_option_variables; *name != NULL; name++)
-		(void)unsetenv(*name);
+	unset_all(ss_option_variables);
 	(void)unsetenv(SS_SLOT_WAIT_VARIABLE);
 	(void)unsetenv("SLURM_SPANK_" SS_SLOT_WAIT_VARIABLE);
-	if (getenv(SS_ENV_JOB) == NULL)
+	if (!is_in_share)
 		return;
-	for (const char *const *name = ss_batch_variables; *name != NULL; name++)
-		(void)unsetenv(*name);
-	/* The MPS daemon of a task ends with its job. A program of the new job that had its variables would run without MPS. */
-	if (getenv(SS_ENV_SLOT) != NULL)
-		unset_prefix("CUDA_MPS_");
+	unset_all(task_counts);
+	if (!has_record) { /* a job that began with an older release */
+		unset_all(ss_batch_variables);
+		if (getenv(SS_ENV_SLOT) != NULL)
+			unset_prefix("CUDA_MPS_");
+	}
 	unset_prefix("SLURM_SHARE_");
+}
+
+void ss_submit_unset_other_job(void)
+{
+	ss_given_forget(&ss_own_environment, ss_inside_number("SLURM_JOB_ID"), false);
 }
 
 /* Return whether the value is the job's own. srun gets it a second time, as spank_process_env_options() reads this variable. */

@@ -10,6 +10,10 @@
 /* Remove the variables of the outer job in an sbatch or salloc inside a share. Call it before they read the environment. */
 void ss_submit_unset_outer_job(void);
 
+/* Remove what slurm-share set in another job than the one that this srun makes a step of, if it makes one. Call it before srun
+ * reads the environment. */
+void ss_submit_unset_other_job(void);
+
 /* The option callback in sbatch, salloc and srun. Return 0, or print an error and return -1, after which the command ends. */
 int ss_submit_option(const char *text, struct ss_request *request);
 

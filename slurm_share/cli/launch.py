@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..core import command, config, terminal
+from ..core import command, config, given_variables, terminal
 from ..core.errors import ConfigError
 from ..core.paths import Paths
 from ..core.settings import Settings
@@ -40,9 +40,18 @@ def _run(arguments: argparse.Namespace) -> int:
         return _summarize(folder, run)
     line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
+    if in_slurm:
+        _forget_other_job(os.environ["SLURM_JOB_ID"])
     code = launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
     # Inside Slurm the job's script summarizes, after the launchers of all nodes have ended.
     return code if in_slurm else max(code, _summarize(folder, run))
+
+
+def _forget_other_job(job: str) -> None:
+    """Remove what slurm-share set in the job that this one was submitted from, on a host without its plugin."""
+    kept = given_variables.forget(os.environ, int(job) if job.isdecimal() else None, slurms_stay=True)
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
 
 
 def _summarize(folder: Path, run: Run) -> int:

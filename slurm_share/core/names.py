@@ -49,6 +49,18 @@ launcher carry it out. It is text, so that C can read it without a library and a
   `NAME=value` is set, `NAME?=value` only where the user has not set NAME. Values hold no blank and no control
   character. All of it follows from the fields (share/rules/environment.py) but the last `backend_variables` of them.
 
+The record of variables
+-----------------------
+Whoever sets variables for a task or a batch shell notes them in ENV_GIVEN, beside them in the environment::
+
+    4711 SLURM_SHARE_SLOT CUDA_VISIBLE_DEVICES=GPU-5131... OMP_NUM_THREADS=2
+
+The job's number (0: a run outside any job), then the names with their values, where bytes other than printable ASCII,
+the blank and `%` are written as %XX. A name without `=` is slurm-share's own, whatever its value. A job that is
+submitted from inside another one inherits the environment; what is in the record of another job and still has the
+value there is not the user's own, and is removed (plugins/given.c, core/given_variables.py). ENV_GIVEN does not begin
+with SLURM_, so that it survives `unset "${!SLURM_@}"`, as the other variables do.
+
 The slots
 ---------
 Beside the plan, SLOTS_FOLDER leads to a folder below USER_FOLDER. There, one file a slot, named by its number, and
@@ -192,6 +204,12 @@ ENV_JOB = "SLURM_SHARE_JOB_ID"
 """In the batch shell and below: the job whose steps are to find a plan on every node."""
 ENV_REQUEST = "SLURM_SHARE_REQUEST"
 """In the batch shell and below: the job's share. srun tells it to the Prolog of a node that has had no step yet."""
+ENV_GIVEN = "_SLURM_SHARE_GIVEN"
+"""In the batch shell and below: the variables that slurm-share set for the job."""
+GIVEN_PREFIX = "SLURM_SHARE_"
+"""Variables that are slurm-share's own with any value."""
+GIVEN_MAX_BYTES = 16384
+"""The most of the record. What does not fit is not in it: an eighth of what Linux takes for one variable."""
 ENV_GPU_UUID = "SLURM_SHARE_GPU_UUID"
 ENV_GPU_INDEX = "SLURM_SHARE_GPU_INDEX"
 """NVML index on the node: for people. Programs use the UUID."""

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from ..core import given_variables, names
 from ..core.errors import CommandError, SlurmShareError, UsageError
 from ..core.process import Finished, finish
 
@@ -23,6 +24,8 @@ _CONTRADICTING = frozenset(
 )  # fmt: skip
 """Options of sbatch as variables (sbatch(1), "Input environment variables") that a job of launchers sets itself. As an
 array, for example, it would run every task once for each element."""
+_TASK_COUNTS = frozenset({"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE"})
+"""The numbers of tasks of a job or step with a share, which srun in the new job would take for its own."""
 _WAIT = "SBATCH_WAIT"
 """With it sbatch returns at the end of the job, and its number is not known before."""
 
@@ -85,13 +88,20 @@ def _output(done: Finished) -> str:
 def become(argv: Sequence[str]) -> NoReturn:
     """Replace this process by salloc or srun. Raises UsageError where the program does not exist."""
     try:
-        os.execvpe(argv[0], list(argv), submission_environment(os.environ))
+        os.execvpe(argv[0], list(argv), submission_environment(os.environ, is_step=argv[0] == "srun"))
     except OSError as error:
         raise UsageError(f"cannot start {argv[0]}: {error.strerror}; this is for a machine with Slurm") from error
 
 
-def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:
+def submission_environment(
+    environ: Mapping[str, str], *, launchers: bool = False, is_step: bool = False
+) -> dict[str, str]:
     """Return the environment without variables of the job that it comes from, and, for a job of launchers, without
-    options of sbatch that contradict it."""
+    options of sbatch that contradict it. `is_step`: within a job this makes a step of that job."""
     left_out = _CONTRADICTING | {_WAIT} if launchers else {_WAIT}
-    return {name: value for name, value in environ.items() if not name.startswith(FOREIGN) and name not in left_out}
+    if is_step and "SLURM_JOB_ID" in environ:
+        kept = dict(environ)
+    else:
+        kept = given_variables.forget(environ)
+        left_out |= _TASK_COUNTS if names.ENV_JOB in environ else frozenset()
+    return {name: value for name, value in kept.items() if not name.startswith(FOREIGN) and name not in left_out}

@@ -231,6 +231,4 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     found = {name: value for name, value in environ.items() if not name.startswith(OUTER)}
     if any(name in environ for name in INSIDE):
         found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU must not use the node's GPUs
-    if found.get(names.ENV_THREADS) == str(len(os.sched_getaffinity(0))):
-        del found[names.ENV_THREADS]  # set by the outer launcher for one process on all of these cores
     return found

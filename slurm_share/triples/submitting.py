@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import names
+from ..core import given_variables, names
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
 from ..core.text import counted
 from ..node import processes
@@ -127,7 +127,10 @@ def make_here(run: Run, tasks: Tasks) -> Path:
 
 def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by the launcher (exec), which then determines the exit code and handles Ctrl-C."""
-    environment = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    job = environ.get("SLURM_JOB_ID", "")
+    # without a number, this is a task of another run on this machine: its GPU and caps are still in force
+    own = given_variables.forget(environ, int(job)) if job.isdecimal() else environ
+    environment = {name: value for name, value in own.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     if gpus is not None:
         visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
         listed = visible.split(",") if visible else [str(number) for number in range(gpus)]
@@ -239,7 +242,8 @@ def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str
     recorded = None if wish == "current" else run_folder.read_environment(folder)
     if recorded is not None:
         sentence = "its environment is that of its submission (--env=current: that of this shell)"
-        return submission.resumed_environment(recorded, os.environ), sentence
+        here = not (folder / run_folder.SUBMIT).exists()
+        return submission.resumed_environment(recorded, os.environ, here=here), sentence
     why = "" if wish == "current" else ", because none was recorded"
     return os.environ, f"its environment is this shell's{why}"
 

@@ -268,6 +268,46 @@ def test_an_ordinary_job_and_one_from_inside_a_job(cluster: Cluster) -> None:
     assert len(folder_files(cluster, "p0-p1_n3/task.sh.log.*")) == 2
 
 
+SUBMIT = """#!/bin/bash
+env >outer.env
+llsub ./show.sh '[1,2]' -q plain --options=-wn3
+llsub ./show.sh '[1,2]' --local
+"""
+SHOW = """#!/bin/bash
+env >$LLSUB_DIR/env.$LLSUB_RANK
+[ -e go ]
+"""
+
+
+def test_a_run_from_a_task_of_a_share_has_its_own_variables(cluster: Cluster) -> None:
+    """As a job, and when it is resumed after the end of the outer one. With --local it has the task's GPU and caps."""
+    for name, text in (("submit.sh", SUBMIT), ("show.sh", SHOW)):
+        cluster.as_user("alice", f"cat > {HOME}/{name}; chmod +x {HOME}/{name}", input=text, check=True)
+    assert llsub(cluster, "./submit.sh", "[1,1]", "--share-gpu=4,sm=even", "--options=-wn2", "--wait").returncode == 1
+    inner = int(cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.2/jobs", check=True).stdout)
+    cluster.wait(inner)
+
+    def environment(file: str) -> dict[str, str]:
+        text = cluster.as_user("alice", f"cat {HOME}/{file}", check=True).stdout
+        return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+    outer, local = environment("outer.env"), environment("LLSUB.3/env.1")
+    percent, fraction = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    assert (outer[percent], outer[fraction], outer["OMP_NUM_THREADS"]) == ("25", "0.243", "2")
+    assert (local[percent], local[fraction], local["OMP_NUM_THREADS"]) == ("25", "0.243", "1")
+    assert local["CUDA_VISIBLE_DEVICES"] == outer["CUDA_VISIBLE_DEVICES"]
+    first = environment("LLSUB.2/env.1")
+    again = llsub(cluster, "--resume", "LLSUB.2", before="touch go; ")
+    (job,) = re.findall(r"^job (\d+):", again.stdout, re.MULTILINE)
+    assert cluster.wait(int(job)) == "COMPLETED"
+    for found in (first, environment("LLSUB.2/env.1")):
+        assert not {percent, fraction} & set(found)
+        assert found["OMP_NUM_THREADS"] == "1"
+    here = llsub(cluster, "--resume", "LLSUB.3")
+    assert here.returncode == 0, here.stderr
+    assert not {percent, fraction} & set(environment("LLSUB.3/env.1"))
+
+
 def folder_exists(cluster: Cluster, name: str) -> bool:
     return cluster.as_user("alice", f"test -e {HOME}/{name}").returncode == 0
 

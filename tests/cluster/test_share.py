@@ -131,6 +131,60 @@ def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None
     assert "SLURM_GRES" not in inner
 
 
+SUBMITTING = """srun -n1 --gres=gpu:1 bash -c '
+env >outer.env; srun -n1 --gres=gpu:1 env >nested.env
+TF_FORCE_GPU_ALLOW_GROWTH=false sbatch -W -w n3 --share-gpu=4 -o inner.out inner.sh &
+unset "${!SLURM_@}" # as people write it before an sbatch; a tmux server may lack them, too
+export OMP_NUM_THREADS=17
+sbatch -W -w n1 -p plain -o plain.out --wrap "env >plain.env" &
+srun -w n1 -p plain -n1 env >srun.env
+wait'
+"""
+INNER = """#!/bin/bash
+env >batch.env
+srun -w n3 bash -c 'env >task.env.$SLURM_PROCID'
+srun -n1 bash -c 'exec sbatch -W -w n1 -p plain -o deep.out --wrap "env >deep.env"'
+"""
+GIVEN = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PIPE_DIRECTORY",
+         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_VISIBLE_DEVICES", "SLURM_OVERLAP", "SLURM_SHARE_SLOT")  # fmt: skip
+
+
+@pytest.mark.release
+def test_a_job_from_a_task_inherits_the_users_variables_and_none_of_the_shares(cluster: Cluster) -> None:
+    """Three deep, with and without Slurm's variables, by sbatch and by srun; a step in the task has them all."""
+    cluster.as_user("alice", "cat >inner.sh", input=INNER, check=True)
+    run(cluster, SUBMITTING, "--share-gpu=2,sm=even", "-w", "n2")
+
+    def environment(name: str) -> dict[str, str]:
+        text = cluster.as_user("alice", ["cat", f"{name}.env"], check=True).stdout
+        return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+    outer, nested = environment("outer"), environment("nested")
+    assert set(GIVEN) <= set(outer)
+    assert {name: nested[name] for name in GIVEN[:2]} == {name: outer[name] for name in GIVEN[:2]}
+    for name in ("plain", "srun", "deep"):
+        found = environment(name)
+        assert not {*GIVEN, names.ENV_GIVEN} & set(found)
+        assert found.get("OMP_NUM_THREADS") == (None if name == "deep" else "17")
+    text = cluster.as_user("alice", "cat task.env.*", check=True).stdout
+    assert text.count("\nXLA_PYTHON_CLIENT_MEM_FRACTION=0.243\n") == 8
+    assert text.count("\nTF_FORCE_GPU_ALLOW_GROWTH=false\n") == 8
+    assert text.count("\nOMP_NUM_THREADS=1\n") == 8
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in text
+
+
+@pytest.mark.release
+def test_variables_of_another_job_that_came_by_another_way_are_removed_on_the_node(cluster: Cluster) -> None:
+    """Submitted by a client without the plugin; --export does the same. The GPU that Slurm gives stays."""
+    record = f"{names.ENV_GIVEN}=999 OMP_NUM_THREADS=3 SLURM_SHARE_SLOT CUDA_VISIBLE_DEVICES=0"
+    more = f"OMP_NUM_THREADS=3,SLURM_SHARE_SLOT=7,OMP_PLACES=cores,{record}"
+    job = cluster.sbatch("alice", "env", "--gres=gpu:1", "-w", "n2", f"--export=ALL,{more}")
+    cluster.wait(job)
+    found = dict(re.findall(r"^(\w+)=(.*)$", cluster.output(job), re.MULTILINE))
+    assert (found["OMP_PLACES"], found["CUDA_VISIBLE_DEVICES"]) == ("cores", "0")
+    assert not {"OMP_NUM_THREADS", "SLURM_SHARE_SLOT", names.ENV_GIVEN} & set(found)
+
+
 BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
 
 

@@ -7,18 +7,6 @@
 #include "check.h"
 #include "names.h"
 
-static bool has(void *of, const char *name)
-{
-	(void)of;
-	return getenv(name) != NULL;
-}
-
-static void give(void *of, const char *name, const char *value, bool overwrite)
-{
-	(void)of;
-	(void)setenv(name, value, overwrite);
-}
-
 static bool is(const char *name, const char *value)
 {
 	const char *found = getenv(name);
@@ -27,7 +15,6 @@ static bool is(const char *name, const char *value)
 
 static void what_the_user_set_wins(void)
 {
-	static const struct ss_environment here = { NULL, has, give };
 	static const struct { const char *name, *value; bool has_shards; const char *gres, *per_node, *overcommit; } rows[] = {
 		{ NULL, NULL, false, "gpu:2", "8", "1" },
 		{ NULL, NULL, true, NULL, "8", "1" },
@@ -47,7 +34,7 @@ static void what_the_user_set_wins(void)
 		(void)clearenv();
 		if (rows[i].name != NULL)
 			(void)setenv(rows[i].name, rows[i].value, 1);
-		ss_batch_env_give(&here, &what);
+		ss_batch_env_give(&ss_own_environment, &what);
 		CHECK(row, is("SLURM_GRES", rows[i].gres));
 		CHECK(row, is("SLURM_NTASKS_PER_NODE", rows[i].per_node));
 		CHECK(row, is("SLURM_OVERCOMMIT", rows[i].overcommit) && is("SLURM_OVERLAP", "1"));
@@ -57,28 +44,27 @@ static void what_the_user_set_wins(void)
 
 static void the_list_has_what_is_given(void)
 {
-	static const struct ss_environment here = { NULL, has, give };
 	struct ss_batch_env what = { .job = 12, .gpus = 2, .slots = 8 };
 
 	(void)clearenv();
-	ss_batch_env_give(&here, &what);
+	ss_batch_env_give(&ss_own_environment, &what);
 	for (const char *const *name = ss_batch_variables; *name != NULL; name++) {
 		CHECK(*name, getenv(*name) != NULL);
 		(void)unsetenv(*name);
 	}
 	(void)unsetenv(SS_ENV_JOB);
+	(void)unsetenv(SS_ENV_GIVEN);
 	CHECK("no others", environ == NULL || *environ == NULL);
 }
 
 static void a_job_with_shards_asks_for_no_whole_gpu_again(void)
 {
-	static const struct ss_environment here = { NULL, has, give };
 	struct ss_batch_env what = { .job = 12, .gpus = 1, .slots = 1, .has_shards = true };
 
 	(void)clearenv();
 	(void)setenv("SLURM_GPUS_PER_NODE", "1", 1);
 	(void)setenv("SLURM_TRES_BIND", "gres/gpu:per_task:1", 1);
-	ss_batch_env_give(&here, &what);
+	ss_batch_env_give(&ss_own_environment, &what);
 	CHECK("said", is("SLURM_GPUS_PER_NODE", "") && is("SLURM_TRES_BIND", ""));
 	CHECK("not said", is("SLURM_GPUS", NULL) && is("SLURM_GRES", NULL));
 	CHECK("one slot", is("SLURM_OVERLAP", NULL) && is("SLURM_OVERCOMMIT", "1"));

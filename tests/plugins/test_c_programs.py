@@ -21,7 +21,7 @@ PROGRAMS = [
         "test_mps",
         "test_exit_message",
     ),
-    *("test_gres", "test_srun_arguments", "test_job_gpus", "test_batch_env", "test_site_mode"),
+    *("test_gres", "test_srun_arguments", "test_job_gpus", "test_batch_env", "test_site_mode", "test_given"),
 ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from ...core import names
+from ...core import given_variables, names
 from ...core.text import fold
 from ...spmd import names as spmd
-from ..records import ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASKS, Run, Worker
+from ..records import ENV_ATTEMPT, ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASK, ENV_TASKS, Run, Worker
 from .node import Node
 
 ONE_TASK = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS"), "0") | dict.fromkeys(
@@ -19,6 +20,9 @@ ONE_TASK = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLUR
 )  # fmt: skip
 """Slurm's variables of a step with one task. With those of the launcher's step, frameworks (PyTorch Lightning, JAX,
 mpi4py) would take each task for a rank of one distributed run. The task's number is in LLSUB_RANK."""
+CPUS_PER_TASK = "SLURM_CPUS_PER_TASK"
+OWN_PREFIXES = (names.GIVEN_PREFIX, "LLSUB_", "LLMR")
+"""Prefixes of a task's variables that are ours with any value: some are different for each task of a worker."""
 REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
 """Prefixes of the launcher's variables. They are removed so that MPI_Init of a task does not join the launcher's
 step."""
@@ -45,14 +49,33 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
     return {os.fsencode(name): os.fsencode(value) for name, value in found.items()}
 
 
-def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worker) -> dict[bytes, bytes]:
-    """Return the variables that are the same for all tasks of a worker; the loop adds those of a single task."""
-    found = {one.name: one.value for one in worker.environment if not one.unless_set or one.name.encode() not in common}
-    if b"SLURM_JOB_ID" in common:
-        found["SLURM_CPUS_PER_TASK"] = str(len(worker.place.cpus))
+def of_worker(
+    common: Mapping[bytes, bytes],
+    run: Run,
+    node: Node,
+    worker: Worker,
+    *,
+    threads: int | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> dict[bytes, bytes]:
+    """Return the variables that are the same for all tasks of a worker; the loop adds those of a single task.
+
+    `threads`: OMP_NUM_THREADS, if neither the triple nor the user says it; None: that of the worker's place. `more`:
+    further variables. In a run inside a task of a share (--local), the values that slurm-share set for that task are
+    not the user's: they count where this launcher has none.
+    """
+    inherited = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
+    given = given_variables.read(inherited)
+    found = {
+        one.name: one.value
+        for one in worker.environment
+        if not one.unless_set or one.name not in inherited or one.name in given
+    }
+    if "SLURM_JOB_ID" in inherited:
+        found[CPUS_PER_TASK] = str(len(worker.place.cpus))
     said = run.triple is not None and run.triple.threads is not None
-    if said or names.ENV_THREADS.encode() not in common:
-        found[names.ENV_THREADS] = str(worker.place.threads)
+    if said or names.ENV_THREADS not in inherited or names.ENV_THREADS in given:
+        found[names.ENV_THREADS] = str(threads if threads is not None and not said else worker.place.threads)
     if node.progress_folder:
         found[ENV_PROGRESS] = f"{node.progress_folder}/{worker.place.local}"
     if node.rendezvous:
@@ -78,11 +101,22 @@ def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worke
             "LLMR_LOG_DIR": str(node.folder),
             "LLMR_LOG_SUBDIR": node.folder.name,
         }
-    return {
-        **common,
-        **{os.fsencode(name): os.fsencode(value) for name, value in found.items()},
-        **of_rank(run, node, worker.rank),
-    }
+    found |= {os.fsdecode(name): os.fsdecode(value) for name, value in of_rank(run, node, worker.rank).items()} | dict(
+        more
+    )
+    found[names.ENV_GIVEN] = _record(inherited, given, found)
+    return {os.fsencode(name): os.fsencode(value) for name, value in (inherited | found).items()}
+
+
+def _record(inherited: Mapping[str, str], given: Iterable[str], found: Mapping[str, str]) -> str:
+    """Return the record of what slurm-share set: here, and for the launcher where that still has an effect."""
+    job = inherited.get("SLURM_JOB_ID", "")
+    number = int(job) if job.isdecimal() else given_variables.recorded_job(inherited) or 0
+    now = {**inherited, **found}
+    ours = {name for name in inherited if name in ONE_TASK or (name.startswith(OWN_PREFIXES) and name not in OF_RANKS)}
+    ours |= {*given, *found, ENV_TASK, ENV_ATTEMPT}
+    values = {name: None if name.startswith(OWN_PREFIXES) else now.get(name) for name in sorted(ours)}
+    return given_variables.render(number, values)
 
 
 def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:

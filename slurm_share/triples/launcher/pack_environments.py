@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from . import environment, task_process
 from .node import Node
 from .running import Running
 
-ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
+ENV_GPU_MEM = "LLSUB_GPU_MEM_MIB"
 """GPU memory booked for the task on each of its GPUs, in MiB."""
 ENV_NEIGHBOURS = b"LLSUB_NEIGHBOURS"
 """Number of other tasks of the run on its GPU when it started."""
@@ -55,13 +56,10 @@ class PackEnvironments:
         if self._node.plan is not None:
             variables = (*registry.slot_environment(self._node.plan, slot), *more)
         other = replace(worker, rank=task.rank, gpu_slot=slot, environment=variables)
-        found = environment.of_worker(self._common, self._run, self._node, other)
-        found[ENV_GPU_MEM] = b"%d" % start.reserve_mib
-        found[ENV_NEIGHBOURS] = b"0"
-        is_given = self._run.triple is not None and self._run.triple.threads is not None
-        if threads is not None and not is_given and names.ENV_THREADS.encode() not in self._common:
-            found[names.ENV_THREADS.encode()] = b"%d" % threads
-        return task_process.Environment(found)
+        of_start = {ENV_GPU_MEM: str(start.reserve_mib), os.fsdecode(ENV_NEIGHBOURS): "0"}
+        return task_process.Environment(
+            environment.of_worker(self._common, self._run, self._node, other, threads=threads, more=of_start)
+        )
 
     def _slot_of(self, task: Running, start: Start) -> tuple[Slot, tuple[Assignment, ...]]:
         """Return the slot of a start, and the variables that do not come from the slot."""

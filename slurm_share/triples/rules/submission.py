@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ...core import names, text_files
+from ...core import given_variables, names, text_files
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres, parse_gpus
 from ...core.text import counted
@@ -312,13 +312,21 @@ FROM_NOW_PREFIXES = ("SLURM_", "SLURMD_", "SSH_")
 
 
 def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are recorded for a later submission of the same run."""
-    return {name: value for name, value in environ.items() if not _is_current(name)}
+    """Return the variables that are recorded for a later submission of the same run: without those of one login, job or
+    folder, and without those that slurm-share set for the task from which it is submitted."""
+    return {name: value for name, value in given_variables.forget(environ).items() if not _is_current(name)}
 
 
-def resumed_environment(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the recorded environment with the variables of the present login."""
-    return recorded_environment(recorded) | {name: value for name, value in now.items() if _is_current(name)}
+def resumed_environment(recorded: Mapping[str, str], now: Mapping[str, str], *, here: bool) -> dict[str, str]:
+    """Return the recorded environment with the variables of the present login.
+
+    `here`: the run goes on on this machine, with the GPU and the caps of the task from which it is resumed, if any.
+    """
+    own = now if here else given_variables.forget(now)
+    given = (
+        {**given_variables.read(now), names.ENV_GIVEN: now[names.ENV_GIVEN]} if here and names.ENV_GIVEN in now else {}
+    )
+    return recorded_environment(recorded) | {name: value for name, value in own.items() if _is_current(name)} | given
 
 
 def _is_current(name: str) -> bool:

@@ -348,12 +348,6 @@ def test_a_task_without_a_gpu_has_none_within() -> None:
     assert map_submitting._environment({"HOME": "/h"}) == {"HOME": "/h"}
 
 
-def test_the_outer_number_of_threads_is_not_the_inner_ones() -> None:
-    cores = str(len(os.sched_getaffinity(0)))
-    assert map_submitting._environment({"OMP_NUM_THREADS": cores}) == {}
-    assert map_submitting._environment({"OMP_NUM_THREADS": "99999"}) == {"OMP_NUM_THREADS": "99999"}
-
-
 def test_without_slurm_it_says_where_to_go(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurm_share.core import given_variables, names
 from slurm_share.core.errors import SlurmShareError, UsageError
 from slurm_share.slurm import submit
 
@@ -83,3 +84,13 @@ def test_a_triples_job_is_submitted_without_them(tmp_path: Path, monkeypatch: py
     program = says(tmp_path, "echo ${SBATCH_ARRAY_INX:-7}")
     assert submitted(program) == 7
     assert submitted(program, launchers=False) == 5
+
+
+def test_what_slurm_share_set_for_a_task_is_not_passed_on_and_what_the_user_set_is() -> None:
+    given = {"OMP_NUM_THREADS": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.486", "SLURM_GRES": "gpu:2"}
+    task = {**given, "SLURM_SHARE_JOB_ID": "7", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "HOME": "/h"}
+    task |= {names.ENV_GIVEN: given_variables.render(7, given), "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}
+    users = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9", "HOME": "/h", "SLURM_JOB_ID": "7"}
+    assert submit.submission_environment(task) == users
+    step = submit.submission_environment(task, is_step=True)
+    assert (step["SLURM_GRES"], step["OMP_NUM_THREADS"]) == ("gpu:2", "1")

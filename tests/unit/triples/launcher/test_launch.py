@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
 
+from slurm_share.core import given_variables
 from slurm_share.triples.launcher.loop import GRACE_S, ONCE_S
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import submission
@@ -237,6 +238,21 @@ def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
         found = dict(word.split("=", 1) for word in words)
         assert {name: value for name, value in found.items() if name.startswith("X_")} == asked
         assert (found["LLSUB_TASK"], found["LLSUB_ATTEMPT"]) == (str(task), "1")
+
+
+def test_what_slurm_share_set_for_its_own_task_is_not_the_users_and_is_recorded(tmp_path):
+    """As with --local in a task: the launcher's numbers count, the user's stay, and the record knows which is which."""
+    names = ("OMP_NUM_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH", "OMP_PLACES", "LLSUB_DIR", "_SLURM_SHARE_GIVEN")
+    made = Launch(tmp_path, "#!/bin/bash\n" + "".join(f'echo "${name}"\n' for name in names), 1)
+    given = {"OMP_NUM_THREADS": "777", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    code, text = made.go(**given, OMP_PLACES="cores", _SLURM_SHARE_GIVEN=given_variables.render(7, given))
+    assert code == 0, text
+    threads, growth, places, folder, record = made.log(0).splitlines()
+    assert threads != "777"
+    assert (growth, places, folder) == ("true", "cores", str(made.folder))
+    assert record.startswith("7 ")
+    assert {f"OMP_NUM_THREADS={threads}", "TF_FORCE_GPU_ALLOW_GROWTH=true", "LLSUB_DIR"} <= set(record.split(" "))
+    assert "OMP_PLACES" not in record
 
 
 def test_what_is_done_is_not_done_again(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.core import gpu_option
+from slurm_share.core import given_variables, gpu_option, names
 from slurm_share.core.errors import UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
@@ -462,6 +462,23 @@ def test_a_resumed_run_has_its_command_again_with_what_is_new() -> None:
     assert submission.again(first, Wishes()) == first
     fresh = submission.again(first, Wishes(partition="b", time="9", options=("-x", "n1")))
     assert fresh == ["sbatch", "--nodes=2", "--partition=b", "--time=9", "-x", "n1", "x/launch.sh"]
+
+
+def test_a_run_is_recorded_without_what_its_task_was_given_and_resumed_here_with_it() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    record = {names.ENV_GIVEN: given_variables.render(7, given)}
+    task = {**given, **record, "HOME": "/h", "SLURM_JOB_ID": "7"}
+    recorded = submission.recorded_environment(task)
+    assert recorded == {"HOME": "/h"}
+    other = {"CUDA_VISIBLE_DEVICES": "GPU-2", "TMPDIR": "/t", "SLURM_GRES": "gpu:2", "OWN": "1"}
+    now = {
+        **other,
+        names.ENV_GIVEN: given_variables.render(9, {"CUDA_VISIBLE_DEVICES": "GPU-2", "SLURM_GRES": "gpu:2"}),
+    }
+    assert submission.resumed_environment(recorded, now, here=False) == {"HOME": "/h", "TMPDIR": "/t"}
+    here = submission.resumed_environment(recorded, now, here=True)
+    assert set(here) == {"HOME", "TMPDIR", "SLURM_GRES", "CUDA_VISIBLE_DEVICES", names.ENV_GIVEN}
+    assert here["CUDA_VISIBLE_DEVICES"] == "GPU-2"
 
 
 def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
