@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..core import command, config, given_variables, terminal
 from ..core.errors import ConfigError
 from ..core.paths import Paths
 from ..core.settings import Settings
-from ..triples import Run, launch_node, report, run_folder
+from ..triples import Run, failed_tasks, launch_node, report, run_folder
 from .progress_line import LauncherLine
 
 
@@ -64,6 +65,8 @@ def _summarize(folder: Path, run: Run) -> int:
         command.forget_output()  # the exit code tells the result, too
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
+    if run.kind == "llsub":  # for llmapreduce, its own script names the inputs
+        _print(failed_tasks.lines_of(folder, run, found.account))
     return run_folder.read_exit_code(folder) or found.account.exit_code
 
 
@@ -78,8 +81,12 @@ def _settings() -> Settings:
 
 def _say(sentence: str) -> None:
     """Print a sentence to the job's log. Ignore errors (disk full, reader gone): the tasks should run anyway."""
+    _print([f"slurm-share launch: {sentence}"])
+
+
+def _print(lines: Sequence[str]) -> None:
     try:
-        print(f"slurm-share launch: {sentence}")
+        terminal.print_lines(lines)
         sys.stdout.flush()
     except OSError:
         command.forget_output()

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..core import names, terminal
 from ..core.command import enter
 from ..core.errors import UsageError
-from ..triples import map_failures
+from ..triples import failed_tasks
 
 
 def main() -> int:
@@ -21,12 +21,12 @@ def main() -> int:
 
     def say() -> int:
         if len(sys.argv) == 3 and sys.argv[1] == "--saved":
-            why = map_failures.saved_text(Path(sys.argv[2]))
+            why = failed_tasks.saved_text(Path(sys.argv[2]))
             terminal.print_lines([why] if why else [])
             return names.EXIT_SAVED if why else names.EXIT_OK
         if len(sys.argv) != 2:
             raise UsageError("write the folder of a run, and nothing else")
-        terminal.print_lines(map_failures.failures(Path(sys.argv[1])))
+        terminal.print_lines(failed_tasks.failures(Path(sys.argv[1])))
         return names.EXIT_OK
 
     return enter("llmapreduce", say)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from ..core import names
+from ..core import names, terminal
 from ..core.command import EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
@@ -30,6 +30,7 @@ from ..triples import (
     Tasks,
     Triple,
     checkpoint,
+    failed_tasks,
     follow,
     pack_options,
     packed_dry_run,
@@ -72,6 +73,9 @@ examples
   llsub --resume LLSUB.3            the unfinished tasks of LLSUB.3; valid with
                                     -q, -T, --retries, --oom-retries,
                                     --max-failures, --env, --options
+  llsub --failed LLSUB.3 --lines    the lines that failed, for another --tasks;
+                                    without --lines: with logs and last lines
+  llsub --log LLSUB.3 776           the log of task 776
   llsub ./job.sh -s 4 -g volta:1    without a triple: an ordinary job with
                                     4 cores and a GPU
   llsub -i                          a shell on a core; -i full: on a whole node
@@ -100,7 +104,7 @@ def parser() -> Parser:
     top = _Parser(
         prog=PROGRAM,
         usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
-        "[LLSUB.n] | -i [full]",
+        "[LLSUB.n] | -i [full]\n       llsub --failed LLSUB.n [--lines] | --log LLSUB.n TASK",
         description="Submit a script to Slurm: one process, or N nodes with P processes of T\nthreads each.",
         epilog=EPILOG,
         allow_abbrev=False,
@@ -147,6 +151,13 @@ def parser() -> Parser:
         help="with --resume: use the environment of the submission (default) or of this shell",
     )
     add("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest in this folder)")
+    add("--failed", metavar="LLSUB.n", help="print the failed tasks of a run, with their lines, logs and last lines")
+    add(
+        "--lines",
+        action="store_true",
+        help="with --failed: print the bare lines, for another --tasks",
+    )
+    add("--log", nargs=2, metavar=("LLSUB.n", "TASK"), help="print the log of a task, by its number from 0")
     return top
 
 
@@ -183,6 +194,14 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.resume is not None:
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(submitting.find_own_folder(arguments.resume), wishes, arguments)
+    if arguments.failed is not None:
+        _alone(arguments, script_arguments, "--failed", ("lines",))
+        return _failed(submitting.find_folder(arguments.failed), is_bare=arguments.lines)
+    if arguments.lines:
+        raise UsageError("--lines needs --failed: llsub --failed LLSUB.n --lines")
+    if arguments.log is not None:
+        _alone(arguments, script_arguments, "--log", ())
+        return _log(*arguments.log)
     if arguments.env is not None:
         raise UsageError("--env needs --resume: a new run uses the environment of this shell; remove it")
     if arguments.interactive is not None:
@@ -240,9 +259,36 @@ def _watch(folder: Path, job: int | None = None) -> int:
         print(f"job {job} continues: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
         return EXIT_INTERRUPTED
     line.end()
-    code, sentence = follow.read_outcome(folder, run, job)
+    code, sentence, failed = follow.read_outcome(folder, run, job)
     print(sentence)
+    terminal.print_lines(failed)
     return code
+
+
+# ---- Failed tasks and logs ----
+
+
+def _failed(folder: Path, *, is_bare: bool) -> int:
+    """Print the failed tasks of a run; `is_bare`: only their lines, for another --tasks file."""
+    run, found = failed_tasks.read_account(folder)
+    if not found.failed:
+        _note(f"no task of {folder.name} has failed")
+    elif is_bare:
+        lines = failed_tasks.bare_lines(folder, run, found)
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+    else:
+        terminal.print_lines(failed_tasks.lines_of(folder, run, found, None))
+    return names.EXIT_OK
+
+
+def _log(argument: str, task: str) -> int:
+    """Print the log of a task."""
+    folder = submitting.find_folder(argument)
+    if not (task.isascii() and task.isdecimal() and len(task) <= 9):
+        raise UsageError(f"{shown(task) or repr(task)} is not the number of a task, which begin at 0")
+    for piece in failed_tasks.read_log(folder, run_folder.read_run(folder), int(task)):
+        sys.stdout.buffer.write(piece)
+    return names.EXIT_OK
 
 
 # ---- Without a triple ----

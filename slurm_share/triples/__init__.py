@@ -8,9 +8,9 @@ TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import (
         chosen_jobs,
+        failed_tasks,
         follow,
         job_output,
-        map_failures,
         map_planning,
         map_submitting,
         packed_dry_run,
@@ -41,7 +41,7 @@ __getattr__, __all__ = exports(
         "follow",
         "job_output",
         "launcher.report",
-        "map_failures",
+        "failed_tasks",
         "map_planning",
         "map_submitting",
         "packed_dry_run",

@@ -12,7 +12,7 @@ from ..core.errors import CommandError, StateError, UsageError
 from ..core.text import counted, span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
-from . import result_files, run_folder
+from . import failed_tasks, result_files, run_folder
 from .launcher import report
 from .records import Progress, Run
 from .rules import submission, together, work_rates
@@ -38,18 +38,21 @@ def find_job(folder: Path) -> int:
     return jobs[-1]
 
 
-def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str]:
-    """Return the exit code of a run whose job has ended, and a sentence. Raises StateError."""
+def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]:
+    """Return exit code, a sentence, and lines on failed tasks of a run whose job has ended. Raises StateError."""
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
-        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}"  # the last job removes the folder only on success
+        # The last job removes the folder only on success.
+        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}", []
     found = report.count(result_files.ResultFiles(folder, run), run)
     if found.done == run.tasks:
-        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}"
+        return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}", []
     saved = f"{len(found.saved)} saved, not finished; " if found.saved else ""
-    return run_folder.read_exit_code(folder) or found.exit_code, (
+    sentence = (
         f"{folder.name}: {found.done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; {saved}"
         f"{_log_text(folder, run, job)}; {together.again_text(run, folder.name)}"
     )
+    code = run_folder.read_exit_code(folder) or found.exit_code
+    return code, sentence, failed_tasks.lines_of(folder, run, found)
 
 
 def _log_text(folder: Path, run: Run, job: int) -> str:

@@ -15,7 +15,7 @@ from ..core.errors import SlurmShareError, UsageError, shown
 from ..core.process import attend
 from ..slurm.submit import submit
 from . import map_files, run_files, run_folder
-from .map_failures import failures, read_account, saved_text
+from .failed_tasks import failures, read_account, saved_text
 from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
 from .rules import mapreduce, submission

@@ -128,6 +128,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         bind=asked.bind and not _is_tried(pack),
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=asked.called,
+        tasks_file=asked.tasks or "",
+        other_lines=found.others,
         progress=asked.progress or "",
         rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
         pack=pack,

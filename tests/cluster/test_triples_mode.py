@@ -379,6 +379,22 @@ def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -
         assert made.summary()["tries"] == {"0": 2, "1": 2}
 
 
+def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> None:
+    """In the job's output and at the end of --wait; its bare lines are a tasks file again."""
+    lines = "#LLSUB --gpu-mem=1G\necho one\necho two; echo oh no; exit 3\n#LLSUB --gpu-mem=2G\necho three; exit 4\n"
+    words = ("--pack", "--tasks", "cmds.txt", "--options=-w n2", "--wait")
+    made = Submitted(cluster, "#!/bin/bash\neval $1\n", "[1,2,1]", *words, files={"cmds.txt": lines})
+    assert made.said.returncode == 1
+    first = f"  task 1, line 3 of cmds.txt: echo two; echo oh no; exit 3 -> {made.folder}/p0-p1_n2/task.sh.log.1"
+    assert f"{first} (exit code 3): oh no" in made.said.stdout.splitlines()
+    assert f"{first} (exit code 3): oh no" in made.log().splitlines()
+    told = cluster.as_user("alice", f"cd {made.home} && llsub --failed LLSUB.1 --lines; llsub --log LLSUB.1 1")
+    first_line, *others = told.stdout.splitlines()
+    assert first_line.startswith("#LLSUB --gpu-mem=1024M")
+    assert others[0] == "echo two; echo oh no; exit 3"
+    assert others[-2:] == ["two", "oh no"]
+
+
 @pytest.mark.release
 def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> None:
     """To batch shell and launcher until the job is over; tasks that die of it are tried again."""

@@ -6,7 +6,7 @@ to all tasks. Without --pack, an `#LLSUB` line is a task like every other line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -21,6 +21,8 @@ from . import pack_options, submission
 MAGIC = "#LLSUB"
 JSON_ENDING = ".jsonl"
 LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
+OTHERS_MOST = 2000
+"""Most lines that are not tasks of which the numbers are recorded in run.json."""
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
 _LAYOUT_BYTES = 4096
 """Bytes of a JSON line in addition to the longest task, for keys and other values."""
@@ -37,6 +39,8 @@ class Tasks(Struct, frozen=True):
     """For each entry of `specs`, the number of its line in the file, from 1."""
     source: str = ""
     """Name of the file in messages."""
+    others: tuple[int, ...] = ()
+    """Numbers of the lines that are not tasks, from 1; empty too if there are more than OTHERS_MOST."""
 
 
 class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,9 +64,27 @@ def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> 
     if not found:
         raise UsageError(f"{source}: the file has only {MAGIC} lines; write a task below them")
     lines = tuple(line for _, line, _ in found)
+    others = _others([number for number, _, _ in found])
     if base is None or all(spec == base for _, _, spec in found):
-        return Tasks(lines, source=source)
-    return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source)
+        return Tasks(lines, source=source, others=others)
+    return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source, others)
+
+
+def _others(numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return the line numbers that are not in `numbers`, up to its last one."""
+    if not 0 < numbers[-1] - len(numbers) <= OTHERS_MOST:
+        return ()
+    return tuple(sorted(set(range(1, numbers[-1])).difference(numbers)))
+
+
+def line_number(task: int, others: Sequence[int]) -> int:
+    """Return the number of a task's line in its file, from 1. `others`: as in Tasks."""
+    number = task + 1
+    for other in others:
+        if other > number:
+            break
+        number += 1
+    return number
 
 
 def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:

@@ -14,8 +14,8 @@ from slurm_share.cli import llfree, llkill, llmapreduce, llmapreduce_failures, l
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
-from slurm_share.triples import follow, map_failures, map_submitting, run_folder
-from slurm_share.triples.records import Progress
+from slurm_share.triples import failed_tasks, follow, map_submitting, run_folder
+from slurm_share.triples.records import Progress, Run
 from slurm_share.triples.rules.mapreduce import Folder
 
 
@@ -229,7 +229,7 @@ def test_the_first_failures_are_named_with_input_log_and_last_line(
     assert re.fullmatch(rf"  {re.escape(str(place))}/in/f1 -> {logs} \(exit code 3\): wrong in f1", lines[at + 1])
     assert lines[at + 10].startswith(f"  {place}/in/f6 -> ")  # f10 to f13 come before f2
     assert lines[at + 10].endswith(" (exit code 3): wrong in f6")
-    assert lines[at + 11] == f"  and 3 more: {place}/MAPRED.1/summary.json"
+    assert lines[at + 11] == f"  and 3 more: llsub --failed {place}/MAPRED.1"
     assert len(lines) == at + 12
 
 
@@ -244,7 +244,8 @@ def test_a_program_that_cannot_start_has_its_reason_in_the_place_of_a_last_line(
 
 def test_the_words_of_a_list_are_named_and_an_output_is_not() -> None:
     lines = ['["--rate=1","--batch=a b"]', '["x/3","/out/3.out"]', '["/M/input_1"]', '["\\u001b[2J"]']
-    named = [map_failures._input(lines, task) for task in range(5)]
+    the_run = Run(kind="llmapreduce", name="m", command=(), cwd="/", triple=None, processes=1, tasks=9)
+    named = [failed_tasks._name(the_run, lines, task) for task in range(5)]
     assert named == ["--rate=1 '--batch=a b'", "x/3", "/M/input_1", r"'\x1b[2J'", "task 4"]
 
 

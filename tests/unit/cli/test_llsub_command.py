@@ -508,7 +508,7 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
     run_folder.write_progress(node, progress)
     record(here, *(ended(task) for task in range(40)))
     task_counts = follow.TaskCountsReader(here, run, 12).read()
-    assert task_counts == TaskCounts(100, done=50, failed=3, running=2)
+    assert task_counts == TaskCounts(100, done=50, failed=3, running=2, restarts=1)
     counts = "50 of 100 done, 3 failed, 2 running, 45 left"
     assert as_text(task_counts) == counts
     assert as_text(replace(task_counts, per_s=2.0)) == f"{counts}, 2.0/s, 0:00:23 to go"

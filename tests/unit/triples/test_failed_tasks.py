@@ -1,0 +1,92 @@
+"""The failed tasks of a run by their lines and logs, and the log of one task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from slurm_share.core.errors import UsageError
+from slurm_share.packing import PackRequest, TaskSpec
+from slurm_share.triples import failed_tasks, run_files, run_folder
+from slurm_share.triples.records import Ended, Outcome, Run, Triple
+from slurm_share.triples.rules import task_files
+
+RUN = Run(
+    name="cmds", command=(), cwd="/", triple=Triple(1, 2), processes=2, tasks=3, task_kind="command",
+    distribution="dynamic", tasks_file="cmds.txt",
+)  # fmt: skip
+
+
+def made(
+    folder: Path, run: Run, outcomes: dict[int, Outcome], lines: list[str], specs: tuple[TaskSpec, ...] = ()
+) -> tuple[Path, Any, Any]:
+    run_files.write(folder, run, lines, "", specs=specs)
+    node = folder / "p0-p1_n1"
+    node.mkdir()
+    ended = [
+        Ended(task=task, rank=task % 2, attempt=1, outcome=outcome, node="n1", job="1", started=1.0 + task,
+              seconds=1.0, why="exit code 3")
+        for task, outcome in outcomes.items()
+    ]  # fmt: skip
+    (node / run_folder.RESULTS).write_bytes(b"".join(map(run_folder.render_ended, ended)))
+    return (node, *failed_tasks.read_account(folder))
+
+
+def test_a_failed_task_is_named_with_its_line_log_reason_and_last_line(tmp_path: Path) -> None:
+    """The line is that of the user's file, in which other lines may stand between the tasks."""
+    run = replace(RUN, other_lines=(1, 3))
+    node, *rest = made(tmp_path, run, {0: "done", 1: "failed", 2: "saved"}, ["a", "b --x 1", "c"])
+    (node / "cmds.log.1").write_text("begin\noh no\n\n")
+    assert failed_tasks.lines_of(tmp_path, *rest) == [
+        "failed: 1 of 3, as task -> log (why): its last line",
+        f"  task 1, line 4 of cmds.txt: b --x 1 -> {node}/cmds.log.1 (exit code 3): oh no",
+    ]
+
+
+def test_the_first_ten_are_named_and_how_to_see_the_others(tmp_path: Path) -> None:
+    run = replace(RUN, tasks=30, logs="rank")
+    node, *rest = made(tmp_path, run, dict.fromkeys(range(30), "failed"), [f"t{task}" for task in range(30)])
+    (node / "cmds.log.0").write_text("--- task 0\nzero\n--- task 2\ntwo\n--- task 2, attempt 2\ntwo again")
+    said = failed_tasks.lines_of(tmp_path, *rest)
+    assert len(said) == 12
+    assert said[3] == f"  task 2, line 3 of cmds.txt: t2 -> {node}/cmds.log.0 (exit code 3): two again"
+    assert said[-1] == f"  and 20 more: llsub --failed {tmp_path}"
+    assert len(failed_tasks.lines_of(tmp_path, *rest, None)) == 31
+
+
+def test_bare_lines_are_a_tasks_file_with_the_same_requests(tmp_path: Path) -> None:
+    base = TaskSpec()
+    specs = (base, replace(base, gpu_mem_mib=6144), replace(base, gpus=2, name="a b"))
+    lines = ["one", "two", "three"]
+    _, run, found = made(
+        tmp_path, replace(RUN, pack=PackRequest()), {0: "failed", 1: "failed", 2: "failed"}, lines, specs
+    )
+    text = "".join(f"{line}\n" for line in failed_tasks.bare_lines(tmp_path, run, found))
+    again = task_files.parse(text.encode(), "x", base, is_json=False)
+    assert again.lines == tuple(lines)
+    assert again.specs == specs
+
+
+def test_tasks_of_one_command_have_no_lines(tmp_path: Path) -> None:
+    _, run, found = made(tmp_path, replace(RUN, task_kind="rank", tasks=2), {0: "failed"}, [])
+    assert failed_tasks.lines_of(tmp_path, run, found)[1].startswith("  rank 0 -> no log (exit code 3)")
+    with pytest.raises(UsageError, match="has no lines: all of its tasks are one command; llsub --resume"):
+        failed_tasks.bare_lines(tmp_path, run, found)
+
+
+def test_the_log_of_a_task_is_all_that_its_attempts_wrote(tmp_path: Path) -> None:
+    node, run, _ = made(tmp_path, replace(RUN, logs="rank"), {0: "done", 1: "done"}, ["a", "b", "c"])
+    (node / "cmds.log.0").write_text("--- task 0\nzero--- task 2\ntwo\n--- task 0, attempt 2\nagain\n")
+    (node / "cmds.log.1").write_text("--- task 1\none\n")
+    read = {task: b"".join(failed_tasks.read_log(tmp_path, run, task)).decode() for task in range(3)}
+    assert read == {
+        0: "--- task 0\nzero--- task 0, attempt 2\nagain\n", 1: "--- task 1\none\n", 2: "--- task 2\ntwo\n",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="has the tasks 0 to 2, and no task 3"):
+        next(failed_tasks.read_log(tmp_path, run, 3))
+    (node / "cmds.log.1").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"task 1 of .* has written nothing, or has not started"):
+        next(failed_tasks.read_log(tmp_path, run, 1))
