@@ -46,15 +46,18 @@ from .records import (
 )
 
 HEALTH_S = 3.0
-"""The time limit of a daemon's answer about its state; after that it counts as silent."""
+"""The time limit of an unused daemon's answer about its state; after that it counts as silent and is replaced. A daemon
+that other jobs use cannot be replaced, so its answer is waited for until the deadline: without it, the share would run
+without MPS to its end, only because the node was busy for some seconds."""
 UNDO_S = 3.0
 """The time beyond its deadline in which a failed start is undone."""
 KILL_S = 0.5
 """The time that SIGKILL may take beyond a deadline; a process that takes longer hangs in the driver."""
 REMOVE_RATIO = 0.25
 """The part of the time for stopping a daemon in which the files in its folder are removed."""
-EMPTY_S = 0.5
-"""If there is no server this long after start_server, it has ended. (A dying one is listed for a moment, too.)"""
+EMPTY_S, EMPTY_ANSWERS = 0.5, 8
+"""A server has ended if none is listed this long after start_server and in this many answers in a row. (A dying one is
+listed for a moment, too.) The time alone proves nothing on a busy node; each answer takes a turn of the daemon."""
 NOFILE = 16384
 """The open files that a server needs for its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 NO_GROUP = 65534
@@ -104,7 +107,7 @@ def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsS
     if not os.access(place.program, os.X_OK):
         raise control.missing(place)
     with _alone(place, deadline):
-        health = control.read_health(place, deadline.at_most(HEALTH_S))
+        health = control.read_health(place, deadline.at_most(HEALTH_S) if replace else deadline)
         notes = [f"{name} was too large and was emptied" for name in folders.bound_logs(place)]
         joined = health.condition in ("fine", "no server")
         if joined:
@@ -219,7 +222,7 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
     Raises MpsServerError if the server ends, is in FAULT, or is not ready in time.
     """
     ask(place, f"start_server -uid {place.owner.uid}", deadline)
-    began, pause, seen = time.monotonic(), 0.005, set[int]()
+    began, pause, seen, empty = time.monotonic(), 0.005, set[int](), 0
     while True:
         servers = control.read_servers(place, deadline)
         # A release without get_server_status also lists a dying server: with it, wait until it is listed twice.
@@ -227,7 +230,8 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
         if ready:
             return servers
         seen |= {one.pid for one in servers}
-        gone = not servers and time.monotonic() - began > EMPTY_S
+        empty = 0 if servers else empty + 1
+        gone = empty >= EMPTY_ANSWERS and time.monotonic() - began > EMPTY_S
         if gone or any(one.status == "FAULT" for one in servers) or deadline.left() <= pause:
             raise MpsServerError(place.pipe, _why_no_server(place, servers))
         time.sleep(pause)
