@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
 """Most bytes read of a program's output; no expected answer is longer."""
+REAP_S = 0.1
+"""How long to wait for a child after SIGKILL."""
 STREAM_SAID_BYTES = 4096
 """Bytes kept of the end of a stream's standard error, which says why the program ended."""
 
@@ -167,10 +169,9 @@ def in_time(call: Callable[[], bytes], seconds: float) -> bytes | None:
 
 
 def _reap(child: int) -> None:
-    """Reap a killed child, but wait at most 0.1 s: it may hang in the kernel."""
-    for _ in range(10):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return
+    """Reap a killed child, but wait at most REAP_S: it may hang in the kernel."""
+    deadline = Deadline.after(REAP_S)
+    while not os.waitpid(child, os.WNOHANG)[0] and deadline.left() > 0:
         time.sleep(0.01)
 
 

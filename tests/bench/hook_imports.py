@@ -141,6 +141,7 @@ class Tree:
         place.mkdir()
         (place / "config.toml").write_text(
             f'mode = "on"\nlog_file = "{place}/log"\nmps_control = "{place}/no-mps-control"\n'
+            "hook_deadline_s = 300.0\nrelease_deadline_s = 300.0\n"  # a busy machine must not change what is loaded
         )
         (place / "no-mps-control").write_text("#!/bin/sh\nexit 1\n")
         (place / "no-mps-control").chmod(0o755)

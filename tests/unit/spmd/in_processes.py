@@ -26,7 +26,7 @@ from slurm_share.spmd import key_folder, wire
 from slurm_share.spmd.rendezvous import Rendezvous
 from slurm_share.spmd.rules import ends
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 RUN = f"test-{os.getpid()}.0"
 _HERE = Path(__file__)
 

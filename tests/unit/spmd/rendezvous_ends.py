@@ -14,7 +14,7 @@ from typing import TypeVar
 from slurm_share.spmd import names, wire
 from slurm_share.spmd.rules import ends
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 """A test that waits for longer has failed."""
 Kind = TypeVar("Kind")
 

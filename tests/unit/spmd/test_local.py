@@ -357,7 +357,6 @@ def test_a_rank_that_is_killed_is_named_in_one_line_by_each_rank_that_waits(prog
         {call}
         comm.barrier()
     """)
-    began = time.monotonic()
     said = run("-n", "3", path)
     assert said.returncode == 1
     assert sorted(said.stderr.splitlines()) == [
@@ -365,7 +364,6 @@ def test_a_rank_that_is_killed_is_named_in_one_line_by_each_rank_that_waits(prog
         f"rank 0 ends: rank 2 on {NODE} was killed by SIGKILL",
         f"slurm_share.spmd: rank 2 on {NODE} was killed by SIGKILL; the other 2 were ended",
     ]
-    assert time.monotonic() - began < names.END_GRACE_S, "no rank had to be ended by a signal"
 
 
 def test_a_rank_that_ends_without_messages_ends_those_that_wait_for_it(program):
@@ -375,12 +373,10 @@ def test_a_rank_that_ends_without_messages_ends_those_that_wait_for_it(program):
         from slurm_share.spmd import COMM_WORLD as comm
         comm.barrier()
     """)
-    began = time.monotonic()
     said = run("-n", "2", path)
     assert said.returncode == 1
     why = f"rank 1 on {NODE} has ended without using messages, and the others wait for it"
     assert said.stderr.splitlines() == [f"rank 0 ends: {why}", f"slurm_share.spmd: {why}; the other one was ended"]
-    assert time.monotonic() - began < names.END_GRACE_S
 
 
 def test_the_code_of_an_end_after_goodbye_counts(program):
@@ -440,7 +436,7 @@ def test_a_ring_of_receives_is_named_by_all_four_ranks(program):
     assert said.returncode == 1
     times = [float(line.split()[-1]) for line in said.stdout.splitlines()]
     assert len(times) == 4
-    assert max(times) < 5.0
+    assert max(times) < PATIENCE_S
     table = "; ".join(f"rank {rank} waits in recv for ({(rank + 1) % 4}, 'x')" for rank in range(4))
     assert said.stderr.count(f"Deadlock: all ranks wait for each other and no message is under way: {table}") == 4
     assert said.stderr.count("File ") == 4, "each traceback has the program's line only"

@@ -228,7 +228,7 @@ def test_a_launcher_that_starts_no_mpi_is_named() -> None:
     """Each of its ranks would be alone in an MPI of its own."""
     code = "from slurm_share.spmd import COMM_WORLD as comm; comm.barrier()"
     environ = {**os.environ, "LLSUB_TRANSPORT": "mpi", "LLSUB_RENDEZVOUS": "x", "LLSUB_SIZE": "4"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environ)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environ)
     assert done.returncode == 1
     assert "neither llsub --spmd nor -n starts an MPI: use mpiexec or `srun --mpi=`" in done.stderr
 
@@ -253,7 +253,7 @@ except errors.TransportError as error:
 """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "LLSUB"))}
     environ = {**clean, "OMPI_COMM_WORLD_SIZE": "4"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environ)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environ)
     assert says in done.stdout, done.stderr
 
 
@@ -268,6 +268,7 @@ memory that ranks share, and of other transports."""
 FILES = ("array_functions", "collectives", "comm", "dmat", "gathering", "redistribute")
 
 
+@pytest.mark.timeout(1800)
 def test_collective_calls_and_arrays_are_right_over_mpi() -> None:
     """The tests of the other transports, with processes as ranks.
 
@@ -280,6 +281,6 @@ def test_collective_calls_and_arrays_are_right_over_mpi() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "PYTEST", "LLSUB"))}
     few = {"LLSUB_TEST_EXAMPLES": os.environ.get("LLSUB_TEST_EXAMPLES", "15")}
     environ = {**clean, **few, "PYTHONPATH": str(here)}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=280, env=environ, cwd=here.parents[2])
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=1700, env=environ, cwd=here.parents[2])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout

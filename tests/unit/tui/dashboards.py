@@ -64,8 +64,8 @@ def screen_text(app: App[Any]) -> str:
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "what was waited for") -> None:
-    """Wait until the condition holds, at most 10 s of the app's time: some conditions wait for a thread."""
-    for _ in range(1000):
+    """Wait until the condition holds, at most 100 s of the app's time: some conditions wait for a thread."""
+    for _ in range(10_000):
         if holds():
             return
         await pilot.pause(0.01)

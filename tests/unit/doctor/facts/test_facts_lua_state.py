@@ -174,7 +174,7 @@ def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypa
     assert said.startswith(f"process {holder.pid} (python")
     assert "stopped" not in said
     os.kill(holder.pid, signal.SIGSTOP)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while not proc.is_stopped(holder.pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert "stopped)" in state.read_lock_holder(tmp_path / "ledger.lock")
@@ -193,10 +193,9 @@ def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
 
     monkeypatch.setattr(state, "_holder", look)
     assert state.read_lock_holder(tmp_path / "ledger.lock") == ""
-    began = time.monotonic()
+    monkeypatch.setattr(state, "LOCK_READ_S", 3600.0)  # nobody waits for a lock that is free
     assert state.read_lock_holder(tmp_path / "ledger.lock") == ""
     assert state.read_lock_holder(tmp_path / "gone") == ""
-    assert time.monotonic() - began < 1
 
 
 # --- MPS -------------------------------------------------------------------------------------------------------------

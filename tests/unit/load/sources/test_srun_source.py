@@ -37,7 +37,7 @@ if [ -e "job-$job.do" ]; then . "./job-$job.do"; fi
 cat > /dev/null
 echo "$job" >> ended
 """
-WAIT_S = 20.0
+WAIT_S = 120.0
 """For what comes at once."""
 
 
@@ -200,7 +200,7 @@ def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(fold
 
 def test_last_words_count_that_were_not_read_yet(source):
     child = stream(["/bin/sh", "-c", "echo 'n1: slurm-share: the driver is gone' >&2; exit 1"])
-    assert child.wait(20) == 1
+    assert child.wait(WAIT_S) == 1
     step = Step(1, None, 0, ("n1",), "none")
     source._running[step] = srun._Running(step, child, 0.0)
     source._sweep(1.0)
@@ -216,7 +216,8 @@ def test_another_node_s_name_is_not_believed(folder, source):
 
 def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed(folder, source):
     tell(folder, 1, a_snapshot("n1"))
-    answer = source.read(asked(a_job(1, "n[1-2]"), nodes=("n1", "n2")), 0.3)
+    question = asked(a_job(1, "n[1-2]"), nodes=("n1", "n2"))
+    answer = until(lambda: (found := source.read(question, 0.3)).snapshots and found)
     assert set(answer.snapshots) == {"n1"}
     assert answer.silent == {"n2": "no answer within 0.3 s"}
 

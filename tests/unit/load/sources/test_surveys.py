@@ -22,7 +22,7 @@ from slurm_share.slurm import nodes as slurm_nodes
 from slurm_share.slurm.records import ClusterName, QueuedJob, SlurmNode
 
 ME = processes.read_user_name(os.getuid())
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 def a_node(name, *states, gpus=0, cpus_allocated=0):

@@ -12,7 +12,7 @@ from slurm_share.packing import TaskSpec
 from slurm_share.triples import run_folder
 from slurm_share.triples.records import Ended, Run
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 """For what takes seconds on a machine that has nothing else to do."""
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
 

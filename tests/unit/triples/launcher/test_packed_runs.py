@@ -66,16 +66,18 @@ def test_estimate_far_too_small_kills_that_task_alone_and_it_runs_again_with_mor
 
 
 def test_estimate_far_too_large_shrinks_when_its_memory_is_flat(machine: Machine) -> None:
-    lines = [task("2G", 9), task("2G", 9.5), task("2G", 9.2), task("30G", 1)]
+    """The large task has room only then. The others run until it has started."""
+    go = machine.home / "go"
+    small = f"{task('2G', 3600)} & while ! test -e {go}; do sleep 0.1; done; kill $!"
+    lines = [small, small, small, task("30G", 1)]
     run = machine.run(lines, specs=[TaskSpec(), TaskSpec(), TaskSpec(), TaskSpec(gpu_mem_mib=31 * 1024)])
-    run.go_well()
-    last = {}
-    for entry in run.decisions():
-        for one in entry.view.running:
-            last[one.ask.task] = one.reserved_mib
-    assert min(last[number] for number in (0, 1, 2)) < 6000
-    assert run.outcomes()[3] == ["done"]
-    assert run.attempts()[3][0].started < min(run.attempts()[number][0].started + 9 for number in (0, 1))
+    process = run.start()
+    wait_for(lambda: run.outcomes().get(3) == ["done"])
+    go.touch()
+    code, said = run.end(process)
+    assert code == 0, said
+    running = [one for entry in run.decisions() for one in entry.view.running]
+    assert min(one.reserved_mib for one in running if one.ask.task < 3) < 6000
 
 
 def test_out_of_memory_for_ever_ends_after_a_few_attempts_with_a_sentence(machine: Machine) -> None:
@@ -305,14 +307,17 @@ def test_a_task_of_two_gpus_that_take_mps_clients_only_is_not_started(machine: M
 
 
 def test_a_task_that_may_hang_is_named_and_goes_on(machine: Machine) -> None:
-    line = "kill -STOP $$ & sleep 0; sleep 6"
+    line = "kill -STOP $$; sleep 3"
     run = machine.run([line], pack=PackRequest(settings=QUICK, hang_s=2.0))
     run.start()
     process = machine.started[-1]
-    time.sleep(4)
-    for pid in alive(f"LLSUB_DIR={run.folder}", "environ"):
+    assert process.stdout is not None
+    before = ""
+    while "may hang" not in before:
+        before += process.stdout.readline()
+    for pid in wait_for(lambda: alive(f"LLSUB_DIR={run.folder}", "environ")):
         os.kill(pid, signal.SIGCONT)
-    _, said = run.end(process)
+    said = before + run.end(process)[1]
     assert process.returncode == 0, said
     assert said.count("task 0 may hang") == 1
 

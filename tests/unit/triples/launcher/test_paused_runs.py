@@ -82,6 +82,10 @@ class Told(Packed):
         self.tell(f"pause {number}")
         wait_for(lambda: self.is_stopped(number))
 
+    def let_end(self, *numbers: int) -> None:
+        for number in numbers:
+            (self.machine.home / f"go.{number}").touch()
+
     def finish(self) -> tuple[int, str]:
         """Wait; exit code and all it said. Nothing of the run lives then, and nothing is stopped."""
         code, said = self.end(self.process)
@@ -100,23 +104,27 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_machine, "LAUNCH", TOLD + packed_machine.LAUNCH)
 
 
-TREE = "echo on; (sleep 600; true) & setsid sleep 601 & bash -mc 'sleep 602; true' & wait"
+WAIT = "while ! test -e go.$LLSUB_TASK; do sleep 0.1; done"
+"""A task's wait until `Told.let_end`. No test depends on how long something takes."""
+TREE = f"echo on; ({WAIT}) & setsid bash -c '{WAIT}' & bash -mc '{WAIT}' & wait"
 """A shell that waits for children in its group, in a session of their own, and in a group of their own."""
-
-
-def counts(seconds: float) -> str:
-    return f"echo on; {task('1G', seconds)}"
+COUNTS = f"echo on; {task('1G', 3600)} & {WAIT}; kill $!"
+"""A task with a program on the GPU."""
 
 
 def test_a_paused_task_stands_still_with_all_its_children_and_goes_on(machine: Machine) -> None:
-    run = Told(machine, [counts(6), TREE.replace("600", "3").replace("601", "3.1").replace("602", "3.2")])
+    run = Told(machine, [COUNTS, TREE])
     run.begin()
+    wait_for(lambda: len(run.states(1)) >= 5)
     run.pause(1)
-    assert len(run.states(1)) >= 5
-    time.sleep(4)
+    assert len(run.states(1)) >= 4  # its `sleep`s come and go
+    run.let_end(1)
+    time.sleep(1)  # ten times as long as it takes to see that it may end
     assert run.is_stopped(1)
     assert "T" not in run.states(0)
     run.tell("resume 1")
+    wait_for(lambda: not run.states(1))
+    run.let_end(0)
     said = run.finish_well()
     assert run.outcomes() == {0: ["done"], 1: ["done"]}
     assert ", as told" in said
@@ -124,7 +132,7 @@ def test_a_paused_task_stands_still_with_all_its_children_and_goes_on(machine: M
 
 
 def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
-    run = Told(machine, [counts(600)] * 2, replace(SETTINGS, pause_max_s=2.0))
+    run = Told(machine, [COUNTS] * 2, replace(SETTINGS, pause_max_s=2.0))
     process = run.begin()
     run.pause(1)
     wait_for(lambda: run.is_stopped(0) and not run.is_stopped(1))
@@ -136,13 +144,14 @@ def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
 
 
 def test_a_paused_task_does_not_hang(machine: Machine) -> None:
-    """--hang=kill ends tasks after 3 s without work; the task is paused for 6 s. Its neighbour uses no GPU."""
-    idle = "echo on; for n in $(seq 120); do echo $n; sleep 0.1; done"
-    run = Told(machine, [idle, "echo on; sleep 1; echo more; sleep 1"], hang="kill", hang_s=3.0)
+    """--hang=kill ends tasks after 3 s without work; the task is paused for 5 s. Both use no GPU."""
+    line = "echo on; while ! test -e go.$LLSUB_TASK; do echo more; sleep 0.1; done"
+    run = Told(machine, [line, line], hang="kill", hang_s=3.0)
     run.begin()
     run.pause(1)
-    time.sleep(6)
+    time.sleep(5)
     run.tell("resume 1")
+    run.let_end(0, 1)
     said = run.finish_well()
     assert "hang" not in said
 
@@ -168,7 +177,7 @@ def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, num
     process = run.begin()
     run.pause(1)
     process.send_signal(number)
-    wait_for(notes.exists, 15)  # less than the 25 s after which all are killed
+    wait_for(notes.exists)
     for pid in run.pids(0):
         os.kill(pid, signal.SIGKILL)
     code, said = run.finish()
@@ -213,31 +222,32 @@ def test_whoever_is_killed_no_task_stays_stopped(machine: Machine, victims: str)
 
 
 def test_without_its_watchdog_a_run_pauses_no_more(machine: Machine) -> None:
-    run = Told(machine, [counts(8), counts(7)])
+    run = Told(machine, [COUNTS, COUNTS])
     run.begin()
     run.pause(1)
     (watchdog,) = wait_for(lambda: watchdogs(run))
     os.kill(watchdog, signal.SIGKILL)
     wait_for(lambda: not run.is_stopped(1))
+    run.let_end(0, 1)
     said = run.finish_well()
     assert said.count("no further task is paused on") == 1
 
 
 def test_a_killed_task_that_was_paused_leaves_nothing_stopped(machine: Machine) -> None:
-    run = Told(machine, [counts(6), TREE])
+    run = Told(machine, [COUNTS, TREE])
     run.begin()
     run.pause(1)
     (leader,) = [
-        pid for pid in run.pids(1) if os.getsid(pid) == pid and b"echo on; (sleep" in read_proc(pid, "cmdline")
+        pid for pid in run.pids(1) if os.getsid(pid) == pid and b"echo on; (while" in read_proc(pid, "cmdline")
     ]
     os.kill(leader, signal.SIGKILL)
-    wait_for(lambda: not run.states(1))
+    run.let_end(0)
     run.finish()
     assert run.outcomes() == {0: ["done"], 1: ["signal"]}
 
 
 def test_what_scontrol_resume_lets_go_on_is_stopped_again(machine: Machine) -> None:
-    run = Told(machine, [counts(600), counts(600)])
+    run = Told(machine, [COUNTS, COUNTS])
     process = run.begin()
     run.pause(1)
     guard, loop = processes(run)
@@ -255,19 +265,22 @@ state={home}/state.$LLSUB_TASK
 trap 'echo $done >$state; exit {code}' USR1
 done=$(cat $state 2>/dev/null || echo 0)
 echo "begins at $done on $LLSUB_NEIGHBOURS"
-while test $done -lt {steps}; do sleep 0.1; done=$((done + 1)); done
+while ! test -e go.1; do sleep 0.1; done=$((done + 1)); done
 """
 
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_task_that_is_moved_goes_on_from_what_it_saved_and_no_try_is_counted(machine: Machine, code: int) -> None:
     script = machine.home / "saves.sh"
-    script.write_text(SAVES.format(home=machine.home, code=code, steps=60))
-    run = Told(machine, [counts(9), f"exec bash {script}"], checkpoint_signal=int(signal.SIGUSR1))
+    script.write_text(SAVES.format(home=machine.home, code=code))
+    run = Told(machine, [COUNTS, f"exec bash {script}"], checkpoint_signal=int(signal.SIGUSR1))
     run.begin()
-    time.sleep(1)
+    wait_for(lambda: "begins at" in run.log(1))
+    time.sleep(0.5)  # a few of its steps
     run.tell("move 1")
     wait_for(lambda: (machine.home / "state.1").exists())
+    wait_for(lambda: not run.states(1))
+    run.let_end(0, 1)
     said = run.finish_well()
     assert run.outcomes() == {0: ["done"], 1: ["unfinished", "done"]}
     assert "task 1 moved away from GPU 0; it runs again" in said
@@ -282,9 +295,11 @@ def test_a_task_that_is_moved_goes_on_from_what_it_saved_and_no_try_is_counted(m
 def test_a_task_that_does_not_end_when_it_is_moved_is_ended(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = "from slurm_share.triples.launcher import pack_undo\npack_undo.SAVE_S = pack_undo.GRACE_S = 1.0\n"
     monkeypatch.setattr(packed_machine, "LAUNCH", quick + packed_machine.LAUNCH)
-    deaf = "trap '' TERM USR1; echo on; test $LLSUB_ATTEMPT = 2 || sleep 60"
-    run = Told(machine, [counts(8), deaf], checkpoint_signal=int(signal.SIGUSR1))
+    deaf = "trap '' TERM USR1; echo on; test $LLSUB_ATTEMPT = 2 || sleep 3600"
+    run = Told(machine, [COUNTS, deaf], checkpoint_signal=int(signal.SIGUSR1))
     run.begin()
     run.tell("move 1")
+    wait_for(lambda: not run.states(1))
+    run.let_end(0)
     run.finish_well()
     assert run.outcomes()[1] == ["unfinished", "done"]
