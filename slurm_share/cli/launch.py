@@ -31,12 +31,13 @@ def add_to(commands: Any) -> None:
         help="only summarize the results of all nodes; exit code 0: all tasks are done, 75: none failed and some are "
         "saved, 1: otherwise",
     )
+    parser.add_argument("--run", metavar="ID", default="", dest="id", help="the run that the folder must be of")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
-    run = run_folder.read_run(folder)
+    run = run_folder.read_run_of_job(folder, arguments.id)
     if arguments.summary:
         return _summarize(folder, run)
     line = LauncherLine(run.tasks)
@@ -45,7 +46,10 @@ def _run(arguments: argparse.Namespace) -> int:
         _forget_other_job(os.environ["SLURM_JOB_ID"])
     code = launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
     # Inside Slurm the job's script summarizes, after the launchers of all nodes have ended.
-    return code if in_slurm else max(code, _summarize(folder, run))
+    if in_slurm:
+        return code
+    run_folder.read_run_of_job(folder, run.id)  # it may have been moved while it ran
+    return max(code, _summarize(folder, run))
 
 
 def _forget_other_job(job: str) -> None:

@@ -462,7 +462,7 @@ def _layout(plan: planning.Plan) -> list[str]:
 def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
-        print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable, is_together=run.together))
+        print(submission.local_script(sys.executable, is_together=run.together))
         _show_ranks(here.run)
         if here.run.pack is not None:
             _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)

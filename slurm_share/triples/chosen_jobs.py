@@ -12,7 +12,8 @@ from ..node import processes
 from ..share import Chosen, queue
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import ClusterName, QueuedJob
-from . import run_folder
+from . import run_folder, run_jobs
+from .records import Run
 
 
 def find_run(argument: str) -> Path | None:
@@ -56,12 +57,12 @@ def read_to_show(
 
 def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[str]]:
     folder = find_run(text)
-    if folder is not None:
-        _check_is_run(folder)
+    run = None if folder is None else _read_run(folder)
     targets = queue.parse_targets(text) if folder is None else _submitted(folder)
     if not targets:
         raise SlurmShareError(f"no job was submitted from {terminal.safe(str(folder))}")
-    cluster, found = slurm_jobs.read_queue(jobs=sorted({target.job for target in targets}))
+    cluster, queued = slurm_jobs.read_queue(jobs=sorted({target.job for target in targets}))
+    found = _of_run(folder, run, targets, queued)
     chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
     missing: list[str] = []
     if folder is None:
@@ -71,11 +72,24 @@ def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[st
     return cluster, [job for job in found if id(job) in chosen], missing
 
 
-def _check_is_run(folder: Path) -> None:
+def _read_run(folder: Path) -> Run:
     try:
-        run_folder.read_run(folder)
+        return run_folder.read_run(folder)
     except StateError as error:
         raise UsageError(str(error)) from error
+
+
+def _of_run(
+    folder: Path | None, run: Run | None, targets: Sequence[queue.Target], jobs: Sequence[QueuedJob]
+) -> Sequence[QueuedJob]:
+    """Return the jobs of the run in a folder, without those of another folder and those to which an id was given anew.
+
+    Without a folder, return all jobs.
+    """
+    if folder is None or run is None:
+        return jobs
+    known, place = {target.job for target in targets}, Path(os.path.abspath(folder))  # noqa: PTH100  # keeps links
+    return [job for job in jobs if run_jobs.is_of_run(job, place, run, known)]
 
 
 def _submitted(folder: Path) -> list[queue.Target]:
@@ -95,14 +109,15 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
 
 def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     """Return jobs to cancel, and a sentence for each argument without one. Raises SlurmShareError, CommandError."""
-    asked = [(argument, _targets(argument)) for argument in arguments]
-    _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
+    asked = [(argument, *_targets(argument)) for argument in arguments]
+    _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for *_, targets in asked for target in targets}))
     chosen: dict[str, Chosen] = {}
     problems = []
-    for argument, targets in asked:
-        found = {target.text: queue.choose(target, jobs) for target in targets}
+    for argument, folder, run, targets in asked:
+        own = _of_run(folder, run, targets, jobs)
+        found = {target.text: queue.choose(target, own) for target in targets}
         chosen |= {one.id: one for each in found.values() for one in each}
-        if find_run(argument) is not None:
+        if folder is not None:
             if not any(found.values()):
                 problems.append(f"no job of {terminal.safe(argument)} is in Slurm's queue: they have ended")
         else:
@@ -110,11 +125,12 @@ def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     return list(chosen.values()), problems
 
 
-def _targets(argument: str) -> list[queue.Target]:
+def _targets(argument: str) -> tuple[Path | None, Run | None, list[queue.Target]]:
+    """Return the jobs that an argument names, with folder and run if it is the folder of a run."""
     folder = find_run(argument)
     if folder is None:
-        return list(queue.parse_targets(argument))
-    _check_is_run(folder)
+        return None, None, list(queue.parse_targets(argument))
+    run = _read_run(folder)
     me = os.geteuid()
     owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
     if owner is not None:  # another user could have written any job id into the run's list of jobs
@@ -125,4 +141,4 @@ def _targets(argument: str) -> list[queue.Target]:
     targets = _submitted(folder)
     if not targets:
         raise SlurmShareError(f"no job was submitted from {terminal.safe(argument)}: there is nothing to end")
-    return targets
+    return folder, run, targets

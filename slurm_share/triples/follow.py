@@ -12,7 +12,7 @@ from ..core.errors import CommandError, StateError, UsageError
 from ..core.text import counted, span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
-from . import failed_tasks, result_files, run_folder
+from . import failed_tasks, result_files, run_folder, run_jobs
 from .launcher import report
 from .records import Progress, Run
 from .rules import submission, together, work_rates
@@ -84,7 +84,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
         is_due = task_counts is not None and not task_counts.left + task_counts.running
         is_due = is_due or is_outdated(task_counts, None if known is None else state_of(known, time.time()))
         if asking is None and now - asked >= (PAUSE_S if is_due else QUEUE_EVERY_S):
-            asking, asked = BackgroundCall(lambda: _in_queue(job)), now
+            asking, asked = BackgroundCall(lambda: _in_queue(job, folder, run)), now
         if asking is not None and asking.wait(PAUSE_S if known is None else 0.0):
             try:
                 known, silent_since = asking.answer(), None
@@ -129,10 +129,10 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
         pause = min(POLL_MOST_S, pause * 1.25)
 
 
-def _in_queue(job: int) -> QueuedJob | None:
-    """Return the job, or None if it has ended. Raises CommandError if Slurm does not answer."""
+def _in_queue(job: int, folder: Path, run: Run) -> QueuedJob | None:
+    """Return the job of the run, or None if it has ended. Raises CommandError if Slurm does not answer."""
     found = slurm_jobs.read_queue(jobs=[job])[1]
-    return found[0] if found else None
+    return found[0] if found and run_jobs.is_of_run(found[0], folder, run, (job,)) else None
 
 
 def state_of(job: QueuedJob, now: float) -> JobState:

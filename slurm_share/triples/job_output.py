@@ -124,6 +124,9 @@ def _run_logs(files: JobFiles, node: str, local: int | None, owner: int | None) 
     for folder in dict.fromkeys(Path(path).parent for path in (files.script, files.stdout) if path.startswith("/")):
         try:
             the_run = _read_run(str(folder / run_folder.RUN), owner)
+            known = run_folder.parse_jobs(_read_plain(str(folder / run_folder.JOBS), owner))
+            if known and files.job_id not in known:
+                continue  # another run that has taken the name of a renamed folder
             return _logs_in(sorted((folder / the_run.log_folder).glob(f"p*-p*_{node}")), the_run.name, local)
         except (SlurmShareError, OSError, ValueError):
             continue
@@ -132,11 +135,19 @@ def _run_logs(files: JobFiles, node: str, local: int | None, owner: int | None) 
 
 def _read_run(path: str, owner: int | None) -> Run:
     """Return a run from an untrusted run.json, without waiting for a pipe and with at most RUN_BYTES of memory."""
-    file = open_plain(path, owner)
+    return run_folder.parse_run(_read_plain(path, owner), path)
+
+
+def _read_plain(path: str, owner: int | None) -> bytes:
+    """Return the contents of an untrusted file of a run; empty: there is none."""
+    try:
+        file = open_plain(path, owner)
+    except FileNotFoundError:
+        return b""
     try:
         if os.fstat(file).st_size > RUN_BYTES:
-            raise StateError(path, f"this is not a run.json (more than {RUN_BYTES} bytes)")
-        return run_folder.parse_run(os.pread(file, RUN_BYTES, 0), path)
+            raise StateError(path, f"this is not a file of a run (more than {RUN_BYTES} bytes)")
+        return os.pread(file, RUN_BYTES, 0)
     finally:
         os.close(file)
 

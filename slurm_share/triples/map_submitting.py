@@ -45,7 +45,8 @@ def make(request: Request, plan: MapPlan) -> Made:
     try:
         if plan.reduce is not None and not os.access(Path(request.redout).parent, os.W_OK):
             raise UsageError(f"--redout: {request.redout} cannot be written; write a file in a folder of yours")
-        made = Made(folder=_folder(request, len(plan.pairs)), outputs=outputs, run=as_run(request, plan))
+        folder = _folder(request, len(plan.pairs))
+        made = Made(folder=folder, outputs=outputs, run=run_files.identified(as_run(request, plan), Path(folder.path)))
     except UsageError:
         map_files.unmake(outputs)
         raise
@@ -68,14 +69,14 @@ def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
     command = map_command(plan, folder, made.run)
     lines = _lines(plan.items if not plan.pairs else [(f"{folder.path}/{name}",) for name in files])
     if command is None:
-        script = submission.local_script(folder.path, sys.executable)
+        script = submission.local_script(sys.executable)
     else:
-        say_failures = (*_FAILURES, folder.path)
-        files[mapreduce.MAP_SCRIPT] = mapreduce.map_script(folder, plan.reduce is None, say_failures)
+        script_text = mapreduce.map_script(folder, plan.reduce is None, _FAILURES, made.run.id)
+        files[run_folder.MAP_SCRIPT] = script_text
         script = _launch_script(request, plan, folder, made.run, command)
     if plan.reduce is not None:
-        files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(
-            plan.reduce, folder, (*_FAILURES, "--saved", folder.path)
+        files[run_folder.REDUCE_SCRIPT] = mapreduce.reduce_script(
+            plan.reduce, folder, (*_FAILURES, "--saved"), made.run.id
         )
     environ = submission.recorded_environment(os.environ)
     run_files.write(path, made.run, lines, script, command or (), environ=environ)
@@ -136,14 +137,14 @@ def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
     """Return the command that submits the map; None: it runs here."""
     if plan.options is None:
         return None
-    return _command(folder, run.name, mapreduce.MAP_LOG, plan.options, mapreduce.MAP_SCRIPT)
+    return _command(folder, run.name, mapreduce.MAP_LOG, plan.options, run_folder.MAP_SCRIPT)
 
 
 def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
     """Return the command that submits the reducer, which depends on the map's `job`."""
     options = mapreduce.reduce_options(request.wish, job, request.whatever)
     name = Path(request.reducer or "").name
-    return _command(folder, name, mapreduce.REDUCE_LOG, options, mapreduce.REDUCE_SCRIPT)
+    return _command(folder, name, mapreduce.REDUCE_LOG, options, run_folder.REDUCE_SCRIPT)
 
 
 # ---- With the scheduler ----
@@ -170,7 +171,7 @@ def submit_reduce(request: Request, made: Made, job: int, output: Output) -> int
     except SlurmShareError as error:
         raise SlurmShareError(
             f"{error}\nThe map job {job} is submitted nevertheless; cancel it with scancel {job}, or reduce later with "
-            f"sbatch {Path(made.folder.path) / mapreduce.REDUCE_SCRIPT}"
+            f"sbatch {Path(made.folder.path) / run_folder.REDUCE_SCRIPT}"
         ) from error
 
 
@@ -184,8 +185,8 @@ def read_unfinished(folder: Path) -> tuple[int, str, list[str]]:
     resume = ""
     if not (folder / mapreduce.MAPPED).exists():
         resume = f"; llsub --resume {folder} runs what is unfinished"
-    if (folder / mapreduce.REDUCE_SCRIPT).exists():
-        resume += f"{', then' if resume else ';'} sbatch {folder / mapreduce.REDUCE_SCRIPT} reduces"
+    if (folder / run_folder.REDUCE_SCRIPT).exists():
+        resume += f"{', then' if resume else ';'} sbatch {folder / run_folder.REDUCE_SCRIPT} reduces"
     sentence = f"not everything was done; see {folder / mapreduce.LOGS}{resume}"
     try:
         return read_account(folder)[1].exit_code or EXIT_FAILED, sentence, failures(folder)

@@ -88,10 +88,15 @@ class Worker(Struct, frozen=True):
 class Run(Struct, frozen=True, kw_only=True):
     """A run as submitted: the file `run.json` in its folder.
 
-    `llsub --resume` rewrites it for changed --retries, --oom-retries or --max-failures.
+    `llsub --resume` rewrites it for changed --retries, --oom-retries or --max-failures, and for another folder.
     """
 
     version: int = 1
+    id: str = ""
+    """Random text. It stays when the folder is renamed, moved or copied, and another run in its place has another one.
+    Empty: a run of an earlier release."""
+    folder: str = ""
+    """Absolute path of the folder when its scripts were last written; empty: not recorded."""
     kind: Literal["llsub", "llmapreduce"] = "llsub"
     name: str
     """Base name of the script, with which the names of its logs begin."""

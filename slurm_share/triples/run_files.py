@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import files, locks, process
 from ..core.errors import UsageError
@@ -18,8 +20,11 @@ from ..core.process import Deadline
 from ..packing import TaskSpec
 from . import run_folder
 from .records import Run
+from .rules import moved
 
-_MODES = {run_folder.LAUNCH_SCRIPT: 0o777, run_folder.ENVIRONMENT: 0o600}
+_MODES = dict.fromkeys((run_folder.LAUNCH_SCRIPT, run_folder.MAP_SCRIPT, run_folder.REDUCE_SCRIPT), 0o777) | {
+    run_folder.ENVIRONMENT: 0o600
+}
 """File modes before the umask; 0666 for all others. The environment may contain passwords and tokens."""
 CLAIM = "resuming"
 """File that exists while a process resumes the run, with its identity."""
@@ -53,6 +58,11 @@ def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
 def _number(name: str, prefix: str) -> int:
     match = re.fullmatch(rf"{re.escape(prefix)}\.([0-9]{{1,9}})", name, re.ASCII)
     return int(match[1]) if match else 0
+
+
+def identified(run: Run, folder: Path) -> Run:
+    """Return a new run with an id of its own, and with its folder."""
+    return replace(run, id=secrets.token_hex(8), folder=str(folder))
 
 
 def write(
@@ -103,6 +113,39 @@ def rewrite_run(folder: Path, run: Run) -> None:
         _write_whole(file, run_folder.render_run(run), 0o666)
     except OSError as error:
         raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
+
+
+def move(folder: Path, run: Run, new: Run) -> None:
+    """Write the files of a run for the folder in which it is now: scripts, tasks, and last run.json.
+
+    `new`: the run there. May be repeated after an interruption. Call it only with the run `claimed` and without a job
+    of it in the queue. Raises UsageError if a file cannot be read or written, or is not as it was written.
+    """
+    contents: dict[str, bytes] = {}
+    argv = run_folder.read_recorded_command(folder)
+    old = run.folder or (str(Path(argv[-1]).parent) if argv else "")
+    if argv:
+        command = moved.argv_in(argv, str(folder))
+        for name in (run_folder.LAUNCH_SCRIPT, run_folder.MAP_SCRIPT, run_folder.REDUCE_SCRIPT):
+            with contextlib.suppress(FileNotFoundError):
+                text = os.fsdecode((folder / name).read_bytes())
+                made = moved.script_in(text, old, str(folder), argv)
+                if made is None:
+                    raise UsageError(
+                        f"{folder / name} was made for another folder, and has no line folder={old}; submit the run "
+                        "again"
+                    )
+                contents[name] = os.fsencode(made)
+        contents[run_folder.SUBMIT] = msgspec.json.encode(list(command)) + b"\n"
+    if run.kind == "llmapreduce":
+        lines = moved.tasks_in(run, run_folder.read_tasks(folder), old, str(folder))
+        contents[run_folder.TASKS] = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+    contents[run_folder.RUN] = run_folder.render_run(new)
+    for name, data in contents.items():
+        try:
+            _write_whole(folder / name, data, _MODES.get(name, 0o666))
+        except OSError as error:
+            raise UsageError(f"cannot write {folder / name} ({error.strerror}); nothing was submitted") from error
 
 
 def remove(folder: Path, names: Iterable[str] = run_folder.WRITTEN, *, and_itself: bool = True) -> None:

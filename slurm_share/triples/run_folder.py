@@ -44,6 +44,7 @@ from ..core.errors import StateError
 from ..core.text import counted
 from ..packing import TaskSpec
 from .records import Ended, Progress, Run, Wait
+from .rules import moved
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
@@ -56,6 +57,10 @@ SPECS = "specs.jsonl"
 """The requests of each task of a packed run, one `TaskSpec` per line; missing: all are as in `Run.pack.spec`."""
 JOBS = "jobs"
 LAUNCH_SCRIPT = "launch.sh"
+MAP_SCRIPT = "map.sh"
+REDUCE_SCRIPT = "reduce.sh"
+JOB_SCRIPTS = (LAUNCH_SCRIPT, MAP_SCRIPT, REDUCE_SCRIPT)
+"""The scripts of jobs."""
 RUN = "run.json"
 SUBMIT = "submit.json"
 QUEUE = "queue"
@@ -119,6 +124,22 @@ def read_run(folder: Path) -> Run:
         return parse_run(file.read_bytes(), str(file))
 
 
+def read_run_of_job(folder: Path, run_id: str) -> Run:
+    """Return the run of a folder for a job of the run with that id (empty: any).
+
+    Raises StateError if the folder is that of another run, or of none.
+    """
+    try:
+        run = read_run(folder)
+    except StateError as error:
+        if run_id and isinstance(error.__cause__, FileNotFoundError):
+            raise StateError(str(folder), moved.GONE) from error
+        raise
+    if run_id and run.id != run_id:
+        raise StateError(str(folder), moved.OTHER)
+    return run
+
+
 def parse_run(data: bytes, file: str) -> Run:
     """Return the run from the contents of run.json. Raises StateError, which names `file`."""
     with reading(file, _NO_RUN):
@@ -161,23 +182,47 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
 
 def read_jobs(folder: Path) -> list[int]:
     """Return the job ids of a run's submissions, oldest first. Raises StateError."""
-    file, lines = folder / JOBS, []
+    file, data = folder / JOBS, b""
     with reading(file), contextlib.suppress(FileNotFoundError):
-        lines = [line.split() for line in file.read_bytes().split(b"\n")]
-    return [int(line[0]) for line in lines if line and line[0].isdigit()]
+        data = file.read_bytes()
+    return parse_jobs(data)
+
+
+def parse_jobs(data: bytes) -> list[int]:
+    """Return the job ids in the file `jobs`."""
+    lines = [line.split() for line in data.split(b"\n")]
+    return [int(line[0]) for line in lines if line and line[0].isdigit() and len(line[0]) < 20]
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:
-    """Return the command that submitted the run. Raises StateError if there is none, or if it is not sbatch.
+    """Return the command that submitted the run, for its present folder.
 
-    The check matters because the command is executed.
+    Raises StateError if there is none, or if it is not sbatch. The check matters because the command is executed.
     """
+    argv = _read_command(folder)
+    return argv if is_same(Path(argv[-1]).parent, folder) else moved.argv_in(argv, str(folder))
+
+
+def read_recorded_command(folder: Path) -> tuple[str, ...]:
+    """Return the command as it was recorded; empty: the run is without Slurm. Raises StateError."""
+    return _read_command(folder) if (folder / SUBMIT).exists() else ()
+
+
+def _read_command(folder: Path) -> tuple[str, ...]:
     file = folder / SUBMIT
     with reading(file, "there is no scheduler command ({})"):
         argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
-    if argv[:1] != ("sbatch",):
+    if argv[:1] != ("sbatch",) or len(argv) < 2:
         raise StateError(str(file), "this is not an sbatch command; submit the script again")
     return argv
+
+
+def is_same(folder: Path, other: Path) -> bool:
+    """Return whether two paths are the same folder, also through links."""
+    try:
+        return folder == other or os.path.samestat(folder.stat(), other.stat())
+    except OSError:
+        return False
 
 
 def render_environment(environ: Mapping[str, str]) -> bytes:

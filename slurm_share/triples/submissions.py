@@ -12,7 +12,7 @@ from ..slurm import submissions
 from ..slurm.records import QueuedJob, Submission
 from ..slurm.rules import submitted
 from ..slurm.script import read_script
-from . import run_folder
+from . import run_folder, run_jobs
 from .rules import submission
 
 
@@ -21,14 +21,14 @@ def read_submission(job: QueuedJob) -> Submission | None:
     script = Path(job.script)
     try:
         if script.name == run_folder.LAUNCH_SCRIPT and script.is_absolute():
-            return _of_run(script.parent)
+            return _of_run(script.parent, job.job_id)
         return _of_slurm(job)
     except (SlurmShareError, OSError, ValueError):
         return None
 
 
-def _of_run(folder: Path) -> Submission | None:
-    if run_folder.read_foreign_owner(folder, os.geteuid()) is not None:
+def _of_run(folder: Path, job_id: int) -> Submission | None:
+    if run_folder.read_foreign_owner(folder, os.geteuid()) is not None or not run_jobs.may_be_of(job_id, folder):
         return None
     run = run_folder.read_run(folder)
     return submitted.of_llsub(run.called, run.cwd, str(folder / run_folder.TASKS)) if run.kind == "llsub" else None

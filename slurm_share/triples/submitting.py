@@ -20,10 +20,10 @@ from ..node import processes
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import planning, rendezvous_files, result_files, run_files, run_folder
+from . import planning, rendezvous_files, result_files, run_files, run_folder, run_jobs
 from .planning import Plan
 from .records import Run
-from .rules import failing, submission, together
+from .rules import failing, moved, submission, together
 from .rules.progress import all_done
 from .rules.submission import Wishes
 from .rules.task_files import Tasks
@@ -74,6 +74,7 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
     a job now.
     """
     folder = run_files.make_folder(Path.cwd())
+    plan = replace(plan, run=run_files.identified(plan.run, folder))
     argv = planning.scheduler_command(plan, str(folder), wishes)
     environ = submission.recorded_environment(os.environ)
     run_files.write(
@@ -119,7 +120,8 @@ def note_job(folder: Path, job: int, output: Output) -> None:
 
 def make_here(run: Run, tasks: Tasks) -> Path:
     folder = run_files.make_folder(Path.cwd())
-    script = submission.local_script(str(folder), sys.executable, is_together=run.together)
+    run = run_files.identified(run, folder)
+    script = submission.local_script(sys.executable, is_together=run.together)
     environ = submission.recorded_environment(os.environ)
     run_files.write(folder, run, tasks.lines, script, environ=environ, specs=tasks.specs)
     return folder
@@ -190,7 +192,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         raise UsageError(f"{folder.name}: {together.AGAIN}")
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
-        queued = [job.job_id for job in _queued(folder, jobs)]
+        queued = [job.job_id for job in _queued(folder, run, jobs)]
         for job in queued:
             if job not in jobs:
                 note_job(folder, job, output)
@@ -198,6 +200,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             raise UsageError(
                 f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or run llkill {queued[0]}"
             )
+        run = _in_place(folder, run, output, dry_run=asked.dry_run)
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
             return Resumed(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
@@ -213,7 +216,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
             return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
-        argv = submission.again(run_folder.read_scheduler_command(folder), wishes)
+        argv = submission.again(run_folder.read_scheduler_command(folder), wishes, run.cwd)
         if run.triple is not None:
             submission.check_options(wishes.options)
         output.command(argv)
@@ -222,6 +225,23 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
         return Resumed(f"{left}; {recorded_owner}", job=job)
+
+
+def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:
+    """Return the run in its present folder, for which its files are written again if it was renamed or moved."""
+    argv = run_folder.read_recorded_command(folder)
+    recorded = run.folder or (str(Path(argv[-1]).parent) if argv else "")
+    if not recorded or run_folder.is_same(Path(recorded), folder):
+        return run
+    new = moved.run_in(run, recorded, str(folder), os.path.exists)
+    if not new.id:
+        new = run_files.identified(new, folder)
+    if not dry_run:
+        run_files.move(folder, run, new)
+    sentence = moved.moved_text(new, recorded)
+    if sentence:
+        output.note(sentence)
+    return new
 
 
 def _with_retries(run: Run, asked: Resume, folder: Path) -> Run:
@@ -262,18 +282,17 @@ def _submit_again(
         raise
 
 
-def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
+def _queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
     """Return the queued jobs of a run: those in `jobs`, and others that run its script.
 
     If the controller has accepted a job without answering, the id of that job is not recorded.
     """
     if not (folder / run_folder.SUBMIT).exists():
         return ()
-    script = str(folder / run_folder.LAUNCH_SCRIPT)
     try:
         queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
     except CommandError as error:
         raise SlurmShareError(
             f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
         ) from error
-    return tuple(job for job in queue if job.job_id in jobs or job.script == script)
+    return tuple(job for job in queue if run_jobs.is_of_run(job, folder, run, jobs, copies=True))

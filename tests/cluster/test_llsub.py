@@ -330,6 +330,53 @@ def test_a_list_of_any_editor_has_a_task_for_each_line(cluster: Cluster) -> None
         assert re.sub(r"[\r\n]1?", "", logs.stdout) == f"{said}|"
 
 
+A_AND_B = """cd ~/llsub; for name in a b; do
+printf '#!/bin/bash\\n[ "$LLSUB_TASK" = 0 ] && touch up.%s && until [ -e go ]; do sleep 0.1; done
+echo %s $LLSUB_TASK >> ran; [ -e good ]\\n' $name $name > $name.sh; chmod +x $name.sh; done
+"""
+
+
+def test_a_renamed_run_is_its_own_and_not_the_one_that_has_its_name(cluster: Cluster) -> None:
+    """Renamed while it ran, after it ended, and moved with the folder of its tasks; with a job and without Slurm."""
+
+    def sh(script: str, code: int = 0) -> str:
+        found = cluster.as_user("alice", f"cd {HOME}; {script}", timeout=120)
+        assert found.returncode == code, found.stdout + found.stderr
+        return str(found.stdout + found.stderr)
+
+    sh(A_AND_B)
+    job = submitted(cluster, "./a.sh", "[1,1]", "--ntasks=2", "--options=-w n1")
+    until(lambda: sh("ls").count("up.a") == 1, "the first task")
+    sh("mv LLSUB.1 expA")
+    busy = sh("llsub --resume expA", 2)
+    assert f"job {job} of expA is still in the queue" in busy
+    ids = "llstat -h -j %s | awk 'NR > 1 { print $1 }'"
+    assert sh(ids % "expA").split() == [str(job)]
+    other = submitted(cluster, "./b.sh", "[1,1]", "--options=-w n2")  # has the free number: LLSUB.1
+    assert sh(ids % "LLSUB.1").split() == [str(other)]
+    sh("touch go")
+    assert (cluster.wait(job), cluster.wait(other)) == ("FAILED", "FAILED")
+    assert sorted(sh("cat ran").split("\n")) == ["", "a 0", "b 0"]
+    log = sh(f"cat expA/llsub-triple-mode-launch.log-{job}")
+    assert "was renamed, moved or removed while it ran: no further task starts on n1" in log
+    assert "LLSUB.1: this is another run: the run of this job was renamed or moved" in log
+    assert "0 of 2 tasks are done; see" in sh("llsub --watch expA", 1)
+
+    sh("rm ran; touch good; cp -r expA copy")
+    sh("llsub --resume expA --wait")
+    assert sh("cat ran") == "a 0\na 1\n"
+    sh("cd ..; rm llsub/ran; rm -rf moved; mv llsub moved; mkdir llsub; cd moved; llsub --resume copy --wait")
+    assert sh("cat ../moved/ran; ls") == "a 0\na 1\n"
+    sh("mv ../moved/* .; rmdir ../moved; rm -r ran expA good LLSUB.1")
+
+    sh("llsub ./a.sh [1,2] --local", 1)
+    sh("mv LLSUB.1 expL; llsub ./b.sh [1,2] --local", 1)
+    sh("rm ran; touch good; llsub --resume expL")
+    assert sorted(sh("cat ran").split("\n")) == ["", "a 0", "a 1"]
+    sh("rm -r expL/p* ran; expL/launch.sh")
+    assert sorted(sh("cat ran").split("\n")) == ["", "a 0", "a 1"]
+
+
 def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) -> None:
     """scancel in mid-run; two resumptions at the same moment are one; no task that was done runs again."""
     job = submitted(cluster, "./slow.sh", "[2,4]", "--options=-w n2,n3")

@@ -23,7 +23,7 @@ from ...core.process import Deadline
 from ...core.text import fold
 from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress
-from ..rules import deal, failing, outcomes, together
+from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process
 from .even_caps import EvenCaps
 from .feeder import Turn
@@ -86,6 +86,7 @@ class Loop:
         self.free: deque[int] = deque(range(len(node.workers)))
         self.logs = TaskLogs(run, was_here=shared.was_here)
         self.folder = str(node.folder)
+        self.place = _identity(self.folder)
         self.strategy: Strategy
         if shared.rendezvous is not None:
             from .together import Together  # imported here: other runs start faster without it
@@ -189,6 +190,12 @@ class Loop:
         idle: list[int] = []
         try:
             while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
+                if not self._is_in_place():
+                    self._close(
+                        f"{self.shared.folder} {moved.WHILE_RUNNING}: no further task starts on {self.node.name}, "
+                        "running tasks go on; llsub --resume and its present folder run what is left"
+                    )
+                    break
                 found = self.strategy.next(self.free, idle)
                 if found is None:
                     break
@@ -249,6 +256,14 @@ class Loop:
     def _close(self, sentence: str) -> None:
         self.say(sentence)
         self.feeder.closed = True
+
+    def _is_in_place(self) -> bool:
+        """Return whether the node's folder is still at its path.
+
+        Otherwise another run may have taken the path, and would get logs and progress of ours. Open logs and results
+        move along.
+        """
+        return self.place is None or _identity(self.folder) in (None, self.place)
 
     # ---- A task's start ----
 
@@ -575,7 +590,8 @@ class Loop:
             ended=ended,
             work=self.rates.work_rate(self.strategy),
         )
-        run_folder.write_progress(self.node.folder, progress)
+        if self._is_in_place():
+            run_folder.write_progress(self.node.folder, progress)
         self.shared.show(progress)
         if self.run.max_failures is not None and self.node.count > 1:
             parts = run_folder.read_progress(self.shared.folder, self.run, self.node.job)
@@ -617,3 +633,14 @@ class Loop:
                 task_process.signal_group(leader, signal.SIGKILL)
             elif self.stopping is None and deadline.left() < LEFT_S / 2:
                 task_process.signal_group(leader, signal.SIGTERM)
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """Return device and inode of a folder, (0, 0) if it is gone; None: not known, as with a lost file server."""
+    try:
+        found = os.stat(folder)  # noqa: PTH116  # before each start; a Path costs more than the call
+    except FileNotFoundError:
+        return 0, 0
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

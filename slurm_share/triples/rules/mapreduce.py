@@ -24,8 +24,8 @@ from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
-from ..run_folder import JOBS, QUEUE, SPECS, SUMMARY, WRITTEN
-from . import deal
+from ..run_folder import JOBS, MAP_SCRIPT, QUEUE, REDUCE_SCRIPT, RUN, SPECS, SUMMARY, WRITTEN
+from . import deal, moved
 from .submission import Wishes
 
 Item = tuple[str, ...]
@@ -339,8 +339,6 @@ def in_own_options(sentence: str) -> str:
 
 # --- the scripts -----------------------------------------------------------------------------------------------------
 
-MAP_SCRIPT = "map.sh"
-REDUCE_SCRIPT = "reduce.sh"
 MAPPED = "mapped"
 """Empty file in the run's folder: every start of the mapper succeeded."""
 FINISHED = "finished"
@@ -382,13 +380,14 @@ def end_lines(folder: Folder, log: str) -> tuple[str, ...]:
     file that is removed stays as .nfsXXXX, and so does its folder. So the log is moved out of the folder and removed
     there.
     """
-    path = shlex.quote(folder.path)
+    path = '"$folder"'
     if folder.keep:
-        return (f": > {path}/{FINISHED}",)
+        return ("mine", f": > {path}/{FINISHED}")
     lines = [
         "# All tasks are done: remove the files of this run (--keep=true keeps them).",
+        "mine",
         "exec > /dev/null 2>&1",
-        f'moved={path}.log-"$SLURM_JOB_ID"',
+        'moved="$folder.log-$SLURM_JOB_ID"',
         f'mv -f -- {path}/{LOGS}/{log}"$SLURM_JOB_ID" "$moved" && rm -f -- "$moved"',
         f"rm -rf -- {' '.join(f'{path}/{name}' for name in (*_OURS, *_OURS_LAST))}",
     ]
@@ -397,35 +396,52 @@ def end_lines(folder: Folder, log: str) -> tuple[str, ...]:
     return (*lines, f"rmdir -- {path}", "true") if folder.is_ours else tuple(lines)
 
 
-def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
+def _head(folder: Folder, run_id: str) -> tuple[str, ...]:
+    """Return the lines that set the folder, and check that it is still that of this run."""
+    return (
+        f"folder={shlex.quote(folder.path)}",
+        "# The folder may have been renamed or moved, and another run may have its name: nothing is written or removed"
+        " there then.",
+        "mine() {",
+        f"""    grep -qsF '"id": "{run_id}"' "$folder"/{RUN} && return""",
+        f"""    echo "$folder: {moved.GONE}" >&2""",
+        "    exit 1",
+        "}",
+        "mine",
+    )
+
+
+def map_script(folder: Folder, is_last: bool, failures: Sequence[str], run_id: str) -> str:
     """Return map.sh: it runs launch.sh, then `failures` if that failed, or the last lines if this is the last job.
 
-    `failures`: the command that prints inputs and logs of failed tasks.
+    `failures`: the command that prints inputs and logs of failed tasks; the folder follows it.
     """
-    path = shlex.quote(folder.path)
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the map. launch.sh runs it; llsub --resume with this folder runs what is unfinished.",
+        *_head(folder, run_id),
         "trap : TERM INT USR1  # launch.sh gets these signals too, and prints what is unfinished",
-        f"/bin/bash {path}/launch.sh || {{ code=$?; {shlex.join(failures)}; exit $code; }}",
-        f": > {path}/{MAPPED}",
+        f'/bin/bash "$folder"/launch.sh || {{ code=$?; mine; {shlex.join(failures)} "$folder"; exit $code; }}',
+        "mine",
+        f': > "$folder"/{MAPPED}',
         *(end_lines(folder, MAP_LOG) if is_last else ()),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def reduce_script(command: Sequence[str], folder: Folder, has_saved: Sequence[str]) -> str:
+def reduce_script(command: Sequence[str], folder: Folder, has_saved: Sequence[str], run_id: str) -> str:
     """Return reduce.sh: it runs the reducer, and removes the folder if map and reducer succeeded.
 
     `has_saved`: the command that fails with a sentence if inputs were saved and not finished. Their outputs are not
-    complete, and a reducer after a failed map (--changeDepMode) must not read them.
+    complete, and a reducer after a failed map (--changeDepMode) must not read them. The folder follows it.
     """
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the reducer.",
-        f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || {shlex.join(has_saved)} || exit",
+        *_head(folder, run_id),
+        f'[ -e "$folder"/{MAPPED} ] || {shlex.join(has_saved)} "$folder" || exit',
         f'{shlex.join(command)} || {{ code=$?; echo "the reducer ended with $code"; exit $code; }}',
-        f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || exit 0  # the map failed: keep its files",
+        f'[ -e "$folder"/{MAPPED} ] || exit 0  # the map failed: keep its files',
         *end_lines(folder, REDUCE_LOG),
     ]
     return "".join(f"{line}\n" for line in lines)

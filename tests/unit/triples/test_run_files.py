@@ -42,10 +42,10 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     run = Run(name="a", command=(), cwd="/", triple=None, processes=2, tasks=2, task_kind="command")
-    run_files.write(tmp_path, run, ["x y", "\udcff"], "#!/bin/sh\n", ["sbatch", "a b"])
+    run_files.write(tmp_path, run, ["x y", "\udcff"], "#!/bin/sh\n", ["sbatch", "a b", f"{tmp_path}/launch.sh"])
     assert run_folder.read_run(tmp_path) == run
     assert run_folder.read_tasks(tmp_path) == ["x y", "\udcff"]
-    assert run_folder.read_scheduler_command(tmp_path) == ("sbatch", "a b")
+    assert run_folder.read_scheduler_command(tmp_path) == ("sbatch", "a b", f"{tmp_path}/launch.sh")
     assert stat.S_IMODE((tmp_path / "launch.sh").stat().st_mode) & 0o700 == 0o700
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json", "submit.json", "tasks"]
 

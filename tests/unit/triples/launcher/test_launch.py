@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
+from msgspec.structs import replace
 
 from slurm_share.core import given_variables
+from slurm_share.triples import run_folder
 from slurm_share.triples.launcher.loop import GRACE_S, ONCE_S
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import submission
@@ -53,6 +55,12 @@ class Launch(Launched):
         """Begin, and wait until each process has printed that it is ready."""
         self.start(**options)
         wait_for(lambda: len(self.logs()) == self.run.processes and all("ready" in log for log in self.logs()))
+        return self
+
+    def start_ready_one(self):
+        """Begin, and wait until a process has printed that it is ready."""
+        self.start()
+        wait_for(lambda: any("ready" in log for log in self.logs()))
         return self
 
     def loop_pid(self):
@@ -497,6 +505,35 @@ def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
     assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(10))
 
 
+def test_the_folder_of_another_run_is_refused(tmp_path):
+    """A job has the path of its run's folder, which may have been renamed since."""
+    made = Launch(tmp_path, "#!/bin/bash\n", 1, id="1f")
+    for words in ([], ["--summary"]):
+        for folder, why in ((made.folder, "this is another run"), (tmp_path / "gone", "renamed, moved or removed")):
+            argv = [*LAUNCH, *words, "--run", "2e", folder]
+            found = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
+            assert (found.returncode, why in found.stderr, "Traceback" in found.stderr) == (1, True, False)
+    assert sorted(one.name for one in made.folder.iterdir()) == ["run.json", "tasks"]
+    assert subprocess.run([*LAUNCH, "--run", "1f", made.folder], check=False, env=QUIET).returncode == 0
+
+
+def test_a_run_that_is_renamed_while_it_runs_writes_nothing_into_the_one_that_has_its_name(tmp_path):
+    text = "#!/bin/bash\necho ready\nuntil [ -e go ]; do sleep 0.02; done\necho $LLSUB_TASK >>ran\n"
+    made = Launch(tmp_path, text, 1, tasks=3, id="1f").start_ready_one()
+    made.folder.rename(tmp_path / "expA")
+    node = made.folder / next((tmp_path / "expA").glob("p0-*")).name
+    node.mkdir(parents=True)
+    (made.folder / "run.json").write_bytes(run_folder.render_run(replace(made.run, id="2e")))
+    (tmp_path / "go").touch()
+    code, said = made.end()
+    assert (code, "was renamed, moved or removed while it ran: no further task starts" in said) == (1, True)
+    assert (list(node.iterdir()), (tmp_path / "ran").read_text()) == ([], "0\n")
+    made.folder = tmp_path / "expA"
+    assert made.result_outcomes() == {0: "done"}
+    assert made.go()[0] == 0
+    assert (tmp_path / "ran").read_text() == "0\n1\n2\n"
+
+
 def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
     made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 92{os.getpid()}\n", 2).start_ready()
     loop = made.loop_pid()
@@ -547,8 +584,8 @@ def test_what_may_pass_is_waited_for(tmp_path):
 def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
     """Some tasks die of SIGUSR1 before they can ignore it; these run again."""
     made = Launch(tmp_path, "#!/bin/bash\ntrap '' USR1\nsleep 0.7\n", 2, retries=100)
-    script = tmp_path / "launch.sh"
-    script.write_text(submission.local_script(str(made.folder), sys.executable))
+    script = made.folder / "launch.sh"
+    script.write_text(submission.local_script(sys.executable))
     with subprocess.Popen(["/bin/bash", script], stdout=subprocess.PIPE, text=True, env=QUIET) as launcher:
         status = Path(f"/proc/{launcher.pid}/status")
 

@@ -279,17 +279,19 @@ def test_the_end_takes_what_is_ours_and_nothing_else(tmp_path: Path, is_ours: bo
     folder = Folder(str(path), is_ours, False, 2)
     for name in folder.ours():
         (path / name).touch()
+    (path / "run.json").write_text(RUN_JSON)
     (path / "logs").unlink()
     (path / "logs").mkdir()
     (path / "logs" / "llmapreduce-reduce.log-5").touch()
     for name in left or ():
         (path / name).touch()
-    assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED)) == 0
+    assert bash("SLURM_JOB_ID=5\n" + mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED, "1f")) == 0
     assert (sorted(one.name for one in path.iterdir()) if path.exists() else None) == left
     assert [one.name for one in tmp_path.iterdir()] == ([path.name] if left else [])
 
 
 NONE_SAVED = ("/bin/true",)
+RUN_JSON = '{\n  "id": "1f",\n  "x": 1\n}\n'
 SAY = ("/bin/true",)
 """The command that names what failed."""
 
@@ -298,12 +300,13 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
     say = ("/usr/bin/touch", f"{tmp_path}/said")
     folder = Folder(str(tmp_path), True, True)
     (tmp_path / "launch.sh").write_text("exit 0\n")
-    assert bash(mapreduce.map_script(folder, False, say)) == 0
+    (tmp_path / "run.json").write_text(RUN_JSON)
+    assert bash(mapreduce.map_script(folder, False, say, "1f")) == 0
     assert not (tmp_path / "said").exists()
     (tmp_path / "launch.sh").write_text("exit 3\n")
-    assert bash(mapreduce.map_script(folder, False, say)) == 3
+    assert bash(mapreduce.map_script(folder, False, say, "1f")) == 3
     assert (tmp_path / "said").exists()
-    assert bash(mapreduce.map_script(folder, False, ("/nowhere/python", "it's"))) == 3
+    assert bash(mapreduce.map_script(folder, False, ("/nowhere/python", "it's"), "1f")) == 3
 
 
 @pytest.mark.parametrize(
@@ -321,15 +324,15 @@ def test_llsubs_sentences_in_this_commands_words(said: str, own: str) -> None:
 
 def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path), True, False)
-    (tmp_path / "run.json").touch()
-    assert bash(mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED)) == 0
+    (tmp_path / "run.json").write_text(RUN_JSON)
+    assert bash(mapreduce.reduce_script(("/bin/true",), folder, NONE_SAVED, "1f")) == 0
     has_saved = ("/bin/sh", "-c", "exit 75")
-    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved)) == 75
+    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved, "1f")) == 75
     (tmp_path / "mapped").touch()
-    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved)) == 9
+    assert bash(mapreduce.reduce_script(("/bin/sh", "-c", "exit 9"), folder, has_saved, "1f")) == 9
     assert (tmp_path / "run.json").exists()
     (tmp_path / "launch.sh").write_text("exit 3\n")
-    assert bash(mapreduce.map_script(folder, True, SAY)) == 3
+    assert bash(mapreduce.map_script(folder, True, SAY, "1f")) == 3
     assert (tmp_path / "run.json").exists()
 
 
@@ -338,8 +341,27 @@ def test_a_map_leaves_the_end_to_its_reducer_or_marks_a_folder_that_is_kept(
     tmp_path: Path, is_last: bool, marks: set[str]
 ) -> None:
     (tmp_path / "launch.sh").write_text("exit 0\n")
-    assert bash(mapreduce.map_script(Folder(str(tmp_path), True, is_last), is_last, SAY)) == 0
-    assert {one.name for one in tmp_path.iterdir()} == {"launch.sh", *marks}
+    (tmp_path / "run.json").write_text(RUN_JSON)
+    assert bash(mapreduce.map_script(Folder(str(tmp_path), True, is_last), is_last, SAY, "1f")) == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"launch.sh", "run.json", *marks}
+
+
+def test_the_scripts_leave_the_folder_of_another_run_alone(tmp_path: Path) -> None:
+    """A folder that was renamed, whose name another run has, before the job started and while it ran."""
+    folder = Folder(str(tmp_path), True, False)
+    for script in (
+        mapreduce.map_script(folder, True, SAY, "2e"),
+        mapreduce.reduce_script(SAY, folder, NONE_SAVED, "2e"),
+    ):
+        for name in ("launch.sh", "mapped", "jobs"):
+            (tmp_path / name).write_text("touch ran\n")
+        (tmp_path / "run.json").write_text(RUN_JSON)
+        assert bash(f"cd {tmp_path}; {script}") == 1
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["jobs", "launch.sh", "mapped", "run.json"]
+    (tmp_path / "mapped").unlink()
+    (tmp_path / "launch.sh").write_text(f"sed -i s/1f/2e/ {tmp_path}/run.json\n")
+    assert bash(mapreduce.map_script(folder, True, SAY, "1f")) == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["jobs", "launch.sh", "run.json"]
 
 
 def test_names_of_another_run_are_seen() -> None:

@@ -459,8 +459,8 @@ def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> 
 
 def test_a_resumed_run_has_its_command_again_with_what_is_new() -> None:
     first = ["sbatch", "--partition=a", "--nodes=2", "x/launch.sh"]
-    assert submission.again(first, Wishes()) == first
-    fresh = submission.again(first, Wishes(partition="b", time="9", options=("-x", "n1")))
+    assert submission.again(first, Wishes(), "/a") == first
+    fresh = submission.again(first, Wishes(partition="b", time="9", options=("-x", "n1")), "/a")
     assert fresh == ["sbatch", "--nodes=2", "--partition=b", "--time=9", "-x", "n1", "x/launch.sh"]
 
 
@@ -479,6 +479,14 @@ def test_a_run_is_recorded_without_what_its_task_was_given_and_resumed_here_with
     here = submission.resumed_environment(recorded, now, here=True)
     assert set(here) == {"HOME", "TMPDIR", "SLURM_GRES", "CUDA_VISIBLE_DEVICES", names.ENV_GIVEN}
     assert here["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+
+
+def test_a_relative_output_file_of_a_resumed_run_is_where_it_was() -> None:
+    """Slurm takes it from the folder of the shell that submits."""
+    first = ["sbatch", "--output=mine.log", "x/launch.sh"]
+    assert submission.again(first, Wishes(), "/a") == [*first[:-1], "--chdir=/a", first[-1]]
+    for chosen in (("-D", "/b"), ("--output=/b/log",)):
+        assert "--chdir=/a" not in submission.again(first, Wishes(options=chosen), "/a")
 
 
 def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
