@@ -133,7 +133,7 @@ def read(argv: Sequence[str]) -> Request:
             share=found.share_gpu,
             options=mapreduce.words("--options", found.options),
         ),
-        retries=0 if found.retries == "0" else mapreduce.count("--retries", found.retries),
+        retries=mapreduce.count("--retries", found.retries, least=0),
         progress=log_counts.parse_pattern(found.progress, "--progress").pattern if found.progress is not None else "",
         window_s=log_counts.parse_window(found.window, "--window"),
         local=found.local,
@@ -188,7 +188,10 @@ def _program(option: str, text: str) -> str:
     path = Path.cwd() / text
     found = str(path) if "/" in text or path.is_file() else shutil.which(text)
     if found is None or not Path(found).is_file():
-        raise UsageError(f"{option}: there is no program {shown(text)}; check its name")
+        words = text.split()
+        is_call = len(words) > 1 and (Path(words[0]).is_file() or shutil.which(words[0]) is not None)
+        hint = "write the program without arguments, and put these into a script" if is_call else "check its name"
+        raise UsageError(f"{option}: there is no program {shown(text)}; {hint}")
     if not os.access(found, os.X_OK):
         raise UsageError(f"{option}: {found} is not executable; run chmod u+x {shlex.quote(found)}")
     return _absolute(found)

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from msgspec.structs import replace
 
@@ -143,6 +143,7 @@ def parser() -> Parser:
     )
     add("--dry-run", action="store_true", help="show the submission, but create and submit nothing")
     add("--local", action="store_true", help="run now on this machine, without Slurm")
+    add("--parsable", action="store_true", help="print only the job id on standard output")
     add("--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done")
     add("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
     add(
@@ -188,6 +189,8 @@ def _check_text(argv: Sequence[str]) -> None:
 
 def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> int:
     wishes = _wishes(arguments)
+    if arguments.watch is not None and arguments.resume is not None:
+        raise UsageError("--watch and --resume are two requests; llsub --resume FOLDER --wait resumes, then watches")
     if arguments.watch is not None:
         _alone(arguments, script_arguments, "--watch", ())
         return _watch(submitting.find_newest() if arguments.watch == "" else submitting.find_folder(arguments.watch))
@@ -203,7 +206,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
         _alone(arguments, script_arguments, "--log", ())
         return _log(*arguments.log)
     if arguments.env is not None:
-        raise UsageError("--env needs --resume: a new run uses the environment of this shell; remove it")
+        _note("--env ignored: a new run uses the environment of this shell")
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
         pack_options.refuse_sm_tried(wishes.share, "and a shell is not a task; remove it")
@@ -230,28 +233,40 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
     )
 
 
-RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "max_failures", "env", "dry_run", "wait")
+RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "max_failures", "env", "dry_run", "wait",
+                "parsable")  # fmt: skip
+NOT_LOCAL = ("slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation", "account",
+             "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
                      "reservation", "account", "dry_run")  # fmt: skip
 
 
 def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:
-    """Raise UsageError for arguments, except `taken`, that have no effect with `option`."""
+    """Name the options, except `taken`, that have no effect with `option`. Raises UsageError for a script or triple."""
     if arguments.positional or extra:
-        argument = shown((*arguments.positional, *extra)[0])
+        argument = shown((*arguments.positional, *extra)[0]) or repr("")
         raise UsageError(f"{option} takes no script, no triple and no arguments; remove {argument}")
-    for action in parser()._actions:
-        if action.dest in ("help", "version", "positional", *taken) or option in action.option_strings:
-            continue
-        if getattr(arguments, action.dest) != action.default:
-            raise UsageError(f"{action.option_strings[0]} has no effect with {option}; remove it")
+    actions = [action for action in parser()._actions if option not in action.option_strings]
+    known = ("help", "version", "positional", *taken)
+    _note_ignored(arguments, f"no effect with {option}", [one.dest for one in actions if one.dest not in known])
 
 
-def _watch(folder: Path, job: int | None = None) -> int:
+def _note_ignored(arguments: argparse.Namespace, why: str, fields: Sequence[str]) -> None:
+    """Name the options among `fields` that were written, and say that they are ignored."""
+    idle = [
+        action.option_strings[-1]
+        for action in parser()._actions
+        if action.dest in fields and getattr(arguments, action.dest) != action.default
+    ]
+    if idle:
+        _note(f"{', '.join(idle)} ignored: {why}")
+
+
+def _watch(folder: Path, job: int | None = None, stream: TextIO | None = None) -> int:
     """Show the progress of a run's job (None: its last one) until its end; return the exit code. Raises UsageError."""
     run = run_folder.read_run(folder)
     job = follow.find_job(folder) if job is None else job
-    line = Line()
+    line = Line(stream)
     try:
         follow.follow(folder, run, job, line.show)
     except KeyboardInterrupt:
@@ -260,8 +275,8 @@ def _watch(folder: Path, job: int | None = None) -> int:
         return EXIT_INTERRUPTED
     line.end()
     code, sentence, failed = follow.read_outcome(folder, run, job)
-    print(sentence)
-    terminal.print_lines(failed)
+    print(sentence, file=stream)
+    terminal.print_lines(failed, stream)
     return code
 
 
@@ -299,6 +314,11 @@ def _ordinary(
 ) -> int:
     if argument is None:
         raise UsageError("there is no script: write one, and a triple for many processes; see llsub --help")
+    if (Path(argument) / run_folder.RUN).is_file():
+        name = shown(argument, 200)
+        raise UsageError(
+            f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
+        )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
                     "progress", "window", "checkpoint_signal", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
@@ -313,9 +333,13 @@ def _ordinary(
     _note(*notes)
     if script.own_lines:
         _note(f"{script.name} has {OWN_MAGIC} lines, which need a triple: ignored")
-    _show_command(argv)
-    if not arguments.dry_run:
-        print(f"job {submit.submit(argv, launchers=False, say=OUTPUT.sbatch)}")
+    output = _output(arguments)
+    output.command(argv)
+    if arguments.dry_run:
+        _note(*submit.ask(argv, launchers=False))
+        return names.EXIT_OK
+    job = submit.submit(argv, launchers=False, say=output.sbatch)
+    print(job if arguments.parsable else f"job {job}")
     return names.EXIT_OK
 
 
@@ -359,14 +383,19 @@ def _triple(
     _note(*own_notes)
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
+        _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
     plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
     if arguments.dry_run:
+        _note_ignored(arguments, "--dry-run submits nothing", ["wait", "parsable"])
         _dry_run(plan, wishes)
         return names.EXIT_OK
-    folder, job = submitting.submit_new(plan, wishes, OUTPUT)
+    folder, job = submitting.submit_new(plan, wishes, _output(arguments))
+    if arguments.parsable:
+        print(job, flush=True)
+        return _watch(folder, job, sys.stderr) if arguments.wait else names.EXIT_OK
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
     print(f"llsub --watch {folder.name} shows its progress, llkill {job} ends it")
@@ -405,6 +434,12 @@ def _note(*sentences: str) -> None:
 
 
 OUTPUT = submitting.Output(command=_show_command, note=_note)
+QUIET = submitting.Output(command=lambda _: None, note=_note)
+"""For --parsable: only the job id goes to standard output."""
+
+
+def _output(arguments: argparse.Namespace) -> submitting.Output:
+    return QUIET if arguments.parsable else OUTPUT
 
 
 # ---- --dry-run ----
@@ -413,9 +448,11 @@ OUTPUT = submitting.Output(command=_show_command, note=_note)
 def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
+    script = planning.launch_script(plan, folder, argv)
     _show_command(argv)
     _note(*plan.notes)
-    print(f"\n{planning.launch_script(plan, folder, argv)}")
+    _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
+    print(f"\n{script}")
     if plan.run.pack is not None:
         _show_packing(plan.run, packed_dry_run.preview_plan(plan))
         return
@@ -478,8 +515,13 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
 
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
     asked = submitting.Resume(**{name: getattr(arguments, name) for name in submitting.Resume.__struct_fields__})
-    found = submitting.resume(folder, wishes, asked, OUTPUT)
-    print(found.sentence if found.job is None else f"job {found.job}: {found.sentence}")
+    found = submitting.resume(folder, wishes, asked, _output(arguments))
+    if arguments.parsable:
+        _note(found.sentence)
+        print(*([] if found.job is None else [found.job]), flush=True)
+    else:
+        print(found.sentence if found.job is None else f"job {found.job}: {found.sentence}")
     if found.launcher_environ is not None and not arguments.dry_run:
         return submitting.become_launcher(folder, None, found.launcher_environ)
-    return _watch(folder, found.job) if found.job is not None and arguments.wait else names.EXIT_OK
+    stream = sys.stderr if arguments.parsable else None
+    return _watch(folder, found.job, stream) if found.job is not None and arguments.wait else names.EXIT_OK

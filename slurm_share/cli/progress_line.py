@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import TextIO
 
 from ..triples import Progress, TaskCounts, as_text
 
@@ -13,31 +14,35 @@ LINE_EVERY_S = 30.0
 
 
 class Line:
-    """Progress on standard output: one line that is overwritten on a terminal, else a new line every LINE_EVERY_S."""
+    """Progress on standard output, or on `stream`.
 
-    def __init__(self) -> None:
-        self._terminal = sys.stdout.isatty()
+    One line that is overwritten on a terminal, else a new line every LINE_EVERY_S.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._terminal = self._stream.isatty()
         self._text, self._shown_s = "", float("-inf")
 
     def show(self, text: str) -> None:
         """Show a new text."""
         now = time.monotonic()
         if self._terminal:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: the terminal has no size set
-            sys.stdout.write(f"\r\x1b[K{text[: columns - 1]}")
+            columns = os.get_terminal_size(self._stream.fileno()).columns or 80  # 0: the terminal has no size set
+            self._stream.write(f"\r\x1b[K{text[: columns - 1]}")
         elif text != self._text and now - self._shown_s >= LINE_EVERY_S:
-            sys.stdout.write(f"{text}\n")
+            self._stream.write(f"{text}\n")
             self._shown_s = now
         else:
             return  # keep `_text`, so that a later call shows this text if it has not changed by then
         self._text = text
-        sys.stdout.flush()
+        self._stream.flush()
 
     def end(self) -> None:
         """End the line, so that other output starts on a new one."""
         if self._terminal and self._text:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            self._stream.write("\n")
+            self._stream.flush()
 
 
 class LauncherLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
@@ -89,8 +90,8 @@ def shortened(text: str, most: int) -> str:
     return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print to standard output. Characters that its encoding lacks become escapes."""
-    encoding = sys.stdout.encoding or "utf-8"
+def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Print to standard output, or to `stream`. Characters that its encoding lacks become escapes."""
+    encoding = (stream or sys.stdout).encoding or "utf-8"
     for line in lines:
-        print(line.encode(encoding, "backslashreplace").decode(encoding))
+        print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)

@@ -167,10 +167,26 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
     if daemon is not None and not processes.is_daemon(daemon, place):
         raise MpsForeignError(place.pipe, processes.describe_foreign(daemon))
     if daemon is None or finished.code != 0:
-        raise MpsRefusedError(place.pipe, f"its daemon does not start: {shown(said or 'no message', 300)}")
+        raise MpsRefusedError(
+            place.pipe, f"its daemon does not start: {shown(said, 300) if said else _why_silent(place, finished.code)}"
+        )
     if "No logs will be available" in said:
         notes.append(f"its daemon writes no logs: {place.logs} is not writable")
     return daemon
+
+
+def _why_silent(place: MpsPlace, code: int) -> str:
+    """Return why a daemon may have ended that printed nothing."""
+    for folder in (place.pipe, place.logs):
+        try:
+            room = os.statvfs(folder)
+        except OSError as error:
+            return f"{folder}: {error.strerror}"
+        if not room.f_bavail:
+            return f"the file system of {folder} is full"
+        if room.f_files and not room.f_favail:
+            return f"the file system of {folder} has no room for further files (inodes)"
+    return f"it ended with exit code {code} and printed no reason; its logs are in {place.logs}"
 
 
 def _group(place: MpsPlace) -> DaemonGroup | None:

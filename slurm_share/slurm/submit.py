@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
@@ -14,6 +15,8 @@ from ..core.process import Finished, finish
 
 TIMEOUT_S = 300
 """Limit of sbatch, which retries by itself while slurmctld is busy or restarting."""
+TEST_S = 60
+"""Limit of sbatch --test-only."""
 FOREIGN = ("SLURM_SHARE_", "SPANK_", "_SLURM_SPANK_OPTION_")
 """Prefixes of variables of the job that another one is submitted from: its slot, GPU, plan and plugins' options.
 Slurm's own SLURM_... are no options of sbatch, and the new job gets its own."""
@@ -79,6 +82,38 @@ def submit(
     if not number.isdecimal():
         raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")
     return int(number)
+
+
+_NO_NODES = "Requested node configuration is not available"
+"""sbatch --test-only says this also of nodes that are down or drained, for which a job waits (26.05)."""
+
+
+def ask(
+    argv: Sequence[str], *, script: str | None = None, launchers: bool = True, may_lack_nodes: bool = False
+) -> tuple[str, ...]:
+    """Ask Slurm whether it would take an `sbatch` command, and return notes; nothing is submitted.
+
+    `script`: the text of the script in `argv`, which does not exist yet. `may_lack_nodes`: the job would wait for nodes
+    that are down. Raises UsageError if sbatch refuses.
+    """
+    try:
+        with tempfile.NamedTemporaryFile("wb", prefix="llsub-", suffix=".sh") as file:
+            file.write(os.fsencode(script or ""))
+            file.flush()
+            options = argv[1:] if script is None else [*argv[1:-1], file.name]
+            program = shutil.which(argv[0]) or argv[0]
+            env = submission_environment(os.environ, launchers=launchers)
+            done = finish([program, "--test-only", *options], timeout_s=TEST_S, env=env)
+    except (CommandError, OSError) as error:
+        return (f"the scheduler was not asked whether it would take this job ({error})",)
+    text = _output(done)
+    if done.code == 0:
+        return (f"the scheduler would take this job: {text}",)
+    if any(phrase in text for phrase in _UNANSWERED):
+        return (f"the scheduler did not say whether it would take this job: {text}",)
+    if may_lack_nodes and _NO_NODES in text:
+        return ()
+    raise UsageError(f"the scheduler would not take this job; it says:\n{text}")
 
 
 def _output(done: Finished) -> str:

@@ -17,7 +17,12 @@ from .records import Run
 
 
 def find_run(argument: str) -> Path | None:
-    """Return the folder of a run if the argument is one; None: the argument is a list of job ids."""
+    """Return the folder of a run if the argument is one; None: the argument is a list of job ids.
+
+    Raises UsageError for an empty argument.
+    """
+    if not argument:
+        raise UsageError("an argument is empty: write job ids or the folder of a run (is a shell variable not set?)")
     folder = Path(argument)
     is_number = argument[:1].isdecimal() and "/" not in argument and not (folder / run_folder.RUN).exists()
     return None if is_number or not folder.is_dir() else folder
@@ -76,7 +81,7 @@ def _read_run(folder: Path) -> Run:
     try:
         return run_folder.read_run(folder)
     except StateError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(run_folder.no_run_text(str(folder), folder, error)) from error
 
 
 def _of_run(

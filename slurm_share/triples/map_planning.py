@@ -103,7 +103,7 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
         kinds = _read_kinds()
         split = _split(request, len(items), *_partition_room(request, kinds), note)
         if split.triple is None:
-            written = request.wish.share
+            written = submission.said((), request.wish).get(names.OPTION) or request.wish.share
             share = None if written is None else option.parse(written)
             plugin = written is not None and slurm_jobs.read_has_share_option()
             options = mapreduce.map_options(request.wish, split.processes, plugin)
@@ -207,7 +207,7 @@ def _read_kinds() -> tuple[NodeKind, ...]:
 
 def _partition(request: Request) -> str | None:
     """Return the partition that sbatch will use; None: the default partition."""
-    return request.wish.partition or os.environ.get("SBATCH_PARTITION")
+    return submission.said((), request.wish).get("partition") or os.environ.get("SBATCH_PARTITION")
 
 
 def _partition_room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]:
@@ -231,9 +231,10 @@ def _triple_options(
     try:
         gpus = () if wish.gpus is None else gpu_option.parse_gpus(wish.gpus)
         found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
-        found = fitting.chosen(found, triple, submission.said((), wish))
+        said = submission.said((), wish)
+        found = fitting.chosen(found, triple, said)
         each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
-        sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
+        sharing = fitting.sharing(triple, said.get(names.OPTION) or wish.share, each, plugin=plugin)
         asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
         run = msgspec.structs.replace(bare_run(request), triple=triple, share=sharing.request)
         options = submission.triple_argv(run, "", msgspec.structs.replace(wish, output="-"), (), asked, plugin=plugin)
@@ -244,7 +245,6 @@ def _triple_options(
         *fitting.core_notes(triple, found),
         *sharing.notes,
         *asked.notes,
-        *fitting.assumed_notes(triple, gpus, found, sharing),
     ):
         note(mapreduce.in_own_options(sentence))
     ours = ("sbatch", "--parsable", "--output=-", "/launch.sh")

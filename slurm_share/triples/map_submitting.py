@@ -124,7 +124,10 @@ def _lines(items: Sequence[Item]) -> list[str]:
     try:
         return [msgspec.json.encode(item).decode() for item in items]
     except UnicodeEncodeError as error:
-        raise UsageError(f"an input's name is not UTF-8 ({shown(str(error.object))}); rename it") from error
+        raise UsageError(
+            f"the name of the input {shown(str(error.object))} is not UTF-8, which the files of a run require; rename "
+            "it, or list the other inputs in a file: --input=LIST"
+        ) from error
 
 
 def _command(folder: Folder, name: str, log: str, options: Sequence[str], script: str) -> list[str]:

@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import config, gpu_option, names
-from ..core.errors import CommandError, ConfigError, DriverError, UsageError
+from ..core.errors import CommandError, ConfigError, DriverError, OptionError, UsageError
 from ..core.settings import Settings
 from ..node import topology
 from ..node.records import Gpu
 from ..packing import PackRequest, PackSettings
-from ..share import limits, visible_gpus
+from ..share import limits, option, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
@@ -189,12 +189,14 @@ def plan_run(
     """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
-    said = {directive.name: directive.value for directive in directives}
+    said = {one.name: one.value for one in (*directives, *submission.parse_options(wishes.options, "--options"))}
     partition = said.get("partition") or wishes.partition or os.environ.get("SBATCH_PARTITION")
     gpus = _asked_gpus(said, wishes)
     pack_options.refuse_sm_tried(
-        said.get(names.OPTION), "which the plugin cannot do; write it as option of llsub, not in #SBATCH lines"
+        said.get(names.OPTION),
+        "which the plugin cannot do; write it as option of llsub, not in #SBATCH lines or --options",
     )
+    _check_raw_share(directives, wishes)
     written, run = _take_sm_tried(said.get(names.OPTION, wishes.share), run)
     notes: list[str] = []
     why_unknown = "there is no default partition; write one with -q"
@@ -230,7 +232,6 @@ def plan_run(
     run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
     asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
     notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
-    notes += fitting.assumed_notes(triple, gpus or (), kinds, sharing)
     if not triple.is_auto:
         notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
     written_signal = submission.said(directives, wishes).get("signal")
@@ -240,6 +241,21 @@ def plan_run(
     return Plan(
         run=run, tasks=tasks, kinds=kinds, directives=directives, grant=asked, plugin=plugin, notes=tuple(notes)
     )
+
+
+def _check_raw_share(directives: Sequence[submission.Directive], wishes: Wishes) -> None:
+    """Raise UsageError, which says where it is written, for an invalid --share-gpu of an #SBATCH line or --options.
+
+    sbatch reads these itself, so that settings without a number (mem=8G) are valid as option of llsub only.
+    """
+    places = [(f"the script's line #SBATCH {one}", one) for one in directives]
+    places += [("--options", one) for one in submission.parse_options(wishes.options, "--options")]
+    for where, one in places:
+        if one.name == names.OPTION:
+            try:
+                option.parse(one.value or "")
+            except OptionError as error:
+                raise UsageError(f"{where}: {error}") from error
 
 
 def _take_sm_tried(written: str | None, run: Run) -> tuple[str | None, Run]:
@@ -316,6 +332,11 @@ def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str,
         except UsageError:
             return None  # such as `gpu:2,shard:1` or `lustre`, valid for sbatch
     return None if wishes.gpus is None else gpu_option.parse_gpus(wishes.gpus)
+
+
+def waits_for_nodes(plan: Plan) -> bool:
+    """Return whether the job would wait for nodes that are down or drained."""
+    return plan.run.triple is not None and bool(fitting.waiting_notes(plan.run.triple, plan.kinds))
 
 
 def gpus_of_a_node(plan: Plan) -> int:

@@ -40,7 +40,7 @@ from typing import TypeVar
 import msgspec
 
 from ..core import text_files
-from ..core.errors import StateError
+from ..core.errors import StateError, shown
 from ..core.text import counted
 from ..packing import TaskSpec
 from .records import Ended, Progress, Run, Wait
@@ -138,6 +138,18 @@ def read_run_of_job(folder: Path, run_id: str) -> Run:
     if run_id and run.id != run_id:
         raise StateError(str(folder), moved.OTHER)
     return run
+
+
+def no_run_text(argument: str, folder: Path, error: StateError) -> str:
+    """Return why `argument`, which names `folder`, is not the folder of a run. `error`: of `read_run`."""
+    name = shown(argument, 200) or repr(argument)
+    if not os.path.lexists(folder):
+        return f"there is no folder {name}; the folders of runs are called LLSUB.<n>, and ls -d LLSUB.* lists them"
+    if not folder.is_dir():
+        return f"{name} is a file, not the folder of a run; these are called LLSUB.<n>"
+    if not os.path.lexists(folder / RUN):
+        return f"{name} is not the folder of a run: there is no {RUN} in it; the folders of runs are called LLSUB.<n>"
+    return f"{name} is not the folder of a run, or it is damaged: {error}"
 
 
 def parse_run(data: bytes, file: str) -> Run:

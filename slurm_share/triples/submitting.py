@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import given_variables, names
-from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..core.errors import CommandError, SlurmShareError, StateError, UsageError
 from ..core.text import counted
 from ..node import processes
 from ..slurm import jobs as slurm_jobs
@@ -154,9 +154,7 @@ def find_folder(argument: str) -> Path:
     try:
         run_folder.read_run(folder)
     except StateError as error:
-        raise UsageError(
-            f"{shown(argument)} is not the folder of a run ({error.why}); such folders are called LLSUB.<n>"
-        ) from error
+        raise UsageError(run_folder.no_run_text(argument, folder, error)) from error
     return folder
 
 
@@ -207,12 +205,12 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         environ, recorded_owner = _environment(folder, asked.env)
         count = run.tasks - done
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
-        new = _with_retries(run, asked, folder)
+        new = _with_retries(run, asked, folder, output)
         if asked.max_failures is not None:
             new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
         if not (folder / run_folder.SUBMIT).exists():
             if wishes != Wishes():
-                raise UsageError(f"{folder.name} runs on this machine, without Slurm; remove -q, -T and --options")
+                output.note(f"-q, -T and --options ignored: {folder.name} runs on this machine, without Slurm")
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
             return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
@@ -221,6 +219,8 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             submission.check_options(wishes.options)
         output.command(argv)
         if asked.dry_run:
+            for note in submit.ask(argv):
+                output.note(note)
             return Resumed(f"{left}; {recorded_owner}")
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
@@ -244,12 +244,12 @@ def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:
     return new
 
 
-def _with_retries(run: Run, asked: Resume, folder: Path) -> Run:
-    """Return the run with the retries of `asked`. Raises UsageError."""
+def _with_retries(run: Run, asked: Resume, folder: Path, output: Output) -> Run:
+    """Return the run with the retries of `asked`."""
     new = run if asked.retries is None else replace(run, retries=asked.retries)
     if new.pack is None:
         if asked.oom_retries is not None:
-            raise UsageError(f"{folder.name} is not packed, and --oom-retries needs --pack; write --retries instead")
+            output.note(f"--oom-retries ignored: {folder.name} is not packed; --retries is for all failures")
         return new
     settings = replace(new.pack.settings, retries=new.retries)
     if asked.oom_retries is not None:

@@ -443,7 +443,7 @@ MISTAKES = [
     (["--input=quote"], "line 1 of"),
     (["--output=map.sh"], "is not a folder"),
     (["--output=/root/out"], "cannot make the output folder"),
-    (["--np=0"], "--np=0: write a whole number of at least 1"),
+    (["--np=0"], "--np=0: write a whole number from 1 to"),
     (["--np=[0,8]"], "the triple [0,8]"),
     (["--np=[9,1,1]"], "[9,1,1] asks for 9 nodes"),
     (["--ndata=x"], "--ndata=x"),
@@ -462,7 +462,6 @@ MISTAKES = [
     (["--redout=out", "--reducer=reduce.sh"], "is a folder; write the name of a file"),
     (["--options=--output=map.sh"], "would overwrite the mapper"),
     (["--np=[1,1]", "--gpuNameCount=9"], "write --gpuNameCount with such a number"),
-    (["--apptype=mimo", "--distribution=dynamic"], "write --ndata=K"),
 ]
 
 

@@ -45,6 +45,8 @@ OTHERS = "slurm-share-agent on the nodes and --source agents, or --source promet
 SHOWN_MOST = 200
 """Most characters of a list of nodes in a sentence."""
 
+_SILENT = "Slurm does not answer"
+
 
 class Facts(Struct, frozen=True, kw_only=True):
     """Slurm's answers at one moment."""
@@ -334,7 +336,8 @@ class SurveyReader:
         age = self._clock() - self._facts_at
         if self._slurm_problem and (facts is NO_FACTS or age > self._refresh_s):
             last = "" if facts is NO_FACTS else f"; its figures are {span_text(age)} old"
-            notes.append(f"Slurm does not answer ({shown(self._slurm_problem, 160)}){last}")
+            said = shown(self._slurm_problem, 160)
+            notes.append(f"{said if said.startswith(_SILENT) else f'{_SILENT} ({said})'}{last}")
         elif facts is not NO_FACTS and age > max(OLD_S, 1.5 * self._refresh_s):
             notes.append(f"Slurm's figures are {span_text(age)} old")
         return Survey(

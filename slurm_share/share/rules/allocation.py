@@ -207,8 +207,8 @@ def _numbers(gpus: Iterable[Gpu]) -> str:
 def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
     way_out = "" if grant.job.share is None else f"; with {option.INSISTING} the job would be refused instead"
     return [
-        f"GPU {gpu.index} is shared without {grant.title}: {failures[gpu.uuid]}; its tasks take turns, and no cap is "
-        f"enforced{way_out}"
+        f"GPU {gpu.index} is shared without {grant.title}: {failures[gpu.uuid].rstrip('.')}; its tasks take turns, and "
+        f"no cap is enforced{way_out}"
         for gpu in dict.fromkeys(grant.gpus)
         if gpu.uuid in failures
     ]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import names, nodelist
-from ...core.errors import UsageError, shown
+from ...core.errors import OptionError, UsageError, shown
 from ...core.gpu_option import gres
 from ...core.records import ShareRequest
 from ...core.text import counted, did_you_mean
@@ -172,7 +172,7 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
         )
         return Sharing(notes=(why,) if plugin and gpus is None else ())
     if not gpus:
-        option.parse(f"1,{written}")
+        _check_settings(written)
         raise UsageError(
             f"--share-gpu={written}: the number of tasks per GPU cannot be computed, because the nodes' GPUs are not "
             f"known or some nodes have none; write the number too, for example --share-gpu=4,{written}, or -g COUNT"
@@ -180,28 +180,23 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
     per_gpu = limits.tasks_per_gpu(triple.per_node, gpus)
     if per_gpu > names.SHARE_MAX:
         if written is not None:
-            option.parse(f"1,{written}")
+            _check_settings(written)
         return Sharing(notes=(
             f"{triple} puts {per_gpu} processes on a GPU, but a share has at most {names.SHARE_MAX}: the GPUs are "
             "assigned in turn, without MPS and without caps",
         ))  # fmt: skip
+    if written is not None:
+        _check_settings(written)
     request = option.parse(str(per_gpu) if written is None else f"{per_gpu},{written}")
     return Sharing(request, is_computed=True)
 
 
-def assumed_notes(
-    triple: Triple, gpus: Sequence[tuple[str, int]], kinds: Sequence[NodeKind], sharing: Sharing
-) -> tuple[str, ...]:
-    """Return a note on the assumption behind a computed number of tasks, if nodes have different numbers of GPUs."""
-    counts = sorted({kind.gpu_count for kind in kinds})
-    request = sharing.request
-    if request is None or not sharing.is_computed or gpus or triple.nodes > 1 or len(counts) < 2:
-        return ()
-    part = ", each with a larger part" if request.mem_mib is None else ""
-    return (
-        f"nodes have {counts[0]} to {counts[-1]} GPUs: --{names.OPTION}={option.render(request)} is for a node with "
-        f"{counts[0]}; on a node with more, a GPU gets fewer processes{part}",
-    )
+def _check_settings(written: str | None) -> None:
+    """Raise OptionError, with the text as the user wrote it, for invalid settings of a share."""
+    try:
+        option.parse(f"1,{written}")
+    except OptionError as error:
+        raise OptionError(written or "", error.why) from error
 
 
 class Grant(Struct, frozen=True):

@@ -119,14 +119,15 @@ def split(
     """Assign `inputs` to processes.
 
     `room`: most processes at once in `where` (text for a note); None: not known. LLSC queues further processes; here
-    the processes that run go on with further inputs in the same job. Raises UsageError for options that have no effect.
+    the processes that run go on with further inputs in the same job.
     """
-    if apptype == "mimo" and distribution == "dynamic" and ndata is None:
-        raise UsageError(
-            "--distribution=dynamic has no effect with --apptype=mimo, because each process starts the mapper once; "
-            "write --ndata=K for several starts of K inputs each"
-        )
     notes: list[str] = []
+    if apptype == "mimo" and distribution == "dynamic" and ndata is None:
+        distribution = "block"
+        notes.append(
+            "--distribution=dynamic ignored, because with --apptype=mimo each process starts the mapper once; write "
+            "--ndata=K for several starts of K inputs each"
+        )
     triple = None
     if ndata is not None:
         wanted = -(-inputs // ndata)
@@ -214,10 +215,10 @@ def boolean(option: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def count(option: str, text: str) -> int:
-    """Parse a whole number of at least 1. Raises UsageError."""
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < 1:
-        raise UsageError(f"{option}={shown(text)}: write a whole number of at least 1")
+def count(option: str, text: str, least: int = 1) -> int:
+    """Parse a whole number of at least `least`. Raises UsageError."""
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < least:
+        raise UsageError(f"{option}={shown(text)}: write a whole number from {least} to 999999999")
     return int(text)
 
 

@@ -154,13 +154,14 @@ def parse_options(argv: Sequence[str], where: str, whom: str = "sbatch") -> tupl
 
 
 _TRIPLES = "the triple sets the numbers of nodes and tasks"
-_OURS = "llsub needs the job id from sbatch; write llsub --dry-run or llsub --wait instead"
+_HELP = "this shows a text of sbatch and submits nothing; run sbatch itself for it"
 REFUSED = {
     "array": "every array element would run all tasks; write more processes or --ntasks",
     "nodes": _TRIPLES, "ntasks": _TRIPLES, "ntasks-per-node": _TRIPLES, "ntasks-per-core": _TRIPLES,
     "ntasks-per-socket": _TRIPLES, "ntasks-per-gpu": _TRIPLES,
-    "wrap": "the script is llsub's first argument", "test-only": _OURS, "help": _OURS, "usage": _OURS, "version": _OURS,
-    "parsable": _OURS, "wait": _OURS,
+    "wrap": "the script is llsub's first argument", "help": _HELP, "usage": _HELP, "version": _HELP,
+    "test-only": "llsub --dry-run asks sbatch whether it takes the job",
+    "parsable": "llsub has an option --parsable of its own", "wait": "llsub has an option --wait of its own",
 }  # fmt: skip
 """Options of sbatch in --options that conflict with a triple, and why."""
 
@@ -273,7 +274,7 @@ def triple_argv(
 ) -> list[str]:
     """Return the command that submits a triple's job, one task per node, without options that #SBATCH lines have."""
     assert run.triple is not None
-    said = {directive.name for directive in directives}
+    said = {directive.name for directive in (*directives, *parse_options(wishes.options, "--options"))}
     nodes = run.triple.nodes
     argv = ["sbatch", "--parsable", f"--nodes={nodes}"]
     if asked.tasks is None:
@@ -377,7 +378,7 @@ def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) 
         groups.setdefault(_LEFT_OUT_WHY.get(option, "the triple sets it"), []).append(f"--{option}")
     notes += [f"#SBATCH lines of {name} ignored, {why}: {', '.join(found)}" for why, found in groups.items()]
     if wishes.slots is not None:
-        notes.append("-s has no effect with a triple: its third number sets the threads")
+        notes.append("-s ignored: the third number of the triple sets the threads")
     return tuple(notes)
 
 

@@ -14,8 +14,9 @@ from slurm_share.triples.records import Run
 
 DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
 SBATCH = """#!/bin/sh
+[ -e refuse ] && { echo "sbatch: error: no" >&2; echo "$@" >> sbatch.log; exit 1; }
+[ "$1" = --test-only ] && { echo "sbatch: Job 4711 to start" >&2; [ -s "$(eval echo \\${$#})" ]; exit; }
 echo "$@" >> sbatch.log
-[ -e refuse ] && { echo "sbatch: error: no" >&2; exit 1; }
 echo 4711
 """
 

@@ -158,16 +158,9 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("--watch",), "there is no LLSUB.<n>"),
         (("./task.sh", "-i"), "-i takes no script"),
         (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
-        (("-i", "--wait"), "--wait has no effect with -i"),
-        (("-i", "--local"), "--local has no effect with -i"),
-        (("-i", "--tasks=list"), "--tasks has no effect with -i"),
-        (("-i", "-o", "x"), "-o has no effect with -i"),
-        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect with --resume"),
-        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect with --resume"),
-        (("--resume", "LLSUB.1", "--local"), "--local has no effect with --resume"),
-        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect with --watch"),
-        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect with --watch"),
-        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect with --watch"),
+        (("--watch", "--resume", "LLSUB.1"), "--watch and --resume are two requests"),
+        (("./task.sh", "[1,2]", "--options=--share-gpu=foo"), "--options: --share-gpu=foo: the number of tasks"),
+        (("./task.sh", "[1,2]", "--share-gpu=foo"), "--share-gpu=foo: 'foo' is not one of"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
@@ -258,10 +251,74 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     call("./task.sh", "[1,4]", "--local")
-    assert call("--resume", "LLSUB.1", "-T", "5") == 2
-    assert "LLSUB.1 runs on this machine, without Slurm; remove -q, -T and --options" in capsys.readouterr().err
+    call("--resume", "LLSUB.1", "-T", "5")
+    assert "-q, -T and --options ignored: LLSUB.1 runs on this machine, without Slurm" in capsys.readouterr().err
     call("--resume", "LLSUB.1", "--retries=3")
-    assert (run_of(here).retries, len(became)) == (3, 2)
+    assert (run_of(here).retries, len(became)) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("-i", "--wait", "--tasks=list", "-o", "x", "--dry-run"),
+            "--output, --tasks, --wait ignored: no effect with -i",
+        ),
+        (
+            ("--resume", "LLSUB.1", "-J", "x", "--share-gpu=4"),
+            "--job-name, --share-gpu ignored: no effect with --resume",
+        ),
+        (("--resume", "LLSUB.1", "--oom-retries=1"), "--oom-retries ignored: LLSUB.1 is not packed"),
+        (("plain.sh", "[1,2]", "-s", "3"), "-s ignored: the third number of the triple sets the threads"),
+        (("./plain.sh", "[1,2]", "--dry-run", "--wait"), "--wait ignored: --dry-run submits nothing"),
+    ],
+)
+def test_options_without_effect_are_named_and_the_rest_is_done(
+    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert call("./plain.sh", "[1,2]") == 0
+    assert call(*words) == 0
+    assert f"llsub: {said}" in capsys.readouterr().err
+
+
+def test_only_the_job_id_is_printed_with_parsable(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("./plain.sh", "[1,2]"), ("./plain.sh",), ("--resume", "LLSUB.1")):
+        assert call(*words, "--parsable") == 0
+        assert capsys.readouterr().out == "4711\n"
+
+
+def test_a_dry_run_asks_sbatch(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("./plain.sh", "[1,2]"), ("./plain.sh",)):
+        assert call(*words, "--dry-run") == 0
+        assert "the scheduler would take this job: sbatch: Job 4711 to start" in capsys.readouterr().err
+    (here / "refuse").touch()
+    assert call("./plain.sh", "[1,2]", "--dry-run") == 2
+    assert "the scheduler would not take this job; it says:\nsbatch: error: no" in capsys.readouterr().err
+    assert not (here / "LLSUB.1").exists()
+
+
+def test_raw_options_of_sbatch_count_as_the_users(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./plain.sh", "[1,8]", "--options=--share-gpu=9 --gres=gpu:1") == 0
+    run = run_of(here)
+    assert (run.share.per_gpu, run.is_share_computed) == (9, False)  # type: ignore[union-attr]
+    assert submitted(here)[0].count("--share-gpu") == submitted(here)[0].count("--gres") == 1
+    assert call("./plain.sh", "[1,8]", "--options=-p nowhere") == 2
+    assert "there is no partition nowhere" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_run_in_the_place_of_a_script_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./plain.sh", "[1,2]") == 0
+    assert call("--wait", "LLSUB.1") == 2
+    assert "LLSUB.1 is the folder of a run: llsub --watch LLSUB.1 follows it" in capsys.readouterr().err
+    for name, why in (
+        ("gone", "there is no folder gone"),
+        ("plain.sh", "plain.sh is a file"),
+        (".", "there is no run.json"),
+    ):
+        assert call("--watch", name) == 2
+        said = capsys.readouterr().err
+        assert why in said
+        assert "No such file" not in said
 
 
 def test_somebody_elses_run_is_watched_and_not_resumed(
@@ -379,8 +436,8 @@ def test_a_run_is_resumed_in_the_environment_of_its_submission(
     record_file.symlink_to("/etc/passwd")
     assert call("--resume", "LLSUB.1") == 1
     assert "use --env=current instead" in capsys.readouterr().err
-    assert call("./task.sh", "[1,2]", "--env", "current") == 2
-    assert "--env needs --resume" in capsys.readouterr().err
+    assert call("./task.sh", "[1,2]", "--env", "current", "--dry-run") == 0
+    assert "--env ignored: a new run uses the environment of this shell" in capsys.readouterr().err
 
 
 def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(

@@ -77,7 +77,14 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
         if each is None or each >= thresholds.LOW_USE_CPU:
             return None
-        return Answer("look", None, "CPU load", f"its {counted(now, 'task')} use {each:.0f} % of a CPU each: {see}")
+        used = (
+            f"less than 1 % of a CPU{' each' * (now > 1)}"
+            if each < 1
+            else f"{each:.0f} % of a CPU{' each' * (now > 1)}"
+        )
+        return Answer(
+            "look", None, "CPU load", f"its {counted(now, 'task')} {'uses' if now == 1 else 'use'} {used}: {see}"
+        )
     low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
     if not low:
         own = [100 * node.own_load / len(node.busy) for node in nodes if node.own_load is not None and node.busy]

@@ -158,7 +158,7 @@ def test_what_does_not_count_is_said_by_name() -> None:
     assert notes == (
         "a.sh has #SBATCH lines, which take precedence: -q, -g ignored",
         "#SBATCH lines of a.sh ignored, the triple sets it: --nodes",
-        "-s has no effect with a triple: its third number sets the threads",
+        "-s ignored: the third number of the triple sets the threads",
     )
 
 
@@ -399,21 +399,10 @@ def test_options_of_the_last_word_count() -> None:
     assert submission.said(lines, wishes) == {"nodelist": "n2", "constraint": "new", "exclude": "n7", "qos": "low"}
 
 
-def test_what_a_computed_number_assumes_is_said() -> None:
+def test_a_number_of_the_users_is_not_computed() -> None:
     triple = Triple(1, 8)
-    computed = fitting.sharing(triple, None, 2, plugin=True)
-    assert computed.is_computed
-    (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
-    assert said.startswith("nodes have 2 to 4 GPUs: --share-gpu=4 is for a node with 2; on a node with more")
-    assert said.endswith("each with a larger part")
-    (said,) = fitting.assumed_notes(triple, (), (V2, A4), fitting.sharing(triple, "mem=8G", 2, plugin=True))
-    assert said.endswith("a GPU gets fewer processes")  # a cap that was written stays
-    assert fitting.assumed_notes(triple, (), (V2,), computed) == ()
-    assert fitting.assumed_notes(triple, (("", 2),), (V2, A4), computed) == ()
-    assert fitting.assumed_notes(Triple(2, 8), (), (V2, A4), computed) == ()
-    written = fitting.sharing(triple, "4", 2, plugin=True)
-    assert not written.is_computed
-    assert fitting.assumed_notes(triple, (), (V2, A4), written) == ()
+    assert fitting.sharing(triple, None, 2, plugin=True).is_computed
+    assert not fitting.sharing(triple, "4", 2, plugin=True).is_computed
     assert fitting.sharing(triple, "mem=8G", 2, plugin=True).is_computed
 
 
