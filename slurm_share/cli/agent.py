@@ -17,7 +17,9 @@ def add_to(commands: Any) -> None:
         "agent", help="run the service that samples this node and answers on a socket (as user slurm-share)"
     )
     parser.add_argument(
-        "--node", metavar="NAME", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)"
+        "--node",
+        metavar="NAME",
+        help="Slurm's name of this node (default: $SLURMD_NODENAME, slurmd's -N, or this host's node in slurm.conf)",
     )
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="configuration file (default: " + names.CONFIG_FILE + ")"

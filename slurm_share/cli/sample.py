@@ -48,7 +48,10 @@ def add_to(commands: Any) -> None:
         help="split the output into short lines, which srun passes on whole (for llload)",
     )
     add("--all", action="store_true", help="print the load of all users (root and operators)")
-    add("--node", help="Slurm's name of this node (default: $SLURMD_NODENAME, else the short host name)")
+    add(
+        "--node",
+        help="Slurm's name of this node (default: $SLURMD_NODENAME, slurmd's -N, or this host's node in slurm.conf)",
+    )
     add(
         "--schema",
         nargs="?",

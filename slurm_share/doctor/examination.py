@@ -44,12 +44,11 @@ def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
     return facts
 
 
-def _ask_agent(settings: Settings) -> str:
-    """Return why the agent of this node does not answer; "": it does."""
+def _ask_agent(settings: Settings) -> tuple[str, str]:
+    """Return why the agent of this node does not answer ("": it does), and the node's name in its answer."""
     from ..load import client  # hosts without an agent do not need this module, and it may be damaged
 
     try:
-        client.ask(settings.agent_socket, AGENT_S)
+        return "", client.ask(settings.agent_socket, AGENT_S).node
     except StateError as error:
-        return str(error)
-    return ""
+        return str(error), ""

@@ -17,6 +17,7 @@ from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..slurm import jobs as slurm_jobs
+from ..slurm.node_name import read_node_name
 from . import leases, ledger_file, lua_settings
 from .backends import registry
 from .backends.base import Host
@@ -50,7 +51,7 @@ class Status(Struct, frozen=True):
 def read_status() -> Status:
     """Read the ledger, or the caller's own plans, and ask the driver. Raises ConfigError for a wrong configuration."""
     configuration = config.load()
-    paths, node, problems = Paths(), _node(), []
+    paths, node, problems = Paths(), read_node_name(), []
     host = Host(paths=paths, settings=configuration.settings)
     try:
         known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
@@ -104,10 +105,6 @@ def _daemon(host: Host, uid: int, gpu: str) -> str | None:
             if daemon.pid is not None and daemon.lives:
                 return f"pid {daemon.pid}"
     return None
-
-
-def _node() -> str:
-    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
 
 
 def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:

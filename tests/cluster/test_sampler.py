@@ -173,6 +173,18 @@ def cgroup_cluster(cluster: Cluster) -> Any:
         yield made
 
 
+def test_a_node_whose_name_in_slurm_has_dots_is_named_as_in_slurm(cluster: Cluster) -> None:
+    script = r"""
+        export SLURM_CONF=/tmp/dotted.conf
+        printf 'ClusterName=demo\nNodeName=n2.site NodeHostname=n2\nNodeName=n3.site NodeHostname=n3\n' >$SLURM_CONF
+        slurm-share sample | head -c 60; echo
+        slurm-share status
+    """
+    said = cluster.exec("n3", ["bash", "-c", script]).stdout
+    assert '"node":"n3.site"' in said
+    assert "n3.site: no shared job" in said
+
+
 def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None:
     """CPU time and memory of a job with a busy program, beside the cgroup's own files; job, step and task by path."""
     script = """srun -n2 bash -c 'simgpu-task --memory 1G --seconds 60 >/dev/null &

@@ -262,6 +262,11 @@ def agent(facts: Facts) -> Sequence[Verdict]:
         return skip("nothing here asks for an agent")
     if facts.agent.problem:
         return warn(f"{facts.agent.problem} ({facts.agent.wanted})")
+    if facts.agent.node not in ("", facts.host):
+        return warn(
+            f"it answers as {facts.agent.node}, and Slurm's name of this node is {facts.host}",
+            "systemctl restart slurm-share-agent, or start it with --node and Slurm's name",
+        )
     return ok("it answers")
 
 

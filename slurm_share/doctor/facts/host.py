@@ -18,6 +18,7 @@ from ...core.settings import Configuration, Settings
 from ...share import Health, Host, mode_file
 from ...slurm import controllers
 from ...slurm.conf_text import ConfText
+from ...slurm.rules.node_name import node_of_host
 from . import package as fact_package
 from . import programs
 from . import slurm as fact_slurm
@@ -58,23 +59,23 @@ def read_facts(
     environ: Mapping[str, str] = os.environ,
     ask: Ask | None = None,
     read_driver_state: Callable[[], GpuFacts] | None = None,
-    ask_agent: Callable[[Settings], str] = lambda settings: "",
+    ask_agent: Callable[[Settings], tuple[str, str]] = lambda settings: ("", ""),
     all_jobs: bool = False,
 ) -> Facts:
     """Return the facts of this host, in the given roles, or in those that it is found to have.
 
     root: file system to read. ask: runs a program. read_driver_state: reads the driver. ask_agent: returns why the
-    agent does not answer. all_jobs: ask Slurm for all jobs of this node, which fixes need, and not only for those that
-    the node knows. Raises UsageError if SLURM_CONF names no file.
+    agent does not answer, and the node's name in its answer. all_jobs: ask Slurm for all jobs of this node, which fixes
+    need, and not only for those that the node knows. Raises UsageError if SLURM_CONF names no file.
     """
     is_here = root == Path("/")
     modules = _begin(fact_package.read_broken_modules, Unseen) if is_here else None
     daemon_folders = fact_system.read_daemon_folders(root)
     ask = ask or fact_slurm.asker(environ, daemon_folders)
-    host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
+    host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip()
     system = _within(lambda: fact_system.read_host(ask, names.STATE_ROOT, root), fact_system.missed)
     file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
-    node = system.node or fact_slurm.node_of_host(text, host) or host
+    node = system.node or _node_of_host(text, host) or controllers.short_name(host)
     roles = roles or find_roles(host, text, system, file)
     jobs: frozenset[int] | None = None
     if "compute" in roles and not all_jobs:
@@ -125,7 +126,7 @@ def _with_node(
     settings: Settings,
     root: Path,
     read_driver_state: Callable[[], GpuFacts] | None,
-    ask_agent: Callable[[Settings], str],
+    ask_agent: Callable[[Settings], tuple[str, str]],
     file_fact: Callable[[str], FileFact | None],
 ) -> Facts:
     """Add the facts that only a compute node has."""
@@ -155,7 +156,7 @@ def _with_node(
         state=replace(state, lost=(*state.lost, *lost)),
         gpus=gpus,
         backends=backends,
-        agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", file_fact(settings.agent_token_file)),
+        agent=_agent(wanted, ask_agent(settings) if wanted else ("", ""), file_fact(settings.agent_token_file)),
     )
 
 
@@ -230,13 +231,22 @@ def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str)
     is down. A host that is neither and has Slurm's configuration is a login node. Empty: it has nothing of Slurm."""
     found: set[Role] = set()
     hosts = () if isinstance(text, Unseen) else controllers.named_in(text)
-    if "slurmctld" in system.daemons or host in map(controllers.short_name, hosts):
+    if "slurmctld" in system.daemons or controllers.short_name(host) in map(controllers.short_name, hosts):
         found.add("controller")
-    if "slurmd" in system.daemons or fact_slurm.node_of_host(text, host) is not None:
+    if "slurmd" in system.daemons or _node_of_host(text, host) is not None:
         found.add("compute")
     if not found and (file or "sackd" in system.daemons):
         found.add("login")
     return tuple(role for role in ROLES if role in found)
+
+
+def _node_of_host(text: ConfText | Unseen, host: str) -> str | None:
+    return None if isinstance(text, Unseen) else node_of_host(text, host)
+
+
+def _agent(wanted: str, answer: tuple[str, str], token: FileFact | None) -> AgentFacts:
+    problem, node = answer
+    return AgentFacts(wanted, problem, token, node)
 
 
 def _agent_wanted(settings: Settings, root: Path) -> str:

@@ -307,6 +307,8 @@ class AgentFacts(Struct, frozen=True):
     problem: str = ""
     """Why it did not answer; empty: it did."""
     token: FileFact | None = None
+    node: str = ""
+    """The node's name in its answer; empty: there was none."""
 
 
 class Facts(Struct, frozen=True):

@@ -173,16 +173,6 @@ def expand(nodes: str) -> tuple[str, ...]:
         return ()
 
 
-def node_of_host(text: ConfText | Unseen, host: str) -> str | None:
-    """Return the node in slurm.conf with this host's name or NodeHostname; None: there is none."""
-    for line in () if isinstance(text, Unseen) else text.lines_of("NodeName"):
-        names, hosts = expand(line.get("NodeName") or ""), expand(line.get("NodeHostname") or "")
-        for name, its_host in zip(names, hosts or names, strict=len(hosts) in (0, len(names))):
-            if its_host.split(".")[0] == host:
-                return name
-    return None
-
-
 # --- Together --------------------------------------------------------------------------------------------------------
 
 

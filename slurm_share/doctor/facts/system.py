@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from ...core import cgroup_paths
@@ -16,6 +15,7 @@ from ...core.user_process import CAP_WAKE_ALARM
 from ...mps import device_guard
 from ...mps.rules import cgroups
 from ...node import host
+from ...slurm.rules.node_name import name_of_option
 from .records import HostFacts, Mount, Unseen
 
 Ask = Callable[[Sequence[str]], Finished]
@@ -37,7 +37,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         daemons=daemons,
         stopped={name: one.pid for name, one in running.items() if one.is_stopped},
         mounts=tuple(Mount(*one) for one in host.read_mounts(root / "proc")),
-        node="" if slurmd is None else _node_of(slurmd.argv),
+        node="" if slurmd is None else name_of_option(slurmd.argv),
         open_files=_open_files(slurmd, root),
         ptrace_scope=_ptrace_scope(root),
         unheld=read_unheld(None if slurmd is None else slurmd.pid, root),
@@ -80,14 +80,6 @@ def _running(root: Path) -> dict[str, host.HostProcess]:
         if not _FIRST_ORDINARY_UID <= one.uid < _NOBODYS_UID:
             found.setdefault(one.name.removesuffix(_DEBIAN), one)
     return found
-
-
-def _node_of(argv: Sequence[str]) -> str:
-    """Return the node name given to slurmd (-N n1, -Nn1), which may differ from the host's."""
-    for value, following in pairwise((*argv, "")):
-        if value.startswith("-N"):
-            return value[2:] or following
-    return ""
 
 
 def _open_files(slurmd: host.HostProcess | None, root: Path) -> int | Unseen:

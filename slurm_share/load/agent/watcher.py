@@ -15,6 +15,7 @@ from ...core.errors import SlurmShareError, StateError, UsageError, shown
 from ...core.settings import Settings
 from ...node import processes
 from ...node.readings import ProcessNow
+from ...slurm.node_name import read_node_name
 from ..collectors import NodeReader
 from ..rules.sums import first_known
 from ..rules.visible import for_user
@@ -38,9 +39,9 @@ _OF_ENVIRONMENT = ("slot", "cap_mib")
 
 
 def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return Slurm's name of this node: the option, else $SLURMD_NODENAME, else the short host name. Raises UsageError
-    for an invalid name."""
-    node = option or environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    """Return Slurm's name of this node: the option, else the name that Slurm's files and daemons give it. Raises
+    UsageError for an invalid name."""
+    node = option or read_node_name(environ)
     if not _NODE.fullmatch(node):
         raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's name of this node with --node")
     return node

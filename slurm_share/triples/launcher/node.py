@@ -21,6 +21,7 @@ from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
 from ...share import Leases, Plan, Slot, limits, registry
+from ...slurm.node_name import read_node_name
 from ...spmd import key_folder
 from ...spmd.errors import SpmdError
 from .. import rendezvous_files, run_folder
@@ -177,7 +178,7 @@ def on_gpu(node: Node, result: Ended, place: int) -> Ended:
 
 
 def _read_here(environ: Mapping[str, str]) -> Here:
-    name = environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    name = read_node_name(environ)
     job_id = _number(environ, "SLURM_JOB_ID")
     if job_id is None:
         return Here(node=name, index=0, count=1, job=f"local-{os.getpid()}-{time.time_ns():x}")

@@ -496,6 +496,7 @@ ROWS = (
     row("log", "PASS", "none", config=site('log_file = ""')),
     row("log", "SKIP", "root to see", state__log_is_writable=False, is_root=False),
     row("agent", "WARN", "no agent is there (its unit is enabled)", agent__problem="no agent is there"),
+    row("agent", "WARN", "it answers as n1.site, and Slurm's name of this node is n1", agent__node="n1.site"),
     row("agent", "SKIP", "nothing here asks", agent__wanted=""),
     row("agent-token", "WARN", "there is no /etc", config=site('agent_http = ":594"')),
     row("agent-token", "FAIL", "0644", config=site('agent_http = ":594"'), agent__token=file(mode=0o644)),

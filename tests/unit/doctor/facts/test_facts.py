@@ -216,7 +216,7 @@ def test_a_configuration_that_is_wrong_is_a_fact(root):
     assert isinstance(facts.config, Unseen)
     assert "mode" in facts.config.why
     file.write_text('agent_http = ":594"\n')
-    facts = read(root, ask_agent=lambda settings: "no agent is there")
+    facts = read(root, ask_agent=lambda settings: ("no agent is there", ""))
     assert (facts.agent.wanted, facts.agent.problem) == ("config.toml has agent_http", "no agent is there")
 
 

@@ -194,7 +194,7 @@ def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers
 def test_the_node_s_name_is_what_was_said():
     assert this_node("gpu-7", {"SLURMD_NODENAME": "n1"}) == "gpu-7"
     assert this_node(None, {"SLURMD_NODENAME": "n1"}) == "n1"
-    assert this_node(None, {}) == os.uname().nodename.split(".")[0]
+    assert this_node(None, {"SLURM_CONF": "/nowhere/slurm.conf"}) == os.uname().nodename.split(".")[0]
     with pytest.raises(UsageError, match="is no node's name"):
         this_node(None, {"SLURMD_NODENAME": "n1\x1b[2J"})
 
