@@ -102,10 +102,11 @@ const char *const *ss_inside_arguments(size_t *count)
 		end = at + strlen(text + at);
 		arguments[found++] = text + at;
 	}
-	if (optind < 1 || (size_t)optind >= found)
+	/* sbatch --wrap and salloc may have no program */
+	if (optind < 1 || (size_t)optind > found)
 		return NULL;
 	/* another use of getopt can have changed optind */
-	if (arguments[optind][0] == '-' && strcmp(arguments[optind - 1], "--") != 0)
+	if ((size_t)optind < found && arguments[optind][0] == '-' && strcmp(arguments[optind - 1], "--") != 0)
 		return NULL;
 	*count = (size_t)optind - 1;
 	return arguments + 1;

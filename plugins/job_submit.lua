@@ -26,6 +26,7 @@ M.FIELD_MAX_BYTES = 1024
 M.QUESTION = "slurm-share-doctor" -- the reservation of the job by which `slurm-share doctor` asks for the mode
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
+M.NO_GPUS = "SHARE_GPU_NONE"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 M.SHARE_MAX = 60
 M.MEM_MAX_MIB = 16 * 1024 * 1024
@@ -153,11 +154,39 @@ local function has_one_task(job)
   return job.ntasks_per_node == 1 and is_on_one_node(job)
 end
 
-local function is_direct(job)
+local function has_setting(job, name)
   for _, setting in pairs(job.spank_job_env or {}) do
-    if setting == M.DIRECT .. "=1" then return true end
+    if setting == name .. "=1" then return true end
   end
   return false
+end
+
+local function is_direct(job) return has_setting(job, M.DIRECT) end
+
+-- Returns whether the #SBATCH lines of a script say that the job has no GPUs.
+local function script_says_no_gpus(script)
+  local gres, per_task
+  for line in string.gmatch(script or "", "[^\n]*") do
+    local options = string.match(line, "^#SBATCH%s(.*)")
+    if options then
+      gres = string.match(options, "%-%-gres[=%s]%s*(%S+)") or gres
+      per_task = string.match(options, "%-%-gpus%-per%-task[=%s]%s*(%S+)") or per_task
+    elseif string.find(line, "^%s*[^#%s]") then
+      break -- sbatch reads no lines after the first command
+    end
+  end
+  return string.lower(gres or "") == "none" or per_task == "0"
+end
+
+-- Returns whether the user said that the job has no GPUs. Slurm then tells nothing about GPUs, as where nothing was said.
+local function says_no_gpus(job)
+  local has_some = false
+  for _, field in ipairs(GPU_FIELDS) do
+    local count, kind = gpus_in(job[field])
+    if count == 0 or kind == "none" then return true end -- --gpus=none is a type of GPUs to Slurm
+    has_some = has_some or count ~= nil
+  end
+  return not has_some and (has_setting(job, M.NO_GPUS) or script_says_no_gpus(job.script))
 end
 
 -- Returns whether the share is a part of one GPU, which N such jobs of a user share. The Prolog recognizes them by their one
@@ -169,9 +198,13 @@ end
 
 -- Refusals -------------------------------------------------------------------------------------------------------------
 
+local function nodes_asked(job)
+  return job.min_nodes and job.min_nodes ~= slurm.NO_VAL and math.max(job.min_nodes, 1) or 1
+end
+
 -- Returns an srun command that works: the options that were given, and numbers for those that are missing.
 local function srun_line(job, n, text)
-  local nodes = job.min_nodes and job.min_nodes ~= slurm.NO_VAL and math.max(job.min_nodes, 1) or 1
+  local nodes = nodes_asked(job)
   local tasks = job.num_tasks ~= slurm.NO_VAL and job.num_tasks or nil
   local total = tonumber(string.match(job.tres_per_job or "", "gres[/:]gpu[^,]-[:=](%d+)%f[%D]"))
   local k = M.gpus_asked(job)
@@ -230,11 +263,9 @@ local function problem_of(job, n, text, shards_per_gpu)
         .. " for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
     end
   end
-  for _, field in ipairs(GPU_FIELDS) do
-    if gpus_in(job[field]) == 0 then
-      return "slurm-share: --share-gpu=" .. text .. " with no GPU shares nothing; ask for some, for example sbatch --share-gpu="
-        .. text .. " --gres=gpu:1 job.sh, or leave --share-gpu away"
-    end
+  if says_no_gpus(job) then
+    return "slurm-share: --share-gpu=" .. text .. " with no GPU shares nothing; ask for some, for example sbatch --share-gpu="
+      .. text .. " --gres=gpu:1 job.sh, or leave --share-gpu away"
   end
   if job.ntasks_per_tres ~= nil and job.ntasks_per_tres ~= slurm.NO_VAL16 then
     return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
@@ -426,6 +457,23 @@ function M.framework_in(script)
   end
 end
 
+-- Returns the number of tasks of a job if it is the one that sbatch, salloc and srun compute where -n is not given, and the
+-- options that it comes from (_opt_verify in their opt.c: nodes x sockets x cores x threads); nil: it is not.
+local function derived_tasks(job)
+  local count, options = nodes_asked(job), {}
+  for _, one in ipairs({ { "sockets_per_node", "--sockets-per-node" }, { "cores_per_socket", "--cores-per-socket" },
+                         { "threads_per_core", "--threads-per-core or --hint" } }) do
+    local value = job[one[1]]
+    if value and value ~= slurm.NO_VAL16 then
+      count = count * value
+      options[#options + 1] = one[2]
+    end
+  end
+  -- --gpus-per-socket needs --sockets-per-node
+  if #options == 0 or job.num_tasks ~= count or job.tres_per_socket then return nil end
+  return count, (#options == 3 and "-B" or table.concat(options, " and "))
+end
+
 -- Returns lines for the user of an accepted job that may not do what was meant. `job` is as it was submitted.
 local function hints(job, n, wish, shards_per_gpu)
   local lines = {}
@@ -433,6 +481,13 @@ local function hints(job, n, wish, shards_per_gpu)
   if is_whole_node and job.array_inx and has_one_task(job) and n > 1 and shards_per_gpu >= n then
     lines[1] = "slurm-share: each element of this array takes a whole node for one task; add --gres=gpu:1 and " .. n
       .. " elements share a GPU"
+  end
+  local derived, options = derived_tasks(job)
+  local slots = n * math.max(M.gpus_asked(job) or 1, 1) * nodes_asked(job)
+  if derived and derived < slots then
+    local tasks = derived == 1 and "one task" or derived .. " tasks"
+    lines[#lines + 1] = "slurm-share: srun starts " .. tasks .. " in this job, fewer than it has slots: unless you gave -n" .. derived
+      .. ", Slurm computed that number from " .. options .. "; write the number that you want, for example -n" .. slots
   end
   local tasks_of_a_node = wish.ntasks_per_node or job.ntasks_per_node
   local may_be_many = tasks_of_a_node ~= 1 and (wish.num_tasks or job.num_tasks) ~= 1

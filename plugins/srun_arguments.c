@@ -1,6 +1,7 @@
 #include "srun_arguments.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "options.h"
 
@@ -195,6 +196,43 @@ static size_t read_short(const char *const *arguments, size_t count, struct ss_s
 		return is_apart ? 2 : 1;
 	}
 	return 1;
+}
+
+bool ss_gres_is_none(const char *value)
+{
+	return value != NULL && strcasecmp(value, "none") == 0;
+}
+
+bool ss_gpus_are_none(const char *value)
+{
+	return value != NULL && strcmp(value, "0") == 0;
+}
+
+/* Return the value if the argument at `at` is this long option, else NULL. */
+static const char *value_of(const char *const *arguments, size_t count, size_t at, const char *option)
+{
+	size_t length = strlen(option);
+
+	if (strncmp(arguments[at], option, length) != 0)
+		return NULL;
+	if (arguments[at][length] == '=')
+		return arguments[at] + length + 1;
+	return arguments[at][length] == '\0' && at + 1 < count ? arguments[at + 1] : NULL;
+}
+
+bool ss_arguments_say_no_gpus(const char *const *arguments, size_t count)
+{
+	bool gres = false, per_task = false;
+
+	for (size_t at = 0; at < count; at++) {
+		const char *value = value_of(arguments, count, at, "--gres");
+		if (value != NULL)
+			gres = ss_gres_is_none(value);
+		value = value_of(arguments, count, at, "--gpus-per-task");
+		if (value != NULL)
+			per_task = ss_gpus_are_none(value);
+	}
+	return gres || per_task;
 }
 
 void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said)

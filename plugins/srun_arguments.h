@@ -26,6 +26,13 @@ struct ss_srun_arguments {
 /* Read the arguments between "srun" and the program. `said` points into them. */
 void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said);
 
+/* Return whether the last --gres or --gpus-per-task among the arguments of sbatch, salloc or srun says that there are no GPUs. */
+bool ss_arguments_say_no_gpus(const char *const *arguments, size_t count);
+
+/* Return whether a value of --gres or of --gpus-per-task says that there are no GPUs; NULL: it does not. */
+bool ss_gres_is_none(const char *value);
+bool ss_gpus_are_none(const char *value);
+
 /* Return the number of GPUs in a value of --gpus-per-task ("2", "a100:2", several with commas) or --tres-per-task
  * ("cpu=2,gres/gpu:a100:2"); 0 for NULL, for no GPUs, and for a value that cannot be parsed. */
 uint32_t ss_gpus_per_task_read(const char *value);

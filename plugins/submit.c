@@ -1,5 +1,6 @@
 #include "submit.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "inside.h"
 #include "job_env.h"
 #include "names.h"
+#include "srun_arguments.h"
 
 extern char **environ;
 
@@ -101,6 +103,22 @@ static bool find_job_request(struct ss_request *request)
 	return text != NULL && ss_request_parse(text, request, sentence, sizeof sentence) == 0 && !request->off;
 }
 
+/* Return whether the options of this command say that the job has no GPUs. A job_submit plugin does not see them: to it, the job
+ * says nothing about GPUs, and gets whole nodes. It finds the #SBATCH lines in the script. */
+static bool says_no_gpus(void)
+{
+	static const char *const gres[] = { "SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES" };
+	static const char *const per_task[] = { "SBATCH_GPUS_PER_TASK", "SALLOC_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK" };
+	enum { SBATCH, SALLOC, SRUN } command = SRUN;
+	size_t count = 0;
+	const char *const *arguments = ss_inside_arguments(&count);
+
+	if (spank_context() == S_CTX_ALLOCATOR)
+		command = strcmp(program_invocation_short_name, "salloc") == 0 ? SALLOC : SBATCH;
+	return ss_gres_is_none(getenv(gres[command])) || ss_gpus_are_none(getenv(per_task[command])) ||
+	       (arguments != NULL && ss_arguments_say_no_gpus(arguments, count));
+}
+
 void ss_submit_pass_request(spank_t sp, const struct ss_request *request)
 {
 	char canonical[SS_CANONICAL_SIZE];
@@ -112,6 +130,7 @@ void ss_submit_pass_request(spank_t sp, const struct ss_request *request)
 		/* sbatch copies SLURM_SPANK_* from its environment into the new job (init_spank_env in sbatch's opt.c) */
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_NO_GPUS);
 		if (request == NULL)
 			(void)spank_job_control_unsetenv(sp, SS_OPTION_VARIABLE);
 		return;
@@ -121,6 +140,10 @@ void ss_submit_pass_request(spank_t sp, const struct ss_request *request)
 		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_DIRECT, "1", 1);
 	else
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
+	if ((spank_context() == S_CTX_ALLOCATOR || getenv("SLURM_JOB_ID") == NULL) && says_no_gpus())
+		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_NO_GPUS, "1", 1);
+	else
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_NO_GPUS);
 	if (spank_job_control_setenv(sp, SS_JOB_CONTROL_VARIABLE, canonical, 1) != ESPANK_SUCCESS)
 		slurm_error("slurm-share: the request %s could not be passed to the job: it will not share", canonical);
 }

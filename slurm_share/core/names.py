@@ -124,6 +124,8 @@ JOB_CONTROL_DIRECT = "SHARE_GPU_SRUN"
 """`1` where srun itself asks for the allocation: job_submit.lua then wants GPUs and tasks in numbers."""
 HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
 """The same in Prolog and Epilog."""
+JOB_CONTROL_NO_GPUS = "SHARE_GPU_NONE"
+"""`1` where --gres=none or --gpus-per-task=0 is given: job_submit.lua sees the same job as without the option."""
 
 VERDICT = "slurm-share"
 """What the controller decided about a job's share, in the job's `extra` (or `comment`), behind the user's own text:

@@ -213,6 +213,41 @@ def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: s
 
 
 @pytest.mark.release
+def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> None:
+    """Slurm does not tell the controller of --gres=none: without the refusal the job would have a whole node."""
+    share = "--share-gpu=2"
+    script = "printf '#!/bin/bash\\n#SBATCH --gres=none\\n' >none.sh; sbatch --share-gpu=2 none.sh"
+    commands: list[str | list[str]] = [
+        ["sbatch", share, "--gres=none", "--wrap=true"],
+        ["sbatch", "-W", "--gres", "none", share, "--wrap", "true"],
+        ["sbatch", share, "--gpus-per-task=0", "--wrap=true"],
+        ["sbatch", share, "--gpus=none", "--wrap=true"],
+        ["salloc", share, "--gres=none"],
+        ["srun", share, "--gres=none", "-n2", "true"],
+        f"SBATCH_GRES=none sbatch {share} --wrap=true",
+        script,
+    ]
+    for command in commands:
+        done = cluster.as_user("alice", command, timeout=60)
+        assert done.returncode != 0, command
+        assert "--share-gpu=2 with no GPU shares nothing" in done.stderr, command
+    assert cluster.jobs() == []
+    found = cluster.as_user("alice", f"SBATCH_GRES=none sbatch --hold {share} --gres=gpu:1 --wrap=true")
+    assert (found.returncode, found.stderr) == (0, "")
+    cluster.cancel_all()
+
+
+@pytest.mark.release
+def test_a_number_of_tasks_that_slurm_computed_is_said(cluster: Cluster) -> None:
+    options = ["--hold", "--share-gpu=2", "--gres=gpu:1", "-wn2", "--wrap=true"]
+    said = cluster.as_user("alice", ["sbatch", "-B", "1:1:1", *options], check=True).stderr
+    assert "starts one task in this job, fewer than it has slots: unless you gave -n1" in said
+    assert "from -B; write the number that you want, for example -n2" in said
+    assert cluster.as_user("alice", ["sbatch", "-B", "1:1:1", "-n2", *options], check=True).stderr == ""
+    cluster.cancel_all()
+
+
+@pytest.mark.release
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
     first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)

@@ -351,6 +351,14 @@ local hints = { -- what was asked, and a word of each line to be said
   { with("1", { script = torch, tres_per_node = "gres/gpu:1" }) },
   { with("4", { script = torch, tres_per_node = "gres/gpu:1", num_tasks = 1 }) },
   { with("4", { script = "nothing" }) },
+  { with("4", { num_tasks = 1, min_nodes = 1, sockets_per_node = 1, cores_per_socket = 1, threads_per_core = 1 }),
+    "starts one task in this job, fewer than it has slots: unless you gave -n1, Slurm computed that number from -B;" },
+  { with("4", { num_tasks = 4, min_nodes = 2, sockets_per_node = 2, tres_per_node = "gres/gpu:1" }),
+    "starts 4 tasks in this job, fewer than it has slots: unless you gave -n4, Slurm computed that number from --sockets" },
+  { with("4", { num_tasks = 8, min_nodes = 2, sockets_per_node = 4, tres_per_node = "gres/gpu:1" }) },
+  { with("4", { num_tasks = 3, sockets_per_node = 1, tres_per_node = "gres/gpu:1" }) },
+  { with("4", { sockets_per_node = 1, tres_per_node = "gres/gpu:1" }) },
+  { with("1", { num_tasks = 1, threads_per_core = 1, tres_per_node = "gres/gpu:1" }) },
 }
 for number, row in ipairs(hints) do
   hush()
@@ -502,6 +510,27 @@ said = nil
 d = with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 })
 equal("--ntasks-per-gpu", "answer", share.submit(d, {}, 1), slurm.ERROR)
 equal("--ntasks-per-gpu", "sentence", has(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh"), true)
+local bash = "#!/bin/bash\n"
+for number, row in ipairs({ -- what was asked, and whether it is no GPU
+  { { spank_job_env = { "SHARE_GPU=4", "SHARE_GPU_NONE=1" } }, true },
+  { { spank_job_env = { "SHARE_GPU=4", "SHARE_GPU_NONE=1" }, tres_per_job = "gres/gpu:2" }, false },
+  { { script = bash .. "#SBATCH --gres=none\nsrun true\n" }, true },
+  { { script = bash .. "#SBATCH -N1 --gres NONE # all\n" }, true },
+  { { script = bash .. "\n# text\n#SBATCH --gpus-per-task=0\n" }, true },
+  { { script = bash .. "#SBATCH --gres=none\n", tres_per_node = "gres/gpu:1" }, false },
+  { { script = bash .. "#SBATCH --gres=none\n#SBATCH --gres=\n" }, true },
+  { { script = bash .. "#SBATCH --gres=none\n#SBATCH --gres=license:1\n" }, false },
+  { { script = bash .. "srun true\n#SBATCH --gres=none\n" }, false },
+  { { script = bash .. "##SBATCH --gres=none\n" }, false },
+  { { tres_per_node = "gres/gpu:none" }, true },
+  { { tres_per_job = "gres/gpu:none:1" }, true },
+  { { tres_per_node = "gres/gpu:2", tres_per_task = "gres/gpu:0" }, true },
+}) do
+  said = nil
+  row[1].spank_job_env = row[1].spank_job_env or { "SHARE_GPU=4" }
+  equal("no GPU, row " .. number, "answer", share.submit(job(row[1]), {}, 1), row[2] and slurm.ERROR or slurm.SUCCESS)
+  equal("no GPU, row " .. number, "sentence", has(said, "with no GPU shares nothing"), row[2])
+end
 for _, tres in ipairs({ "gres/gpu:2", "gres/gpu=2", "gres:gpu:2", "gres/gpu:h200:2", "cpu=4,gres/gpu:2" }) do
   said = nil
   d = with("4,mem=8192M", { tres_per_task = tres, num_tasks = 1 })

@@ -54,8 +54,8 @@ def test_the_decisions_hold():
 
 def test_its_words_are_those_of_names():
     printed = lua(
-        "for _, key in ipairs({'CONFIG', 'SETTINGS', 'WRITE', 'VERDICT', 'QUESTION', 'VARIABLE', 'DIRECT', 'FORM', "
-        "'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
+        "for _, key in ipairs({'CONFIG', 'SETTINGS', 'WRITE', 'VERDICT', 'QUESTION', 'VARIABLE', 'DIRECT', 'NO_GPUS', "
+        "'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
         "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
@@ -66,6 +66,7 @@ def test_its_words_are_those_of_names():
         slurm.QUESTION_NAME,
         names.JOB_CONTROL_VARIABLE,
         names.JOB_CONTROL_DIRECT,
+        names.JOB_CONTROL_NO_GPUS,
         names.OPTION_FORM,
         str(names.SHARE_MAX),
         str(names.MEM_MAX_MIB),

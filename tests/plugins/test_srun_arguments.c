@@ -150,8 +150,35 @@ static void gpus_of_a_task_are_counted(void)
 	CHECK("nothing in the environment", ss_gpus_per_task_read(NULL) == 0 && ss_tres_per_task_read(NULL) == 0);
 }
 
+static void no_gpus_are_recognised(void)
+{
+	static const struct { const char *words[4]; bool none; } rows[] = {
+		{ { "--gres=none" }, true },
+		{ { "--gres=NONE", "-W" }, true },
+		{ { "-W", "--gres", "none" }, true },
+		{ { "--gpus-per-task=0" }, true },
+		{ { "--gpus-per-task", "0" }, true },
+		{ { "--gres=none", "--gres=gpu:1" }, false },
+		{ { "--gres=gpu:1", "--gres=none" }, true },
+		{ { "--gres-flags=none" }, false },
+		{ { "--gres" }, false },
+		{ { "--gres=none,gpu:1" }, false },
+		{ { "--gpus-per-task=1" }, false },
+		{ { NULL }, false },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		size_t count = 0;
+		while (count < 4 && rows[i].words[count] != NULL)
+			count++;
+		CHECK(rows[i].words[0] ? rows[i].words[0] : "nothing",
+		      ss_arguments_say_no_gpus(rows[i].words, count) == rows[i].none);
+	}
+}
+
 int main(void)
 {
+	no_gpus_are_recognised();
 	what_is_said_of_waiting();
 	each_form_says_the_same();
 	gpus_of_a_task_are_counted();
