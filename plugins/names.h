@@ -102,6 +102,7 @@
 #define SS_EXIT_OK 0
 #define SS_EXIT_USAGE 2
 #define SS_EXIT_NODE_UNWELL 1
+#define SS_EXIT_SAVED 75
 #define SS_EXIT_REFUSED 69
 
 #endif
