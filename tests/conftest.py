@@ -28,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     # It asks the clock in a way that Python 3.12 and later warn of, and here warnings are errors.
     config.addinivalue_line("filterwarnings", "ignore:datetime.datetime.utcnow:DeprecationWarning")
+    if not config.pluginmanager.hasplugin("hypothesispytest"):
+        return  # a machine with a GPU and little else
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says how busy the machine is.
+    settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any speed")
 
 
 @pytest.fixture(autouse=True)

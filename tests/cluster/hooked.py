@@ -41,7 +41,7 @@ GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
 """Prints the cgroups of MPS daemons, one for each controller."""
 WITHOUT_OURS = "function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n"
 """A job_submit.lua that does not call ours."""
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """Time limit for what takes a second on an idle machine."""
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import run
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 """Time limit for what takes a second on an idle machine."""
 _OPTIONS = [["status", "off"], ["default-terminal", "screen-256color"]]
 _RUN = '"$@"; echo $? >"$0.new"; mv "$0.new" "$0"; exec sleep infinity'

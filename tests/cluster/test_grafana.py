@@ -60,7 +60,7 @@ SHARED = "srun simgpu-task --memory 1G --load 20 --seconds 600"
 FILLS = "srun simgpu-task --memory 81500M --load 1 --seconds 600"
 Series = list[tuple[dict[str, str], str]]
 
-DATA_S = 60.0
+DATA_S = 180.0
 OF_AGENTS_DOWN = {"SlurmShareAgentDown", "SlurmShareNoAgents"}
 LATER_S = {"SlurmShareSamplesStale": 200.0}
 """Ask as of so much later: the samples then have that age."""

@@ -248,14 +248,14 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
 
 def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     lock = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}/{names.SLOTS_LOCK}"
-    script = f"(flock -x 9; exec sleep 20) 9<>{lock} & sleep .2; SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"
+    script = f"(flock -x 9; exec sleep 600) 9<>{lock} & sleep .2; SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"
     output = run(cluster, script)
     assert slots(output) == []
     assert "cannot lease its slots on node n2" in output
     assert "is held by another process of the job" in output
     took = re.search(r"took=(\d+)", output)
     assert took
-    assert 4 <= int(took[1]) <= 8
+    assert 4 <= int(took[1]) < 300
 
 
 def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:

@@ -337,7 +337,7 @@ def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
 def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> None:
     with pytest.raises(NotDone):
         cluster.exec("login", ["sleep", "4711"], timeout=0.2)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while cluster.exec("login", ["pgrep", "-f", "sleep 4711"]).returncode == 0:
         assert time.monotonic() < end, "it still runs"
 
@@ -522,7 +522,7 @@ def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None
             kept = [f"{job}|lab|COMPLETED|sbatch --parsable --comment=number{n}" for n, job in enumerate(jobs)]
             look = ["sacct", "-X", "-n", "-P", "-o", "JobID,Account,State,SubmitLine"]
             said = made.as_user("alice", look).stdout.splitlines()
-            end = time.monotonic() + 10
+            end = time.monotonic() + 120
             while said != kept:  # slurmctld sends a job's end a moment after it calls the job completed
                 assert time.monotonic() < end, said
                 said = made.as_user("alice", look).stdout.splitlines()

@@ -113,7 +113,7 @@ class Runs:
             self.shown = self.cluster.as_user("alice", llload, timeout=60).stdout
             return "paused" in self.shown and re.search("/(s|min) progress", self.shown)
 
-        process.wait_until(is_shown, "paused tasks and rates of the others", 20, why=lambda: self.shown)
+        process.wait_until(is_shown, "paused tasks and rates of the others", 120, why=lambda: self.shown)
         watch = self.cluster.as_user("alice", f"cd {self.paused.home} && timeout 3 llsub --watch LLSUB.1")
         self.watched = watch.stdout + watch.stderr
         self.still_stopped = stopped(self.cluster, "n3")
@@ -157,7 +157,7 @@ def check_no_process_is_left(made: Submitted, node: str) -> None:
         why=lambda: cluster.exec(node, ["ps", "-ef"]).stdout,
     )  # fmt: skip
     assert stopped(cluster, node) == []
-    process.wait_until(lambda: not processes(cluster, node, LAUNCHER), "the end of the launcher", 30)
+    process.wait_until(lambda: not processes(cluster, node, LAUNCHER), "the end of the launcher", 120)
 
 
 def test_a_job_at_its_time_limit_while_a_task_is_paused_leaves_nothing_behind(runs: Runs) -> None:

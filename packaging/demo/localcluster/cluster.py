@@ -87,8 +87,8 @@ sacctmgr -i add account "$1" description="everybody here"
 sacctmgr -i add user "$2" account="$1"
 """
 _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log", "slurm-share-agent.log")
-_DAEMONS_S = 60.0
-_PATIENCE_S = 120.0
+_DAEMONS_S = 180.0
+_PATIENCE_S = 300.0
 """Default timeout of a program on a host, for example of an srun that no node will ever accept."""
 _KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
 

@@ -113,7 +113,7 @@ def program(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def run(text, *, limit_s=20.0, argv=None, **environment):
+    def run(text, *, limit_s=300.0, argv=None, **environment):
         (tmp_path / "train.py").write_text(text)
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "lib"), "HOME": str(tmp_path), **environment}
         words = [sys.executable, "train.py"] if argv is None else argv
@@ -168,14 +168,17 @@ def test_a_program_that_takes_too_long_is_ended_with_what_it_started(program, tm
         "os.replace('pids.new', 'pids')\n"
         "time.sleep(300)\n"
     )
-    assert program(text, limit_s=2.0).peak_mib is None
+    for limit_s in (2.0, 20.0, 200.0):  # a busy machine takes longer to start it
+        assert program(text, limit_s=limit_s).peak_mib is None
+        if (tmp_path / "pids").exists():
+            break
     for pid in (tmp_path / "pids").read_text().split():
         assert _is_gone(int(pid))
 
 
 def _is_gone(pid):
     """Return whether a process has ended; a zombie has, and init takes it up some time."""
-    for _ in range(50):
+    for _ in range(1200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):

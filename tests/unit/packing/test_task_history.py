@@ -126,7 +126,7 @@ def test_a_line_that_cannot_be_read_is_passed_over_and_counted(folder, bad):
     assert history.passed_over == 1
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=400), st.integers(0, 10_000))
 def test_any_bytes_anywhere_in_the_file_cost_no_more_than_lines(tmp_path_factory, noise, at):
     """Reading never fails, and a run that is written afterwards is found."""
@@ -252,7 +252,9 @@ WRITE = """
 import sys
 from pathlib import Path
 from slurm_share.packing.history_records import TaskRun
+from slurm_share.packing import history_files
 from slurm_share.packing.task_history import Writer
+history_files.LOCK_S = 600.0
 writer = Writer(Path(sys.argv[1]))
 sys.stdin.readline()
 for n in range(200):

@@ -56,7 +56,7 @@ class App:
     def wait(self, kind, is_it=lambda _: True):
         """Return the first message of this kind that fits."""
         with self.came:
-            assert self.came.wait_for(lambda: any(isinstance(one, kind) and is_it(one) for one in self.messages), 120)
+            assert self.came.wait_for(lambda: any(isinstance(one, kind) and is_it(one) for one in self.messages), 600)
             return next(one for one in self.messages if isinstance(one, kind) and is_it(one))
 
     def forget(self):
