@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..core import names, terminal
 from ..node.records import GpuReading
-from ..share import LedgerJob, Status, read_status
+from ..share import LedgerJob, Status, read_status, switch
 from . import cluster_status
 
 SCHEMA = 1
@@ -55,6 +55,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "node": status.node,
         "simulated": any(reading.gpu.simulated for reading in status.gpus),
         "everything": status.everything,
+        "is_node": status.is_node,
         "mode": status.modes[""],
         "partition_modes": {name: mode for name, mode in status.modes.items() if name},
         "lua_problem": status.lua_problem or None,
@@ -110,7 +111,9 @@ def as_tables(status: Status) -> list[Any]:
         parts.append(Text(SIMULATED, style="bold reverse"))
     parts += [Text(line) for line in _mode_lines(status)]
     of_user = "" if status.everything else " of yours"
-    if not status.jobs:
+    if not status.is_node:
+        parts.append(Text(f"{status.node} is no compute node of Slurm; run `slurm-share status` on one, or in a job"))
+    elif not status.jobs:
         parts.append(Text(f"{status.node}: no shared job{of_user}"))
     else:
         parts.append(_job_table(status))
@@ -121,13 +124,7 @@ def as_tables(status: Status) -> list[Any]:
 
 def _mode_lines(status: Status) -> list[str]:
     """Return where jobs are not shared, and why; empty if all may share."""
-    modes = status.modes
-    said = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
-    lines = [
-        said[mode] + (f" in partition {name}" if name else "") + " (mode in the configuration)"
-        for name, mode in modes.items()
-        if mode != "on" and (not name or mode != modes[""])
-    ]
+    lines = [f"{line} (mode in the configuration)" for line in switch.mode_sentences(status.modes)]
     return [*lines, status.lua_problem] if status.lua_problem else lines
 
 

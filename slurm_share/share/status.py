@@ -17,7 +17,7 @@ from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..slurm import jobs as slurm_jobs
-from ..slurm.node_name import read_node_name
+from ..slurm import node_name
 from . import leases, ledger_file, lua_settings
 from .backends import registry
 from .backends.base import Host
@@ -44,6 +44,8 @@ class Status(Struct, frozen=True):
     problems: tuple[str, ...]
     modes: Mapping[str, str]
     """The mode of each partition that has its own; the empty name stands for all others."""
+    is_node: bool = True
+    """False: this host is no compute node of Slurm, and has no driver to ask."""
     lua_problem: str = ""
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 
@@ -51,7 +53,7 @@ class Status(Struct, frozen=True):
 def read_status() -> Status:
     """Read the ledger, or the caller's own plans, and ask the driver. Raises ConfigError for a wrong configuration."""
     configuration = config.load()
-    paths, node, problems = Paths(), read_node_name(), []
+    paths, node, problems = Paths(), node_name.read_node_name(), []
     host = Host(paths=paths, settings=configuration.settings)
     try:
         known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
@@ -62,11 +64,13 @@ def read_status() -> Status:
         everything = False
         jobs, job_problems = _own_jobs(paths, node)
         problems += job_problems
+    is_node = True
     try:
         gpus = binding.read_gpu_readings()
     except DriverError as error:
         gpus = ()
-        problems.append(str(error))
+        is_node = bool(jobs) or node_name.is_node()
+        problems += [str(error)] if is_node else []
     problems += [
         f"GPU {reading.gpu.index} does not answer ({reading.gpu.problem}); see nvidia-smi on this node"
         for reading in gpus
@@ -88,6 +92,7 @@ def read_status() -> Status:
         everything=everything,
         problems=tuple(problems),
         modes=configuration.modes(),
+        is_node=is_node,
         lua_problem=lua_settings.outdated(configuration),
     )
 

@@ -26,6 +26,14 @@ def read_node_name(environ: Mapping[str, str] | None = None, root: Path = Path("
     return _from_files(host, environ, root) or host.partition(".")[0]
 
 
+def is_node(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:
+    """Return whether this host is a compute node of Slurm: it has a name that is not only the host's, or a slurmd."""
+    environ = os.environ if environ is None else environ
+    if environ.get("SLURMD_NODENAME") or _argv_of_daemons(root / "proc"):
+        return True
+    return _from_files(os.uname().nodename, environ, root) is not None
+
+
 def _from_files(host: str, environ: Mapping[str, str], root: Path) -> str | None:
     # imported here: in a job, where programs must start fast, the name is in the environment
     from ..core.errors import ConfigError

@@ -51,6 +51,17 @@ def extra(cluster: Cluster, job: int) -> str:
     return found[1] if found else ""
 
 
+def test_status_names_the_partition_that_shares_and_blames_no_driver_on_the_login_host(
+    cluster: Cluster, n2: Node
+) -> None:
+    with own_configuration(n2, 'mode = "observe"', 'partition.gpu.mode = "on"'):
+        said = n2.run("slurm-share", "status").stdout
+        assert "observes only and shares nothing, except in partition gpu, where sharing is on" in said
+    login = cluster.as_user("alice", ["slurm-share", "status"])
+    assert (login.returncode, login.stderr) == (0, "")
+    assert login.stdout == "login is no compute node of Slurm; run `slurm-share status` on one, or in a job\n"
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("own", ORDER)
 @pytest.mark.parametrize("controllers", ORDER)

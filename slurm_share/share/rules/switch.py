@@ -142,6 +142,24 @@ def modes_text(mode: str | None, partition_modes: Mapping[str, str]) -> str:
     return ", ".join([mode, *(f"{name}: {its}" for name, its in sorted(partition_modes.items()) if its != mode)])
 
 
+_SAID = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
+
+
+def mode_sentences(modes: Mapping[str, str]) -> list[str]:
+    """Return where jobs are not shared; empty if all may share. modes: by partition; key "": all others.
+
+    The sentence about the general mode names the partitions where sharing is on.
+    """
+    own = modes[""]
+    shared = sorted(name for name, mode in modes.items() if name and mode == "on")
+    lines = []
+    if own != "on":
+        some = f"partition {shared[0]}" if len(shared) == 1 else f"partitions {', '.join(shared)}"
+        lines.append(_SAID[own] + (f", except in {some}, where sharing is on" if shared else ""))
+    others = sorted(name for name, mode in modes.items() if name and mode not in ("on", own))
+    return [*lines, *(f"{_SAID[modes[name]]} in partition {name}" for name in others)]
+
+
 def without_driver_problem(one: NodeShares, *, has_gpus: bool) -> NodeShares:
     """Return a node's answer. Remove its problem, which is the missing driver, if the node has no GPUs."""
     if has_gpus or one.mode is None:

@@ -39,6 +39,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(mode="on"), {}))
     monkeypatch.setattr(status, "binding", driver)
     monkeypatch.setattr(status.slurm_jobs, "read_my_job_ids", lambda node: (4711,))
+    monkeypatch.setattr(status.node_name, "is_node", lambda: True)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return paths
 
@@ -110,6 +111,18 @@ def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeyp
     assert "Unable to contact slurm controller" in captured.err
 
 
+def test_a_login_host_has_no_driver_and_no_problem(node, monkeypatch, capsys):
+    state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
+    monkeypatch.setattr(status, "binding", FakeNvml(broken="NVML Shared Library Not Found"))
+    assert main(["status"]) == 1  # a node, whose driver is missing
+    assert "NVML Shared Library Not Found" in capsys.readouterr().err
+    monkeypatch.setattr(status.node_name, "is_node", lambda: False)
+    assert main(["status"]) == 0
+    captured = capsys.readouterr()
+    assert "is no compute node of Slurm; run `slurm-share status` on one, or in a job" in captured.out
+    assert (captured.err, "no shared job" in captured.out) == ("", False)
+
+
 def test_nothing_shared_is_a_sentence(node, capsys):
     state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
     assert main(["status"]) == 0
@@ -153,7 +166,9 @@ def test_who_looks_is_told_where_nothing_is_shared(node, monkeypatch, capsys):
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(), {}, partitions))
     main(["status"])
     out = capsys.readouterr().out
-    assert "slurm-share observes only and shares nothing (mode in the configuration)" in out
+    assert (
+        "slurm-share observes only and shares nothing, except in partition debug, where sharing is on (mode in" in out
+    )
     assert "sharing is switched off in partition old (mode in the configuration)" in out
     assert "debug" not in out
     assert "new" not in out

@@ -126,3 +126,26 @@ def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
 @pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
 def test_elements_of_an_array_are_counted(which, count):
     assert switch.count(which) == count
+
+
+@pytest.mark.parametrize(
+    ("modes", "said"),
+    [
+        ({"": "on"}, []),
+        ({"": "observe"}, ["slurm-share observes only and shares nothing"]),
+        (
+            {"": "observe", "gpu": "on", "cpu": "off"},
+            [
+                "slurm-share observes only and shares nothing, except in partition gpu, where sharing is on",
+                "sharing is switched off in partition cpu",
+            ],
+        ),
+        (
+            {"": "off", "b": "on", "a": "on", "c": "off"},
+            ["sharing is switched off, except in partitions a, b, where sharing is on"],
+        ),
+        ({"": "on", "a": "observe"}, ["slurm-share observes only and shares nothing in partition a"]),
+    ],
+)
+def test_the_general_mode_names_the_partitions_that_differ(modes, said):
+    assert switch.mode_sentences(modes) == said
