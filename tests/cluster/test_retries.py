@@ -70,6 +70,23 @@ def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) 
     assert {(len(tried), tried[0].gpu_cap_mib) for task, tried in attempts.items() if task} == {(1, 26589)}
 
 
+def test_slots_that_no_process_has_are_memory_for_retries(cluster: Cluster) -> None:
+    """--share-gpu=2 and one process on each GPU: a retry has both slots of its GPU, and is the last."""
+    text = """#!/bin/bash
+    [ $LLSUB_TASK = 0 ] && exec simgpu-task --memory 60000M --seconds 0.5
+    exec simgpu-task --memory 90000M --seconds 0.5
+    """
+    made = Submitted(cluster, text, "[1,2,1]", "--share-gpu=2", "--options=-w n2", "--retries", "3")
+    assert made.wait() == "FAILED"
+    attempts = made.attempts()
+    assert [(one.outcome, one.gpu_cap_mib) for one in attempts[0]] == [("gpu memory", 39884), ("done", None)], (
+        made.log()
+    )
+    assert [one.gpu_cap_mib for one in attempts[1]] == [39884, None]
+    assert "alone on a GPU, where tasks can have 79769 MiB; make tasks smaller" in made.log()
+    assert "--retries" not in made.log()
+
+
 def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one(cluster: Cluster) -> None:
     """At most the eight of the first time die, and two more. Resumed, all have the larger cap at once."""
     text = "#!/bin/bash\nexec simgpu-task --memory 25000M --seconds 0.5\n"

@@ -191,11 +191,21 @@ class EvenCaps(strategy.Strategy):
         if outcome == "host memory":
             self.host_peak_mib = max(task.rss_mib or 0, self.host_peak_mib)
             self.host_crowded = self.sampler.watch_host = True
-        if self.feeder.again(turn, outcome, memory):
+        if not (outcome == "gpu memory" and self._had_most(task)) and self.feeder.again(turn, outcome, memory):
             return True
         if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
             self.given_up.append(memory)
         return False
+
+    def _had_most(self, task: Running) -> bool:
+        """Return whether a task that ran out of memory had as much as it can have on this node; a retry cannot help."""
+        budget, budgets = self._budget(task.worker), tuple(self.node.budgets.values())
+        if budget is None or len(budgets) < len(self._gpus_of_node()):
+            return False  # some GPU has no cap
+        return memory_caps.had_most(budgets, budget, task.allowed)
+
+    def _gpus_of_node(self) -> set[int]:
+        return {worker.place.gpu for worker in self.node.workers if worker.place.gpu is not None}
 
     def gpus(self, task: Running) -> tuple[str, ...]:
         return self._gpus[task.worker]
@@ -235,7 +245,10 @@ class EvenCaps(strategy.Strategy):
     def sentences(self) -> list[str]:
         if not self.given_up:
             return []
-        said = memory_caps.advice(self.given_up, tuple(self.node.budgets.values()), self.run.retries)
+        budgets = tuple(self.node.budgets.values())
+        # With a plan of the Prolog, the user's own number of tasks on a GPU keeps the caps as they are.
+        is_number_fixed = self.run.share is not None and not self.run.is_share_computed and self.node.leases is not None
+        said = memory_caps.advice(self.given_up, budgets, self.run.retries, is_number_fixed=is_number_fixed)
         return [f"{self.node.name}: {said}"]
 
     def _reserve(self) -> None:
@@ -243,8 +256,7 @@ class EvenCaps(strategy.Strategy):
         if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
             self.reserved = None
         elif self.reserved is None or self.reserved in self.without_daemon:
-            gpus = {worker.place.gpu for worker in self.node.workers if worker.place.gpu is not None}
-            gpus -= self.without_daemon
+            gpus = self._gpus_of_node() - self.without_daemon
             if budgets := self.node.budgets:
                 largest = self._largest_budget_mib()
                 gpus = {gpu for gpu in gpus if gpu in budgets and budgets[gpu].total_mib == largest}

@@ -109,8 +109,8 @@ def lease(run: Run, plan: Plan, processes: int, here: Here, paths: Paths, settin
     """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
     If the number of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the
-    number that a GPU really has. A packed run also leases all other free slots, because it books the memory of whole
-    GPUs and its processes may go to any of them.
+    number that a GPU really has. Else all other free slots are leased too: a packed run books the memory of whole GPUs,
+    and in other runs a task that ran out of memory gets that of several slots when it runs again.
 
     Raises LaunchError if there are too few slots, StateError if the slots' folder is damaged. No slot is held then.
     """
@@ -128,15 +128,15 @@ def lease(run: Run, plan: Plan, processes: int, here: Here, paths: Paths, settin
                 f"{len(plan.slots)} slots; wait until these steps have ended"
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
             )
-        if run.pack is not None:
+        gpus = tuple(plan.slots[slot].gpu for slot in chosen)
+        share = _real_share(plan, chosen, gpus) if run.is_share_computed else None
+        if run.pack is not None or (share is None and not run.together):
             leases.take(len(plan.slots))
     except BaseException:
         leases.close()
         raise
     positions = list(dict.fromkeys(gpu_of_slot))
     notes = [] if here.index == 0 else [*plan.notes]  # the batch shell has printed them on the first node
-    gpus = tuple(plan.slots[slot].gpu for slot in chosen)
-    share = _real_share(plan, chosen, gpus) if run.is_share_computed else None
     carried_out = plan
     if share is not None:
         carried_out = allocation.with_fewer_tasks(plan, share, processes, settings)

@@ -21,6 +21,8 @@ MARGIN = 1.1
 """Least factor from the known need to the larger cap: allocators ask for blocks, and may ask several times."""
 ALONE_AFTER = 2
 """Attempts out of memory after which the next attempt has a GPU alone."""
+RETRIES_ENOUGH = 2
+"""Retries after which a task has had a GPU alone."""
 LEARN_AFTER = 3
 """Tasks out of memory under the slots' cap after which further tasks begin with a larger cap, if fewer are done."""
 _GIB_MIB = 1024
@@ -128,36 +130,54 @@ def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is
     return ", ".join(found)
 
 
-def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
+def had_most(budgets: Sequence[Budget], budget: Budget, allowed: Allowance | None) -> bool:
+    """Return whether an attempt had as much memory as any attempt of the node can have, so that a retry cannot help.
+
+    budget: of its GPU. allowed: its allowance; None: the cap of its slot.
+    """
+    had_mib = budget.cap_mib if allowed is None else allowed.booked_mib
+    if budget.is_overcommitted and (allowed is None or not allowed.is_alone):
+        return False  # other tasks may have had its memory
+    return had_mib >= max(one.total_mib for one in budgets)
+
+
+def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool = False) -> str:
     """Return the advice at the end of a node's part of a run: the options for the next run.
 
     lost: at least one task that ran out of memory, under a cap or alone on a GPU, and has no attempt left. budgets: of
-    the node's GPUs.
+    the node's GPUs. is_number_fixed: the user wrote the number of tasks on a GPU, so fewer processes do not make the
+    caps larger.
     """
     most = max(budget.total_mib for budget in budgets)
     alone = [memory for memory in lost if memory.was_alone]
     capped = [memory for memory in lost if not memory.was_alone]
     if not alone:
-        return _advice_of_capped(capped, budgets, retries)
+        return _advice_of_capped(capped, budgets, retries, is_number_fixed=is_number_fixed)
     less = f"alone on a GPU, where tasks can have {most} MiB; make tasks smaller (for example the batch size)"
     if capped:
-        return f"{_advice_of_capped(capped, budgets, retries)}; {len(alone)} more ran out of GPU memory {less}"
+        first = _advice_of_capped(capped, budgets, retries, is_number_fixed=is_number_fixed)
+        return f"{first}; {len(alone)} more ran out of GPU memory {less}"
     what = counted(len(lost), "task")
     caps = [memory.cap_mib for memory in alone if memory.cap_mib is not None]
     under = f"under a cap of {max(caps)} MiB, and " if caps else ""
     return f"{what} ran out of GPU memory {under}{less}"
 
 
-def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
+def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool) -> str:
     cap_mib = max(memory.cap_mib or 0 for memory in lost)
     need_mib = max(memory.need_mib or 0 for memory in lost)
     said = f"{counted(len(lost), 'task')} ran out of GPU memory under a cap of {cap_mib} MiB"
     most = max(budget.total_mib for budget in budgets)
-    again = f"--retries {max(retries + 1, 2)}, which runs them with a larger cap and then alone on a GPU"
-    fewer = "fewer processes on a node"
+    again = [f"--retries {RETRIES_ENOUGH}, which runs them with a larger cap and then alone on a GPU"]
+    is_most = most == cap_mib and not any(budget.is_overcommitted for budget in budgets)
+    if retries >= RETRIES_ENOUGH or is_most:
+        again = []
+    fewer = "a smaller number in --share-gpu=N" if is_number_fixed else "fewer processes on a node"
+    if is_most and not any(budget.is_whole for budget in budgets):
+        return f"{said}, all that the job's part of a GPU gives; write {fewer}, or make tasks smaller"
     if need_mib <= cap_mib:
-        larger = f", --share-gpu=mem=SIZE with more than {cap_mib}M," if cap_mib < most else ""
-        return f"{said}; write {fewer}{larger} or {again}"
+        larger = [f"--share-gpu=mem=SIZE with more than {cap_mib}M"] if cap_mib < most else []
+        return f"{said}; write {_either([fewer, *larger, *again])}"
     said += f" and {'needs' if len(lost) == 1 else 'need'} at least {need_mib} MiB"
     size = math.ceil(need_mib / _GIB_MIB) * _GIB_MIB if need_mib > _GIB_MIB else need_mib
     at_most = sum(budget.total_mib // size for budget in budgets)
@@ -166,4 +186,11 @@ def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries
     is_less = at_most < sum(budget.slots for budget in budgets)
     node_limit = f" and at most {at_most} processes on a node" if is_less else ""
     text = f"{size}M" if size % _GIB_MIB else f"{size // _GIB_MIB}G"
-    return f"{said}; write --share-gpu=mem={text}{node_limit}, or {again}"
+    return f"{said}; write {', or '.join([f'--share-gpu=mem={text}{node_limit}', *again])}"
+
+
+def _either(options: Sequence[str]) -> str:
+    """Return options as text: "a", "a or b", "a, b, or c"."""
+    if len(options) < 3:
+        return " or ".join(options)
+    return f"{', '.join(options[:-1])}, or {options[-1]}"

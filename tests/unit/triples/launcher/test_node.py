@@ -445,7 +445,7 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
     assert made.notes == ("3 of the 8 slots of n1 are not used: a triple with 8 processes per node would use all",)
     assert (paths.slots(4711) / "0").read_text().startswith("step 3 holder ")
     other = Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)])
-    assert other.take(8) == (5, 6, 7)
+    assert other.take(8) == ()  # their memory is for tasks that run again after out of memory
     other.close()
     node.release(made)
     assert Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)]).take(8) == tuple(range(8))
@@ -459,9 +459,10 @@ def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, pa
     made = prepare(triple_run(1, 4), SLURM)
     assert [worker.slot for worker in made.workers] == [1, 3, 5, 6]
     assert [worker.place.gpu for worker in made.workers] == [1, 1, 1, 0]
-    with pytest.raises(LaunchError, match="2 processes need a slot each, but other steps of the job have 7 of its 8"):
+    with pytest.raises(LaunchError, match="2 processes need a slot each, but other steps of the job have 8 of its 8"):
         prepare(triple_run(1, 2), SLURM)
-    assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 7
+    node.release(made)
+    assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 1
 
 
 def test_more_processes_than_slots(prepare, planned):

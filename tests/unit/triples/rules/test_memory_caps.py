@@ -14,6 +14,7 @@ from slurm_share.triples.rules.memory_caps import (
     allowance,
     fits,
     from_before,
+    had_most,
     is_too_small,
     seen,
 )
@@ -171,3 +172,45 @@ def test_the_way_out_is_a_line_to_write(lost, expected):
 def test_where_all_fit_with_the_right_cap_the_line_is_that_cap():
     budget = Budget(500, 79769, 8, is_whole=True)
     assert "; write --share-gpu=mem=900M, or --retries 2" in advice([Memory(1, 500, 900)], [budget], 0)
+
+
+PART = Budget(19942, 19942, 1, is_whole=False)
+"""One of the four slots of a GPU, which is all that the job holds."""
+
+
+@pytest.mark.parametrize(
+    ("budget", "memory", "options", "words"),
+    [
+        # --share-gpu=2 and one process on each GPU: fewer processes would change nothing.
+        (Budget(39884, 79769, 1, is_whole=True), Memory(1, 39884), {"is_number_fixed": True},
+         f"write a smaller number in --share-gpu=N, --share-gpu=mem=SIZE with more than 39884M, or {RETRIES}"),
+        (Budget(39884, 79769, 1, is_whole=True), Memory(1, 39884, 60_000), {"is_number_fixed": True},
+         f"write --share-gpu=mem=59G, or {RETRIES}"),
+        # After two retries a task has had all; one that had not (--max-failures) needs no third.
+        (GPU, Memory(1, 3323), {"retries": 2},
+         "write fewer processes on a node or --share-gpu=mem=SIZE with more than 3323M"),
+        (PART, Memory(1, 19942), {"is_number_fixed": True},
+         "all that the job's part of a GPU gives; write a smaller number in --share-gpu=N, or make tasks smaller"),
+        (PART, Memory(1, 19942), {},
+         "all that the job's part of a GPU gives; write fewer processes on a node, or make tasks smaller"),
+    ],
+)  # fmt: skip
+def test_no_advice_is_given_that_cannot_help(budget, memory, options, words):
+    said = advice([memory], [budget], **{"retries": 0, **options})
+    assert said.endswith(words), said
+
+
+@pytest.mark.parametrize(
+    ("budgets", "allowed", "expected"),
+    [
+        ([GPU], None, False),
+        ([GPU], Allowance(6646, 6646), False),
+        ([GPU], Allowance(None, 79769, is_alone=True), True),
+        ([PART], None, True),
+        ([PART, GPU], None, False),  # the other GPU has more
+        ([Budget(1_048_576, 79769, 2, is_whole=True)], None, False),  # its neighbours may have had its memory
+        ([Budget(1_048_576, 79769, 2, is_whole=True)], Allowance(None, 79769, is_alone=True), True),
+    ],
+)
+def test_a_retry_cannot_help_after_an_attempt_that_had_all(budgets, allowed, expected):
+    assert had_most(budgets, budgets[0], allowed) is expected
