@@ -11,7 +11,7 @@ from pathlib import Path
 from ..core.patterns import pattern
 from . import cgroups
 from .cgroups import slurp
-from .records import MemoryUse
+from .records import MemoryLimit, MemoryUse
 
 _MIB = 1024 * 1024
 _MEMINFO = pattern(rb"(?m)^(MemTotal|MemAvailable):\s+([0-9]+)")
@@ -40,6 +40,14 @@ class HostMemory:
         if machine is not None:
             rooms.append(machine)
         return min(rooms, key=lambda room: room.total_mib - room.used_mib, default=None)
+
+    def limit(self) -> MemoryLimit | None:
+        """Return the lowest limit of our cgroup and its parents, or the machine's memory; None: neither is known."""
+        found = [MemoryLimit(one.total_mib) for folder in self._folders if (one := self._limit(folder)) is not None]
+        machine = self._machine()
+        if machine is not None:
+            found.append(MemoryLimit(machine.total_mib, is_machine=True))
+        return min(found, key=lambda one: one.mib, default=None)
 
     def _limit(self, folder: Path) -> MemoryUse | None:
         limit, used = (

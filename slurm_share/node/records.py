@@ -89,6 +89,14 @@ class Core(Struct, frozen=True):
     """NUMA node of its first CPU, as numbered by the kernel."""
 
 
+class MemoryLimit(Struct, frozen=True):
+    """The most host memory that a job can use on a node."""
+
+    mib: int
+    is_machine: bool = False
+    """True: it is the machine's memory, and no cgroup has less."""
+
+
 class MemoryUse(Struct, frozen=True):
     """Memory of one GPU or of the host, in MiB: all of it, the part in use, and the parts of our tasks."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Undo,
     )  # fmt: skip
     from .rules import tuned_text
-    from .rules.endings import SAVED, how_ended
+    from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
     from .rules.interference import antt, slowdowns, stp
@@ -82,7 +82,7 @@ __getattr__, __all__ = exports(
             "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
             "TunedRun",
         ],
-        "rules.endings": ["SAVED", "how_ended"],
+        "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "memory_message"],

@@ -237,6 +237,15 @@ def is_same(folder: Path, other: Path) -> bool:
         return False
 
 
+def asks_for_memory(folder: Path) -> bool:
+    """Return whether a run's job asks Slurm for less than all memory of its nodes; False outside Slurm."""
+    try:
+        argv = read_scheduler_command(folder)
+    except StateError:
+        return False
+    return [word for word in argv if word.startswith("--mem")][-1:] != ["--mem=0"]
+
+
 def render_environment(environ: Mapping[str, str]) -> bytes:
     """Return the contents of the file `environment`. Names and values may contain any bytes but NUL.
 

@@ -283,6 +283,10 @@ def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
         assert made.wait() == "COMPLETED", made.log()
         outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
         assert outcomes == {0: ["done"], 1: ["host memory", "done"], 2: ["failed", "done"]}
+        why = made.attempts()[1][0].why
+        assert re.search("; the limit of the job on the node was 500 MiB; its largest process used up to [1-9]", why), (
+            why
+        )
 
 
 def work(cluster: Cluster, *words: str, seconds: str = "0.2") -> Submitted:

@@ -25,9 +25,6 @@ SUSPECT_CODES = (1, 128 + signal.SIGABRT, 128 + signal.SIGSEGV)
 """Exit codes of programs that cannot report a failed allocation: exit code 1, abort, invalid address."""
 SUSPECT_SIGNALS = (signal.SIGABRT, signal.SIGSEGV)
 
-SAVED = "it has saved its state and is not finished"
-"""The reason of exit code 75."""
-
 MEMORY_KINDS: tuple[EndKind, ...] = ("gpu memory", "gpu memory likely", "gpu memory suspected")
 
 
@@ -41,7 +38,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
     if not facts.was_started:
         return "not started", how
     if facts.code == names.EXIT_SAVED:
-        return "saved", f"{SAVED} ({how})"
+        return "saved", how
     if facts.is_stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if facts.code == 0:

@@ -120,6 +120,8 @@ class Loop:
         self.saved = 0
         self.host_kills = self.shared.host.kills()
         self.unblamed_kills = 0
+        self.host_lost: list[int | None] = []
+        """Peaks, in MiB, of the tasks that ran out of host memory and have no attempt left; None: not known."""
         self.last_signals: dict[signal.Signals, float] = {}
         """When each signal was last received (monotonic clock, seconds)."""
         self.problem_deadline: Deadline | None = None
@@ -179,9 +181,23 @@ class Loop:
         self.rates.close()
         for sentence in self.strategy.sentences():
             self.say(sentence)
+        self._advise_on_host_memory()
         self._tick(ended=True)
         is_left = self.failed or self.unfinished or self.saved
         return 0 if not (is_left or self.strategy.lost_workers or self.feeder.closed) else 1
+
+    def _advise_on_host_memory(self) -> None:
+        if not self.host_lost:
+            return
+        said = outcomes.host_memory_advice(
+            len(self.host_lost),
+            self.shared.host.limit(),
+            max(filter(None, self.host_lost), default=None),
+            len(self.node.workers),
+            self.run.retries,
+            can_ask_more=run_folder.asks_for_memory(self.shared.folder),
+        )
+        self.say(f"{self.node.name}: {said}")
 
     def _fill(self) -> None:
         """Start tasks in the free workers until no free worker has a task that may start."""
@@ -424,7 +440,10 @@ class Loop:
         )
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
         tail = task_logs.read_tail(task.log, task.log_start)
-        return self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
+        outcome, why = self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
+        if outcome == "host memory":
+            why += outcomes.host_memory_text(self.shared.host.limit(), task.rss_mib)
+        return outcome, why
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
         """Return whether one of the kernel's memory kills is attributed to this end.
@@ -480,6 +499,8 @@ class Loop:
             self.saved += not is_again
         elif not is_again:
             self.failed += 1
+            if outcome == "host memory":
+                self.host_lost.append(task.rss_mib)
             self._stop_if_too_many_failed()
 
     def _write_down(self) -> None:

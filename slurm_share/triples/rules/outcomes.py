@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...core import names
-from ...node.records import MemoryUse
-from ...packing import SAVED, how_ended, memory_message
+from ...core.text import counted
+from ...node.records import MemoryLimit, MemoryUse
+from ...packing import how_ended, memory_message
 from ..records import Outcome
 
 RESERVE = 0.02
@@ -43,7 +44,7 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
     """
     how = how_ended(ending.code, ending.signal)
     if ending.code == names.EXIT_SAVED and ending.is_resumable:
-        return "saved", f"{SAVED} ({how})"
+        return "saved", how
     if ending.stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if ending.code == 0:
@@ -56,6 +57,40 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
     if ending.told_to_save:
         return "unfinished", f"told to save its state and end, {how}"
     return ("failed" if ending.code is not None else "signal"), how
+
+
+def host_memory_text(limit: MemoryLimit | None, peak_mib: int | None) -> str:
+    """Return the text after the reason of a kill for host memory: the limit in force, and the peak of the task."""
+    said = ""
+    if limit is not None:
+        said = f"; {'the node has' if limit.is_machine else 'the limit of the job on the node was'} {limit.mib} MiB"
+    return said if peak_mib is None else f"{said}; its largest process used up to {peak_mib} MiB"
+
+
+def host_memory_advice(
+    tasks: int, limit: MemoryLimit | None, peak_mib: int | None, processes: int, retries: int, *, can_ask_more: bool
+) -> str:
+    """Return the advice at the end of a node's part of a run in which `tasks` tasks ran out of host memory.
+
+    peak_mib: the largest of their processes; None: not known. processes: on this node.
+    can_ask_more: the job did not ask Slurm for all memory of the node.
+    """
+    said = f"{counted(tasks, 'task')} ran out of host memory"
+    if limit is not None:
+        said += f" on a node with {limit.mib} MiB" if limit.is_machine else f" under the job's limit of {limit.mib} MiB"
+    if peak_mib is not None:
+        said += f", the largest process used up to {peak_mib} MiB"
+    options = []
+    if processes > 1:
+        room = processes - 1
+        if limit is not None and peak_mib:
+            room = max(1, min(room, int(limit.mib * (1 - RESERVE)) // peak_mib))
+        options.append(f"at most {counted(room, 'process')} on a node")
+        if retries == 0:
+            options.append("--retries 1, which runs them when the node has enough free memory")
+    if limit is not None and not limit.is_machine and can_ask_more:
+        options.append("--options=--mem=0 for all memory of the node")
+    return f"{said}; write {' or '.join(options)}" if options else f"{said}; make tasks smaller, or use larger nodes"
 
 
 def why_not_started(program: str, error: OSError, head: bytes) -> str:

@@ -215,3 +215,13 @@ def test_whose_a_run_is_every_file_in_it_says(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Path, "lstat", lambda path: bobs(path, lstat))
     monkeypatch.setattr(Path, "stat", lambda path, **_: bobs(path, stat_))
     assert run_folder.read_foreign_owner(tmp_path, os.geteuid()) == 2002
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--mem=0",), False), (("--mem=0", "--mem=500"), True), (("--mem", "500"), True), ((), True)],
+)
+def test_a_job_that_has_all_memory_cannot_ask_for_more(tmp_path: Path, words: tuple[str, ...], expected: bool) -> None:
+    assert not run_folder.asks_for_memory(tmp_path)  # without Slurm
+    run_files.write(tmp_path, RUN, [], "", ("sbatch", *words, "launch.sh"))
+    assert run_folder.asks_for_memory(tmp_path) is expected

@@ -4,10 +4,18 @@ import signal
 
 import pytest
 
-from slurm_share.node.records import MemoryUse
+from slurm_share.node.records import MemoryLimit, MemoryUse
 from slurm_share.packing import asked_mib
 from slurm_share.packing.rules.log_messages import GPU_MEMORY_MESSAGES
-from slurm_share.triples.rules.outcomes import Ending, has_room, may_be_memory, need_mib, outcome
+from slurm_share.triples.rules.outcomes import (
+    Ending,
+    has_room,
+    host_memory_advice,
+    host_memory_text,
+    may_be_memory,
+    need_mib,
+    outcome,
+)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +111,40 @@ def test_what_a_program_asked_for_in_vain(log, mib):
 )
 def test_room_on_a_gpu_of_32_gib(need, room, running, expected):
     assert has_room(need, room, running) is expected
+
+
+JOB, NODE = MemoryLimit(1000), MemoryLimit(2000, is_machine=True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "peak", "expected"),
+    [
+        (JOB, 600, "; the limit of the job on the node was 1000 MiB; its largest process used up to 600 MiB"),
+        (NODE, None, "; the node has 2000 MiB"),
+        (None, 600, "; its largest process used up to 600 MiB"),
+        (None, None, ""),
+    ],
+)
+def test_a_kill_for_host_memory_names_limit_and_peak(limit, peak, expected):
+    assert host_memory_text(limit, peak) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "peak", "processes", "retries", "can_ask_more", "expected"),
+    [
+        (JOB, 300, 8, 0, True,
+         "3 tasks ran out of host memory under the job's limit of 1000 MiB, the largest process used up to 300 MiB; "
+         "write at most 3 processes on a node or --retries 1, which runs them when the node has enough free memory or "
+         "--options=--mem=0 for all memory of the node"),
+        (NODE, 300, 8, 1, True,
+         "3 tasks ran out of host memory on a node with 2000 MiB, the largest process used up to 300 MiB; write at "
+         "most 6 processes on a node"),
+        (JOB, 990, 1, 0, True, "3 tasks ran out of host memory under the job's limit of 1000 MiB, the largest process "
+         "used up to 990 MiB; write --options=--mem=0 for all memory of the node"),
+        (JOB, None, 1, 0, False, "3 tasks ran out of host memory under the job's limit of 1000 MiB; make tasks "
+         "smaller, or use larger nodes"),
+        (None, None, 2, 1, True, "3 tasks ran out of host memory; write at most 1 process on a node"),
+    ],
+)  # fmt: skip
+def test_the_advice_after_host_memory_is_what_can_help(limit, peak, processes, retries, can_ask_more, expected):
+    assert host_memory_advice(3, limit, peak, processes, retries, can_ask_more=can_ask_more) == expected
