@@ -72,7 +72,8 @@ examples
                                     messages to each other
   llsub --resume LLSUB.3            the unfinished tasks of LLSUB.3; valid with
                                     -q, -T, --retries, --oom-retries,
-                                    --max-failures, --env, --options
+                                    --keep-going, --max-failures, --env,
+                                    --options
   llsub --failed LLSUB.3 --lines    the lines that failed, for another --tasks;
                                     without --lines: with logs and last lines
   llsub --log LLSUB.3 776           the log of task 776
@@ -233,8 +234,8 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
     )
 
 
-RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "max_failures", "env", "dry_run", "wait",
-                "parsable")  # fmt: skip
+RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
+                "dry_run", "wait", "parsable")  # fmt: skip
 NOT_LOCAL = ("slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation", "account",
              "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",

@@ -110,7 +110,7 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-going",
         action="store_true",
-        help="run all tasks of a kind, even after several of them needed more memory than a GPU has",
+        help="try all tasks, also those that need at least as much memory as tasks that did not fit on a whole GPU",
     )
 
 

@@ -68,6 +68,7 @@ class LauncherLine:
             running=progress.running,
             per_s=per_s,
             work=progress.work,
+            given_up=progress.given_up,
         )
         text = as_text(counts)
         line_end = "\n" if progress.ended else ""

@@ -70,7 +70,7 @@ class GiveUp(Struct, frozen=True, tag="give up", kw_only=True):
     """End a waiting task without another attempt."""
 
     task: int
-    outcome: Literal["gpu memory", "not started"]
+    outcome: Literal["gpu memory", "not started", "given up"]
     why: str
 
 

@@ -96,6 +96,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Largest number of CUDA processes of such a task; the cap is per process."""
     floor_mib: int = 0
     """Largest memory with which such a task ran out of memory."""
+    was_done: bool = False
+    """A run of this command was done, on any GPU model."""
     text: str = field(default="", name="words")
     """Explanation: "largest of 12 runs of this command, +4 %". Journals keep the name of earlier versions."""
 
@@ -246,6 +248,8 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     """`EndKind` of its last attempt; empty: there was none."""
     beliefs: tuple[tuple[str, Belief], ...] = ()
     """(GPU model, belief); empty: the policy does not use it, or there is only the default."""
+    hopeless: str = ""
+    """Why it is given up, see `rules.dead_tasks`; empty: it is tried."""
 
 
 class PackSettings(Struct, frozen=True, kw_only=True):
@@ -266,7 +270,7 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     oom_retries: int = 2
     retries: int = 0
     keep_going: bool = False
-    """Try every task of a family of which several tasks ran out of memory alone on a GPU."""
+    """Try every task, also if tasks like it ran out of memory alone on a GPU."""
     probe_ratio: float = 0.5
     """An unknown task reserves this part of a GPU until its memory is flat."""
     window: int = 64
@@ -352,8 +356,6 @@ class PackView(Struct, frozen=True, kw_only=True):
     """Index of the GPU of the last start, for `rr`."""
     median_s: float | None = None
     """Median duration of the finished tasks of this run; None: there are none. A task is old only after twice that."""
-    dead_families: tuple[str, ...] = ()
-    """Families of which several tasks ran out of memory with a GPU to themselves; their other tasks are given up."""
     pairs: tuple[PairView, ...] = ()
     """Measured pairs of the tasks of this view, sorted by (a, b)."""
     exponent: float = 2.5

@@ -179,6 +179,7 @@ class TaskCountsReader:
             done=self._before + sum(one.done for one in ours),
             failed=sum(one.failed for one in ours),
             saved=sum(one.saved for one in ours),
+            given_up=sum(one.given_up for one in ours),
             running=sum(one.running for one in ours),
             per_s=_per_s(ours),
             restarts=int(start.partition(".")[2] or 0),

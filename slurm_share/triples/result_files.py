@@ -224,6 +224,6 @@ def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
         elif ended.outcome == "gpu memory":
             if not done[ended.task] and (known is None or ended.started >= known.started):
                 out_of_memory[ended.task] = ended
-        elif known is not None and ended.started >= known.started:
+        elif ended.outcome != "given up" and known is not None and ended.started >= known.started:
             del out_of_memory[ended.task]
     return DoneTasks(done), out_of_memory

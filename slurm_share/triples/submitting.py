@@ -49,6 +49,7 @@ class Resume(Struct, frozen=True, kw_only=True):
 
     retries: int | None
     oom_retries: int | None
+    keep_going: bool
     max_failures: str | None
     env: Literal["recorded", "current"] | None
     dry_run: bool
@@ -250,10 +251,14 @@ def _with_retries(run: Run, asked: Resume, folder: Path, output: Output) -> Run:
     if new.pack is None:
         if asked.oom_retries is not None:
             output.note(f"--oom-retries ignored: {folder.name} is not packed; --retries is for all failures")
+        if asked.keep_going:
+            output.note(f"--keep-going ignored: {folder.name} is not packed")
         return new
     settings = replace(new.pack.settings, retries=new.retries)
     if asked.oom_retries is not None:
         settings = replace(settings, oom_retries=asked.oom_retries)
+    if asked.keep_going:
+        settings = replace(settings, keep_going=True)
     return replace(new, pack=replace(new.pack, settings=settings))
 
 

@@ -30,6 +30,7 @@ from ..records import (
 )
 from ..speed_records import PairView, Rate
 from . import blame, endings, place, recover, reservation
+from .dead_tasks import DeadTasks
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState, TaskState
@@ -70,7 +71,7 @@ class Board:
         self._last_gpu = -1
         self._is_blind = False
         self._floors: dict[object, int] = {}
-        self._dead: dict[str, set[int]] = {}
+        self._dead = DeadTasks()
         self._durations: list[float] = []
         self._running_views: tuple[RunningView, ...] | None = ()
         self._waiting_views: tuple[WaitingView, ...] | None = ()
@@ -292,7 +293,7 @@ class Board:
     def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
         wait = Wait(WaitingView(ask=ask, floor_mib=self._least(ask, floor_mib), waits_since_s=now_s), self._next_seq)
-        actions = place.decide(self.view(now_s, self._estimates.update(wait))).actions
+        actions = place.decide(self.view(now_s, self._updated(wait))).actions
         return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
 
     def view(self, now_s: float, *further: WaitingView) -> PackView:
@@ -302,7 +303,6 @@ class Board:
                 gpu.open()
         if self._has_speeds and self._speeds_version != self.speeds.version:
             self._refresh_speeds()
-        dead = tuple(sorted(name for name, tasks in self._dead.items() if len(tasks) >= recover.FAMILY_DEAD))
         running, waiting = self.running(), (*self._window(), *further)
         return PackView(
             now_s=now_s,
@@ -313,7 +313,6 @@ class Board:
             settings=self.settings,
             last_gpu=self._last_gpu,
             median_s=self._median_s(),
-            dead_families=dead,
             pairs=self._pairs_in(running, waiting) if self._has_speeds else (),
             exponent=self.speeds.exponent,
         )
@@ -398,8 +397,16 @@ class Board:
     def _window(self) -> tuple[WaitingView, ...]:
         if self._waiting_views is None:
             tasks = self._queue[: self.settings.window]
-            self._waiting_views = tuple([self._estimates.update(self._waiting[task]) for _, task in tasks])
+            self._waiting_views = tuple([self._updated(self._waiting[task]) for _, task in tasks])
         return self._waiting_views
+
+    def _updated(self, wait: Wait) -> WaitingView:
+        """Return the view of a waiting task with current estimates, and why it is given up."""
+        view = self._estimates.update(wait)
+        why = self._dead.why_hopeless(view)
+        if why != view.hopeless:
+            view = wait.view = replace(view, hopeless=why)
+        return view
 
     # ---- Speed ----
 
@@ -575,8 +582,10 @@ class Board:
                     self._waiting_views = None
         elif kind == "done":
             self._floors.pop(same, None)
-        if coming.is_dead_alone and key.family:
-            self._dead.setdefault(key.family, set()).add(ask.task)
+            self._dead.done(ask, run.view.estimate)
+        if coming.is_dead_alone:
+            self._dead.died(ask, run.view.estimate, coming.had_room_mib)
+            self._waiting_views = None
         if key.family:
             is_memory = kind in endings.MEMORY_KINDS
             if self._estimates.ended(key.family, now_s, is_memory=is_memory):

@@ -88,7 +88,7 @@ class Policy(ABC):
         self.refused.append(Refused(task.ask.task, place.uuid, why, room, needs_mib))
 
     def _give_up(
-        self, task: WaitingView, why: str, outcome: Literal["gpu memory", "not started"] = "not started"
+        self, task: WaitingView, why: str, outcome: Literal["gpu memory", "not started", "given up"] = "not started"
     ) -> None:
         self.actions.append(GiveUp(task=task.ask.task, outcome=outcome, why=why))
         self._free_holds(task.ask.task)
@@ -151,10 +151,8 @@ class Policy(ABC):
     def is_hopeless(self, task: WaitingView) -> bool:
         """Give up a task that no GPU of the node can ever run, and return whether it was given up."""
         ask = task.ask
-        key = ask.key
-        if key is not None and key.family in self.view.dead_families and not self.settings.keep_going:
-            why = "not tried: several tasks of its kind ran out of GPU memory with a GPU to themselves (--keep-going)"
-            self._give_up(task, why, "gpu memory")
+        if task.hopeless and not self.settings.keep_going:
+            self._give_up(task, f"{task.hopeless}; --keep-going tries it", "given up")
         elif not self.served:
             self._give_up(task, "no GPU of this node works any more")
         elif ask.gpus > len(self.served):

@@ -23,8 +23,6 @@ _FREE_COUNTERS = {
     "neighbour's memory": "neighbour_memory", "neighbour's fault": "neighbour_fault", "device": "device"
 }  # fmt: skip
 """End with free retries -> field of `Tries`."""
-FAMILY_DEAD = 3
-"""After this many tasks of a family ran out of memory with a GPU to themselves, its other tasks are given up."""
 FLOOR_RESERVED = 1.5
 FLOOR_SILENT = 2.1
 FLOOR_PEAK_MIB = 1024

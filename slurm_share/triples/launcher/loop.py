@@ -116,6 +116,7 @@ class Loop:
         """The launcher's own peak memory at its last reading."""
         self.done = 0
         self.failed = 0
+        self.given_up = 0
         self.unfinished = 0
         self.saved = 0
         self.host_kills = self.shared.host.kills()
@@ -183,7 +184,7 @@ class Loop:
             self.say(sentence)
         self._advise_on_host_memory()
         self._tick(ended=True)
-        is_left = self.failed or self.unfinished or self.saved
+        is_left = self.failed or self.given_up or self.unfinished or self.saved
         return 0 if not (is_left or self.strategy.lost_workers or self.feeder.closed) else 1
 
     def _advise_on_host_memory(self) -> None:
@@ -242,6 +243,9 @@ class Loop:
                     why=one.why,
                 )
             )
+            if one.outcome == "given up":
+                self.given_up += 1
+                continue
             self.failed += 1
             self._stop_if_too_many_failed()
 
@@ -605,6 +609,7 @@ class Loop:
             done=self.done,
             failed=self.failed,
             saved=self.saved,
+            given_up=self.given_up,
             left=self.strategy.left(),
             at=round(time.time(), 3),
             began=self.began,

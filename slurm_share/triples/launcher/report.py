@@ -148,7 +148,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if found.unfinished:
         said.append(f"unfinished: {_fold(found.unfinished)}")
     left = len(found.failed) + len(found.saved) + len(found.unfinished)
-    if found.unfinished and is_too_much(len(found.failed), run.max_failures):
+    failed = len(found.failed) - len(found.by_outcome.get("given up", ()))
+    if found.unfinished and is_too_much(failed, run.max_failures):
         said.append(f"stopped by --max-failures {run.max_failures}")
     if left and run.together:
         said.append(together.AGAIN)

@@ -19,6 +19,7 @@ OUTCOME_TEXTS: Mapping[Outcome, str] = {
     "host memory": "out of host memory",
     "disturbed": "ended by a neighbour or a failed GPU",
     "not started": "not started",
+    "given up": "given up",
     "saved": "saved, not finished",
     "unfinished": "unfinished",
 }

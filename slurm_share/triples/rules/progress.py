@@ -25,11 +25,14 @@ class TaskCounts(Struct, frozen=True):
     """Work rate of the running tasks; None: not measured, or in different units."""
     restarts: int = 0
     """How often the job was requeued before the launchers of these figures started."""
+    given_up: int = 0
+    """Tasks of a packed run that are not tried."""
 
     @property
     def left(self) -> int:
         """Return the number of tasks that have not started or were ended before they were done."""
-        return max(0, self.tasks - self.done - self.failed - self.saved - self.running)
+        ended = self.done + self.failed + self.given_up + self.saved
+        return max(0, self.tasks - ended - self.running)
 
 
 class JobState(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,7 @@ def as_text(task_counts: TaskCounts) -> str:
         f"{task_counts.done} of {task_counts.tasks} done",
         f"{task_counts.failed} failed",
         *([f"{task_counts.saved} saved"] if task_counts.saved else []),
+        *([f"{task_counts.given_up} given up"] if task_counts.given_up else []),
         f"{task_counts.running} running",
         f"{task_counts.left} left",
     ]
@@ -118,6 +122,7 @@ def line(task_counts: TaskCounts | None, state: JobState | None, silent: Sequenc
     # Counts of 0 are left out, to fit into 80 columns.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
     counts += [f"{now.saved} saved" * bool(now.saved)]
+    counts += [f"{now.given_up} given up" * bool(now.given_up)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
     return f"{job_text(state)}; {', '.join(filter(None, counts))}"
 

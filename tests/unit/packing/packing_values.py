@@ -64,7 +64,7 @@ def waiting(task, mib=None, *, gpus=1, word=None, seconds=None, processes=1, key
     )
 
 
-def view(gpus, waits=(), runs=(), *, now=100.0, workers=64, last_gpu=-1, median_s=None, dead=(), **settings):
+def view(gpus, waits=(), runs=(), *, now=100.0, workers=64, last_gpu=-1, median_s=None, **settings):
     return PackView(
         now_s=now,
         gpus=tuple(gpus),
@@ -74,7 +74,6 @@ def view(gpus, waits=(), runs=(), *, now=100.0, workers=64, last_gpu=-1, median_
         settings=PackSettings(**settings),
         last_gpu=last_gpu,
         median_s=median_s,
-        dead_families=dead,
     )
 
 

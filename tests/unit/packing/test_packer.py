@@ -456,3 +456,35 @@ def test_a_node_without_tasks_takes_one_that_it_cannot_start(tmp_path: Path) -> 
     node.packer.out_of_service("GPU-0", "lost", 0.0)
     node.packer.out_of_service("GPU-1", "lost", 0.0)
     assert node.packer.takes(asks(0, 5_000), 0.0)
+
+
+def test_after_dead_siblings_sizes_that_the_history_knows_are_tried(tmp_path: Path) -> None:
+    """Batches 8 and 16 are known; 128 to 130 die with a whole GPU; 16 and 32 are tried, 60 is not."""
+    node = Node(tmp_path, workers=1, gpus=[facts(0, is_mps=True)])
+
+    def add(task: int, batch: int) -> None:
+        numbers = (("--batch", float(batch)),)
+        key = TaskKey(exact=f"batch {batch}", family="train", numbers=numbers, series="train")
+        node.packer.add(TaskAsk(task=task, key=key), 0.0)
+
+    for number, batch in enumerate([8, 16]):
+        add(number, batch)
+        node.starts(number * 100.0)
+        node.see(number * 100.0 + 50.0, **{f"t{number}": batch * 700})
+        node.end(number, number * 100.0 + 99.0)
+    for number, batch in enumerate([128, 129, 130], 2):
+        add(number, batch)
+        while number in node.starts(1000.0):
+            after = node.end(number, 1000.0, code=1, tail=b"CUDA out of memory")
+        assert not after.is_retried
+    for number, batch in enumerate([16, 128, 60, 32], 5):
+        add(number, batch)
+    acted: list[Any] = []
+    while actions := node.packer.decide(2000.0):
+        acted += actions
+        for one in actions:
+            if isinstance(one, Start):
+                node.end(one.task, 2000.0)
+    assert {one.task for one in acted if isinstance(one, Start)} == {5, 8}
+    assert {one.task: one.outcome for one in acted if isinstance(one, GiveUp)} == {6: "given up", 7: "given up"}
+    assert is_replayable(node.entries())

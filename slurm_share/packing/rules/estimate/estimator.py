@@ -102,6 +102,7 @@ class _Command(Struct):
     floor: int = 0
     elastic: Sizes = field(default_factory=Sizes)
     is_elastic: bool = False
+    was_done: bool = False
 
 
 class _Family(Struct):
@@ -259,6 +260,7 @@ class Estimator:
         self._adapt(run, family, is_own_memory=is_own_memory)
         if not is_own_memory and run.kind != "done":
             return  # a task that was stopped or failed early shows neither its need nor a bound of it
+        command.was_done |= run.kind == "done"
         command.clients = max(command.clients, run.clients)
         if run.is_elastic:
             given = run.reserved_mib or run.cap_mib or run.peak_mib or run.gpu_total_mib
@@ -399,6 +401,7 @@ class Estimator:
             seconds=_median(command.seconds if command and command.seconds else family.seconds if family else ()),
             processes=command.clients if command else 1,
             floor_mib=command.floor if command else 0,
+            was_done=any(self._commands[key.exact, model].was_done for model in self._models.get(key.exact, ())),
             text="first of a kind" if ask.key else "unknown",
         )
         if (mib := ask.gpu_mem_mib) is not None:

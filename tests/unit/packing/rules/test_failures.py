@@ -88,7 +88,9 @@ def test_task_within_its_reservation_that_asked_for_more_than_it_is_its_own_fail
 
 
 def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
-    one = queued(*(key(f"e{task}", "sweep") for task in range(100)), gpus=4)
+    one = board(4)
+    for task in range(100):
+        one.add(TaskAsk(task=task, gpu_mem_mib=30_000, key=key(f"e{task}", "sweep")), 0.0)
     tried, untried, now = set(), set(), 0.0
     while True:
         _, decision = one.decide(now)

@@ -6,7 +6,7 @@ best and worst fit, and LUG with true sizes), with the conditions of Tables 6.3 
 
 import pytest
 from msgspec.structs import replace
-from packing_values import A100, estimate, gpu, key, running, starts, view, waiting
+from packing_values import A100, estimate, gpu, running, starts, view, waiting
 
 from slurm_share.packing.decision_records import Hold
 from slurm_share.packing.records import GpuFacts, GpuView, Tries
@@ -394,11 +394,13 @@ def test_size_above_every_gpu_is_given_up_with_the_largest_size():
     assert end.why == "wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"
 
 
-def test_family_that_died_alone_several_times_is_not_tried_unless_asked():
-    waits = [waiting(1, 300, key=key("e", "dead"))]
-    (end,) = decide(view([gpu(0)], waits, dead=("dead",))).actions
-    assert end.outcome == "gpu memory"
-    assert starts(decide(view([gpu(0)], waits, dead=("dead",), keep_going=True))) == [(1, "GPU-0")]
+def test_a_task_like_dead_ones_is_given_up_unless_asked():
+    waits = [waiting(1, 300, hopeless="task 0, the same command, ran out of GPU memory")]
+    (end,) = decide(view([gpu(0)], waits)).actions
+    assert (end.outcome, end.why) == (
+        "given up", "task 0, the same command, ran out of GPU memory; --keep-going tries it"
+    )  # fmt: skip
+    assert starts(decide(view([gpu(0)], waits, keep_going=True))) == [(1, "GPU-0")]
 
 
 # ---- Retries after running out of memory ----

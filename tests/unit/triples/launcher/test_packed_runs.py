@@ -96,6 +96,23 @@ def test_out_of_memory_for_ever_ends_after_a_few_attempts_with_a_sentence(machin
     assert text.count("out of GPU memory") == len(outcomes[0])
 
 
+def test_tasks_like_three_that_fit_on_no_gpu_are_given_up_and_smaller_ones_are_done(machine: Machine) -> None:
+    run = machine.run([task(size, 0.1) for size in ("60G", "61G", "62G", "2G", "60G")], at_once=1)
+    code, said = run.go()
+    assert code == 1
+    outcomes = run.outcomes()
+    assert {task: tried[-1] for task, tried in outcomes.items()} == {
+        0: "gpu memory", 1: "gpu memory", 2: "gpu memory", 3: "done", 4: "given up"
+    }  # fmt: skip
+    assert len(outcomes[4]) == 1
+    assert "given up: 4" in said
+    assert "out of GPU memory: 0-2" in said
+    (given_up,) = run.attempts()[4]
+    assert given_up.why.startswith("task 0, the same command, ran out of GPU memory with a GPU to itself")
+    progress = run_folder.read_progress(run.folder, run.run)
+    assert [(one.failed, one.given_up) for one in progress] == [(3, 1)]
+
+
 def test_host_memory_words_are_an_ordinary_failure(machine: Machine) -> None:
     lines = [
         "echo 'MemoryError: Unable to allocate 12.0 GiB for an array'; exit 1",
