@@ -94,12 +94,8 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
 
 def test_only_tasks_like_dead_ones_are_given_up(cluster: Cluster) -> None:
     """Three tasks fit on no GPU; then smaller ones of their script are done, and the first command is given up."""
-    script = "#!/bin/bash\nexec simgpu-task --memory $(( $2 * 700 ))M --load 30 --seconds 0.1\n"
-    lines = "".join(f"bash ./train.sh --batch {batch}\n" for batch in (128, 129, 130, 8, 16, 128))
-    made = Submitted(
-        cluster, "", "[1,1]", "--pack", "--tasks", "mix.txt", "--options=-w n3",
-        files={"mix.txt": lines, "train.sh": script},
-    )  # fmt: skip
+    tasks = [task(memory, 0.1) for memory in ("90000M", "91000M", "92000M", "6000M", "12000M", "90000M")]
+    made = packed(cluster, tasks, "[1,1]", "--options=-w n3")
     made.wait()
     last = {task: tried[-1].outcome for task, tried in made.attempts().items()}
     assert last == {**dict.fromkeys(range(3), "gpu memory"), 3: "done", 4: "done", 5: "given up"}, made.log()

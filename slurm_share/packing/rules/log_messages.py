@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -28,6 +29,22 @@ GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
     b"CUSPARSE_STATUS_ALLOC_FAILED",
     b"cudaMalloc failed: out of memory",  # ggml, MXNet
     b"cuMemAlloc failed: out of memory",  # PyCUDA
+    b"CustomAllocator out of memory",  # RELION: CudaCustomAllocator, HipCustomAllocator
+    b"You ran out of memory on the GPU",  # RELION
+    b"Check failed: error == cudaSuccess (2 vs. 0)",  # Caffe
+    b"[CUDA] out of memory",  # LightGBM on CUDA
+    b"LightGBMError: Memory Object Allocation Failure",  # LightGBM on OpenCL
+    b"System is out of GPU",  # Blender's Cycles: "... memory", "... and shared host memory"
+    b"OPTIX_ERROR_DEVICE_OUT_OF_MEMORY",  # renderers on OptiX
+    b"CUDA failed with error out of memory",  # CTranslate2, faster-whisper
+    b"CUDA: out of memory",  # MXNet, DGL, TVM
+    b"CUDA failure 2: out of memory",  # ONNX Runtime
+    b"Cuda failure: out of memory",  # TensorRT's samples
+    b"Cuda Runtime (out of memory)",  # TensorRT
+    b"Failed to allocate device memory of size",  # QUDA
+    b"HIP out of memory",  # PyTorch on AMD's GPUs
+    b"HIP error: out of memory",
+    b"hipErrorOutOfMemory",
     b"out_of_memory: CUDA error",  # RAPIDS memory manager
     b"out_of_memory: RMM failure",  # the same, its pool
     b"RMM_ERROR_OUT_OF_MEMORY",  # the same, before 0.14
@@ -43,22 +60,39 @@ GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
     b"error code out of memory",  # CUDA's samples, and programs that began as one
     b"GPUassert: out of memory",  # a macro for checking errors that many CUDA programs have
 )
-"""Messages about a failed allocation on the GPU. None of them is about host memory."""
+"""Messages about a failed allocation on the GPU, in any case of letters. None of them is about host memory."""
 
 _PATTERNS: tuple[bytes, ...] = (
     rb"\bCUDA (?:runtime |driver )?(?:API )?[Ee]rror\b[^\n]{0,200}\bout of memory\b",  # AMReX, NAMD, Warp
     rb"\bcudaMalloc(?!Host)\w*\b[^\n]{0,120}\bout of memory\b",  # Amber
     rb"\bCuda failure (?:\d+ )?'out of memory'",  # NCCL
+    rb"\bERROR: out of memory in [^\n]{1,300} at line \d+ \(error-code 2\)",  # RELION
+    rb"\bcall to cuMem(?!HostAlloc|AllocHost)\w+ returned error 2\b",  # OpenACC
+    rb"\bOut of memory allocating \d+ bytes of device memory\b",
+    rb"\bwhat\(\): +Memory Object Allocation Failure\b",  # Boost.Compute: LightGBM on OpenCL
+    rb"\bALLOCATE: \d+ bytes requested; status = 2\b",  # CUDA Fortran: a device array
+    rb"\bmallocMC/[^\n]{0,300}\s{0,40}error: out of memory",  # PIConGPU
+    rb"\bOut of memory in cu(?!MemHostAlloc|MemAllocHost)[a-z]\w*\(",  # Blender's Cycles
+    rb"\bcuMem(?!HostAlloc|AllocHost)\w*\(\): out of memory",  # hashcat
+    rb"\bcuda_lib/[^\n]{0,200}\bout of memory\b",  # CatBoost
+    rb"Not enough memory to handle \d+ prefill tokens",  # Text Generation Inference
     # Kokkos names the memory space: "Host" is the host's, and other errors than too little memory look the same.
     rb"Kokkos failed to allocate memory[^\n]*named \"Cuda[^\n]*(?:insufficient memory|cudaErrorMemoryAllocation)",
     rb"Kokkos ERROR: Cuda(?:UVM)? memory space failed to allocate",
 )
 """The same, for messages with variable parts."""
 
-_MEMORY = re.compile(b"|".join((*map(re.escape, GPU_MEMORY_MESSAGES), *_PATTERNS)))
+
+def _in_lower_case(messages: tuple[bytes, ...], patterns: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    """Return a pattern for text in lower case. re.IGNORECASE takes four times as long."""
+    return re.compile(b"|".join((*map(re.escape, messages), *patterns)).lower())
+
+
+_MEMORY = _in_lower_case(GPU_MEMORY_MESSAGES, _PATTERNS)
 
 _HOST_LINE = re.compile(
     rb"device:CPU|allocator cpu\b|DefaultCPUAllocator|MPS backend|CUDAPinned|cudaHostAlloc|cudaMallocHost"
+    rb"|cudaHostRegister|cuMemHostAlloc|cuMemAllocHost|\bpinned memory\b"
 )
 """Text that shows that the message in the same line is about host memory. TensorFlow prints OOM for both devices."""
 
@@ -66,7 +100,17 @@ _MILD_LINE = re.compile(
     rb"(?i)\bwarn(?:ing)?\b|\bskip(?:s|ped|ping)?\b|\bignor(?:e|ed|ing)\b"
     rb"|\bretry|\btrying again\b|\bfall(?:s|ing)? back\b|\breducing\b"
 )
-"""Text that shows that the program continues after the message in the same line."""
+"""Text that shows that the program continues after the message in the same line. Text of the message itself does not
+count: MXNet's is "cudaMalloc retry failed: out of memory"."""
+
+_ADVICE = re.compile(
+    rb"(?i)(?:^|[\s(\"'\[])(?:(?:if|in case|unless|avoids?|avoiding|prevents?|preventing)\s"
+    rb"|(?:hint|tip|note|usage|example)s?\s?:"
+    rb"|when(?:ever)? (?:you|it|there)\s"
+    rb"|(?:can|could|may|might|will) (?:also |still |then )?(?:cause|lead|result|trigger|run|go|get|give|be|end)\s)"
+)
+"""Text before a message that shows that the line is advice. After a message it is advice about that message: PyTorch's
+contains "to avoid fragmentation"."""
 
 LIKELY_MESSAGES: tuple[bytes, ...] = (
     b"CUBLAS_STATUS_NOT_INITIALIZED",  # often no room for the library's handle, sometimes another fault
@@ -74,8 +118,25 @@ LIKELY_MESSAGES: tuple[bytes, ...] = (
     b"ran out of memory trying to allocate",  # TensorFlow: also a warning, after which it goes on
     b"Failed to allocate memory for requested buffer",  # ONNX Runtime: on the GPU or on the host
     b"NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # PyTorch: it failed while it reported a failed allocation
+    b"Dst tensor is not initialized",  # TensorFlow: no room for a copy to the GPU, sometimes another fault
+    b"Unable to find a valid cuDNN algorithm",  # PyTorch: no room for a workspace, or a layer that cuDNN cannot do
+    b"was unable to find an engine to execute this computation",  # the same, from 2.0: GET, FIND
+    b"DNN library initialization failed",  # JAX: often no room for the handle, else a wrong cuDNN
+    b"failed to create cublas handle",  # TensorFlow
+    b"could not create cudnn handle",
+    b"Failed to create cuSolverDN instance",
+    b"CUSOLVER_STATUS_NOT_INITIALIZED",
+    b"CURAND_STATUS_ALLOCATION_FAILED",  # on the GPU or on the host
+    b"CL_MEM_OBJECT_ALLOCATION_FAILURE",  # OpenCL: also a driver that does not suit
 )
-"""Messages that mean out of GPU memory only if the GPU was full."""
+"""Messages, in any case of letters, that mean out of GPU memory only if the GPU was full."""
+
+_LIKELY_PATTERNS: tuple[bytes, ...] = (
+    rb"\bCU(?:BLAS|SOLVER|SPARSE)_STATUS_\w+`?,? when calling `cu(?:blas|solverDn|sparse)Create\(",  # PyTorch
+    rb"\bcusolver error: \d+, when calling `cusolverDnCreate\(",  # the same, older
+    rb"\b(?:cu|gpu)solverDnCreate\([^\n)]{0,40}\) failed",  # JAX
+)
+_LIKELY = _in_lower_case(LIKELY_MESSAGES, _LIKELY_PATTERNS)
 
 HOST_MESSAGES: tuple[bytes, ...] = (
     b"DefaultCPUAllocator: can't allocate memory",
@@ -103,6 +164,9 @@ FAULT_MESSAGES: tuple[bytes, ...] = (
 """CUDA faults. Under MPS one client's fault ends all clients of its GPU (NVIDIA's MPS manual, "Error Containment")."""
 
 SERVER_MESSAGES: tuple[bytes, ...] = (
+    b"MPS client failed to connect to the MPS control daemon",  # 805
+    b"CUDA_ERROR_MPS_CONNECTION_FAILED",
+    b"cudaErrorMpsConnectionFailed",
     b"the remote procedural call between the MPS server and the MPS client failed",  # 806
     b"CUDA_ERROR_MPS_RPC_FAILURE",
     b"cudaErrorMpsRpcFailure",
@@ -180,29 +244,29 @@ class Found(Struct, frozen=True):
 
 
 def memory_message(tail: bytes) -> str | None:
-    """Return the first message about a failed allocation on the GPU in a log's tail; None: there is none."""
-    return next((_shown(seen) for seen in _MEMORY.finditer(tail) if not _HOST_LINE.search(_line(tail, seen))), None)
+    """Return the message about a failed allocation on the GPU that is the reason of an end; None: there is none."""
+    found = find(tail)
+    return found.certain if found.certain and found.is_last else None
 
 
 def find(tail: bytes) -> Found:
     certain: re.Match[bytes] | None = None
     mild = ""
-    for seen in _MEMORY.finditer(tail):
-        line = _line(tail, seen)
-        if _HOST_LINE.search(line):
-            continue
-        if _MILD_LINE.search(line):
-            mild = _shown(seen)
+    lower = tail.lower()
+    for seen in _happened(_MEMORY, tail, lower):
+        if any(_MILD_LINE.search(text) for text in _around(tail, seen)):
+            mild = _shown(tail, seen)
         else:
             certain = seen
+    likely = [_shown(tail, seen) for seen in _happened(_LIKELY, tail, lower)]
     return Found(
-        certain="" if certain is None else _shown(certain),
+        certain="" if certain is None else _shown(tail, certain),
         is_last=certain is not None and _is_last(tail, certain),
-        likely=_last_of(tail, LIKELY_MESSAGES) or mild,
-        excuse=_last_of(tail, HOST_MESSAGES) or _mistake(tail),
-        fault=_last_of(tail, FAULT_MESSAGES),
-        server=_last_of(tail, SERVER_MESSAGES),
-        device=_last_of(tail, DEVICE_MESSAGES),
+        likely=likely[-1] if likely else mild,
+        excuse=_last_of(lower, HOST_MESSAGES) or _mistake(tail),
+        fault=_last_of(lower, FAULT_MESSAGES),
+        server=_last_of(lower, SERVER_MESSAGES),
+        device=_last_of(lower, DEVICE_MESSAGES),
     )
 
 
@@ -236,7 +300,7 @@ def _is_last(tail: bytes, message: re.Match[bytes]) -> bool:
     """Return whether a message is in the last exception, or in the last lines with no other reason after it."""
     for later in _REASON_LINE.finditer(tail, message.end()):
         line = _line(tail, later)
-        if _MEMORY.search(line) or _WRAPPERS.search(line):
+        if _MEMORY.search(line.lower()) or _WRAPPERS.search(line):
             continue
         if _CAUSED in tail[message.end() : later.start()]:
             continue  # the failed allocation again, in another exception
@@ -244,13 +308,30 @@ def _is_last(tail: bytes, message: re.Match[bytes]) -> bool:
     return tail.count(b"\n", message.end()) <= LAST_LINES or _REASON_LINE.match(_line(tail, message)) is not None
 
 
+def _happened(messages: re.Pattern[bytes], tail: bytes, lower: bytes) -> Iterator[re.Match[bytes]]:
+    """Yield the messages in a log's tail that are neither about host memory nor part of advice.
+
+    `lower`: the tail in lower case, which the matches refer to.
+    """
+    for seen in messages.finditer(lower):
+        before, after = _around(tail, seen)
+        if not (_HOST_LINE.search(before + tail[seen.start() : seen.end()] + after) or _ADVICE.search(before)):
+            yield seen
+
+
+def _around(tail: bytes, seen: re.Match[bytes]) -> tuple[bytes, bytes]:
+    """Return the text before and after a message in its lines."""
+    begin, end = tail.rfind(b"\n", 0, seen.start()) + 1, tail.find(b"\n", seen.end())
+    return tail[begin : seen.start()], tail[seen.end() : end if end >= 0 else len(tail)]
+
+
 def _line(tail: bytes, seen: re.Match[bytes]) -> bytes:
     end = tail.find(b"\n", seen.start())
     return tail[tail.rfind(b"\n", 0, seen.start()) + 1 : end if end >= 0 else len(tail)]
 
 
-def _shown(seen: re.Match[bytes]) -> str:
-    return seen.group().decode(errors="replace")
+def _shown(tail: bytes, seen: re.Match[bytes]) -> str:
+    return " ".join(tail[seen.start() : seen.end()].decode(errors="replace").split())
 
 
 def _mistake(tail: bytes) -> str:
@@ -258,7 +339,7 @@ def _mistake(tail: bytes) -> str:
     return found[-1].decode(errors="replace") if found else ""
 
 
-def _last_of(tail: bytes, listed: tuple[bytes, ...]) -> str:
-    """Return the message of a list that comes last in a log; empty: none occurs."""
-    where, message = max((tail.rfind(message), message) for message in listed)
+def _last_of(lower: bytes, listed: tuple[bytes, ...]) -> str:
+    """Return the message of a list that comes last in a log in lower case; empty: none occurs."""
+    where, message = max((lower.rfind(message.lower()), message) for message in listed)
     return message.decode() if where >= 0 else ""

@@ -11,6 +11,7 @@ from slurm_share.packing.rules.endings import classify, is_fault
 
 ROOT = Path(__file__).parents[4]
 TAILS = tomllib.loads((ROOT / "tests/data/packing/log_tails.toml").read_text())["tail"]
+OOM_TEXTS = tomllib.loads((ROOT / "tests/data/packing/oom_texts.toml").read_text())["text"]
 
 
 def facts(tail):
@@ -33,6 +34,26 @@ def facts(tail):
 @pytest.mark.parametrize("tail", TAILS, ids=lambda tail: tail["name"])
 def test_each_end_is_what_it_was(tail):
     assert classify(facts(tail), tail.get("cap"))[0] == tail["kind"]
+
+
+@pytest.mark.parametrize("text", OOM_TEXTS, ids=lambda text: f"{text['want']}: {text['name']}")
+def test_the_texts_of_many_programs_are_out_of_memory_or_not(text):
+    tail = text["tail"].encode()
+    kinds = [
+        classify(EndFacts(task=1, now_s=0.0, code=4, log_tail=tail, room_ratio=room, sample_age_s=1.0))[0]
+        for room in (0.5, 0.01)
+    ]
+    found = log_messages.find(tail)
+    if text["want"] == "certain":
+        assert kinds == ["gpu memory", "gpu memory"]
+    elif text["want"] == "likely":
+        assert kinds == ["failed", "gpu memory likely"]
+    else:
+        assert (kinds[0], found.likely, found.certain and found.is_last) in [("failed", "", ""), ("failed", "", False)]
+
+
+def test_at_least_sixty_texts_must_not_match():
+    assert sum(text["want"] == "no" for text in OOM_TEXTS) >= 60
 
 
 def test_every_message_of_the_list_is_found_by_itself():

@@ -1,6 +1,8 @@
 """The outcome of an attempt, and the room for a further one."""
 
 import signal
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,8 @@ from slurm_share.triples.rules.outcomes import (
     need_mib,
     outcome,
 )
+
+OOM_TEXTS = tomllib.loads((Path(__file__).parents[4] / "tests/data/packing/oom_texts.toml").read_text())["text"]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,12 @@ def test_what_programs_print_when_a_gpu_is_full_is_known(words):
     assert kind == "gpu memory"
     assert words.decode() in why
     assert outcome(Ending(0, log_tail=text))[0] == "done"
+
+
+@pytest.mark.parametrize("text", OOM_TEXTS, ids=lambda text: f"{text['want']}: {text['name']}")
+def test_a_plain_run_finds_the_same_texts_as_a_packed_run(text):
+    expected = "gpu memory" if text["want"] == "certain" else "failed"
+    assert outcome(Ending(1, log_tail=text["tail"].encode()))[0] == expected
 
 
 def test_the_reason_names_the_signal_or_the_code():
