@@ -150,7 +150,7 @@ class Run(Struct, frozen=True, kw_only=True):
 Outcome = Literal[
     "done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "given up", "saved",
     "unfinished",
-]
+]  # fmt: skip
 """done: exit code 0. failed: another code. signal: ended by a signal that we did not send. gpu memory, host memory: out
 of memory. disturbed: in a packed run, ended by another task on its GPU that exceeded its memory or failed, or by the
 GPU. not started: the program could not be executed, or its log could not be opened. given up: in a packed run, it was

@@ -568,6 +568,7 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
     assert task_counts == TaskCounts(100, done=50, failed=3, running=2, restarts=1)
     counts = "50 of 100 done, 3 failed, 2 running, 45 left"
     assert as_text(task_counts) == counts
+    assert as_text(replace(task_counts, given_up=5)) == "50 of 100 done, 3 failed, 5 given up, 2 running, 40 left"
     assert as_text(replace(task_counts, per_s=2.0)) == f"{counts}, 2.0/s, 0:00:23 to go"
     assert as_text(replace(task_counts, per_s=0.1)) == f"{counts}, 6.0/min, 0:07:50 to go"
     assert follow.TaskCountsReader(here, run, 13).read() is None
