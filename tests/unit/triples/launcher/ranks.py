@@ -51,9 +51,10 @@ class Ranks(Launched):
     """A run's folder, and the launchers of its nodes on this machine."""
 
     def __init__(
-        self, folder: Path, text: str, per_node: int, nodes: int = 1, *, grace_s: float = 1.0, **more: Any
+        self, folder: Path, text: str, per_node: int, nodes: int = 1, *, grace_s: float = 60.0, **more: Any
     ) -> None:
-        """`grace_s`: stands for END_GRACE_S, between the end of one rank and SIGTERM for the others."""
+        """`grace_s`: stands for END_GRACE_S, between the end of one rank and SIGTERM for the others. Long, so that
+        ranks on a busy machine hear of the end and end themselves."""
         self.grace_s = grace_s
         script = folder / "prog.py"
         script.write_text(text)

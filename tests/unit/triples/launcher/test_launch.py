@@ -444,13 +444,13 @@ def test_a_child_that_is_killed_is_the_only_one_that_suffers(tmp_path):
 
 
 def test_a_stop_and_a_continue_change_nothing(tmp_path):
-    made = Launch(tmp_path, "#!/bin/bash\nsleep 2.5\n", 2, tasks=4, distribution="dynamic").start()
+    made = Launch(tmp_path, "#!/bin/bash\nsleep 1.2\n", 2, tasks=4, distribution="dynamic").start()
     loop = made.loop_pid()
     for _ in range(4):
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in (made.process.pid, loop):
                 os.kill(pid, number)
-            time.sleep(0.5)
+            time.sleep(0.25)
     code, said = made.end()
     assert code == 0, said
 
