@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 from msgspec.structs import replace
 
-from ..core import names, terminal
+from ..core import names, terminal, text_files
 from ..core.command import EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
@@ -183,9 +183,10 @@ def _check_text(argv: Sequence[str]) -> None:
     except OSError as error:
         raise UsageError(f"the working folder no longer exists ({error.strerror}); change to another one") from error
     for argument in (*argv, cwd):
-        if not argument.isascii() and argument != argument.encode("utf-8", "replace").decode():
+        why = text_files.why_not_utf8(argument)
+        if why is not None:
             where = "the folder's name" if argument == cwd else "the argument"
-            raise UsageError(f"{where} {shown(argument)} is not UTF-8, which the files of a run require; rename it")
+            raise UsageError(f"{where} {shown(os.fsencode(argument).decode('utf-8', 'surrogateescape'))} {why}")
 
 
 def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> int:

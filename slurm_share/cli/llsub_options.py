@@ -21,8 +21,8 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     add(
         "--tasks",
         metavar="FILE",
-        help="run one task per line of FILE: an argument of SCRIPT or, without SCRIPT, a command; in FILE.jsonl each "
-        "line is a JSON object; - is standard input",
+        help="run one task per line of FILE: an argument of SCRIPT or, without SCRIPT, a command for bash; in "
+        "FILE.jsonl each line is a JSON object; - is standard input",
     )
     add("--ntasks", type=positive, metavar="M", help="run the script M times")
     add(

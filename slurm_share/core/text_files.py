@@ -6,6 +6,10 @@ first also at VT, FF, U+0085, U+2028 and others. That shifts the numbers of all 
 
 from __future__ import annotations
 
+import codecs
+import os
+import sys
+
 BOM = b"\xef\xbb\xbf"
 """UTF-8's byte order mark, which editors on Windows write."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -39,4 +43,25 @@ def why_no_line(line: bytes) -> str | None:
         return "contains a NUL byte; this is not a text file"
     if b"\r" in line:
         return f"contains a carriage return (CR); remove it, or, if the file has {OLD_MAC}"
+    return None
+
+
+def why_not_utf8(text: str) -> str | None:
+    """Return why an argument or a name cannot be written into a file in UTF-8; None: it can.
+
+    With another character set, as with PYTHONUTF8=0 LC_ALL=C, Python reads names in UTF-8 wrong.
+    """
+    if text.isascii():
+        return None
+    encoding = sys.getfilesystemencoding()
+    if codecs.lookup(encoding).name != "utf-8":
+        locale = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
+        found = [f"{name}={os.environ[name]}" for name in ("PYTHONUTF8", locale) if os.environ.get(name)]
+        because = f" ({' '.join(found)})" if found else ""
+        return (
+            f"is not ASCII, but the locale of this shell is not UTF-8{because}: Python reads names as {encoding}; "
+            "write: unset PYTHONUTF8; export LC_ALL=C.UTF-8"
+        )
+    if text != text.encode("utf-8", "replace").decode():
+        return "is not UTF-8, which the files of a run require; rename it"
     return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core import names
+from ..core import names, text_files
 from ..core.command import EXIT_FAILED
 from ..core.errors import SlurmShareError, UsageError, shown
 from ..core.process import attend
@@ -124,10 +124,10 @@ def _lines(items: Sequence[Item]) -> list[str]:
     try:
         return [msgspec.json.encode(item).decode() for item in items]
     except UnicodeEncodeError as error:
-        raise UsageError(
-            f"the name of the input {shown(str(error.object))} is not UTF-8, which the files of a run require; rename "
-            "it, or list the other inputs in a file: --input=LIST"
-        ) from error
+        name = str(error.object)
+        why = text_files.why_not_utf8(name) or ""
+        other = ", or list the other inputs in a file: --input=LIST" if why.endswith("rename it") else ""
+        raise UsageError(f"the name of the input {shown(name)} {why}{other}") from error
 
 
 def _command(folder: Folder, name: str, log: str, options: Sequence[str], script: str) -> list[str]:

@@ -37,8 +37,8 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("block", "cyclic", "dynamic")
 
 TaskKind = Literal["rank", "command", "input", "arguments"]
 """How a line of the tasks file becomes a program. rank: there is no file; every process runs the command. command: the
-line is a command for /bin/sh. input: the line is one further argument of the command. arguments: the line is a JSON
-array of further arguments."""
+line is a command for bash, else /bin/sh. input: the line is one further argument of the command. arguments: the line is
+a JSON array of further arguments."""
 
 
 class Triple(Struct, frozen=True):

@@ -317,13 +317,15 @@ def test_a_list_of_any_editor_has_a_task_for_each_line(cluster: Cluster) -> None
     lists = {
         "mix.txt": "echo one\necho two\recho three\necho four\n",
         "windows.txt": "\ufeffecho one\r\necho two\u2028\x85\r\n",
-        "marks.jsonl": '{"run": "printf one\\r1"}\r\n{"run": "printf two\\r"}\n{"run": "echo three"}\n',
+        "marks.jsonl": '{"run": "printf one\\r1"}\r\n{"run": "printf two\\r"}\n{"run": "echo th{re,}e"}\n',
     }
     for name, text in lists.items():
         cluster.as_user("alice", f"printf %s {shlex.quote(text)} > {HOME}/{name}", check=True)
     refused = llsub(cluster, "[1,2]", "--tasks", "mix.txt", "--local")
     assert (refused.returncode, "line 2 contains a carriage return" in refused.stderr) == (2, True)
-    for number, (name, said) in enumerate((("windows.txt", "one|two\u2028\x85"), ("marks.jsonl", "one|two|three")), 1):
+    for number, (name, said) in enumerate(
+        (("windows.txt", "one|two\u2028\x85"), ("marks.jsonl", "one|two|three the")), 1
+    ):
         ran = llsub(cluster, "[1,2]", "--tasks", name, "--local")
         assert ran.returncode == 0, ran.stdout + ran.stderr
         logs = cluster.as_user("alice", f"cd {HOME}; for log in LLSUB.{number}/p*/*.log.*; do cat $log; echo '|'; done")

@@ -383,7 +383,7 @@ def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] |
     """Return whether a process is a row's task: by its variables, or by name and cores if it has ended."""
     if one.environ:
         return row.variables <= one.environ
-    program = Path(run.command[0] if run.command else "/bin/sh").name
+    program = Path(run.command[0] if run.command else task_process.find_shell()).name
     return one.name == program[:15] and cpus in (None, one.cpus)
 
 

@@ -87,6 +87,7 @@ class Loop:
         self.logs = TaskLogs(run, was_here=shared.was_here)
         self.folder = str(node.folder)
         self.place = _identity(self.folder)
+        self.shell = task_process.find_shell()
         self.strategy: Strategy
         if shared.rendezvous is not None:
             from .together import Together  # imported here: other runs start faster without it
@@ -305,7 +306,8 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            self.starter.start(worker, deal.argv_of(self.run, self.shared.lines, turn.task), env, task.out)
+            argv = deal.argv_of(self.run, self.shared.lines, turn.task, self.shell)
+            self.starter.start(worker, argv, env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
@@ -358,7 +360,7 @@ class Loop:
         if isinstance(error, OSError) and error.errno in task_process.PASSING:
             self._hold_up(task.turn, task.worker, error)
             return
-        program = self.run.command[0] if self.run.command else "/bin/sh"
+        program = self.run.command[0] if self.run.command else self.shell
         why = task_process.why_not_started(program, task.log, error)
         self._ended(task, "not started", why)
         self._write_down()

@@ -28,7 +28,7 @@ from msgspec import Struct
 from ...core.process import end
 from ...node import descendants
 from .. import run_folder
-from ..rules import outcomes
+from ..rules import deal, outcomes
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -250,6 +250,11 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
     if any(b"\0" in argument for argument in argv if argument is not None):
         raise ValueError("embedded null byte")
     return (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
+
+
+def find_shell() -> str:
+    """Return the shell of this node for the commands of a tasks file: people write them for bash."""
+    return "/bin/bash" if os.access("/bin/bash", os.X_OK) else deal.SHELL
 
 
 def why_not_started(program: str, log: str, error: OSError | ValueError) -> str:

@@ -69,10 +69,14 @@ def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ..
     return tuple(found)
 
 
-def task_argv(run: Run, line: str) -> tuple[str, ...]:
+SHELL = "/bin/sh"
+"""The shell of a command in the histories of sizes and speeds; a launcher uses bash where there is one."""
+
+
+def task_argv(run: Run, line: str, shell: str = SHELL) -> tuple[str, ...]:
     """Return program and arguments of a task. `line`: its line of the tasks file; empty: there is no file."""
     if run.task_kind == "command":
-        return ("/bin/sh", "-c", line)
+        return (shell, "-c", line)
     if run.task_kind == "input":
         return (*run.command, line)
     if run.task_kind == "arguments":
@@ -80,6 +84,6 @@ def task_argv(run: Run, line: str) -> tuple[str, ...]:
     return run.command
 
 
-def argv_of(run: Run, lines: Sequence[str], task: int) -> tuple[str, ...]:
+def argv_of(run: Run, lines: Sequence[str], task: int, shell: str = SHELL) -> tuple[str, ...]:
     """Return program and arguments of task number `task`. `lines`: the tasks file."""
-    return task_argv(run, "" if run.task_kind == "rank" else lines[task])
+    return task_argv(run, "" if run.task_kind == "rank" else lines[task], shell)

@@ -529,6 +529,22 @@ def test_a_resumption_that_sbatch_refuses_can_be_tried_again(here: Path) -> None
     assert run_folder.read_jobs(here / "LLSUB.1") == [4711, 4711]
 
 
+def test_a_locale_that_is_not_utf8_is_blamed_and_not_the_name(here: Path) -> None:
+    script = here / "caf\u00e9.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    program = "import sys; from slurm_share.cli import llsub; sys.exit(llsub.main())"
+    argv = [sys.executable, "-c", program, f"./{script.name}", "[1,1]", "--dry-run", "--local"]
+    environ = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
+    found = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert (found.returncode, "is not ASCII, but the locale" in found.stderr) == (2, True)
+    assert "PYTHONUTF8=0 LC_ALL=C): Python reads names as ascii" in found.stderr
+    assert "rename" not in found.stderr
+    way_out = found.stderr.strip().rpartition("write: ")[2]
+    found = subprocess.run(["/bin/sh", "-c", f'{way_out}; exec "$@"', "sh", *argv], env=environ, check=False)
+    assert found.returncode == 0
+
+
 def test_local_runs_the_launcher_in_the_foreground(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))

@@ -193,7 +193,7 @@ def test_more_tasks_than_processes_each_once(tmp_path, distribution, logs):
 
 
 def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
-    lines = ["echo a; echo $LLSUB_TASK", "echo 'b  c'"]
+    lines = ["[[ a == a* ]] && echo a; echo $LLSUB_TASK", "cat <(echo 'b  c')"]
     made = Launch(tmp_path, "", 1, tasks=2, task_kind="command", command=(), lines=lines)
     assert made.go()[0] == 0
     assert (made.log(0), made.log(1)) == ("a\n0\n", "b  c\n")
