@@ -120,6 +120,10 @@ class Settings(Struct, frozen=True):
     percent) or a percentage. The default is `free`, because a cap of 100/N wastes what an idle neighbour does not
     use."""
 
+    gpu_ids: Literal["uuid", "index"] = "uuid"
+    """What CUDA_VISIBLE_DEVICES of a task under MPS holds. `index`: the number 0, for programs that want a number; the
+    GPU's MPS daemon has one GPU, which is number 0 for its clients. Without MPS it is always the GPU's UUID."""
+
     compute_mode: Literal["default", "exclusive_process"] = "default"
     """`exclusive_process`: only the MPS server can use a GPU under MPS, so that a program which bypasses MPS fails
     instead of running unnoticed. The earlier mode is restored when the last shared job leaves the GPU."""

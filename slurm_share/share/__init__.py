@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from .rules import allocation, drain, limits, queue, reconcile, site, submit_script, switch, verdict
     from .rules.allocation import admit
-    from .rules.granted import visible_gpus
+    from .rules.granted import visible_devices, visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
     from .rules.queue import Chosen
     from .rules.reconcile import has_job
@@ -62,7 +62,7 @@ __getattr__, __all__ = exports(
             *("Plan", "Prepared", "QueueSwitched", "Refusal", "Slot", "Unshared"),
         ],
         "rules.allocation": ["admit"],
-        "rules.granted": ["visible_gpus"],
+        "rules.granted": ["visible_devices", "visible_gpus"],
         "rules.leftovers": ["FIRST_ORDINARY_UID"],
         "rules.queue": ["Chosen"],
         "rules.reconcile": ["has_job"],

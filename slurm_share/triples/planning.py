@@ -17,7 +17,7 @@ from ..core.settings import Settings
 from ..node import topology
 from ..node.records import Gpu
 from ..packing import PackRequest, PackSettings
-from ..share import limits, option, visible_gpus
+from ..share import limits, option, visible_devices, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
@@ -317,7 +317,7 @@ def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
     from ..node.gpus import binding  # imported here: not needed on a login node
 
     try:
-        found = visible_gpus(os.environ.get(names.ENV_VISIBLE_DEVICES), binding.read_driver().gpus)
+        found = visible_gpus(visible_devices(os.environ), binding.read_driver().gpus)
     except (DriverError, ValueError):
         return ()
     return tuple(gpu for gpu in found if gpu.problem is None)[:most]

@@ -17,6 +17,7 @@ from ..core import given_variables, names
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError
 from ..core.text import counted
 from ..node import processes
+from ..share import visible_devices
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
@@ -134,8 +135,10 @@ def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) 
     # without a number, this is a task of another run on this machine: its GPU and caps are still in force
     own = given_variables.forget(environ, int(job)) if job.isdecimal() else environ
     environment = {name: value for name, value in own.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    visible = visible_devices(own)
+    if visible is not None:
+        environment[names.ENV_VISIBLE_DEVICES] = visible
     if gpus is not None:
-        visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
         listed = visible.split(",") if visible else [str(number) for number in range(gpus)]
         environment[names.ENV_VISIBLE_DEVICES] = ",".join(listed[:gpus])
     sys.stdout.flush()

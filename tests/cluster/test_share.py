@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, forging_conf, rewritten, until
+from hooked import Node, configured, forging_conf, rewritten, until
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -309,3 +309,20 @@ def test_gpus_without_a_size_have_no_cap_and_the_output_the_log_and_doctor_say_s
     assert "GPU memory on n2: the driver does not report it" in output
     assert "no size of GPU 0" in doctor
     assert "GPU 1 uses the node's memory (MemTotal)" in doctor
+
+
+def test_a_number_for_the_gpu_is_the_task_s_own_gpu_under_mps_and_stays_a_uuid_without(cluster: Cluster) -> None:
+    """gpu_ids = "index": each GPU of n2 gets its two tasks, by the simulated CUDA and by the driver's lists."""
+    script = """srun bash -c 'echo ids $CUDA_VISIBLE_DEVICES $SLURM_SHARE_GPU_UUID
+        exec simgpu-task --memory 100M --seconds 60 >/dev/null' &
+        until [ "$(slurm-share status --json | grep -c '"pid": [0-9]')" = 4 ]; do sleep 0.2; done
+        slurm-share status --json | grep -E '"uuid"|"pid"'; scancel $SLURM_JOB_ID.0; wait"""
+    with configured(cluster, 'gpu_ids = "index"'):
+        output = run(cluster, script, "--share-gpu=2", "-wn2")
+        without = run(cluster, TASK, "--share-gpu=2,mps=off", "-wn2")
+    node = Node(cluster, "n2")
+    gpus = [node.uuid(0), node.uuid(1)]
+    assert sorted(re.findall(r"^ids (\S+) (\S+)$", output, re.MULTILINE)) == [("0", uuid) for uuid in sorted(gpus * 2)]
+    listed = re.sub(r"[^up]", "", "".join(re.findall(r'"(uuid|pid)"', output)).replace("uuid", "u").replace("pid", "p"))
+    assert listed == "uppupp"
+    assert sorted(gpu for _, _, gpu in tasks(without)) == sorted(gpus * 2)

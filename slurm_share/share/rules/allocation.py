@@ -19,8 +19,9 @@ from ...core.settings import Settings
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
-from ..records import BACKEND_TIME_SLICING, Grant, Limits, Plan, Prepared, Refusal, Slot
+from ..records import BACKEND_TIME_SLICING, Assignment, Grant, Limits, Plan, Prepared, Refusal, Slot
 from . import drain, granted, limits
+from .granted import INDEX_UNDER_MPS
 
 # ---- What a job has ----
 
@@ -159,8 +160,17 @@ def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_
         mps_directory=None if served is None else served.mps_directory,
         backend=BACKEND_TIME_SLICING if served is None else grant.backend,
         on_gpu=on_gpu,
-        variables=() if served is None else served.variables,
+        variables=() if served is None else (*served.variables, *_number(settings)),
     )
+
+
+def _number(settings: Settings) -> tuple[Assignment, ...]:
+    """Return the number of a GPU in place of its UUID, for a task whose GPU has an MPS daemon of its own.
+
+    The daemon sees that GPU alone, so for its clients it is number 0, with any device cgroup and CUDA_DEVICE_ORDER (MPS
+    documentation: the daemon's CUDA_VISIBLE_DEVICES renumbers the devices of its clients).
+    """
+    return (Assignment(names.ENV_VISIBLE_DEVICES, INDEX_UNDER_MPS),) if settings.gpu_ids == "index" else ()
 
 
 def _notes(grant: Grant) -> tuple[str, ...]:

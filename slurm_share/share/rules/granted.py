@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ...core import names
 from ...core.errors import shown
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 
 NO_GPUS = ("", "NoDevFiles")
 """The values that name no GPU. Slurm writes NoDevFiles for a gres without device files (gres_common.c)."""
+INDEX_UNDER_MPS = "0"
+"""CUDA_VISIBLE_DEVICES of a task with `gpu_ids = "index"`: its GPU among those of its MPS daemon."""
 _NO_MORE = "-1"
 """The end of a list: CUDA stops at the first invalid number, for which users write -1."""
+
+
+def visible_devices(environ: Mapping[str, str]) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES as the driver numbers the GPUs; None: it is not set.
+
+    Inside a task with `gpu_ids = "index"` it is the UUID of the task's GPU: the number 0 there counts the GPUs of its
+    MPS daemon, and would name another one for a program that does not use that daemon.
+    """
+    visible = environ.get(names.ENV_VISIBLE_DEVICES)
+    own = environ.get(names.ENV_GPU_UUID)
+    return own if own and visible == INDEX_UNDER_MPS and environ.get(names.ENV_MPS) == names.MPS_ON else visible
 
 
 def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:

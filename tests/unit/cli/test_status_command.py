@@ -170,5 +170,4 @@ def test_who_looks_is_told_where_nothing_is_shared(node, monkeypatch, capsys):
         "slurm-share observes only and shares nothing, except in partition debug, where sharing is on (mode in" in out
     )
     assert "sharing is switched off in partition old (mode in the configuration)" in out
-    assert "debug" not in out
     assert "new" not in out

@@ -9,7 +9,9 @@ from plans import decided
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import Plan, Refusal
+from slurm_share.share import plan as plan_text
+from slurm_share.share.backends import registry
+from slurm_share.share.records import Plan, Prepared, Refusal, Served
 from slurm_share.share.rules import allocation, drain, mps
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import offers_of
@@ -82,6 +84,21 @@ def test_an_unknown_size_gives_no_cap_and_is_said(size):
     sized = decide(replace(JOB, share=ShareRequest(4, mem_mib=3000)), gpus)
     assert (sized.slots[0].memory_cap_mib, sized.notes) == (3000, ())
     assert decide(replace(JOB, share=ShareRequest(1)), gpus).notes == ()  # its one task needs no cap
+
+
+def test_a_number_instead_of_the_uuid_only_under_mps():
+    """The first GPU has a daemon, the other one's did not start."""
+    settings = Settings(gpu_ids="index")
+    grant = granted(settings=settings)
+    served = {"GPU-0": Served(mps_directory="/run/p0")}
+    prepared = Prepared(served=served, failures={"GPU-1": "no room"})
+    plan = allocation.decide(grant, prepared, settings, cores=CORES)
+    visible = [
+        {one.name: one.value for one in registry.slot_environment(plan, slot)}["CUDA_VISIBLE_DEVICES"]
+        for slot in plan.slots[:2]
+    ]
+    assert visible == ["0", "GPU-1"]
+    assert plan_text.parse(plan_text.render(plan)) == plan
 
 
 def test_memory_of_the_node_is_named_and_not_capped():

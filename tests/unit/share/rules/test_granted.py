@@ -79,3 +79,11 @@ def test_without_a_driver_slurms_words_are_kept():
         ("GPU-x", False, None),
     ]
     assert granted.visible_gpus(None, None) == ()
+
+
+def test_a_number_that_counts_the_gpus_of_an_mps_daemon_is_not_the_drivers():
+    task = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_SHARE_GPU_UUID": "GPU-3", "SLURM_SHARE_MPS": "on"}
+    assert granted.visible_devices(task) == "GPU-3"
+    assert granted.visible_devices(task | {"SLURM_SHARE_MPS": "off"}) == "0"
+    assert granted.visible_devices(task | {"CUDA_VISIBLE_DEVICES": "1"}) == "1"  # the user's own
+    assert granted.visible_devices({}) is None
