@@ -454,10 +454,11 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     _show_command(argv)
     _note(*plan.notes)
     _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
-    print(f"\n{script}")
-    if plan.run.pack is not None:
+    if plan.run.pack is not None:  # its sizes and placements are what the user wants to see, not the script
+        print(f"launch.sh: {len(script.splitlines())} lines, not shown")
         _show_packing(plan.run, packed_dry_run.preview_plan(plan))
         return
+    print(f"\n{script}")
     _show_ranks(plan.run)
     for line in _layout(plan):
         print(line)
@@ -501,10 +502,11 @@ def _layout(plan: planning.Plan) -> list[str]:
 def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
-        print(submission.local_script(sys.executable, is_together=run.together))
-        _show_ranks(here.run)
         if here.run.pack is not None:
             _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)
+            return names.EXIT_OK
+        print(submission.local_script(sys.executable, is_together=run.together))
+        _show_ranks(here.run)
         return names.EXIT_OK
     folder = submitting.make_here(here.run, tasks)
     print(f"{_how_many(here.run)}; logs are in {folder}")

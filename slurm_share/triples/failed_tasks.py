@@ -18,7 +18,7 @@ from . import run_folder
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
-from .rules import task_files
+from .rules import deal, task_files
 from .rules.account import Account
 
 MOST = 10
@@ -109,7 +109,7 @@ def _read_lines(folder: Path, run: Run) -> list[str]:
 def _name(run: Run, lines: Sequence[str], task: int) -> str:
     """Return a task as text: its input, or its number with the line of the user's file."""
     if task >= len(lines):
-        return f"{'rank' if run.tasks == run.processes else 'task'} {task}"  # no tasks file, or an incomplete one
+        return f"{deal.noun(run)} {task}"  # no tasks file, or an incomplete one
     if run.kind == "llmapreduce":
         return terminal.shortened(shlex.join(_arguments(lines[task])), LINE_MAX)
     number = task_files.line_number(task, run.other_lines)

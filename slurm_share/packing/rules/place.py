@@ -451,8 +451,17 @@ class Gain(Booked):
         return super().signature(task, need), task.beliefs, key if has_pairs else None
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
-        """Return the predicted speeds with the task: "; both keep ~0.84, together 1.7 of one"."""
-        text = "" if place.is_idle else speeds_text(self._group(place).speeds(self._member(task, place)))
+        """Return the predicted speeds with the task: "; both keep ~0.84, together 1.7 of one".
+
+        They are predicted only from loads that are known, not from the assumed load of a program of which nothing is.
+        """
+        if place.is_idle:
+            return ""
+        group, member = self._group(place), self._member(task, place)
+        unknown = [not one.is_known for one in (*group.members, member)]
+        if any(unknown):
+            return "; their loads are not known" if all(unknown) else "; some of their loads are not known"
+        text = speeds_text(group.speeds(member))
         return f"; {text}" if text else ""
 
     def begun(self, task: WaitingView, place: Place) -> None:

@@ -18,7 +18,7 @@ from ...core.text import amount, counted, fold_some
 from .. import run_folder
 from ..records import Ended, Run
 from ..result_files import ResultFiles
-from ..rules import together
+from ..rules import deal, together
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
 from ..rules.work_rates import WorkTally
@@ -110,7 +110,7 @@ def table(run: Run, found: Summary) -> Table:
     moved = frozenset(found.account.moved)
     made = Table(box=None, pad_edge=False, header_style="")
     has_rates = any(ended.rate_per_s is not UNSET for ended in found.rows)
-    columns = ["RANK" if run.tasks == run.processes else "TASK", "NODE", "GPU", "CORES", "TIME", "PEAK GPU"]
+    columns = [deal.noun(run).upper(), "NODE", "GPU", "CORES", "TIME", "PEAK GPU"]
     for name in (*columns, *(["RATE"] if has_rates else []), "TRIES", "OUTCOME"):
         justify: JustifyMethod = "left" if name in ("NODE", "CORES", "OUTCOME") else "right"
         made.add_column(name, justify=justify, overflow="fold" if name in ("CORES", "OUTCOME") else "ellipsis")
@@ -134,7 +134,7 @@ def table(run: Run, found: Summary) -> Table:
 def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     """Return sentences on how the run ended and how to run what is left."""
     found = summary.account
-    what = "rank" if run.tasks == run.processes else "task"
+    what = deal.noun(run)
     lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
     said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
     if summary.work:

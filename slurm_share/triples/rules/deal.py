@@ -51,6 +51,11 @@ def rank_of(run: Run, task: int, worker: int) -> int:
     return task if run.tasks <= run.processes else worker
 
 
+def noun(run: Run) -> str:
+    """Return the word for a task: `rank` if each process has one task, and the tasks come from no list."""
+    return "rank" if run.task_kind == "rank" and run.tasks == run.processes else "task"
+
+
 def chunks_of(run: Run) -> tuple[range, ...]:
     """Return the chunks of a run with dynamic distribution."""
     return chunks(run.tasks, run.processes, CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX)

@@ -352,9 +352,6 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         ("[1,2] --pack --tasks=wide", "--tasks wide: line 2: it requests 9 GPUs, but a node of this job has 4"),
         ("[9,auto] --pack --tasks=list", "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
         ("[2,auto] --pack --tasks=list --local", "[2,auto] has 2 nodes; write [1,auto]"),
-        ("--watch LLSUB.1 --pack", "--pack has no effect with --watch"),
-        ("--resume LLSUB.1 --gpu-mem=6G", "--gpu-mem has no effect with --resume"),
-        ("-i --oom-retries=1", "--oom-retries has no effect with -i"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
@@ -497,7 +494,7 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
     remember(here, "./plain.sh a", 6000, 6000)
     before = sorted(here.iterdir())
     assert call("[1,auto,3]", "--pack", "--tasks", "mix", "--local", "--dry-run") == 0
-    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "5 tasks on 1 node, 2 GPUs NVIDIA A100 (38.7 GiB usable each)"
     assert re.fullmatch(r"   TASKS  GPU MEM   FROM +SM", lines[1])
     assert re.fullmatch(r"       2  29.3 GiB  --gpu-mem +0.41 family", lines[2])
@@ -519,6 +516,8 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "5 tasks on 1 node\n" in out
+    assert len(out.splitlines()) < 12
+    assert re.search(r"^launch.sh: [0-9]+ lines, not shown$", out, re.MULTILINE)
     assert "first placements: not known before the run, because Slurm does not report GPU sizes" in out
     assert "process i of node" not in out
     remember(here, "./plain.sh a", 6000)
@@ -572,16 +571,20 @@ def test_a_resumed_run_is_packed_as_before_and_takes_other_retries(
     specs = (here / "LLSUB.1/specs.jsonl").read_bytes()
     assert call("--resume", "LLSUB.1") == 0
     assert run_of(here).pack == before
-    assert call("--resume", "LLSUB.1", "--oom-retries=5", "--retries=3") == 0
+    assert call("--resume", "LLSUB.1", "--oom-retries=5", "--retries=3", "--keep-going", "--gpu-mem=6G") == 0
+    assert "--gpu-mem ignored: no effect with --resume" in capsys.readouterr().err
     run = run_of(here)
     assert run.pack is not None
     settings = run.pack.settings
     assert (settings.policy, settings.oom_retries, settings.retries, run.retries) == ("lug", 5, 3, 3)
+    assert settings.keep_going
     assert (here / "LLSUB.1/specs.jsonl").read_bytes() == specs
     capsys.readouterr()
     assert call("./plain.sh", "[1,2]") == 0
-    assert call("--resume", "LLSUB.2", "--oom-retries=1") == 2
-    assert "LLSUB.2 is not packed, and --oom-retries needs --pack" in capsys.readouterr().err
+    assert call("--resume", "LLSUB.2", "--oom-retries=1", "--keep-going") == 0
+    said = capsys.readouterr().err
+    assert "--oom-retries ignored: LLSUB.2 is not packed" in said
+    assert "--keep-going ignored: LLSUB.2 is not packed" in said
 
 
 # ---- who gets which task ----

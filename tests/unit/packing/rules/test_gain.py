@@ -239,6 +239,19 @@ def test_the_start_says_what_is_expected():
 
 
 @pytest.mark.parametrize(
+    ("there", "new", "text"),
+    [
+        ({}, {}, "; their loads are not known"),
+        ({"sm_ratio": 0.4}, {}, "; some of their loads are not known"),
+        ({}, {"sm_ratio": 0.4}, "; some of their loads are not known"),
+    ],
+)
+def test_the_start_predicts_nothing_from_loads_that_are_not_known(there, new, text):
+    (start,) = answer([gpu(0)], [waits(9, **new)], [on(1, 0, **there)]).actions
+    assert start.why == "GPU 0 beside 1: 3.9 of 35.3 GiB free booked" + text
+
+
+@pytest.mark.parametrize(
     ("speeds", "text"),
     [
         ([1.0], ""),
