@@ -288,9 +288,14 @@ def test_what_another_user_may_do(running: Mps) -> None:
 
 
 def test_an_idle_front_end_keeps_all_others_out(running: Mps) -> None:
-    idle = subprocess.Popen([running.program.path], stdin=subprocess.PIPE, env=running.environ())
-    running.wait(lambda: running.answer("get_default_active_thread_percentage") == "")
-    idle.communicate()
+    for later in range(8):  # one that meets another one, or is met too early, keeps nobody out
+        idle = subprocess.Popen([running.program.path], stdin=subprocess.PIPE, env=running.environ())
+        time.sleep(0.3 * 2**later)
+        answer = running.answer("get_default_active_thread_percentage")
+        idle.communicate()
+        if answer == "":
+            break
+    assert answer == ""
     running.wait(lambda: running.say("get_default_active_thread_percentage") == (0, "100.0\n", ""))
 
 

@@ -277,12 +277,12 @@ def test_what_a_rank_said_last_comes_before_its_end():
 
 
 def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
-    node = nodes(one_node(4, start_s=0.5))
-    time.sleep(0.8)  # the limit begins with the first hello: a run may do without messages for as long as it likes
+    node = nodes(one_node(4, start_s=1.5))
+    time.sleep(1.6)  # the limit begins with the first hello: a run may do without messages for as long as it likes
     ranks = [node.rank(1), node.rank(3)]
-    assert ranks[0].expect(wire.Missing) == wire.Missing((0, 2), 0.5)
+    assert ranks[0].expect(wire.Missing) == wire.Missing((0, 2), 1.5)
     ranks[1].expect(wire.Missing)
-    assert node.expect(wire.Ending).why.startswith("2 ranks have not started within 0.5 s: 0, 2;")
+    assert node.expect(wire.Ending).why.startswith("2 ranks have not started within 1.5 s: 0, 2;")
     assert node.rank(0).expect(wire.Missing).ranks == (0, 2)
 
 

@@ -17,7 +17,7 @@ from slurm_share.load import snapshot as snapshots
 from slurm_share.load.agent import http_server
 
 SHOWN = {"authorization": f"Bearer {TOKEN}"}
-CLIENT = httpx.Client(timeout=10, trust_env=False, verify=False)
+CLIENT = httpx.Client(timeout=120, trust_env=False, verify=False)
 """One for all tests: a client takes a tenth of a second to make."""
 
 
@@ -38,7 +38,7 @@ def get_when_ready(agent):
 
 
 def connected(agent):
-    return socket.create_connection(("127.0.0.1", int(agent.url.rpartition(":")[2])), timeout=10)
+    return socket.create_connection(("127.0.0.1", int(agent.url.rpartition(":")[2])), timeout=120)
 
 
 def test_the_snapshot_is_everybodys(agent):

@@ -189,7 +189,7 @@ def test_whatever_else_answers_there_is_a_sentence(tmp_path, answer, why):
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(StateError, match=why):
-            ask(str(tmp_path / "socket"), 0.3)
+            ask(str(tmp_path / "socket"), 0.3 if answer is None else 60.0)
         thread.join()
 
 
