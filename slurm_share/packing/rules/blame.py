@@ -41,7 +41,8 @@ def judge(facts: EndFacts, task: TaskState, gpus: Collection[GpuState], *, is_bl
     had = _had(facts, task, room_mib, cap_mib, is_blind=is_blind)
     cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
     kind, reason = endings.classify(facts, cap_ratio)
-    is_moved = view.is_moving and not facts.is_stopped_by_us and kind in recover.MOVED_KINDS
+    is_job_ending = facts.is_stopped_by_us or facts.is_told_to_save
+    is_moved = view.is_moving and not is_job_ending and kind in recover.MOVED_KINDS
     if is_moved:
         # A program that has saved its state may end with exit code 0.
         return Verdict(kind="unfinished", reason=reason, had=had, is_moved=True)

@@ -88,6 +88,21 @@ def test_failure_without_a_message_is_suspected_only_on_a_full_gpu(fields, cap_r
     assert classify(EndFacts(task=1, now_s=0.0, **fields), cap_ratio)[0] == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"code": 75}, "saved"),
+        ({"code": 75, "is_stopped_by_us": True}, "saved"),
+        ({"code": 0, "is_told_to_save": True}, "saved"),
+        ({"code": 0, "is_told_to_save": True, "is_stopped_by_us": True}, "unfinished"),
+        ({"code": 1, "is_told_to_save": True}, "unfinished"),
+        ({"code": 1, "is_told_to_save": True, "log_tail": b"CUDA out of memory"}, "gpu memory"),
+    ],
+)
+def test_an_end_with_a_saved_state_is_as_in_a_plain_run(fields, expected):
+    assert classify(EndFacts(task=1, now_s=0.0, **fields))[0] == expected
+
+
 def test_cuda_faults_are_told_from_other_failures():
     assert is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA error: unspecified launch failure\n"))
     assert not is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA out of memory\n"))

@@ -64,7 +64,7 @@ def test_the_end_of_a_pause_is_a_time_to_decide():
     assert [(type(one), one.task) for one in made.decide(920.0)[1].actions] == [(Resume, 0)]
 
 
-@pytest.mark.parametrize("how", [{"code": 0}, {"code": 1}, {"code": None, "signal": 10}])
+@pytest.mark.parametrize("how", [{"code": 0}, {"code": 1}, {"code": 75}, {"code": None, "signal": 10}])
 def test_a_task_that_was_told_to_move_runs_again_elsewhere_and_no_try_is_counted(how):
     made = started(2, tasks=1, can_move=True)
     assert views(made)[0].can_move
@@ -96,3 +96,10 @@ def test_a_move_at_the_end_of_the_job_is_no_move_and_out_of_memory_stays_that():
         made.apply([Move(task=task, gpu="GPU-0", why="")], NOW)
     assert not made.ended(EndFacts(task=0, now_s=20.0, code=0, is_stopped_by_us=True)).is_retried
     assert made.ended(oom(1, 20.0)).kind == "gpu memory"
+
+
+def test_a_task_that_moves_when_the_job_is_to_end_has_saved_its_state():
+    made = started(1, tasks=1, can_move=True)
+    made.apply([Move(task=0, gpu="GPU-0", why="")], NOW)
+    after = made.ended(EndFacts(task=0, now_s=20.0, code=0, is_told_to_save=True))
+    assert (after.kind, after.is_retried) == ("saved", False)

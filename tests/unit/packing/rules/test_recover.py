@@ -69,6 +69,7 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
         ({}, {"oom_retries": 0}, {"is_retried": False}),
         ({"kind": "done"}, {"retries": 9}, {"is_retried": False}),
         ({"kind": "unfinished"}, {"retries": 9}, {"is_retried": False}),
+        ({"kind": "saved"}, {"retries": 9}, {"is_retried": False}),
     ],
 )
 def test_what_follows(fields, settings, expected):
