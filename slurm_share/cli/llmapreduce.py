@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from ..core import names
 from ..core.command import EXIT_INTERRUPTED, enter
@@ -61,18 +62,21 @@ def _show(request: Request, plan: MapPlan) -> int:
 
 
 def _in_the_queue(request: Request, made: map_submitting.Made, reduces: bool) -> int:
-    jobs = [map_submitting.submit_map(made, OUTPUT)]
-    print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}")
+    output, stream = (QUIET, sys.stderr) if request.parsable else (OUTPUT, None)
+    jobs = [map_submitting.submit_map(made, output)]
+    print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}", file=stream)
     if reduces:
-        jobs.append(map_submitting.submit_reduce(request, made, jobs[0], OUTPUT))
-        print(f"Submitted reduce job {jobs[1]}, which starts after the map job")
+        jobs.append(map_submitting.submit_reduce(request, made, jobs[0], output))
+        print(f"Submitted reduce job {jobs[1]}, which starts after the map job", file=stream)
+    if request.parsable:
+        print(jobs[-1])
     sys.stdout.flush()
-    return _wait(made.folder, made.run, jobs) if request.wait else names.EXIT_OK
+    return _wait(made.folder, made.run, jobs, stream) if request.wait else names.EXIT_OK
 
 
-def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int]) -> int:
+def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int], stream: TextIO | None = None) -> int:
     path = Path(folder.path)
-    line = Line()
+    line = Line(stream)
     try:
         follow.follow_map(path, run, jobs, line.show)
     except KeyboardInterrupt:
@@ -117,6 +121,8 @@ def _show_command(argv: Sequence[str]) -> None:
 
 
 OUTPUT = submitting.Output(command=_show_command, note=_say)
+QUIET = submitting.Output(command=lambda _: None, note=_say)
+"""For --parsable."""
 
 
 if __name__ == "__main__":

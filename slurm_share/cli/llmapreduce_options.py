@@ -86,6 +86,7 @@ def parser() -> Parser:
     )
     add("--local", action="store_true", help="run on this machine, in the foreground, without a scheduler")
     add("--wait", action="store_true", help="wait until all jobs have ended; exit 0 if all tasks are done")
+    add("--parsable", action="store_true", help="print only the id of the last job on standard output")
     add("--dry-run", action="store_true", help="print the commands, but create and submit nothing")
     return top
 
@@ -139,6 +140,7 @@ def read(argv: Sequence[str]) -> Request:
         local=found.local,
         dry_run=found.dry_run,
         wait=found.wait,
+        parsable=found.parsable,
         notes=_without_effect(found, options),
     )
 

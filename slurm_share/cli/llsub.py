@@ -236,7 +236,7 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
 
 
 RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
-                "dry_run", "wait", "parsable")  # fmt: skip
+                "dry_run", "wait", "parsable", "local")  # fmt: skip
 NOT_LOCAL = ("slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation", "account",
              "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
@@ -519,6 +519,8 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
 
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
     asked = submitting.Resume(**{name: getattr(arguments, name) for name in submitting.Resume.__struct_fields__})
+    if arguments.local:
+        _note_ignored(arguments, "--local runs here and now, without Slurm", ["wait", "parsable"])
     found = submitting.resume(folder, wishes, asked, _output(arguments))
     if arguments.parsable:
         _note(found.sentence)

@@ -54,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     local: bool
     dry_run: bool
     wait: bool
+    parsable: bool = False
+    """Print only the id of the last job on standard output."""
     notes: tuple[str, ...] = ()
     """Sentences about options without effect."""
 

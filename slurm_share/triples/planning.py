@@ -248,14 +248,15 @@ def _check_raw_share(directives: Sequence[submission.Directive], wishes: Wishes)
 
     sbatch reads these itself, so that settings without a number (mem=8G) are valid as option of llsub only.
     """
-    places = [(f"the script's line #SBATCH {one}", one) for one in directives]
+    places = [("the script's #SBATCH lines", one) for one in directives]
     places += [("--options", one) for one in submission.parse_options(wishes.options, "--options")]
     for where, one in places:
         if one.name == names.OPTION:
             try:
                 option.parse(one.value or "")
             except OptionError as error:
-                raise UsageError(f"{where}: {error}") from error
+                own = "; settings alone are for the option --share-gpu of llsub" * (one.value or "")[:1].isalpha()
+                raise UsageError(f"{where}: {error}{own}") from error
 
 
 def _take_sm_tried(written: str | None, run: Run) -> tuple[str | None, Run]:

@@ -54,6 +54,8 @@ class Resume(Struct, frozen=True, kw_only=True):
     max_failures: str | None
     env: Literal["recorded", "current"] | None
     dry_run: bool
+    local: bool = False
+    """Run the tasks on this machine, also of a run that was submitted to Slurm."""
 
 
 class Resumed(Struct, frozen=True):
@@ -194,7 +196,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         raise UsageError(f"{folder.name}: {together.AGAIN}")
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
-        queued = [job.job_id for job in _queued(folder, run, jobs)]
+        queued = [job.job_id for job in _queued_or_unknown(folder, run, jobs, asked, output)]
         for job in queued:
             if job not in jobs:
                 note_job(folder, job, output)
@@ -212,7 +214,12 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         new = _with_retries(run, asked, folder, output)
         if asked.max_failures is not None:
             new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
-        if not (folder / run_folder.SUBMIT).exists():
+        if asked.local or not (folder / run_folder.SUBMIT).exists():
+            if run.triple is not None and run.triple.nodes > 1:
+                raise UsageError(
+                    f"{folder.name} is a run on {run.triple.nodes} nodes, and --local is one machine; resume it "
+                    "without --local, or start a new run with --local"
+                )
             if wishes != Wishes():
                 output.note(f"-q, -T and --options ignored: {folder.name} runs on this machine, without Slurm")
             if not asked.dry_run and new != run:
@@ -229,6 +236,20 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
         return Resumed(f"{left}; {recorded_owner}", job=job)
+
+
+def _queued_or_unknown(
+    folder: Path, run: Run, jobs: Sequence[int], asked: Resume, output: Output
+) -> tuple[QueuedJob, ...]:
+    """Return the queued jobs of a run; none on a machine without Slurm, for a run that goes on there."""
+    try:
+        return _queued(folder, run, jobs)
+    except SlurmShareError as error:
+        cause = error.__cause__
+        if not asked.local or cause is None or not isinstance(cause.__cause__, OSError):
+            raise
+        output.note(f"this machine has no Slurm to ask: make sure that no job of {folder.name} runs elsewhere")
+        return ()
 
 
 def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:

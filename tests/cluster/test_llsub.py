@@ -177,6 +177,21 @@ def test_a_job_that_starts_while_it_is_watched_is_not_called_requeued(cluster: C
     assert "requeued" not in said.stdout
 
 
+def test_the_rest_of_a_submitted_run_is_done_here(cluster: Cluster) -> None:
+    """By the login host, which has no GPU; --parsable prints the job id alone, and --dry-run asks sbatch."""
+    cluster.as_user("alice", f"cd {HOME} && printf '#!/bin/sh\\n[ -e ok ]\\n' > task.sh", check=True)
+    asked = llsub(cluster, "./task.sh", "[1,2]", "--dry-run", "--account=none", "--reservation=none")
+    assert asked.returncode == 2
+    assert "the scheduler would not take this job" in asked.stderr
+    tried = llsub(cluster, "./task.sh", "[1,2]", "--parsable", "--wait")
+    assert (tried.returncode, tried.stdout.strip().isdecimal()) == (1, True), tried
+    cluster.as_user("alice", f"cd {HOME} && touch ok && mv LLSUB.1 renamed", check=True)
+    again = llsub(cluster, "--resume", "renamed", "--local", "-T", "5")
+    assert again.returncode == 0, again.stderr
+    assert "-q, -T and --options ignored" in again.stderr
+    assert "2 of 2 ranks done" in again.stdout
+
+
 SAYS_USR1 = """#!/bin/bash
 trap 'echo "got USR1"; exit 0' USR1
 touch up.$LLSUB_RANK

@@ -218,6 +218,10 @@ def deal(
         raise cannot_run(here, str(error)) from error
     gpus, lost = without_lost(gpus, here)
     host, share, is_packed = own_host(paths, settings, here), run.share, run.pack is not None
+    if not gpus and here.job_id is None and run.is_share_computed:
+        share = (
+            None  # computed for the nodes of a job; `llsub --resume --local` runs the rest on a machine without GPUs
+        )
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
     offers = _offers(driver, why_no_driver, share, host)
     slots = _packed_slots(processes, len(gpus), offers, share) if is_packed and gpus else processes

@@ -114,7 +114,7 @@ class Tally:
                 end = started + ended.seconds
                 if end > until:
                     until = end
-            where = ended.gpu_uuid or ended.node
+            where = ended.gpu_uuid or ("" if ended.gpu is None else ended.node)  # "": it had no GPU
             gpu = gpu_numbers.get(where)
             if gpu is None:
                 gpu = gpu_numbers[where] = len(gpu_numbers)

@@ -174,7 +174,7 @@ def check_options(options: Sequence[str]) -> None:
     for directive in parse_options(options, "--options"):
         for name, why in REFUSED.items():
             if directive.name and name.startswith(directive.name):
-                raise UsageError(f"--options: --{name} conflicts with a triple: {why}; remove it")
+                raise UsageError(f"--options: --{name} conflicts with a triple: {why}; remove it from --options")
 
 
 # ---- Options of sbatch ----

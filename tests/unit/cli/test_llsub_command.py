@@ -281,6 +281,20 @@ def test_options_without_effect_are_named_and_the_rest_is_done(
     assert f"llsub: {said}" in capsys.readouterr().err
 
 
+def test_a_submitted_run_is_resumed_on_this_machine(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
+    for triple in ("[1,2]", "[2,2]"):
+        assert call("./plain.sh", triple, "-q", "gpu") == 0
+    call("--resume", "LLSUB.1", "--local", "--wait")
+    assert "--wait ignored: --local runs here and now, without Slurm" in capsys.readouterr().err
+    assert (len(became), len(submitted(here))) == (1, 2)
+    assert call("--resume", "LLSUB.2", "--local") == 2
+    assert "LLSUB.2 is a run on 2 nodes, and --local is one machine" in capsys.readouterr().err
+
+
 def test_only_the_job_id_is_printed_with_parsable(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("./plain.sh", "[1,2]"), ("./plain.sh",), ("--resume", "LLSUB.1")):
         assert call(*words, "--parsable") == 0
