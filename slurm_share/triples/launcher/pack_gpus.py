@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...core.errors import DriverError, StateError
 from ...core.paths import Paths
@@ -53,12 +53,31 @@ def prepare(
             f"no memory cap is enforced on GPU {fold(without)} of {here.node}: tasks are placed by their booked "
             "memory, and a task that takes more can make other tasks there fail"
         )
+    notes += size_notes(here, [slot.gpu for slot in slots])
     bookings = None
     try:
         bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts])
     except StateError as error:
         notes.append(f"{error}; the memory that your other launchers book on {here.node} is not known")
     return slots, facts, bookings, notes
+
+
+def size_notes(here: Here, gpus: Sequence[Gpu]) -> list[str]:
+    """Return on which GPUs the size that packing needs is not known, or is that of the node's memory."""
+    unknown = [gpu.index for gpu in gpus if gpu.is_listed and not gpu.memory_total_mib]
+    of_node = [gpu for gpu in gpus if gpu.memory_total_mib and gpu.is_host_memory]
+    notes = []
+    if unknown:
+        notes.append(
+            f"the driver does not say how much memory GPU {fold(unknown)} of {here.node} has: it takes one "
+            "task at a time"
+        )
+    if of_node:
+        notes.append(
+            f"GPU {fold(gpu.index for gpu in of_node)} of {here.node} uses the node's memory: its "
+            f"{of_node[0].memory_total_mib} MiB (MemTotal) are booked, and programs without a GPU take some of it"
+        )
+    return notes
 
 
 def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:

@@ -76,7 +76,10 @@ def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _K
         )
     room = min(node.rooms, key=lambda room: usable_mib(room, settings))
     kept = room.total - usable_mib(room, settings)
-    what = f"{gib(room.total)} less {gib(kept)} kept or used by others, / {gib(node.peak_mib)} of the largest task"
+    whose = " of the node (MemTotal)" if room.is_host else ""
+    what = (
+        f"{gib(room.total)}{whose} less {gib(kept)} kept or used by others, / {gib(node.peak_mib)} of the largest task"
+    )
     what += _name(node)
     return each * node.gpus, f"{node.gpus} x {each} ({what})"
 

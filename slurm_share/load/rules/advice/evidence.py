@@ -24,6 +24,8 @@ class Room(Struct, frozen=True):
     used: int | None = None
     own: int | None = None
     """Sum of the peaks of the job's present processes; None: not all are known."""
+    is_host: bool = False
+    """True: the GPU uses the node's memory, and `total` is MemTotal."""
 
 
 class Card(Struct, frozen=True):
@@ -370,7 +372,7 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
     mine = [on.memory_mib for on in here]
     total = gpu.memory_total_mib or 0
     if gpu.memory_used_mib is None or any(memory is None for memory in mine):
-        return Room(total, gpu.others_mib, gpu.memory_used_mib)
+        return Room(total, gpu.others_mib, gpu.memory_used_mib, is_host=gpu.is_host_memory)
     own = sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in here)
     return Room(total, max(0, gpu.memory_used_mib - sum(memory or 0 for memory in mine)), gpu.memory_used_mib, own)
 

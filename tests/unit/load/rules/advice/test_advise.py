@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from seen_nodes import GIB, job, node, survey
 
 from slurm_share.core.settings import Settings
+from slurm_share.load.rules.advice import bounds
 from slurm_share.load.rules.advice.advise import advise, advise_all
+from slurm_share.load.rules.advice.evidence import Evidence, Room
 from slurm_share.load.snapshot import GpuBooking, Means, OnGpu, ProcessLoad
 from slurm_share.share import option
 from slurm_share.slurm.records import SlurmNode
@@ -626,3 +628,11 @@ def test_a_task_whose_memory_is_not_known_makes_no_tasks_unlike():
     unknown = replace(first, gpus=(replace(first.gpus[0], memory_mib=None, peak_mib=None),))
     advice = advise(job(tasks=4), [replace(seen, processes=(unknown, *seen.processes[1:]))])
     assert not any("unlike" in line for line in advice.evidence)
+
+
+def test_memory_of_the_node_is_named_in_the_bound():
+    found = Evidence(node="n1", gpus=1, rooms=(Room(122880, 0, None, is_host=True),), peak_mib=4096)
+    bound = bounds.gpu_memory(found, Settings())
+    assert bound is not None
+    assert bound[0] == 29
+    assert "120.0 GiB of the node (MemTotal) less 2.4 GiB" in bound[1]
