@@ -32,4 +32,4 @@ tests/check.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
 # More than there are cores: a cluster test waits more than it works.
 SLURM_SHARE_TEST_RELEASE=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 6 --dist loadgroup --maxfail 25 \
-	--timeout 600 --durations 15 tests/cluster
+	--timeout 1200 --durations 15 tests/cluster

@@ -13,8 +13,8 @@ from pathlib import Path
 from .errors import ClusterError, Misuse
 from .progress import say
 
-_LONGEST_S = 400.0
-"""Building takes two minutes at most; if a lock is held longer than this, its holder hangs."""
+_LONGEST_S = 1800.0
+"""Building takes two minutes, and many on a busy machine; if a lock is held longer than this, its holder hangs."""
 _GRACE_S = 0.5
 """A program that a killed holder was starting keeps the file open until its exec."""
 
