@@ -472,7 +472,7 @@ def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path):
     wait_for(made.results)
     time.sleep(ONCE_S)
     made.process.send_signal(signal.SIGINT)
-    wait_for(lambda: not alive(mark), timeout=GRACE_S / 2)
+    wait_for(lambda: not alive(mark), timeout=0.9 * GRACE_S)
     code, _ = made.end()
     assert code == 130
 
