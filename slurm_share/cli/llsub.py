@@ -152,6 +152,11 @@ def parser() -> Parser:
         choices=("recorded", "current"),
         help="with --resume: use the environment of the submission (default) or of this shell",
     )
+    add(
+        "--script",
+        choices=("kept", "current"),
+        help="run the script as it was at submission (default), or as it is now",
+    )
     add("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest in this folder)")
     add("--failed", metavar="LLSUB.n", help="print the failed tasks of a run, with their lines, logs and last lines")
     add(
@@ -236,7 +241,7 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
 
 
 RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
-                "dry_run", "wait", "parsable", "local")  # fmt: skip
+                "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
 NOT_LOCAL = ("slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation", "account",
              "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
@@ -322,7 +327,8 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
+                    "progress", "window", "checkpoint_signal", "script", "spmd",
+                    *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
@@ -386,7 +392,8 @@ def _triple(
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
-        return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
+        is_kept = arguments.script != "current"
+        return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run, is_kept=is_kept)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
     plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
@@ -394,7 +401,7 @@ def _triple(
         _note_ignored(arguments, "--dry-run submits nothing", ["wait", "parsable"])
         _dry_run(plan, wishes)
         return names.EXIT_OK
-    folder, job = submitting.submit_new(plan, wishes, _output(arguments))
+    folder, job = submitting.submit_new(plan, wishes, _output(arguments), is_kept=arguments.script != "current")
     if arguments.parsable:
         print(job, flush=True)
         return _watch(folder, job, sys.stderr) if arguments.wait else names.EXIT_OK
@@ -499,7 +506,7 @@ def _layout(plan: planning.Plan) -> list[str]:
 # ---- --local ----
 
 
-def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool) -> int:
+def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool, is_kept: bool) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
         if here.run.pack is not None:
@@ -508,7 +515,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
         print(submission.local_script(sys.executable, is_together=run.together))
         _show_ranks(here.run)
         return names.EXIT_OK
-    folder = submitting.make_here(here.run, tasks)
+    folder = submitting.make_here(here.run, tasks, is_kept=is_kept)
     print(f"{_how_many(here.run)}; logs are in {folder}")
     _note(*here.notes)
     return submitting.become_launcher(folder, here.gpu_limit, os.environ)

@@ -102,6 +102,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Base name of the script, with which the names of its logs begin."""
     command: tuple[str, ...]
     """Program (absolute path) and arguments. Empty for tasks of kind `command`."""
+    script_hash: str = ""
+    """SHA-256 of the program as it was submitted, which is kept in the folder (kept_script.py); empty: not kept."""
     cwd: str
     triple: Triple | None
     """None: one process for each Slurm task of the job (SLURM_TASKS_PER_NODE)."""

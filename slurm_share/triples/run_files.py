@@ -18,7 +18,7 @@ from ..core import files, locks, process
 from ..core.errors import UsageError
 from ..core.process import Deadline
 from ..packing import TaskSpec
-from . import run_folder
+from . import kept_script, run_folder
 from .records import Run
 from .rules import moved
 
@@ -74,12 +74,13 @@ def write(
     *,
     environ: Mapping[str, str] | None = None,
     specs: Sequence[TaskSpec] = (),
+    is_kept: bool = True,
 ) -> None:
     """Write the files of a new folder, run.json last. Each file appears complete or not at all.
 
     `specs`: the requests of each task, if they differ. `environ`: the environment for `llsub --resume`, readable only
-    by its owner; None: not recorded. Raises UsageError, after removing the files and the empty folder, if one cannot be
-    written.
+    by its owner; None: not recorded. `is_kept`: keep the program if it is a script. Raises UsageError, after removing
+    the files and the empty folder, if one cannot be written.
     """
     contents = {}
     if run.task_kind != "rank":
@@ -91,16 +92,47 @@ def write(
     if environ is not None:
         contents[run_folder.ENVIRONMENT] = run_folder.render_environment(environ)
     contents[run_folder.LAUNCH_SCRIPT] = script.encode("utf-8", "surrogateescape")
+    if is_kept:
+        run, kept = kept_script.read(run)
+        if kept is not None:
+            contents[_kept_name(run)] = kept
     contents[run_folder.RUN] = run_folder.render_run(run)
     try:
         for name, data in contents.items():
-            _write_whole(folder / name, data, _MODES.get(name, 0o666))
+            _write_part(folder, name, data)
     except OSError as error:
         remove(folder)
         raise UsageError(
             f"cannot write {folder / name} ({error.strerror}); nothing was submitted: free space, or submit from "
             "another folder"
         ) from error
+
+
+def _kept_name(run: Run) -> str:
+    return f"{run_folder.KEPT}/{Path(run.command[0]).name}"
+
+
+def _write_part(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of a run with its mode. Raises OSError."""
+    is_kept = name.startswith(f"{run_folder.KEPT}/")
+    if is_kept:
+        (folder / run_folder.KEPT).mkdir(exist_ok=True)
+    _write_whole(folder / name, data, 0o777 if is_kept else _MODES.get(name, 0o666))
+
+
+def keep_again(folder: Path, run: Run) -> Run:
+    """Keep the program as it is now, and return the run with its hash. Raises UsageError if it cannot be written.
+
+    Call it as `rewrite_run`, which has to follow.
+    """
+    new, data = kept_script.read(run)
+    if data is not None:
+        try:
+            _write_part(folder, _kept_name(new), data)
+        except OSError as error:
+            why = f"cannot write {folder / _kept_name(new)} ({error.strerror}); nothing was submitted"
+            raise UsageError(why) from error
+    return new
 
 
 def rewrite_run(folder: Path, run: Run) -> None:

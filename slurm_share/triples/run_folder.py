@@ -8,6 +8,7 @@
         specs.jsonl                            packed run with unlike tasks: the request of each task (TaskSpec)
         launch.sh                              the script of the job
         submit.json                            the scheduler command, a list of arguments
+        kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
         jobs                                   one line per submission: job id, time
         llsub-triple-mode-launch.log-4711      output of launchers and scheduler
@@ -65,7 +66,8 @@ RUN = "run.json"
 SUBMIT = "submit.json"
 QUEUE = "queue"
 ENVIRONMENT = "environment"
-WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, SUBMIT, ENVIRONMENT, RUN)
+KEPT = "kept"
+WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, SUBMIT, ENVIRONMENT, KEPT, RUN)
 """The files that are written at submission, which determine what is executed."""
 _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 """Most bytes of the file. The kernel limits arguments and environment of a program to 6 MiB (exec.c, _STK_LIM)."""

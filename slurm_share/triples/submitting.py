@@ -21,7 +21,7 @@ from ..share import visible_devices
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import planning, rendezvous_files, result_files, run_files, run_folder, run_jobs
+from . import kept_script, planning, rendezvous_files, result_files, run_files, run_folder, run_jobs
 from .planning import Plan
 from .records import Run
 from .rules import failing, moved, submission, together
@@ -53,6 +53,7 @@ class Resume(Struct, frozen=True, kw_only=True):
     keep_going: bool
     max_failures: str | None
     env: Literal["recorded", "current"] | None
+    script: Literal["kept", "current"] | None
     dry_run: bool
     local: bool = False
     """Run the tasks on this machine, also of a run that was submitted to Slurm."""
@@ -71,8 +72,8 @@ class Resumed(Struct, frozen=True):
 # ---- A new run ----
 
 
-def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
-    """Make the folder of a run and submit it; return the folder and the job id.
+def submit_new(plan: Plan, wishes: Wishes, output: Output, *, is_kept: bool) -> tuple[Path, int]:
+    """Make the folder of a run and submit it; return the folder and the job id. `is_kept`: as in run_files.write.
 
     Raises UsageError, after removing the folder, if sbatch refuses; SlurmShareError if it is not known whether there is
     a job now.
@@ -89,6 +90,7 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
         argv,
         environ=environ,
         specs=plan.tasks.specs,
+        is_kept=is_kept,
     )
     for note in plan.notes:
         output.note(note)
@@ -122,12 +124,13 @@ def note_job(folder: Path, job: int, output: Output) -> None:
 # ---- On this machine ----
 
 
-def make_here(run: Run, tasks: Tasks) -> Path:
+def make_here(run: Run, tasks: Tasks, *, is_kept: bool) -> Path:
+    """Make the folder of a run on this machine. `is_kept`: as in run_files.write. Raises UsageError."""
     folder = run_files.make_folder(Path.cwd())
     run = run_files.identified(run, folder)
     script = submission.local_script(sys.executable, is_together=run.together)
     environ = submission.recorded_environment(os.environ)
-    run_files.write(folder, run, tasks.lines, script, environ=environ, specs=tasks.specs)
+    run_files.write(folder, run, tasks.lines, script, environ=environ, specs=tasks.specs, is_kept=is_kept)
     return folder
 
 
@@ -222,12 +225,14 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
                 )
             if wishes != Wishes():
                 output.note(f"-q, -T and --options ignored: {folder.name} runs on this machine, without Slurm")
+            new = _with_script(folder, new, asked, output)
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
             return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
         argv = submission.again(run_folder.read_scheduler_command(folder), wishes, run.cwd)
         if run.triple is not None:
             submission.check_options(wishes.options)
+        new = _with_script(folder, new, asked, output)
         output.command(argv)
         if asked.dry_run:
             for note in submit.ask(argv):
@@ -284,6 +289,18 @@ def _with_retries(run: Run, asked: Resume, folder: Path, output: Output) -> Run:
     if asked.keep_going:
         settings = replace(settings, keep_going=True)
     return replace(new, pack=replace(new.pack, settings=settings))
+
+
+def _with_script(folder: Path, run: Run, asked: Resume, output: Output) -> Run:
+    """Return the run with the script as it is now, if asked; else say if it is not as it was at submission."""
+    if asked.script == "current":
+        return run if asked.dry_run or not run.command else run_files.keep_again(folder, run)
+    if kept_script.has_changed(run):
+        output.note(
+            f"{run.command[0]} is not as it was at submission; the run has it as submitted (--script=current: as it is "
+            "now)"
+        )
+    return run
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:

@@ -347,6 +347,26 @@ def test_a_list_of_any_editor_has_a_task_for_each_line(cluster: Cluster) -> None
         assert re.sub(r"[\r\n]1?", "", logs.stdout) == f"{said}|"
 
 
+def test_a_script_that_is_edited_later_is_resumed_as_it_was_submitted(cluster: Cluster) -> None:
+    """With --script=current, as it is now."""
+
+    def write(text: str) -> None:
+        cluster.as_user("alice", f"cat > {HOME}/v.sh; chmod +x {HOME}/v.sh", input=f"#!/bin/bash\n{text}\n", check=True)
+
+    def ran(*words: str) -> tuple[int, str, str]:
+        found = llsub(cluster, *words, "--wait")
+        said = cluster.as_user("alice", f"cd {HOME}; cat ran; rm ran", check=True).stdout
+        return found.returncode, said, found.stderr
+
+    write("echo one >> ran; exit 3")
+    assert ran("./v.sh", "[1,1]", "--options=-w n1")[:2] == (1, "one\n")
+    write("echo two >> ran")
+    code, said, noted = ran("--resume", "LLSUB.1")
+    assert (code, said) == (1, "one\n")
+    assert "v.sh is not as it was at submission; the run has it as submitted (--script=current: as it is now" in noted
+    assert ran("--resume", "LLSUB.1", "--script=current")[:2] == (0, "two\n")
+
+
 A_AND_B = """cd ~/llsub; for name in a b; do
 printf '#!/bin/bash\\n[ "$LLSUB_TASK" = 0 ] && touch up.%s && until [ -e go ]; do sleep 0.1; done
 echo %s $LLSUB_TASK >> ran; [ -e good ]\\n' $name $name > $name.sh; chmod +x $name.sh; done

@@ -29,6 +29,7 @@ from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
 from .. import result_files, run_folder
+from ..kept_script import ScriptChoice
 from ..records import Progress, Run
 from ..result_files import Results
 from ..rules import deal, memory_caps, outcomes, together
@@ -68,6 +69,7 @@ def launch_node(
     try:
         lines = _read_lines(run, folder)
         specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
+        script = ScriptChoice(run, folder, say)
         with _deferred_signals() as received:
             node = nodes.prepare(run, folder, environ, paths, settings)
         try:
@@ -99,6 +101,7 @@ def launch_node(
                 say=say,
                 show=show,
                 watchdog=_start_watchdog(run, node, table, say),
+                script=script,
             )
             return _guard_loop(shared, settings)
         finally:

@@ -15,6 +15,7 @@ import resource
 import signal
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -66,6 +67,7 @@ NEVER_STARTED_MAX = 100
 """Failed starts in a row after which a node starts nothing more. A node that has lost the script's file system would
 otherwise empty the queue that all nodes share."""
 _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
+_PYTHONPATH = b"PYTHONPATH"
 
 
 class Loop:
@@ -306,13 +308,24 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            argv = deal.argv_of(self.run, self.shared.lines, turn.task, self.shell)
+            argv = self._argv(turn.task, env)
             self.starter.start(worker, argv, env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
         self.starting[worker] = task
         return True
+
+    def _argv(self, task: int, env: task_process.Environment) -> Sequence[str]:
+        """Return program and arguments of a task; for a kept script that imports from its own folder, change `env`."""
+        argv = deal.argv_of(self.run, self.shared.lines, task, self.shell)
+        script = self.shared.script
+        if not self.run.script_hash or (program := script.program()) == argv[0]:
+            return argv
+        if script.is_python:
+            path = self.strategy.common.get(_PYTHONPATH, b"")
+            env[_PYTHONPATH] = os.fsencode(script.folder) + (b":" + path if path else b"")
+        return (program, *argv[1:])
 
     def _note_starts(self, patience_s: float = 0.0) -> None:
         """Process the starts that have succeeded or failed; wait up to `patience_s` for the first one."""
@@ -360,7 +373,7 @@ class Loop:
         if isinstance(error, OSError) and error.errno in task_process.PASSING:
             self._hold_up(task.turn, task.worker, error)
             return
-        program = self.run.command[0] if self.run.command else self.shell
+        program = self.shared.script.program() if self.run.command else self.shell
         why = task_process.why_not_started(program, task.log, error)
         self._ended(task, "not started", why)
         self._write_down()

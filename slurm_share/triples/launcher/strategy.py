@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from ...node.memory import HostMemory
 from ...packing import LevelRun, Rate
+from ..kept_script import ScriptChoice
 from ..records import Ended, Outcome, Progress, Run
 from ..result_files import Results
 from ..rules.outcomes import Ending
@@ -57,6 +58,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     """Gets the progress about once a second."""
     watchdog: Watchdog | None
     """None: no task may be paused."""
+    script: ScriptChoice
     rendezvous: Rendezvous | None = None
     """None: the run has no ranks."""
     host: HostMemory = field(default_factory=HostMemory)

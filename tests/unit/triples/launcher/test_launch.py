@@ -19,7 +19,7 @@ from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wa
 from msgspec.structs import replace
 
 from slurm_share.core import given_variables
-from slurm_share.triples import run_folder
+from slurm_share.triples import kept_script, run_folder
 from slurm_share.triples.launcher.loop import GRACE_S, ONCE_S
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import submission
@@ -532,6 +532,49 @@ def test_a_run_that_is_renamed_while_it_runs_writes_nothing_into_the_one_that_ha
     assert made.result_outcomes() == {0: "done"}
     assert made.go()[0] == 0
     assert (tmp_path / "ran").read_text() == "0\n1\n2\n"
+
+
+def keep(made):
+    """Keep the script of a run as at submission."""
+    run, data = kept_script.read(made.run)
+    (made.folder / "kept").mkdir()
+    (made.folder / "kept" / "task.sh").write_bytes(data)
+    (made.folder / "kept" / "task.sh").chmod(0o755)
+    made.write(run)
+    return made
+
+
+def test_a_script_that_is_edited_while_its_tasks_run_is_run_as_it_was_submitted(tmp_path):
+    text = "#!/bin/bash\n[ $LLSUB_TASK != 1 ] || printf '#!/bin/bash\\necho new\\n' >task.sh\necho old $0\n"
+    made = keep(Launch(tmp_path, text, 1, tasks=3, logs="rank"))
+    code, said = made.go()
+    assert code == 0
+    own, kept = f"old {tmp_path}/task.sh\n", f"old {made.folder}/kept/task.sh\n"
+    assert made.log(0) == f"--- task 0\n{own}--- task 1\n{own}--- task 2\n{kept}"
+    assert said.count(f"{tmp_path}/task.sh is not as it was at submission") == 1
+    shutil.rmtree(made.node)
+    (tmp_path / "task.sh").unlink()
+    assert made.go()[0] == 0
+    assert made.log(0).count(kept) == 3
+    (made.folder / "kept" / "task.sh").write_text("#!/bin/bash\n")
+    code, said = made.go()
+    assert (code, "it is not the script as it was submitted; write --script=current" in said) == (1, True)
+
+
+def test_a_python_script_that_is_kept_imports_the_modules_beside_its_original(tmp_path):
+    made = keep(Launch(tmp_path, f"#!{sys.executable}\nimport beside\nprint('old', beside.A)\n", 1))
+    (tmp_path / "beside.py").write_text("A = 7\n")
+    (tmp_path / "task.sh").write_text("#!/bin/sh\n")
+    assert made.go()[0] == 0
+    assert made.log(0) == "old 7\n"
+
+
+def test_programs_and_large_files_are_not_kept(tmp_path):
+    made = Launch(tmp_path, "#!/bin/bash\n", 1)
+    assert kept_script.read(made.run)[1] == b"#!/bin/bash\n"
+    for data in (b"\x7fELF\0", b"#!/bin/sh\n" + b"x" * kept_script.MOST_BYTES):
+        (tmp_path / "task.sh").write_bytes(data)
+        assert kept_script.read(made.run) == (replace(made.run, script_hash=""), None)
 
 
 def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
