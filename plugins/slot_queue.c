@@ -199,6 +199,20 @@ void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks)
 	(void)!pwrite(queue, bytes, sizeof bytes, (off_t)step * (off_t)sizeof bytes);
 }
 
+bool ss_queue_is_told(int queue)
+{
+	return is_locked(queue, SS_QUEUE_TOLD, SS_QUEUE_TOLD + 1) && set(queue, F_OFD_SETLK, F_RDLCK, SS_QUEUE_TOLD, 1) == 0;
+}
+
+bool ss_queue_is_first_to_tell(int queue)
+{
+	/* of several at once, one gets the lock for writing, and then shares it */
+	bool is_first = set(queue, F_OFD_SETLK, F_WRLCK, SS_QUEUE_TOLD, 1) == 0;
+
+	(void)set(queue, F_OFD_SETLK, F_RDLCK, SS_QUEUE_TOLD, 1);
+	return is_first;
+}
+
 void ss_queue_tell(const char *folder)
 {
 	int queue = ss_slot_file_open(folder, SS_SLOTS_QUEUE, O_WRONLY);

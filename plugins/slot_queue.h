@@ -39,6 +39,12 @@ uint32_t ss_queue_claimed(int queue, uint32_t step);
 /* Record that so many tasks of the step have chosen, successfully or not, and need no promise any more. */
 void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks);
 
+/* Return whether another process of the queue has printed that it waits. Until this one ends, that counts for those that come. */
+bool ss_queue_is_told(int queue);
+
+/* Return whether this process is to print that it waits: no other one has. From then on it counts as printed. */
+bool ss_queue_is_first_to_tell(int queue);
+
 /* Wake the first process in the queue, since a slot may be free. */
 void ss_queue_tell(const char *folder);
 

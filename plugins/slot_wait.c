@@ -207,7 +207,8 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 			return SS_WAIT_OVER;
 		if (!waiter->has_told && waited >= wait->tell_ms) {
 			waiter->has_told = true;
-			wait->tell(wait);
+			if (ss_queue_is_first_to_tell(wait->queue))
+				wait->tell(wait);
 		}
 		keep_signals(&waiter->signals);
 		if (!is_first(wait))
@@ -230,6 +231,7 @@ enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 	wait->queue = ss_queue_open(wait->folder);
 	waiter.leases = wait->queue >= 0 ? ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why) : NULL;
 	if (waiter.leases != NULL) {
+		waiter.has_told = ss_queue_is_told(wait->queue);
 		begin_signals(&waiter.signals);
 		end = wait_on(&waiter);
 		end_signals(&waiter.signals);

@@ -15,7 +15,7 @@ struct ss_slot_wait {
 	uint32_t slots;     /* the number of the job's slots */
 	uint32_t wanted;
 	int64_t limit_ms;   /* 0: do not wait; or SS_WAIT_FOREVER */
-	int64_t tell_ms;    /* the time after which `tell` is called, once */
+	int64_t tell_ms;    /* the time after which `tell` is called, once, and by one process of the queue */
 	void (*tell)(const struct ss_slot_wait *wait);
 	/* the result: */
 	int queue;          /* the file that holds the promise until it is closed; or -1 */

@@ -44,8 +44,8 @@ int ss_srun_wait_option(const char *text)
 
 static void say_that_it_waits(const struct ss_slot_wait *wait)
 {
-	slurm_info("slurm-share: this step waits for %u of the %u slot%s that job %u has on %s, which other steps hold (--"
-		   SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots, ss_plural(wait->slots), ss_inside_job(),
+	slurm_info("slurm-share: this step waits for %u of the %u slot%s that job %u has on %s, which other steps hold; "
+		   "others that wait meanwhile say nothing (--" SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots, ss_plural(wait->slots), ss_inside_job(),
 		   now.node);
 }
 

@@ -85,6 +85,9 @@ as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many
 slots since, and only what is left of the promise counts. A process that chooses slots, makes a promise or moves one
 holds SLOTS_LOCK, and leaves as many slots free as are promised to others. A process that gives a slot back sets the
 times of SLOTS_QUEUE, which wakes the first in the queue.
+
+The srun that prints that it waits locks the byte QUEUE_TOLD until it ends, and so does each that joins the queue or
+would print the same meanwhile: a loop of steps has one message, and a later wait has its own.
 """
 
 # --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
@@ -157,6 +160,8 @@ QUEUE_STEPS = 1 << 50
 """Where the promises to steps begin."""
 QUEUE_ROOM = 2048
 """Bytes for the promise to one srun or step: more than PLAN_MAX_SLOTS."""
+QUEUE_TOLD = 1 << 60
+"""The byte that an srun locks for reading while a message about the wait for slots counts as printed."""
 MPS_FOLDER = "mps"
 NO_MPS_FOLDER = "no-mps"
 """Root's and empty: the pipe directory of tasks without MPS. CUDA takes a missing variable for /tmp/nvidia-mps, whose

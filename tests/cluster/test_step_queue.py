@@ -70,6 +70,15 @@ def test_the_usual_step_loop_runs_every_step(cluster: Cluster) -> None:
     assert state == "COMPLETED"
 
 
+def test_many_steps_that_wait_are_one_message(cluster: Cluster) -> None:
+    """The message comes after ten seconds; the steps that wait then have all waited about as long."""
+    script = """rm -f said; for i in $(seq 8); do srun -n1 bash -c "$(until_file a); echo ran $i" 2>>said & done
+        until grep -q waits said; do sleep .1; done; sleep 1; touch go.a; wait; cat said"""
+    _, output = run(cluster, script, "-wn2", "--share-gpu=2", "--gres=gpu:1", timeout=120)
+    assert len(lines(output)) == 8
+    assert output.count("slurm-share: this step waits for 1 of the 2 slots that job") == 1, output
+
+
 @pytest.mark.release
 def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
     """One that is killed leaves its place at once; one that wants two slots gets both; Ctrl-C ends a wait."""

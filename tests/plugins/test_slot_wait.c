@@ -254,6 +254,40 @@ static void a_wait_is_limited_and_told_of_once(void)
 	end_full(step);
 }
 
+/* Wait in several processes at once, and return how many have told of it. */
+static int tellers(int count)
+{
+	int tellers = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (fork() == 0) {
+			struct ss_slot_wait wait = for_slots(1, 1500);
+			wait.tell_ms = 20;
+			told = 0;
+			_exit(ss_slot_wait(&wait) == SS_WAIT_OVER ? told : 100);
+		}
+	}
+	for (int i = 0, status; i < count; i++)
+		tellers += wait(&status) > 0 ? WEXITSTATUS(status) : 100;
+	return tellers;
+}
+
+static void of_many_waiters_one_tells(void)
+{
+	struct ss_leases *step = begin_full();
+	int shared = ss_queue_open(folder);
+
+	CHECK("nobody has told", !ss_queue_is_told(shared));
+	CHECK("one of them", ss_queue_is_first_to_tell(shared));
+	CHECK("no other one", tellers(5) == 0);
+	close(shared);
+	shared = ss_queue_open(folder);
+	CHECK("they have ended", !ss_queue_is_told(shared));
+	close(shared);
+	CHECK("a later wait", tellers(1) == 1);
+	end_full(step);
+}
+
 static void what_a_user_does_to_the_queue_is_borne(void)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -311,6 +345,7 @@ int main(void)
 	they_come_in_the_order_of_arrival();
 	a_killed_waiter_leaves_its_place();
 	a_wait_is_limited_and_told_of_once();
+	of_many_waiters_one_tells();
 	what_a_user_does_to_the_queue_is_borne();
 	a_refused_task_is_remembered();
 	a_time_is_a_number_with_a_letter();
