@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -14,24 +15,51 @@ NODES_MAX = 100_000
 """Most nodes in a list: more than the largest clusters have, and few enough for memory (not n[1-999999999])."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PIECE = re.compile(r",(?![^\[]*\])")
-_SIMPLE = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_SLURMS = re.compile(r"(?:[A-Za-z0-9._-]|\[[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*\])+")
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def unfold(text: str) -> tuple[str, ...]:
-    """Return the names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does."""
+    """Return the names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does.
+
+    The order is that of `scontrol show hostnames`, which other answers of Slurm follow, such as a job's GPUs by node. A
+    number is written with the width of the first one of its range.
+    """
     if "[" not in text:
         return tuple(text.split(",")) if text else ()
-    if simple := _SIMPLE.fullmatch(text):  # nearly every list, twenty times as fast as ClusterShell
-        head, ranges = simple.groups()
-        spans = [span.partition("-") for span in ranges.split(",")]
-        if sum(int(last or first) - int(first) for first, _, last in spans) <= NODES_MAX:
-            return tuple(
-                f"{head}{number:0{len(first)}d}"
-                for first, _, last in spans
-                for number in range(int(first), int(last or first) + 1)
-            )
-    return tuple(name for piece in _PIECE.split(text) for name in _set(piece))
+    pieces = _PIECE.split(text)
+    if sum(map(_size, pieces)) > NODES_MAX or not all(map(_SLURMS.fullmatch, pieces)):
+        raise _refusal(text)
+    return tuple(name for piece in pieces for name in _unfold_piece(piece, text))
+
+
+def _unfold_piece(piece: str, text: str) -> Iterator[str]:
+    """Yield the names of a piece.
+
+    Of several brackets the numbers in the last one change fastest, then those in the first, in the second and so on
+    (tried on 26.05 with up to four).
+    """
+    words = _BRACKET.split(piece)
+    literals, lists = words[::2], [_numbers(listed, text) for listed in words[1::2]]
+    if not lists:
+        yield piece
+        return
+    *before, last = lists
+    for chosen in itertools.product(*reversed(before)):
+        head = "".join(map("".join, zip(literals, reversed(chosen), strict=False))) + literals[-2]
+        for number in last:
+            yield f"{head}{number}{literals[-1]}"
+
+
+def _numbers(listed: str, text: str) -> list[str]:
+    found = []
+    for span in listed.split(","):
+        first, _, last = span.partition("-")
+        if int(last or first) < int(first):
+            raise _refusal(text)
+        found += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return found
 
 
 def parse(text: str) -> tuple[str, ...]:
@@ -65,12 +93,14 @@ def _set(text: str) -> NodeSet:
             raise ValueError
         found = NodeSet(text, resolver=RESOLVER_NOGROUP)
     except (NodeSetException, ValueError) as error:
-        raise UsageError(
-            f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas"
-        ) from error
+        raise _refusal(text) from error
     if not found or not all(map(_NAME.fullmatch, found)):
-        raise UsageError(f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas")
+        raise _refusal(text)
     return found
+
+
+def _refusal(text: str) -> UsageError:
+    return UsageError(f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas")
 
 
 def check_settings(configuration: Configuration) -> None:

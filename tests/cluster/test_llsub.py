@@ -13,6 +13,7 @@ from clusters import name_for
 from hooked import configured, until
 
 from localcluster import Cluster
+from slurm_share.core import nodelist
 
 pytestmark = pytest.mark.cluster
 
@@ -321,6 +322,19 @@ def test_a_run_from_a_task_of_a_share_has_its_own_variables(cluster: Cluster) ->
     here = llsub(cluster, "--resume", "LLSUB.3")
     assert here.returncode == 0, here.stderr
     assert not {percent, fraction} & set(environment("LLSUB.3/env.1"))
+
+
+LISTS = [
+    "n[01-03,7],x-[1-2]", "n[7,1-3]", "n[1-3],m[2,1]", "a[1,3],b,a2", "n[01,1,001]", "n[9-011]", "n[1,1]", "n[99-101]x",
+    "n[1-2]-ib,n1-[1-2]", "a[2,1]b[3-4],z", "a[1-2][3-4]", "r[1-2]n[3-4]c[0-1]d[5-6]", "b,a,b", "n1",
+]  # fmt: skip
+
+
+@pytest.mark.release
+def test_lists_of_nodes_are_read_as_slurm_reads_them(cluster: Cluster) -> None:
+    command = "".join(f"scontrol show hostnames '{text}'; echo --; " for text in LISTS)
+    parts = cluster.as_user("alice", command, check=True).stdout.split("--\n")
+    assert [tuple(part.split()) for part in parts[:-1]] == [nodelist.unfold(text) for text in LISTS]
 
 
 def folder_exists(cluster: Cluster, name: str) -> bool:

@@ -21,10 +21,38 @@ from slurm_share.core.errors import UsageError
         "b2,a[1-2]": ("b2", "a1", "a2"),
         "r[1-2]n[3-4]": ("r1n3", "r1n4", "r2n3", "r2n4"),
         "a[1,3],b": ("a1", "a3", "b"),
+        "n[01-03,7],x-[1-2]": ("n01", "n02", "n03", "n7", "x-1", "x-2"),
+        "n[7,1-3]": ("n7", "n1", "n2", "n3"),
+        "n[1-3],m[2,1]": ("n1", "n2", "n3", "m2", "m1"),
+        "a[1,3],b,a2": ("a1", "a3", "b", "a2"),
+        "n[01,1,001]": ("n01", "n1", "n001"),
+        "n[9-011]": ("n9", "n10", "n11"),
+        "n[1,1]": ("n1", "n1"),
+        "n[99-101]x": ("n99x", "n100x", "n101x"),
+        "n[1-2]-ib,n1-[1-2]": ("n1-ib", "n2-ib", "n1-1", "n1-2"),
+        "a[2,1]b[3-4],z": ("a2b3", "a2b4", "a1b3", "a1b4", "z"),
+        "a[1-2][3-4]": ("a13", "a14", "a23", "a24"),
     }.items(),
 )
 def test_slurm_s_lists_keep_their_order(folded, names):
+    """As `scontrol show hostnames` of Slurm 26.05 printed them."""
     assert nodelist.unfold(folded) == names
+
+
+def test_of_three_and_more_brackets_the_last_changes_fastest_and_then_the_first():
+    """As `scontrol show hostnames` of Slurm 26.05 printed them."""
+    three = "r1n3c0 r1n3c1 r2n3c0 r2n3c1 r1n4c0 r1n4c1 r2n4c0 r2n4c1"
+    assert nodelist.unfold("r[1-2]n[3-4]c[0-1]") == tuple(three.split())
+    four = [f"{name}d{number}" for c in (0, 1) for name in three.split() if name[-1] == str(c) for number in (5, 6)]
+    assert nodelist.unfold("r[1-2]n[3-4]c[0-1]d[5-6]") == tuple(four)
+
+
+@pytest.mark.parametrize(
+    "text", ["n[3-1]", "n[1-2,]", "x[a-b]", "n[", "n[1-2", "n]1[", "n[]", "n[1-2] m[1-2]", "n[1-999999]"]
+)
+def test_what_slurm_does_not_write_is_refused(text):
+    with pytest.raises(UsageError, match="no list of nodes"):
+        nodelist.unfold(text) if "[" in text else nodelist.parse(text)
 
 
 @settings(deadline=None)
