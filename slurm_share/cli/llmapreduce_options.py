@@ -100,6 +100,9 @@ def read(argv: Sequence[str]) -> Request:
     for name in ("mapper", "input", "output"):
         if not getattr(found, name):
             raise UsageError(f"--{name} is missing; write llmapreduce --mapper=PROGRAM --input=FOLDER --output=FOLDER")
+    for name in ("redout", "tempdir", "partition"):
+        if getattr(found, name) == "":
+            raise UsageError(f"--{name} has an empty value; write one, or leave it out (is a shell variable not set?)")
     for name, known in (("distribution", DISTRIBUTIONS), ("apptype", ("siso", "mimo"))):
         if getattr(found, name) not in known:
             raise UsageError(f"--{name}={shown(getattr(found, name))}: write {' or '.join(known)}")

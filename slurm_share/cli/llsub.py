@@ -230,6 +230,9 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
 
 
 def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
+    for option, value in (("-q", arguments.partition), ("-o", arguments.output), ("--tasks", arguments.tasks)):
+        if value == "":
+            raise UsageError(f"{option} has an empty value; write one, or leave it out (is a shell variable not set?)")
     try:
         options = tuple(shlex.split(arguments.options))
     except ValueError as error:

@@ -368,6 +368,7 @@ def test_without_slurm_it_says_where_to_go(
         (["stray"], "stray is not part of an option"),
         (["--input"], "expected one argument"),
         (["--mapper="], "--mapper is missing"),
+        (["--tempdir=", "--local"], "--tempdir has an empty value"),
         (["--np=[1,x]"], "the triple [1,x]"),
         (["--prefix=a/b"], "this becomes part of file names"),
         (["--retries=-1"], "--retries=-1"),

@@ -158,6 +158,7 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("--watch",), "there is no LLSUB.<n>"),
         (("./task.sh", "-i"), "-i takes no script"),
         (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
+        (("./task.sh", "[1,2]", "--tasks", ""), "--tasks has an empty value"),
         (("--watch", "--resume", "LLSUB.1"), "--watch and --resume are two requests"),
         (("./task.sh", "[1,2]", "--options=--share-gpu=foo"), "--options: --share-gpu=foo: the number of tasks"),
         (("./task.sh", "[1,2]", "--share-gpu=foo"), "--share-gpu=foo: 'foo' is not one of"),
