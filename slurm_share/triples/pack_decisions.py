@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import packing
-from ..core.errors import UsageError
+from ..core.errors import StateError, UsageError
 from ..packing import DECISIONS, GROUPS, group_text, read_groups, read_journal
 from . import run_folder
 from .records import Run
@@ -55,7 +55,10 @@ def explain_task(folder: Path, task: int) -> Iterator[str]:
 
 
 def _read_packed(folder: Path, what: str) -> Run:
-    run = run_folder.read_run(folder)
+    try:
+        run = run_folder.read_run(folder)
+    except StateError as error:
+        raise UsageError(run_folder.no_run_text(str(folder), folder, error)) from error
     if run.pack is None:
         raise UsageError(f"{folder}: its tasks were not packed; only runs with llsub --pack have {what}")
     return run
