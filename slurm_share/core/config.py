@@ -54,7 +54,7 @@ def load(file: Path | None = None) -> Configuration:
     """
     place = file or CONFIG_FILE
     try:
-        text = place.read_text(encoding="utf-8-sig")
+        text = place.read_text(encoding="utf-8").removeprefix("\ufeff")
     except FileNotFoundError as error:
         if file is not None:
             raise ConfigError(str(file), "there is no such file") from error

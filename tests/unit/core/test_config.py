@@ -98,3 +98,9 @@ def test_switched_off_is_off_in_every_partition_and_forgets_no_mode():
     off, again = config.parse("switched_off = true\n" + text, "/etc/x.toml"), config.parse(text, "/etc/x.toml")
     assert off.modes() == {"": "off", "gpu": "off", "debug": "off"}
     assert again.modes() == {"": "on", "gpu": "on", "debug": "observe"}
+
+
+def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_key(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('\ufeffmode = "on"\r\n', encoding="utf-8")
+    assert config.load(file).settings.mode == "on"
