@@ -96,12 +96,14 @@ def is_sane(record: Record) -> bool:
             counts = [record.gpus, *(level.windows for level in record.levels)]
             levels = [record.best, *(level.level for level in record.levels)]
             rates = [rate for level in record.levels for rate in (level.per_s, level.spread_per_s)]
-            is_possible = all(1 <= level <= TASKS_MOST for level in levels)
+            is_possible = all(1 <= level <= TASKS_MOST for level in levels) and 0 <= record.next <= TASKS_MOST
             is_possible = is_possible and all(_is_within(rate, 0, RATE_MOST) for rate in rates)
         case ShareRun():
             names += [record.arm]
             counts = [record.windows]
             is_possible = all(_is_within(x, 0, RATIO_MOST) for x in (record.stp, record.antt))
+            predicted = (record.predicted_stp, record.predicted_antt)
+            is_possible = is_possible and all(_is_within(x, 1 / RATIO_MOST, RATIO_MOST) for x in predicted)
     is_possible = is_possible and all(0 <= count <= COUNT_MOST for count in counts)
     return is_possible and all(len(name) <= 256 and name.isprintable() for name in names)
 

@@ -18,6 +18,11 @@ BeliefSource = Literal["alone", "step", "family", "default"]
 GPU's figures when it started or ended. family: other tasks of its script. default: not known."""
 SharingMethod = Literal["mps", "time-slicing", "exclusive"]
 """The method by which the tasks of a GPU share it."""
+SearchEnd = Literal["no gain", "no room", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
+"""Why a search for the number of tasks ended. no gain: more tasks at once do no more. no room: no more tasks have room.
+same: the level of an earlier, finished search does as much as then. The others cut a search off. levels, cost: as many
+levels as a run may try were tried, or a part of its tasks was done. few tasks: too few were left to fill a level. no
+rates: no task showed progress or ended. stopped: the run ended first."""
 
 
 class Rate(Struct, frozen=True, kw_only=True):
@@ -121,6 +126,9 @@ class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     levels: tuple[LevelRun, ...]
     best: int
     """The chosen level."""
+    end: SearchEnd
+    next: int = 0
+    """The level with which a search that was cut off goes on; 0: the search is finished."""
 
 
 class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,6 +143,9 @@ class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stp: float
     """Aggregate speed of its GPU over the task's windows."""
     antt: float
+    predicted_stp: float
+    """Prediction for the same tasks, by which trials are compared."""
+    predicted_antt: float
     windows: int
     neighbours: tuple[str, ...] = ()
     """Families of the tasks beside it, sorted."""

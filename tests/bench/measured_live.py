@@ -106,7 +106,7 @@ def level_rows(tuned: Live, again: Live, fixed: dict[int, Live]) -> list[Row]:
         run.wait()
         rates[level] = rate_per_s(run, 0.2)
     again.wait()
-    found = re.search(r"(\d+) on a node is best", tuned.log())
+    found = re.search(r"(\d+) on a node(?: is best|, the most)", tuned.log())
     if found is None:
         raise RuntimeError(tuned.log())
     level = int(found[1])

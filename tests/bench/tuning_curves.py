@@ -71,6 +71,9 @@ def play(
         before = int(done)
         done += rate * WINDOW_S / work
         tuner.window([rate * rng.lognormvariate(0.0, noise)], int(done) - before)
+        if done >= tasks:
+            tuner.stop("few tasks")
+    assert tuner.end is not None
     return TunedRun(
         when=0.0,
         exact="",
@@ -80,6 +83,8 @@ def play(
         rate_source="progress",
         levels=tuple(tuner.levels),
         best=tuner.level,
+        end=tuner.end,
+        next=tuner.next,
     )
 
 

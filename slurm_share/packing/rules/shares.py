@@ -92,22 +92,26 @@ def choose(scores: Iterable[Score]) -> str | None:
     return max(winners, key=lambda arm: (stp[arm], -antt[arm]), default=FREE)
 
 
+def _kinds(arms: Iterable[str]) -> set[str]:
+    """Return the kinds of arms: free, even, and any percentage as one."""
+    return {arm if arm in (FREE, EVEN) else "percent" for arm in arms}
+
+
 class Shares:
-    """The trials of one run."""
+    """The trials of one run, which go on with those of earlier runs."""
 
     def __init__(self, history: Iterable[ShareRun] = ()) -> None:
         """Start from the trials of earlier runs (`history`, oldest first)."""
         self._scores: dict[_Key, list[Score]] = {}
         self._bad: dict[_Key, set[str]] = {}
         self._running: dict[_Key, list[str]] = {}
-        earlier: dict[tuple[str, str, tuple[str, ...]], list[Score]] = defaultdict(list)
+        self._offered: dict[_Key, set[str]] = {}
+        """The kinds of arms that are to be tried before one is chosen."""
         for run in history:
             if run.stp > 0 and run.antt > 0 and run.neighbours:
-                earlier[run.family, run.gpu_model, run.neighbours].append(Score(run.arm, run.stp, run.antt))
-        for (family, model, neighbours), scores in earlier.items():
-            if choose(scores) is not None:
-                # All these trials had the same neighbours, so their predictions are comparable.
-                self._scores[(family, model, frozenset(neighbours))] = scores
+                key = (run.family, run.gpu_model, frozenset(run.neighbours))
+                score = Score(run.arm, run.stp / run.predicted_stp, run.antt / run.predicted_antt)
+                self._scores.setdefault(key, []).append(score)
 
     def start(
         self,
@@ -133,7 +137,9 @@ class Shares:
         arms = [arm for arm in self._arms(belief, count) if arm not in bad]
         chosen = choose(scores)
         known = {one.arm for one in scores}
-        if chosen is not None and (known >= set(arms) or chosen != FREE):
+        self._offered[key] = _kinds(arms)
+        # A chosen arm stays when the guess changes with the measured load.
+        if chosen is not None and (known >= set(arms) or (chosen != FREE and _kinds(known) >= _kinds(arms))):
             return self._share(chosen, count, is_trial=False)
         if not may_try or tasks_left < TASKS_MIN or len(arms) < 2:
             return Share(FREE, None, is_trial=False)
@@ -157,7 +163,10 @@ class Shares:
             under_way.remove(share.arm)
         if share.is_trial and score is not None:
             self._scores.setdefault(key, []).append(Score(share.arm, *score))
-        return choose(self._scores.get(key, []))
+        scores = self._scores.get(key, [])
+        if not _kinds(one.arm for one in scores) >= self._offered.get(key, set()):
+            return None
+        return choose(scores)
 
     def slowed(
         self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, ratio: float, windows: int

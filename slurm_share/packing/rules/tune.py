@@ -2,8 +2,9 @@
 
 A level is the number of tasks at once on the node, the same on each GPU. The search begins with one task on each GPU,
 doubles the level while the rate rises, then tries levels in between. To lower the level, it leaves free places empty;
-it never ends a task. Its cost is limited to five levels and a quarter of the tasks. Time is counted in windows, which
-the caller closes.
+it never ends a task. Its cost is limited to five levels; where the rate does not rise, to a quarter of the tasks. With
+few tasks, levels are measured roughly. A search that is cut off says with which level the next run goes on. Time is
+counted in windows, which the caller closes.
 
 Source of the rules: throughput against the number of tasks rises to a plateau in all published measurements (Pan 2021,
 Table 4; LLSC's triples), and programs differ by about 10 % between two runs (Pan 2021).
@@ -17,7 +18,7 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
-from ..speed_records import LevelRun, SharingMethod, TunedRun
+from ..speed_records import LevelRun, SearchEnd, SharingMethod, TunedRun
 
 GAIN = 1.10
 """Least ratio of rates for a clear gain: a smaller gain is noise, and each task costs memory."""
@@ -26,11 +27,20 @@ WINDOWS_MIN = 3
 WINDOWS_MAX = 30
 """After this many windows (15 min of 30 s) a level is judged even if its tasks are too long to finish twice."""
 FINISHED_PER_PLACE = 2
+ROUGH_RATES = 2
+"""Least number of rates of a level of a run with few tasks."""
+ROUGH_NOISE = 0.10
+"""Assumed spread of a rate while there are fewer than twice WINDOWS_MIN: programs differ by so much (Pan 2021)."""
+COMMON_NOISE = 0.03
+"""Assumed error that all rates of a trial have in common, until there are UNCLEAR_MAX of them."""
+LINEAR_RATIO = 1.25
+"""More tasks cannot do more than so many times their number: then an earlier run's tasks were other ones."""
 UNCLEAR_MAX = 16
 """Most rates of a level whose gain is not clear."""
 LEVELS_MAX = 5
 TASKS_RATIO = 0.25
-"""Trials end when this part of the tasks is done."""
+"""Trials that may cost more than they bring end when this part of the tasks is done. Each of LEVELS_MAX levels has an
+equal part for precision: beyond it, a rough rate counts."""
 FRESH_S = 30 * 86400.0
 """An older result is not adopted: the search begins with half of its level."""
 SAME_RATIO = 0.20
@@ -54,10 +64,18 @@ def level_run(level: int, sharing: SharingMethod, rates: Sequence[float]) -> Lev
 
 
 def error_ratio(run: LevelRun) -> float:
-    """Return the standard error of a level's rate as a part of the rate."""
+    """Return the standard error of a level's rate as a part of the rate.
+
+    A few rates do not show how much they spread: unless they are steady, at least ROUGH_NOISE is assumed for each.
+    """
     if run.per_s <= 0:
         return 0.0
-    return _MAD_SIGMA * run.spread_per_s / math.sqrt(max(run.windows, 1)) / run.per_s
+    sigma = _MAD_SIGMA * run.spread_per_s / run.per_s
+    is_steady = run.windows >= WINDOWS_MIN and run.spread_per_s <= STEADY_RATIO * run.per_s
+    if run.windows < 2 * WINDOWS_MIN and not is_steady:
+        sigma = max(sigma, ROUGH_NOISE)
+    common = 0.0 if is_steady or run.windows >= UNCLEAR_MAX else COMMON_NOISE
+    return math.hypot(sigma / math.sqrt(max(run.windows, 1)), common)
 
 
 def compare(run: LevelRun, before: LevelRun) -> tuple[float, float]:
@@ -74,17 +92,39 @@ def is_clear_gain(run: LevelRun, before: LevelRun) -> bool:
     return ratio >= GAIN and ratio - 1.0 > 2.0 * error
 
 
-def remembered_level(known: TunedRun | None, gpus: int, now: float) -> int | None:
-    """Return the first level of a run that was tuned before; None: one task on each GPU.
+def remembered_level(known: TunedRun | None, gpus: int, tasks: int, now: float) -> int | None:
+    """Return the first level of a run of a script that was tuned before; None: one task on each GPU.
 
-    It is the best level, or half of it if the result is older than FRESH_S. now: Unix time.
+    It is the level with which a search that was cut off goes on, or the best level; half of the best level if the
+    result is older than FRESH_S. It is not raised above the number of tasks. now: Unix time.
     """
     if known is None or known.best < 1 or known.gpus < 1:
         return None
-    per_gpu = known.best / known.gpus
     if now - known.when > FRESH_S:
-        per_gpu /= 2.0
+        per_gpu = known.best / known.gpus / 2.0
+    elif known.next > known.best:
+        per_gpu = max(known.best / known.gpus, min(known.next / known.gpus, tasks // gpus))
+    else:
+        per_gpu = (known.next or known.best) / known.gpus
     return gpus * max(1, round(per_gpu))
+
+
+def is_same(run: LevelRun, other: LevelRun) -> bool:
+    """Return whether two measurements of one level agree: by SAME_RATIO, or by two errors if they are rough."""
+    ratio, error = compare(run, other)
+    return abs(ratio - 1.0) <= max(SAME_RATIO, 2.0 * error)
+
+
+def pooled(run: LevelRun, other: LevelRun) -> LevelRun:
+    """Return two measurements of one level as one, each with the weight of its windows."""
+    windows = run.windows + other.windows
+    return LevelRun(
+        level=run.level,
+        sharing=run.sharing,
+        per_s=(run.per_s * run.windows + other.per_s * other.windows) / windows,
+        spread_per_s=(run.spread_per_s * run.windows + other.spread_per_s * other.windows) / windows,
+        windows=windows,
+    )
 
 
 class Measure(Struct):
@@ -99,6 +139,16 @@ class Measure(Struct):
         self.rates += rates
         self.windows += 1
         self.finished += finished
+
+    @property
+    def is_rough(self) -> bool:
+        """Return whether each place has finished a task, or WINDOWS_MAX has passed: enough to go on upwards."""
+        return len(self.rates) >= ROUGH_RATES and (self.finished >= self.level or self.windows >= WINDOWS_MAX)
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether a trial that is cut off counts: half of the places have finished a task."""
+        return len(self.rates) >= ROUGH_RATES and 2 * self.finished >= self.level
 
     @property
     def has_enough(self) -> bool:
@@ -121,8 +171,7 @@ class Measure(Struct):
             ratio, error = compare(run, before)
             if error > STEADY_RATIO and ratio + 2.0 * error >= 1.0:
                 return True
-        is_few = len(self.rates) < 2 * WINDOWS_MIN and run.spread_per_s > STEADY_RATIO * run.per_s
-        return is_few or error_ratio(run) > PRECISE_RATIO
+        return error_ratio(run) > PRECISE_RATIO
 
 
 class Tuner:
@@ -131,33 +180,48 @@ class Tuner:
     def __init__(
         self, gpus: int, tasks: int, *, sharing: SharingMethod = "mps", known: TunedRun | None = None, now: float = 0.0
     ) -> None:
-        """Begin the search. `gpus`: of the node, at least one. `tasks`: to be done by the node. `known`: result of an
-        earlier run on such GPUs. `now`: Unix time."""
+        """Begin the search, or go on with one that was cut off. `gpus`: of the node, at least one. `tasks`: to be done
+        by the node. `known`: result of an earlier run on such GPUs. `now`: Unix time."""
         self.gpus = gpus
         self.tasks = tasks
         self.sharing = sharing
         self.levels: list[LevelRun] = []
-        """The measured levels, in the order of their trials."""
+        """The levels that this run has measured, in the order of their trials."""
         self.hi: int | None = None
         """Most tasks that the node can have, a multiple of its GPUs; None: not known yet."""
-        self.is_done = False
-        self.why = ""
-        """Why the search ended, as a sentence."""
+        self.end: SearchEnd | None = None
+        """Why the search ended; None: it goes on."""
+        self.next = 0
+        """The level with which a later run goes on; 0: the search is finished."""
         self.finished = 0
         """Tasks that were done during the search."""
-        self._expected: LevelRun | None = None
-        self.level = remembered_level(known, gpus, now) or gpus
+        self.level = remembered_level(known, gpus, tasks, now) or gpus
         """Tasks that should run at once now."""
+        self.pool: dict[int, LevelRun] = {}
+        """Level -> what is known of it: of this run, and of earlier ones if they agree with it."""
+        self._known: TunedRun | None = None
         if known is not None and now - known.when <= FRESH_S and known.gpus == gpus:
-            self._expected = next((one for one in known.levels if one.level == self.level), None)
+            self._known = known
+            self.pool = {one.level: one for one in known.levels if one.sharing == sharing}
         self._measure = Measure(self.level)
+        self._trials = 0
         self._bisections = 0
+        self._waiting: int | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.end is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the search ended and leaves no level for a later run."""
+        return self.is_done and not self.next
 
     @property
     def best(self) -> LevelRun | None:
-        """Return the best measured level. A higher level has to have a clearly higher rate."""
+        """Return the best known level. A higher level has to have a clearly higher rate."""
         found: LevelRun | None = None
-        for run in sorted(self.levels, key=lambda one: one.level):
+        for run in self._sorted():
             if found is None:
                 found = run
                 continue
@@ -166,9 +230,24 @@ class Tuner:
                 found = run
         return found
 
+    def _sorted(self) -> list[LevelRun]:
+        """Return what is known of the levels that have room, the lowest first."""
+        return [self.pool[level] for level in sorted(self.pool) if self.hi is None or level <= self.hi]
+
     @property
     def has_rates(self) -> bool:
         return bool(self._measure.rates)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether this run has found something for the user's history."""
+        return bool(self.levels) and self.end != "same"
+
+    def forget(self) -> None:
+        """Drop the rates of earlier runs, which are of another unit or of other tasks."""
+        own = {one.level for one in self.levels}
+        self.pool = {level: run for level, run in self.pool.items() if level in own}
+        self._known = None
 
     def bound(self, hi: int) -> None:
         """Set the most tasks that the node can have, by memory, MPS clients, cores and host memory."""
@@ -176,89 +255,158 @@ class Tuner:
         if self.level > self.hi and not self.is_done:
             self._go(self.hi)
 
-    def window(self, rates: Iterable[float], finished: int) -> None:
+    def window(self, rates: Iterable[float], finished: int, waiting: int | None = None) -> None:
         """Add a closed window in which as many tasks ran as the level demands.
 
         `rates`: the node's rate in it, in units a second; if only finished tasks show a rate, one for each of them.
-        `finished`: number of tasks that were done in it.
+        `finished`: number of tasks that were done in it. `waiting`: tasks that have not started; None: those that are
+        neither done nor at work.
         """
         if self.is_done:
             return
         measure = self._measure
         measure.add(rates, finished)
         self.finished += finished
+        self._waiting = max(self.tasks - self.finished - self.level, 0) if waiting is None else waiting
         if measure.is_blind:
-            self.stop("no task shows progress, and none was done in the time that a level may take")
+            self._stop("no rates", self.level)
             return
-        if not measure.has_enough:
-            self._stop_if_costly()
-            return
-        if self.hi is None:
+        if self.hi is None or len(measure.rates) < ROUGH_RATES:
             return
         run = level_run(self.level, self.sharing, measure.rates)
-        is_costly = self.finished > TASKS_RATIO * self.tasks
-        if measure.is_unclear(run, self.best) and not is_costly:
+        others = [one for one in self._sorted() if one.level != self.level]
+        best = max(others, key=lambda one: one.per_s, default=None)
+        if self._is_part_spent:
+            if not measure.is_rough and not self._is_clear_loss(run, best):
+                return
+        elif not measure.has_enough or measure.is_unclear(run, best):
             return
-        self.levels.append(run)
-        if is_costly:
-            self._stop_if_costly()
-        else:
-            self._next(run)
+        self._take(run)
+        self._next(run)
 
-    def stop(self, why: str) -> None:
-        """End the search. The level under trial is not used, since its trial is incomplete."""
+    def stop(self, end: SearchEnd) -> None:
+        """End the search from outside. The level under trial counts if half of its places have finished a task."""
         if self.is_done:
             return
-        self.is_done, self.why = True, why
+        wanted: int | None = self.level
+        if self._measure.is_usable and self.hi is not None:
+            run = level_run(self.level, self.sharing, self._measure.rates)
+            self._take(run)
+            wanted, reason = self._decide(run)
+            end = end if wanted else reason
+        self._stop(end, wanted or 0)
+
+    def _stop(self, end: SearchEnd, wanted: int = 0) -> None:
+        self.end, self.next = end, wanted
         best = self.best
-        if best is not None:
+        if best is not None and end != "same":
             self.level = best.level
 
-    def _stop_if_costly(self) -> None:
-        if self.finished > TASKS_RATIO * self.tasks:
-            self.stop(f"{TASKS_RATIO:.0%} of the tasks are done, and trials are not to cost more than they bring")
+    @property
+    def _is_part_spent(self) -> bool:
+        """Return whether the tasks are done that this and the earlier trials may take for precision."""
+        return self.finished * LEVELS_MAX > TASKS_RATIO * self.tasks * (self._trials + 1)
+
+    @property
+    def _is_costly(self) -> bool:
+        return self.finished > TASKS_RATIO * self.tasks
+
+    def _is_clear_loss(self, run: LevelRun, best: LevelRun | None) -> bool:
+        if best is None:
+            return False
+        ratio, error = compare(run, best)
+        return ratio + 2.0 * error < 1.0
 
     # ---- The next level ----
 
+    def _take(self, run: LevelRun) -> None:
+        """Add a measured level to what is known, or replace what does not agree with it."""
+        self._trials += 1
+        self.levels = [one for one in self.levels if one.level != run.level]
+        before = self.pool.get(run.level)
+        if before is not None and not is_same(run, before):
+            self.forget()
+            before = None
+        elif any(run.per_s > LINEAR_RATIO * one.per_s * run.level / one.level for one in self.pool.values()
+                 if one.level < run.level):  # fmt: skip
+            self.forget()
+        self.pool[run.level] = run if before is None else pooled(run, before)
+        self.levels.append(self.pool[run.level])
+
     def _next(self, run: LevelRun) -> None:
-        if len(self.levels) == 1 and self._expected is not None:
-            if abs(run.per_s - self._expected.per_s) <= SAME_RATIO * self._expected.per_s:
-                self.stop("it does as much as it did in the run that was tuned")
-                return
-            self._expected = None
-        hi = self.hi or self.gpus
-        if len(self.levels) >= LEVELS_MAX:
-            self.stop(f"{LEVELS_MAX} levels were tried")
-        elif not self._bisections and run.level >= hi and self.best is run:
-            self.stop("no more tasks have room")
-        elif not self._bisections and run.level < hi and (len(self.levels) == 1 or self._gains(run)):
-            self._go(min(2 * run.level, hi))
+        wanted, reason = self._decide(run)
+        if wanted is None:
+            self._stop(reason)
+        elif self._trials >= LEVELS_MAX:
+            self._stop("levels", wanted)
+        elif wanted > self._sorted()[-1].level:  # upwards, which is expected to bring more than it costs
+            if self._waiting is not None and self._waiting < wanted - self.level:
+                self._stop("few tasks", wanted)
+            else:
+                self._go(wanted)
+        elif self._is_costly:
+            self._stop("cost", wanted)
         else:
-            self._bisect()
+            self._bisections += wanted not in self.pool
+            self._go(wanted)
 
-    def _gains(self, run: LevelRun) -> bool:
-        """Return whether to continue upwards: within two errors, the gain over the best lower level may be GAIN."""
-        below = [one for one in self.levels if one.level < run.level]
-        best = max(below, key=lambda one: one.per_s)
-        ratio, error = compare(run, best)
-        return ratio + 2.0 * error >= GAIN and ratio > 1.0
-
-    def _bisect(self) -> None:
-        """Try a level below the best one, or between it and the next higher one, at most twice; else stop."""
+    def _decide(self, run: LevelRun) -> tuple[int | None, SearchEnd]:
+        """Return the level to try after `run`; None, and why the search is finished."""
+        hi = self.hi or self.gpus
+        known, self._known = self._known, None
+        if known is not None and not known.next and run.level == known.best and len(self.levels) == 1:
+            if known.end != "no room" or run.level >= hi:
+                return None, "same"
+            return min(2 * run.level, hi), "no room"
+        ordered = self._sorted()
+        top, below = ordered[-1], ordered[:-1]
         best = self.best
         assert best is not None
-        middle = None
-        if not self._bisections or (self._bisections == 1 and self.levels[-1] is best):
-            if best.level == min(one.level for one in self.levels):
-                middle = self._between(0, best.level)  # the search began with a remembered level
-            if middle is None:
-                above = min((one.level for one in self.levels if one.level > best.level), default=best.level)
-                middle = self._between(best.level, above)
-        if middle is None:
-            self.stop("more tasks at once do no more")
-            return
-        self._bisections += 1
-        self._go(middle)
+        if top.level < hi:
+            if not below:
+                return min(2 * top.level, hi), "no gain"
+            rival = max(below, key=lambda one: one.per_s)
+            gain = self._gain(top, rival)
+            if gain:
+                return min(2 * top.level, hi), "no gain"
+            if gain is None:
+                return self._rougher(top, rival), "no gain"
+        elif best is top:
+            return None, "no room"
+        if best.level not in {one.level for one in self.levels}:
+            return best.level, "no gain"  # to compare it with the higher level in one run
+        middle = self._middle(best)
+        if middle is not None:
+            return middle, "no gain"
+        above = next((one for one in ordered if one.level > best.level), None)
+        if above is not None and self._gain(above, best) is None:
+            return self._rougher(above, best), "no gain"
+        return None, "no gain"
+
+    def _gain(self, run: LevelRun, before: LevelRun) -> bool | None:
+        """Return whether a higher level may have GAIN times the rate of a lower one; None: not clear."""
+        ratio, error = compare(run, before)
+        is_possible = ratio > 1.0 and ratio + 2.0 * error >= GAIN
+        if is_possible and ratio - error >= 1.0:
+            return True
+        if ratio + 2.0 * error < GAIN or min(run.windows, before.windows) >= UNCLEAR_MAX:
+            return False
+        return None
+
+    def _rougher(self, run: LevelRun, before: LevelRun) -> int:
+        """Return the one of two levels that is to be measured again."""
+        return before.level if error_ratio(before) > error_ratio(run) else run.level
+
+    def _middle(self, best: LevelRun) -> int | None:
+        """Return a level below the best one, or between it and the next higher one, at most twice in a run."""
+        if self._bisections and not (self._bisections == 1 and self.levels[-1].level == best.level):
+            return None
+        if best is self._sorted()[0]:
+            middle = self._between(0, best.level)  # the search began with a remembered level
+            if middle is not None:
+                return middle
+        above = min((one.level for one in self._sorted() if one.level > best.level), default=best.level)
+        return self._between(best.level, above)
 
     def _between(self, low: int, high: int) -> int | None:
         middle = (low + high) // 2
@@ -286,6 +434,7 @@ class Comparison:
         known = {(one.sharing, one.level) for one in measured}
         self._left = [trial for trial in trials if trial not in known]
         self._measure = Measure(self._left[0][1]) if self._left else None
+        self._count = len(self._left)
 
     @property
     def now(self) -> tuple[SharingMethod, int] | None:
@@ -304,10 +453,12 @@ class Comparison:
             return
         measure.add(rates, finished)
         self.finished += finished
-        if measure.has_enough:
+        tried = self._count - len(self._left)
+        is_part_spent = self.finished * self._count > TASKS_RATIO * self.tasks * (tried + 1)
+        if measure.has_enough or (is_part_spent and measure.is_rough):
             sharing, level = self._left[0]
             run = level_run(level, sharing, measure.rates)
-            if not measure.is_unclear(run, self.best):
+            if is_part_spent or not measure.is_unclear(run, self.best):
                 self.runs.append(run)
                 self._next()
         if self._left and (measure.is_blind or self.finished > TASKS_RATIO * self.tasks):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...core.text import amount
-from ..speed_records import LevelRun, SharingMethod
+from ..speed_records import LevelRun, SearchEnd, SharingMethod, TunedRun
+from .tune import LEVELS_MAX, TASKS_RATIO
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> unit of the rate."""
@@ -20,16 +21,19 @@ def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
-def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) -> list[str]:
-    """Return a table of levels. best: the chosen level."""
-    ordered = sorted(levels, key=lambda one: one.level)
+def levels_table(
+    levels: Sequence[LevelRun], best: int, gpus: int, source: str, earlier: Sequence[LevelRun] = ()
+) -> list[str]:
+    """Return a table of levels. best: the chosen level. earlier: levels that only earlier runs have measured."""
+    ordered = sorted((*levels, *earlier), key=lambda one: one.level)
     top = next((one.per_s for one in ordered if one.level == best), 0.0)
-    rows = [("LEVEL", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "SPREAD", "x OF BEST")]
+    rows = [["LEVEL", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "SPREAD", f"x OF {best}"]]
     for one in ordered:
         ratio = f"{one.per_s / top:.2f}" if top > 0 else "-"
-        rows.append((
-            str(one.level), f"{one.level / gpus:g}", amount(one.per_s), amount(one.spread_per_s), ratio
-        ))  # fmt: skip
+        rows.append([str(one.level), f"{one.level / gpus:g}", amount(one.per_s), amount(one.spread_per_s), ratio])
+    if earlier:
+        runs = ["RUN", *("earlier" if one in earlier else "this" for one in ordered)]
+        rows = [[*row, run] for row, run in zip(rows, runs, strict=True)]
     return table(rows)
 
 
@@ -42,15 +46,52 @@ def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]
     return table(rows)
 
 
-def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:
-    """Return a sentence with the best level, its gain, and the triple for the next run."""
-    ordered = sorted(levels, key=lambda one: one.level)
+WHY: dict[SearchEnd, str] = {
+    "no gain": "more tasks at once do no more",
+    "no room": "no more tasks have room",
+    "same": "it does as much as it did in the run that was tuned",
+    "levels": f"{LEVELS_MAX} levels were tried",
+    "cost": f"{TASKS_RATIO:.0%} of the tasks are done, and trials are not to cost more than they bring",
+    "few tasks": "too few tasks are left to try more",
+    "no rates": "no task shows progress, and none was done in the time that a level may take",
+    "stopped": "the run ended",
+}
+
+
+def begin_sentence(known: TunedRun, level: int) -> str:
+    """Return a sentence with what an earlier run found and the level with which this one begins."""
+    if not known.next:
+        return f"an earlier run of this script found {known.best} tasks at once; this run begins with {level}"
+    return (
+        f"an earlier run of this script ended before its search, at {known.best} tasks at once; this run goes on with "
+        f"{level}"
+    )
+
+
+def best_sentence(pool: Collection[LevelRun], best: int, end: SearchEnd, following: int, nodes: int) -> str:
+    """Return a sentence with the chosen level, its gain, and the triple for the next run.
+
+    It is called best only if a higher level was measured. pool: all known levels. following: level with which the next
+    run goes on; 0: the search is finished.
+    """
+    ordered = sorted(pool, key=lambda one: one.level)
     top = next((one for one in ordered if one.level == best), None)
     first = ordered[0] if ordered else None
     gain = ""
     if top is not None and first is not None and first.level != best and first.per_s > 0:
         gain = f": {top.per_s / first.per_s:.1f} x of {first.level}"
-    return f"{best} on a node is best{gain}; next time [{nodes},{best}] or [{nodes},auto], which begins there"
+    again = f"next time [{nodes},{best}] or [{nodes},auto], which begins there"
+    if following:
+        again = f"the search is not finished ({WHY[end]}); next time [{nodes},auto] goes on with {following}"
+    if end == "same":
+        return f"{best} on a node, as an earlier run found{gain}; {again}"
+    if any(one.level > best for one in ordered):
+        return f"{best} on a node is best{' of those tried' if following else ''}{gain}; {again}"
+    if len(ordered) == 1 and following:
+        return f"{best} was the only level tried; {again}"
+    if end == "no room":
+        return f"{best} on a node, the most that have room, do most{gain}; {again}"
+    return f"{best} on a node, the most that were tried, do most{gain}; {again}"
 
 
 def cost_s(spent: Sequence[tuple[SharingMethod, int, float]], runs: Sequence[LevelRun], best: LevelRun) -> float:

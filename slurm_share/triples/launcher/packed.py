@@ -494,6 +494,8 @@ class Packed(strategy.Strategy):
         if self.packer.journal.problem:
             self.log.tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
         self.packer.journal.close()
+        if self.tuning is not None:
+            self.tuning.finish()
         tables = [] if self.tuning is None else self.tuning.sentences()
         said = self.packer.sentences(self.folder.name, self._now())
         self.learning.write_groups(self.packer)

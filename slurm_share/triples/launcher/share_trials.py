@@ -142,6 +142,8 @@ class ShareTrials:
                     arm=trial.share.arm,
                     stp=round(median(seen for seen, _ in trial.speeds), 4),
                     antt=round(median(seen for seen, _ in trial.antt), 4),
+                    predicted_stp=round(median(wanted for _, wanted in trial.speeds), 4),
+                    predicted_antt=round(median(wanted for _, wanted in trial.antt), 4),
                     windows=trial.windows,
                     neighbours=trial.neighbours,
                 )

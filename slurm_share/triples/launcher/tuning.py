@@ -26,6 +26,10 @@ STUCK_WINDOWS = 6
 """Windows after which a level that was not reached is taken to have no room."""
 LATE_FACTOR = 10.0
 """A window is closed after this factor times its length, even without progress."""
+EARLY_TICKS = 3
+"""Fewest counts of running tasks of a window that ends early, because each place has finished a task."""
+ALMOST_RATIO = 0.9
+"""A finished task counts for a level if the node was full for this part of its time."""
 HOST_RATIO = 0.97
 """Part of the host's memory that tasks may use."""
 
@@ -92,6 +96,12 @@ class Tuning:
         """Method and level after draining."""
         self._tasks = 0
         """Number of tasks of this node at the beginning."""
+        self._done_tasks = 0
+        """Tasks done since then."""
+        self._known_source = ""
+        """Source of the rates of the earlier run whose search this one continues; empty: none, or compared."""
+        self._has_begun_early = False
+        """Whether the open window has no window before it in which tasks may load their data."""
 
     # ---- Events ----
 
@@ -105,10 +115,8 @@ class Tuning:
             self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=time.time())
             self._level = self.tuner.level
             if known is not None:
-                self._tell(
-                    f"an earlier run of this script found {known.best} tasks at once; this run begins with "
-                    f"{self._level}"
-                )
+                self._known_source = known.rate_source
+                self._tell(tuned_text.begin_sentence(known, self._level))
         else:
             self._begin_comparison(())
         self._set_limit()
@@ -135,8 +143,9 @@ class Tuning:
         if not is_done:
             return
         self._finished += 1
+        self._done_tasks += 1
         seconds = time.monotonic() - task.clock
-        if self._full_s is not None and now - seconds >= self._full_s:
+        if self._full_s is not None and now - self._full_s >= ALMOST_RATIO * seconds:
             self._seconds.append(max(seconds, 1e-3))
 
     def _count(self, task: Running) -> None:
@@ -169,17 +178,23 @@ class Tuning:
         if self._full_s is None:
             if is_full:
                 self._full_s = now
+                self._open(now)
+                self._has_begun_early = True
             else:
                 self._check_room(count, target, now)
         elif count > target:
             self._reset()
-        elif self._opened_s is None:
-            if now - self._full_s >= self.window_s:  # skip the first window, in which tasks load their data
-                self._open(now)
-        elif now - self._opened_s >= self.window_s and self._have_risen(running, now - self._opened_s):
+        elif self._opened_s is not None and self._is_over(target, running, now - self._opened_s):
             self._close(target, running, now)
-        if not self.packer.waiting and count < target:
-            self._run_dry(now)
+        if not self.packer.waiting and count < FULL_RATIO * target:
+            self._run_dry(running, target, now)
+
+    def _is_over(self, target: int, running: Mapping[int, Running], seconds: float) -> bool:
+        """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
+        if seconds >= self.window_s and self._have_risen(running, seconds):
+            return True
+        is_shown = self._is_by_progress or any(task.units is not UNSET for task in running.values())
+        return not is_shown and len(self._seconds) >= target and len(self._counts) >= EARLY_TICKS
 
     def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
         """Return whether enough tasks made progress in the open window, or it is very late.
@@ -191,6 +206,10 @@ class Tuning:
         shown = [task.turn.task for task in running.values() if task.units is not UNSET]
         return self.source == "finished" or sum(one in self._risen for one in shown) >= COUNTED_RATIO * len(shown)
 
+    @property
+    def _is_by_progress(self) -> bool:
+        return self.source not in ("", "finished")
+
     def _open(self, now: float) -> None:
         self._opened_s, self._units_then = now, self._done_units
         self._counts, self._seconds, self._finished = [], [], 0
@@ -201,12 +220,21 @@ class Tuning:
         seconds, mean = now - self._opened_s, sum(self._counts) / max(len(self._counts), 1)
         done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
         self._open(now)
+        is_first, self._has_begun_early = self._has_begun_early, False
         if mean < FULL_RATIO * target:
             return
         self._choose_source(running, finished)
-        rates = [mean / one for one in durations] if self.source == "finished" else [done_units / seconds]
+        if is_first and self.source != "finished":
+            return  # tasks load their data in this window
+        # At the end of the list, places stay empty for lack of tasks: a full level would do more.
+        full = 1.0 if self.packer.waiting else max(target / mean, 1.0)
+        rates = [full * mean / one for one in durations] if self.source == "finished" else [full * done_units / seconds]
+        if self.tuner is not None and rates and self._known_source not in ("", self.source):
+            self._known_source = ""
+            self.tuner.forget()
         if self.tuner is not None and not self.tuner.is_done:
-            self.tuner.window(rates, finished)
+            waiting = max(self._tasks - self._done_tasks - len(self.packer.running), 0)
+            self.tuner.window(rates, finished, waiting)
             self._follow_tuner(now)
         elif self.comparison is not None:
             self.comparison.window(rates, finished)
@@ -226,12 +254,15 @@ class Tuning:
         found = sources[0] if is_counted else UNSET
         self.source = "finished" if found is UNSET else found
 
-    def _run_dry(self, now: float) -> None:
-        """End the trials if too few tasks are left to fill the level."""
+    def _run_dry(self, running: Mapping[int, Running], target: int, now: float) -> None:
+        """End the trials if too few tasks are left to fill the level. What the open window has measured counts."""
         if self._full_s is None and self._most_here == 0:
             return
+        is_measured = bool(self._seconds) and not self._is_by_progress
+        if self._opened_s is not None and (is_measured or now - self._opened_s >= self.window_s / 2):
+            self._close(target, running, now)
         if self.tuner is not None and not self.tuner.is_done:
-            self.tuner.stop("too few tasks are left")
+            self.tuner.stop("few tasks")
             self._follow_tuner(now)
         elif self.comparison is not None and self.comparison.now is not None:
             self.comparison.stop()
@@ -279,12 +310,12 @@ class Tuning:
                 self._go(tuner.level, now)
             return
         self._go(tuner.level, now)
-        self._tell(f"{counted(tuner.level, 'task')} at once from now on: {tuner.why}")
+        assert tuner.end is not None
+        self._tell(f"{counted(tuner.level, 'task')} at once from now on: {tuned_text.WHY[tuner.end]}")
+        self._keep(tuner)
         if self.is_compared and tuner.levels:
             self._begin_comparison(tuner.levels)
             self._follow_comparison(now)
-        else:
-            self._keep(tuner.levels, tuner.level)
 
     def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
         """Plan the trials of sharing methods; log the methods that this node does not have."""
@@ -326,15 +357,13 @@ class Tuning:
             if compared.untried:
                 untried = ", ".join(compared.untried)
                 self._tell(f"not compared for lack of tasks: {untried}; that takes a run with more tasks")
-            levels = () if self.tuner is None else self.tuner.levels
             if best is None:
                 self._tell(
                     f"{self.base} from now on, {counted(self._shared_level, 'task')} at once, as without a comparison"
                 )
-                self._keep(levels, self._shared_level)
             else:
-                self._tell(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it is fastest")
-                self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
+                why = "it is the fastest of those compared" if compared.untried else "it is fastest"
+                self._tell(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: {why}")
 
     def _end_drain(self, count: int, now: float) -> None:
         """Begin with the next method when no task of the last one runs: methods are never mixed on a GPU."""
@@ -365,9 +394,16 @@ class Tuning:
             self._limit = limit
             self.packer.limit(limit)
 
-    def _keep(self, levels: Sequence[LevelRun], best: int) -> None:
+    def finish(self) -> None:
+        """End a search that goes on at the end of the run, and keep what it has found for the next run."""
+        if self.tuner is not None and not self.tuner.is_done:
+            self.tuner.stop("stopped")
+            self._keep(self.tuner)
+
+    def _keep(self, tuner: Tuner) -> None:
+        """Keep what a search has found for the next run, and where that is to go on."""
         models = {one.model for one in self.facts}
-        if not levels or self._key is None or len(models) != 1:
+        if not tuner.is_new or tuner.end is None or self._key is None or len(models) != 1:
             return
         self._keep_result(
             TunedRun(
@@ -377,8 +413,10 @@ class Tuning:
                 gpu_model=models.pop(),
                 gpus=self.gpus,
                 rate_source=self.source,
-                levels=tuple(levels),
-                best=best,
+                levels=tuple(tuner.pool[level] for level in sorted(tuner.pool)),
+                best=tuner.level,
+                end=tuner.end,
+                next=tuner.next,
             )
         )
 
@@ -412,16 +450,20 @@ class Tuning:
         found: list[str] = []
         simulated = " (simulated GPUs)" if any(one.is_simulated for one in self.facts) else ""
         tuner = self.tuner
-        if tuner is not None:
-            if tuner.levels:
-                found.append(f"tasks at once on {self.node.name}{simulated}:")
-                found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source)
-                if tuner.is_done:
-                    found.append(tuned_text.best_sentence(tuner.levels, tuner.level, self.node.count))
-                else:
-                    found.append("the search for the best number had not ended")
-            else:
-                found.append(f"no number of tasks at once was measured: {tuner.why or 'the run was too short'}")
+        if tuner is not None and tuner.levels:
+            found.append(f"tasks at once on {self.node.name}{simulated}:")
+            own = {one.level for one in tuner.levels}
+            earlier = [one for one in tuner.pool.values() if one.level not in own]
+            found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source, earlier)
+            if tuner.end is not None:
+                found.append(
+                    tuned_text.best_sentence(tuner.pool.values(), tuner.level, tuner.end, tuner.next, self.node.count)
+                )
+        elif tuner is not None:
+            found.append(
+                f"no number of tasks at once was measured: "
+                f"{'the run was too short' if tuner.end in (None, 'stopped') else tuned_text.WHY[tuner.end]}"
+            )
         compared = self.comparison
         if compared is not None and compared.runs:
             found.append(f"ways of sharing on {self.node.name}{simulated}:")
@@ -432,7 +474,8 @@ class Tuning:
         best = max(runs, key=lambda one: one.per_s, default=None)
         if tuner is not None and (compared is None or not compared.runs):
             best = tuner.best
-        if best is not None and self.is_over:
+        is_known = tuner is None or (tuner.is_finished and tuner.end != "same")
+        if best is not None and self.is_over and is_known:
             cost = tuned_text.cost_s(self._spent, runs, best)
             found.append(f"the trials cost as much work as {best.level} tasks at once do in {cost:.0f} s")
         return found

@@ -29,9 +29,12 @@ def pair(when=NOW, **other):
 
 TUNED = TunedRun(
     when=NOW, exact="e", family="f1", gpu_model="A100", gpus=4, rate_source="progress",
-    levels=(LevelRun(4, "mps", 1.5, 0.1, 6),), best=4,
+    levels=(LevelRun(4, "mps", 1.5, 0.1, 6),), best=4, end="cost", next=8,
 )  # fmt: skip
-SHARE = ShareRun(when=NOW, family="f2", gpu_model="A100", arm="60", stp=1.7, antt=1.2, windows=3, neighbours=("f1",))
+SHARE = ShareRun(
+    when=NOW, family="f2", gpu_model="A100", arm="60", stp=1.7, antt=1.2, predicted_stp=1.6, predicted_antt=1.2,
+    windows=3, neighbours=("f1",),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -85,6 +88,13 @@ def test_a_file_that_is_removed_during_the_reading_is_no_problem(folder, monkeyp
     real = history_files.last_lines
     monkeypatch.setattr(history_files, "last_lines", lambda *at: (folder / at[1]).unlink() or real(*at))
     assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory()
+
+
+def test_a_search_of_which_the_end_is_not_recorded_is_not_used(folder):
+    SpeedWriter(folder).append(TUNED, TUNED)
+    lines = (folder / "tuned.jsonl").read_text().splitlines()
+    (folder / "tuned.jsonl").write_text(lines[0].replace(',"end":"cost","next":8', "") + "\n" + lines[1] + "\n")
+    assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory(tuned=(TUNED,))
 
 
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):

@@ -105,10 +105,28 @@ def test_a_trial_without_a_measurement_is_done_again() -> None:
         shares.ended("f", "V100", ["g"], share, None)
 
 
+def earlier(*found: tuple[str, float]) -> list[ShareRun]:
+    """Return results of earlier runs: arm, and aggregate speed over a predicted one of 1.6."""
+    return [
+        ShareRun(
+            when=0.0, family="f", gpu_model="V100", arm=arm, stp=1.6 * stp, antt=1.5, predicted_stp=1.6,
+            predicted_antt=1.5, windows=3, neighbours=("g",),
+        )
+        for arm, stp in found
+    ]  # fmt: skip
+
+
 def test_earlier_runs_decide_beside_the_same_neighbours() -> None:
-    history = [
-        ShareRun(when=0.0, family="f", gpu_model="V100", arm=arm, stp=stp, antt=1.5, windows=3, neighbours=("g",))
-        for arm, stp in (("free", 1.0), ("90", 1.2), ("even", 0.9)) * 2
-    ]
+    history = earlier(*(("free", 1.0), ("90", 1.2), ("even", 0.9)) * 2)
     assert Shares(history).start("f", "V100", LOADED, ["g"], 2) == Share("90", 90.0, is_trial=False)
     assert Shares(history[:4]).start("f", "V100", LOADED, ["g"], 2).arm == FREE
+
+
+def test_trials_that_were_cut_off_go_on_and_nothing_is_chosen_before_each_arm_is_tried() -> None:
+    shares = Shares(earlier(*(("free", 1.0), ("90", 1.2)) * 2))
+    for chosen in (None, "even"):
+        share = shares.start("f", "V100", LOADED, ["g"], 10)
+        assert (share.arm, share.is_trial) == ("even", True)
+        assert shares.ended("f", "V100", ["g"], share, (1.4, 0.9)) == chosen
+    assert shares.start("f", "V100", LOADED, ["g"], 10) == Share("even", 50.0, is_trial=False)
+    assert shares.start("f", "V100", LOADED, ["g"], 10, may_try=False).arm == "even"

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_share.packing.rules import tune, tuned_text
 from slurm_share.packing.rules.tune import Comparison, Tuner
-from slurm_share.packing.speed_records import LevelRun, TunedRun
+from slurm_share.packing.speed_records import LevelRun, SearchEnd, TunedRun
 
 SEEDS = range(200)
 
@@ -76,15 +76,31 @@ def close(search: Tuner | Comparison, windows: int, rates: list[float], finished
         search.window(rates, finished)
 
 
-def test_trials_end_after_a_quarter_of_the_tasks_and_a_level_cut_short_is_not_used() -> None:
-    tuner = Tuner(1, 40)
+def test_a_search_that_is_cut_off_keeps_the_level_that_was_under_trial_for_the_next_run() -> None:
+    tuner = Tuner(1, 1000)
     tuner.bound(16)
     close(tuner, 3, [1.0], 1)
     assert (tuner.level, levels_of_tuner(tuner)) == (2, [1])
-    tuner.window([9.0], 8)
-    assert tuner.is_done
-    assert "25% of the tasks" in tuner.why
-    assert (tuner.level, levels_of_tuner(tuner)) == (1, [1])
+    tuner.stop("stopped")
+    assert (tuner.level, tuner.end, tuner.next, tuner.is_finished) == (1, "stopped", 2, False)
+
+
+def test_a_quarter_of_the_tasks_ends_trials_that_are_not_upwards() -> None:
+    tuner = Tuner(1, 40)
+    tuner.bound(16)
+    close(tuner, 3, [1.0], 1)
+    close(tuner, 3, [2.0], 2)
+    close(tuner, 3, [2.0], 4)
+    assert (tuner.level, tuner.end, tuner.next) == (2, "cost", 4), "two rates do not tell whether it gains"
+
+
+def test_while_the_rate_rises_the_search_goes_on_upwards_as_far_as_there_are_tasks() -> None:
+    tuner = Tuner(1, 32)
+    tuner.bound(32)
+    for level in (1, 2, 4, 8):
+        assert tuner.level == level
+        close(tuner, 2, [float(level)], level)
+    assert (tuner.level, tuner.end, tuner.next) == (8, "few tasks", 16)
 
 
 def levels_of_tuner(tuner: Tuner) -> list[int]:
@@ -119,11 +135,12 @@ def test_a_bound_that_falls_takes_the_level_with_it() -> None:
     assert tuner.level == 3
 
 
-def _known(best: int, per_s: float, when: float = 0.0) -> TunedRun:
+def _known(best: int, per_s: float, when: float = 0.0, end: SearchEnd = "no gain", following: int = 0) -> TunedRun:
     levels = (LevelRun(best // 2, "mps", per_s / 2, 0.0, 3), LevelRun(best, "mps", per_s, 0.0, 3))
     return TunedRun(
-        when=when, exact="", family="f", gpu_model="", gpus=1, rate_source="progress", levels=levels, best=best
-    )
+        when=when, exact="", family="f", gpu_model="", gpus=1, rate_source="progress", levels=levels, best=best,
+        end=end, next=following,
+    )  # fmt: skip
 
 
 def test_a_fresh_result_is_taken_over_where_it_does_as_much() -> None:
@@ -131,7 +148,47 @@ def test_a_fresh_result_is_taken_over_where_it_does_as_much() -> None:
     tuner.bound(16)
     assert tuner.level == 8
     close(tuner, 6, [10.5], 8)
-    assert (tuner.is_done, tuner.level) == (True, 8)
+    assert (tuner.end, tuner.level, tuner.is_new) == ("same", 8, False)
+
+
+def test_a_search_that_was_cut_off_goes_on_upwards_and_compares_with_the_earlier_run() -> None:
+    tuner = Tuner(1, 1000, known=_known(2, 2.0, end="cost", following=4), now=DAY_S)
+    tuner.bound(16)
+    assert tuner.level == 4
+    close(tuner, 3, [4.0], 8)
+    assert tuner.level == 8
+    close(tuner, 3, [4.0], 16)
+    assert (tuner.level, tuner.end) == (6, None)
+    close(tuner, 3, [4.0], 16)
+    assert (tuner.level, tuner.end, tuner.is_finished) == (4, "no gain", True)
+    assert sorted(tuner.pool) == [1, 2, 4, 6, 8]
+
+
+def test_a_search_that_goes_on_begins_no_higher_than_there_are_tasks() -> None:
+    known = _known(8, 8.0, end="few tasks", following=16)
+    assert [Tuner(1, tasks, known=known).level for tasks in (100, 12, 4)] == [16, 12, 8]
+
+
+def test_a_search_that_ended_for_lack_of_room_goes_on_where_there_is_more() -> None:
+    for hi, level, end in ((8, 8, "same"), (16, 16, None)):
+        tuner = Tuner(1, 1000, known=_known(8, 8.0, end="no room"))
+        tuner.bound(hi)
+        close(tuner, 6, [8.0], 8)
+        assert (tuner.level, tuner.end) == (level, end)
+
+
+def test_rates_that_do_not_agree_with_the_earlier_run_replace_it() -> None:
+    tuner = Tuner(1, 1000, known=_known(4, 10.0, end="cost", following=4))
+    tuner.bound(4)
+    close(tuner, 6, [100.0], 4)
+    assert [one.per_s for one in tuner.pool.values()] == [100.0]
+
+
+def test_few_rates_are_clear_only_if_they_are_steady_or_the_gain_is_large() -> None:
+    one, two = tune.level_run(1, "mps", [1.0, 1.0]), tune.level_run(2, "mps", [1.2, 1.2])
+    assert not tune.is_clear_gain(two, one)
+    assert tune.is_clear_gain(tune.level_run(2, "mps", [1.6, 1.6]), one)
+    assert tune.is_clear_gain(tune.level_run(2, "mps", [1.2] * 3), tune.level_run(1, "mps", [1.0] * 3))
 
 
 def test_a_fresh_result_that_does_less_now_is_searched_again() -> None:
@@ -162,13 +219,15 @@ def test_a_comparison_ends_after_a_quarter_of_the_tasks() -> None:
 def test_the_table_and_the_sentence_say_what_was_found() -> None:
     levels = (LevelRun(2, "mps", 0.5, 0.01, 3), LevelRun(4, "mps", 1.0, 0.02, 6))
     assert tuned_text.levels_table(levels, 4, 2, "finished") == [
-        "LEVEL  TASKS/GPU  RATE tasks/s  SPREAD  x OF BEST",
-        "    2          1           0.5    0.01       0.50",
-        "    4          2             1    0.02       1.00",
+        "LEVEL  TASKS/GPU  RATE tasks/s  SPREAD  x OF 4",
+        "    2          1           0.5    0.01    0.50",
+        "    4          2             1    0.02    1.00",
     ]
-    assert tuned_text.best_sentence(levels, 4, 1) == (
-        "4 on a node is best: 2.0 x of 2; next time [1,4] or [1,auto], which begins there"
-    )
+    assert tuned_text.levels_table(levels[1:], 4, 2, "finished", levels[:1]) == [
+        "LEVEL  TASKS/GPU  RATE tasks/s  SPREAD  x OF 4      RUN",
+        "    2          1           0.5    0.01    0.50  earlier",
+        "    4          2             1    0.02    1.00     this",
+    ]
     assert tuned_text.cost_s([("mps", 2, 60.0), ("mps", 4, 90.0)], levels, levels[1]) == 30.0
     assert tuned_text.cost_s([("time-slicing", 4, 60.0)], levels, levels[1]) == 60.0
     runs = (LevelRun(2, "exclusive", 0.5, 0.0, 3), LevelRun(4, "mps", 1.0, 0.0, 3))
@@ -177,6 +236,28 @@ def test_the_table_and_the_sentence_say_what_was_found() -> None:
         "exclusive          1           0.5                1.00",
         "      mps          2             1                2.00",
     ]
+
+
+@pytest.mark.parametrize(
+    ("known", "best", "end", "following", "sentence"),
+    [
+        ((2, 4, 8), 4, "no gain", 0, "4 on a node is best: 2.0 x of 2; next time [1,4] or [1,auto], which begins "
+         "there"),
+        ((2, 4, 8), 4, "cost", 6, "4 on a node is best of those tried: 2.0 x of 2; the search is not finished (25% of "
+         "the tasks are done, and trials are not to cost more than they bring); next time [1,auto] goes on with 6"),
+        ((2,), 2, "few tasks", 4, "2 was the only level tried; the search is not finished (too few tasks are left to "
+         "try more); next time [1,auto] goes on with 4"),
+        ((2, 4), 4, "stopped", 8, "4 on a node, the most that were tried, do most: 2.0 x of 2; the search is not "
+         "finished (the run ended); next time [1,auto] goes on with 8"),
+        ((2, 4), 4, "no room", 0, "4 on a node, the most that have room, do most: 2.0 x of 2; next time [1,4] or "
+         "[1,auto], which begins there"),
+        ((2, 4, 8), 4, "same", 0, "4 on a node, as an earlier run found: 2.0 x of 2; next time [1,4] or [1,auto], "
+         "which begins there"),
+    ],
+)  # fmt: skip
+def test_only_a_level_with_a_measured_one_above_is_called_best(known, best, end, following, sentence) -> None:
+    pool = [LevelRun(level, "mps", level / 2, 0.0, 3) for level in known]
+    assert tuned_text.best_sentence(pool, best, end, following, 1) == sentence
 
 
 def test_a_rate_just_below_a_thousand_is_written_as_a_number():
