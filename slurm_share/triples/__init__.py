@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from .job_output import LogFile, Tail
     from .launcher import report
     from .launcher.guard import launch_node
-    from .map_planning import MapPlan, Request, plan_map
+    from .map_planning import MapPlan, plan_map
     from .pack_decisions import explain_groups, explain_task
     from .packed_dry_run import DryRun
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
     from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, together, triple
+    from .rules.mapreduce import Request
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
     from .rules.task_files import Tasks
@@ -61,11 +62,12 @@ __getattr__, __all__ = exports(
     names={
         "job_output": ["LogFile", "Tail"],
         "launcher.guard": ["launch_node"],
-        "map_planning": ["MapPlan", "Request", "plan_map"],
+        "map_planning": ["MapPlan", "plan_map"],
         "pack_decisions": ["explain_groups", "explain_task"],
         "packed_dry_run": ["DryRun"],
         "rates_file": ["read_rates"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
+        "rules.mapreduce": ["Request"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],
         "rules.task_files": ["Tasks"],

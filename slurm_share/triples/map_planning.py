@@ -20,44 +20,11 @@ from . import map_files, overwriting
 from .records import Run, Triple
 from .rules import fitting, mapreduce, submission
 from .rules.fitting import Sharing
-from .rules.mapreduce import Item, Naming, Split, Wish
+from .rules.mapreduce import Item, Request, Split
 
 PREFIX = "MAPRED"
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
 """Variables of a task. If one of them is set, a task called llmapreduce."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed command line."""
-
-    mapper: str
-    input: str
-    output: str
-    reducer: str | None
-    redargs: str
-    redout: str
-    np: int | Triple | None
-    ndata: int | None
-    distribution: str
-    apptype: str
-    naming: Naming
-    subdir: bool
-    extension: str | None
-    keep: bool
-    tempdir: str | None
-    whatever: bool
-    wish: Wish
-    retries: int
-    progress: str = ""
-    """As in records.Run."""
-    window_s: float = 30.0
-    local: bool
-    dry_run: bool
-    wait: bool
-    parsable: bool = False
-    """Print only the id of the last job on standard output."""
-    notes: tuple[str, ...] = ()
-    """Sentences about options without effect."""
 
 
 class MapPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,10 +16,10 @@ from ..core.process import attend
 from ..slurm.submit import submit
 from . import map_files, run_files, run_folder
 from .failed_tasks import failures, read_account, saved_text
-from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
+from .map_planning import INSIDE, PREFIX, MapPlan, bare_run
 from .records import Run
 from .rules import mapreduce, submission
-from .rules.mapreduce import Folder, Item
+from .rules.mapreduce import Folder, Item, Request
 from .submitting import Output, note_job
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError, shown
 from .rules import mapreduce, submission
-from .rules.mapreduce import Item
-
-if TYPE_CHECKING:
-    from .map_planning import Request
+from .rules.mapreduce import Item, Request
 
 LONGEST = 200
 """Most characters of a path in a message."""

@@ -201,6 +201,39 @@ class Wish(Wishes, frozen=True, kw_only=True):
         return self.slots if self.slots_type in (2, 3) else 1
 
 
+class Request(Struct, frozen=True, kw_only=True):
+    """The parsed command line of llmapreduce."""
+
+    mapper: str
+    input: str
+    output: str
+    reducer: str | None
+    redargs: str
+    redout: str
+    np: int | Triple | None
+    ndata: int | None
+    distribution: str
+    apptype: str
+    naming: Naming
+    subdir: bool
+    extension: str | None
+    keep: bool
+    tempdir: str | None
+    whatever: bool
+    wish: Wish
+    retries: int
+    progress: str = ""
+    """As in records.Run."""
+    window_s: float = 30.0
+    local: bool
+    dry_run: bool
+    wait: bool
+    parsable: bool = False
+    """Print only the id of the last job on standard output."""
+    notes: tuple[str, ...] = ()
+    """Sentences about options without effect."""
+
+
 def slots_type(text: str) -> int:
     """Parse --slotsPerTaskType. Raises UsageError."""
     if text not in ("1", "2", "3"):
