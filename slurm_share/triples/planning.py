@@ -124,7 +124,6 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         task_kind="rank" if not found.lines else "input" if script is not None else "command",
         distribution=asked.distribution or ("dynamic" if further else "block"),
         retries=asked.retries,
-        max_failures=None if asked.max_failures is None else failing.parse_max_failures(asked.max_failures, tasks),
         bind=asked.bind and not _is_tried(pack),
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=asked.called,
@@ -137,6 +136,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         together=asked.together,
         keep_going=asked.keep_going,
     )
+    if asked.max_failures is not None:
+        run = failing.with_max_failures(run, asked.max_failures)
     if script is not None and asked.python is not None:
         run = replace(run, command=together.command_of(asked.python, *run.command))
     return run, found

@@ -116,6 +116,8 @@ class Run(Struct, frozen=True, kw_only=True):
     retries: int = 0
     max_failures: int | None = None
     """Number of failed tasks that stops the run: nothing more starts, running tasks go on. None: no limit."""
+    max_failures_written: str = ""
+    """That number as written, which may be a percentage of the tasks; empty: not recorded."""
     share: ShareRequest | None = None
     """The value of --share-gpu. On a node without a plan, the launcher implements it as far as possible."""
     is_share_computed: bool = False

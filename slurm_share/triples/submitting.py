@@ -216,7 +216,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
         new = _with_retries(run, asked, folder, output)
         if asked.max_failures is not None:
-            new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
+            new = failing.with_max_failures(new, asked.max_failures)
         if asked.local or not (folder / run_folder.SUBMIT).exists():
             if run.triple is not None and run.triple.nodes > 1:
                 raise UsageError(

@@ -398,6 +398,28 @@ def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> Non
     assert others[-2:] == ["two", "oh no"]
 
 
+def test_a_stopped_run_that_is_resumed_tells_its_limit_as_written_and_the_time_of_its_jobs(cluster: Cluster) -> None:
+    made = Submitted(
+        cluster, "#!/bin/bash\n[ -e fixed ] || exit 3\n", "[1,1,1]", "--ntasks", "10", "--max-failures", "20%"
+    )
+    assert made.wait() == "FAILED"
+    assert "2 tasks have failed, and --max-failures 20% (2 of 10 tasks) stops the run" in made.log()
+    assert "stopped by --max-failures 20% (2 of 10 tasks)\n" in made.log()
+    assert "added up" not in made.log()
+    cluster.as_user("alice", f"touch {made.home}/fixed", check=True)
+    made.resume()
+    assert made.wait() == "COMPLETED", made.log()
+    assert "10 of 10 tasks done in " in made.log()
+    assert " (2 starts added up, without the time between them)\n" in made.log()
+    attempts = [attempt for tried in made.attempts().values() for attempt in tried]
+    first, second = (
+        [one for one in attempts if one.job == job] for job in sorted({one.job for one in attempts}, key=int)
+    )
+    between = min(one.started for one in second) - max(one.started + one.seconds for one in first)
+    whole = max(one.started + one.seconds for one in attempts) - min(one.started for one in attempts)
+    assert made.summary()["seconds"] == pytest.approx(whole - between, abs=0.01)
+
+
 @pytest.mark.release
 def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> None:
     """To batch shell and launcher until the job is over; tasks that die of it are tried again."""

@@ -272,7 +272,7 @@ class Loop:
         failed = self.failed + self.job_failed
         if failing.is_too_much(failed, self.run.max_failures) and not self.feeder.closed:
             self._close(
-                f"{failing.too_much_text(failed, self.run.max_failures)}: no further task starts on "
+                f"{failing.too_much_text(failed, self.run)}: no further task starts on "
                 f"{self.node.name}, running tasks go on"
             )
 

@@ -20,7 +20,7 @@ from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules import deal, together
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
-from ..rules.failing import is_too_much
+from ..rules.failing import failure_limit_text, is_too_much
 from ..rules.work_rates import WorkTally
 
 ROWS = 200
@@ -136,6 +136,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     found = summary.account
     what = deal.noun(run)
     lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
+    if found.starts > 1:
+        lasted += f" ({found.starts} starts added up, without the time between them)"
     said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
     if summary.work:
         said.append(summary.work)
@@ -150,7 +152,7 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     left = len(found.failed) + len(found.saved) + len(found.unfinished)
     failed = len(found.failed) - len(found.by_outcome.get("given up", ()))
     if found.unfinished and is_too_much(failed, run.max_failures):
-        said.append(f"stopped by --max-failures {run.max_failures}")
+        said.append(f"stopped by {failure_limit_text(run)}")
     if left and run.together:
         said.append(together.AGAIN)
     elif left:

@@ -51,7 +51,9 @@ class Account(Struct, frozen=True, kw_only=True):
     by_outcome: Mapping[Outcome, Sequence[int]]
     """The failed tasks by the outcome of their last attempt."""
     seconds: float | None
-    """From the start of the first task to the end of the last one; None: no task began."""
+    """From the start of the first task to the end of the last one, added up over `starts`; None: no task began."""
+    starts: int = 0
+    """Number of jobs, and their requeues, that began a task. The time between them belongs to no task."""
     places: Sequence[int]
     """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
@@ -94,7 +96,8 @@ class Tally:
         self._first_gpus = array("I", [0]) * tasks
         self._gpu_numbers: dict[str, int] = {}
         """GPU UUID, or node name for attempts without a GPU -> a number."""
-        self._since, self._until = _NEVER, 0.0
+        self._spans: dict[str, tuple[float, float]] = {}
+        """`Ended.job` -> start of its first task and end of its last one, Unix time, seconds."""
 
     def add(self, file: int, attempts: Iterable[tuple[int, Ended]]) -> None:
         """Count all attempts of one file, each with its place, in the order of the file.
@@ -105,9 +108,12 @@ class Tally:
         # Local names, because this loop runs for each of a million attempts.
         tries, places, files, outcomes = self._tries, self._places, self._files, self._outcomes
         starts, gpus, gpu_numbers = self._started, self._gpus, self._gpu_numbers
-        since, until = self._since, self._until
+        job, since, until = "", _NEVER, 0.0
         for place, ended in attempts:
             task, started = ended.task, ended.started
+            if ended.job != job:
+                self._note_span(job, since, until)
+                job, since, until = ended.job, _NEVER, 0.0
             if 0 <= started < _NEVER:
                 if started < since:
                     since = started
@@ -130,7 +136,13 @@ class Tally:
             outcomes[task] = outcome
             starts[task] = started
             gpus[task] = gpu
-        self._since, self._until = since, until
+        self._note_span(job, since, until)
+
+    def _note_span(self, job: str, since: float, until: float) -> None:
+        """Widen the span of a job by attempts that began at `since` and ended until `until`."""
+        if since < _NEVER:
+            before = self._spans.get(job, (_NEVER, 0.0))
+            self._spans[job] = min(before[0], since), max(before[1], until)
 
     def _note_first(self, task: int, count: int, file: int, started: float, gpu: int) -> None:
         """Update the first attempt of a task that had `count` attempts and gets one more."""
@@ -171,7 +183,8 @@ class Tally:
             tried_again=again,
             moved=array("I", (t for t in again if outcomes[t] == _DONE and self._gpus[t] != self._first_gpus[t])),
             by_outcome={outcome: tasks for outcome, tasks in by_outcome.items() if tasks},
-            seconds=round(self._until - self._since, 3) if self._since < _NEVER else None,
+            seconds=round(sum(until - since for since, until in self._spans.values()), 3) if self._spans else None,
+            starts=len(self._spans),
             places=self._places,
             tries=tries,
         )

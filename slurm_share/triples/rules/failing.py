@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from ...core.errors import UsageError, shown
-from ..records import Outcome
+from ...core.text import counted
+from ..records import Outcome, Run
 
 INSTANT_S = 1.0
 """Seconds within which a failure counts as instant: a wrong path, a missing module, a full disk."""
@@ -47,6 +50,18 @@ def is_too_much(failed: int, max_failures: int | None) -> bool:
     return max_failures is not None and failed >= max_failures
 
 
-def too_much_text(failed: int, max_failures: int | None) -> str:
+def failure_limit_text(run: Run) -> str:
+    """Return --max-failures of a run as it was written; for a percentage with the number of tasks."""
+    written = run.max_failures_written or str(run.max_failures)
+    share = f" ({run.max_failures} of {counted(run.tasks, 'task')})" if written.endswith("%") else ""
+    return f"--max-failures {written}{share}"
+
+
+def too_much_text(failed: int, run: Run) -> str:
     tasks = "1 task has" if failed == 1 else f"{failed} tasks have"
-    return f"{tasks} failed, and --max-failures {max_failures} stops the run"
+    return f"{tasks} failed, and {failure_limit_text(run)} stops the run"
+
+
+def with_max_failures(run: Run, text: str) -> Run:
+    """Return a run with the value of --max-failures. Raises UsageError."""
+    return replace(run, max_failures=parse_max_failures(text, run.tasks), max_failures_written=text)

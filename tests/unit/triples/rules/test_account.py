@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
 from slurm_share.triples.records import Ended, Outcome
 from slurm_share.triples.rules.account import Tally
@@ -57,6 +58,15 @@ def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) 
 
 def one(task: int, outcome: Outcome, started: float) -> Ended:
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n", job="1", started=started, seconds=1.0)
+
+
+def test_the_time_between_the_jobs_of_a_run_is_not_counted() -> None:
+    """The second job of node 0 runs beside that of node 1; a requeue is a start of its own."""
+    tally = Tally("x", 5)
+    jobs = [("7", 100.0), ("9", 5000.0), ("9.1", 8000.0)]
+    tally.add(0, [(place, replace(one(place, "done", at), job=job)) for place, (job, at) in enumerate(jobs)])
+    tally.add(1, [(3, replace(one(3, "done", 5002.0), job="9")), (4, replace(one(4, "done", 98.0), job="7"))])
+    assert (tally.account().seconds, tally.account().starts) == (3.0 + 3.0 + 1.0, 3)
 
 
 def test_in_one_file_the_order_counts_and_not_the_clock() -> None:

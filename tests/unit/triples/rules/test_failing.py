@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
+from slurm_share.triples.records import Run
 from slurm_share.triples.rules import failing
 
 
@@ -46,5 +48,15 @@ def test_the_run_stops_at_that_number() -> None:
 
 
 def test_one_failed_task_is_one() -> None:
-    assert failing.too_much_text(1, 1) == "1 task has failed, and --max-failures 1 stops the run"
-    assert failing.too_much_text(4, 3) == "4 tasks have failed, and --max-failures 3 stops the run"
+    run = Run(name="x", command=("x",), cwd="/", triple=None, processes=1, tasks=300)
+    one, three = failing.with_max_failures(run, "1"), failing.with_max_failures(run, "3")
+    assert failing.too_much_text(1, one) == "1 task has failed, and --max-failures 1 stops the run"
+    assert failing.too_much_text(4, three) == "4 tasks have failed, and --max-failures 3 stops the run"
+
+
+def test_a_percentage_is_told_as_it_was_written() -> None:
+    run = Run(name="x", command=("x",), cwd="/", triple=None, processes=1, tasks=300)
+    tenth = failing.with_max_failures(run, "10%")
+    assert failing.failure_limit_text(tenth) == "--max-failures 10% (30 of 300 tasks)"
+    # a run of an earlier release has the number only
+    assert failing.failure_limit_text(replace(tenth, max_failures_written="")) == "--max-failures 30"
