@@ -151,6 +151,7 @@ def read(argv: Sequence[str]) -> Request:
 _OF_THE_REDUCER = ("redargs", "redout", "changeDepMode")
 _OF_A_FOLDER = ("subdir", "extSearch")
 _OF_SLURM = ("exclusive", "cpuType", "partition", "reservation", "options")
+_OF_THE_JOB = ("wait", "parsable")
 
 
 def _without_effect(found: argparse.Namespace, options: argparse.ArgumentParser) -> tuple[str, ...]:
@@ -170,10 +171,12 @@ def _without_effect(found: argparse.Namespace, options: argparse.ArgumentParser)
         notes.append((written(["delimiter"]), "the outputs have no extension"))
     if found.local:
         notes.append((written(_OF_SLURM), "--local runs here, without Slurm"))
-        if found.wait:
-            notes.append((["--wait"], "--local runs in the foreground"))
+        notes.append((written(_OF_THE_JOB), "--local runs in the foreground"))
     elif map_planning.is_inside_a_task():
         notes.append((written(_OF_SLURM), "a map that a task starts runs on the cores and the GPU of that task"))
+        notes.append((written(_OF_THE_JOB), "a map that a task starts runs in the foreground"))
+    elif found.dry_run:
+        notes.append((written(_OF_THE_JOB), "--dry-run submits nothing"))
     return tuple(f"{' and '.join(names)} ignored: {why}" for names, why in notes if names)
 
 

@@ -207,11 +207,11 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.failed is not None:
         _alone(arguments, script_arguments, "--failed", ("lines",))
         return _failed(submitting.find_folder(arguments.failed), is_bare=arguments.lines)
-    if arguments.lines:
-        raise UsageError("--lines needs --failed: llsub --failed LLSUB.n --lines")
     if arguments.log is not None:
         _alone(arguments, script_arguments, "--log", ())
         return _log(*arguments.log)
+    if arguments.lines and arguments.interactive is None:
+        _note("--lines ignored: it is for llsub --failed LLSUB.n")
     if arguments.env is not None:
         _note("--env ignored: a new run uses the environment of this shell")
     if arguments.interactive is not None:
@@ -330,7 +330,7 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "script", "spmd",
+                    "progress", "window", "checkpoint_signal", "spmd",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
@@ -344,6 +344,8 @@ def _ordinary(
     _note(*notes)
     if script.own_lines:
         _note(f"{script.name} has {OWN_MAGIC} lines, which need a triple: ignored")
+    if arguments.script is not None:
+        _note("--script ignored: without a triple, sbatch keeps the script as it is now")
     output = _output(arguments)
     output.command(argv)
     if arguments.dry_run:
@@ -391,7 +393,7 @@ def _triple(
     if arguments.spmd:
         asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
-    _note(*own_notes)
+    _note(*own_notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
@@ -401,7 +403,7 @@ def _triple(
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
     plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
     if arguments.dry_run:
-        _note_ignored(arguments, "--dry-run submits nothing", ["wait", "parsable"])
+        _output(arguments)
         _dry_run(plan, wishes)
         return names.EXIT_OK
     folder, job = submitting.submit_new(plan, wishes, _output(arguments), is_kept=arguments.script != "current")
@@ -451,7 +453,10 @@ QUIET = submitting.Output(command=lambda _: None, note=_note)
 
 
 def _output(arguments: argparse.Namespace) -> submitting.Output:
-    return QUIET if arguments.parsable else OUTPUT
+    """Return where a submission prints. A dry run has no job id, so that --parsable does not hide its command."""
+    if arguments.dry_run:
+        _note_ignored(arguments, "--dry-run submits nothing", ["wait", "parsable"])
+    return QUIET if arguments.parsable and not arguments.dry_run else OUTPUT
 
 
 # ---- --dry-run ----
@@ -529,12 +534,14 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
 
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
     asked = submitting.Resume(**{name: getattr(arguments, name) for name in submitting.Resume.__struct_fields__})
-    if arguments.local:
+    output = _output(arguments)
+    if arguments.local and not arguments.dry_run:
         _note_ignored(arguments, "--local runs here and now, without Slurm", ["wait", "parsable"])
-    found = submitting.resume(folder, wishes, asked, _output(arguments))
-    if arguments.parsable:
+    found = submitting.resume(folder, wishes, asked, output)
+    if arguments.parsable and not (arguments.dry_run or arguments.local):
         _note(found.sentence)
-        print(*([] if found.job is None else [found.job]), flush=True)
+        if found.job is not None:
+            print(found.job, flush=True)
     else:
         print(found.sentence if found.job is None else f"job {found.job}: {found.sentence}")
     if found.launcher_environ is not None and not arguments.dry_run:

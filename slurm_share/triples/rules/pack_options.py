@@ -93,22 +93,17 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         retries=retries,
         max_per_gpu=written.max_per_gpu,
         keep_going=written.keep_going,
-        undo=written.undo or settings.undo,
-        order=written.order or settings.order,
         guard=written.memory_guard or settings.guard,
     )
-    if settings.policy not in BOOKING and written.order not in (None, "fifo"):
-        raise UsageError(
-            f"--order={written.order} has no effect on {settings.policy}, which starts the tasks in the order of the "
-            f"file; remove it, or write --pack={DEFAULT_POLICY}"
-        )
+    if settings.policy in BOOKING:
+        settings = replace(settings, order=written.order or settings.order)
     if is_tuned or written.compare_sharing:
         settings = replace(settings, patience_s=EQUAL_PATIENCE_S)
     if written.oom_retries is not None:
         settings = replace(settings, oom_retries=written.oom_retries)
-    _refuse_without_speed(written, settings.policy)
-    if written.min_speed is not None:
-        settings = replace(settings, min_speed=parse_min_speed(written.min_speed))
+    min_speed = settings.min_speed if written.min_speed is None else parse_min_speed(written.min_speed)
+    if settings.policy == "gain":
+        settings = replace(settings, undo=written.undo or settings.undo, min_speed=min_speed)
 
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
@@ -136,10 +131,29 @@ def _check_trials(written: PackOptions) -> None:
             f"{what} tries numbers of tasks on a GPU, but --gpus-per-task={written.gpus_per_task} gives each task "
             "whole GPUs; remove it, or write the number of processes"
         )
-    for option in _of_speed(written):
-        raise UsageError(
-            f"{what} is for equal tasks, and {option} is about unlike tasks on one GPU; remove it, or write --pack"
+
+
+def ignored_notes(written: PackOptions, *, is_auto: bool = False) -> list[str]:
+    """Return notes on written options and conditions that have no effect in the run that `request` accepts."""
+    notes = []
+    if written.pack is None:
+        policy, why = TRIED_POLICY, "it is about unlike tasks on one GPU, and trials are for equal tasks"
+        if not (is_auto or written.compare_sharing):
+            return []
+    else:
+        word, *conditions = written.pack.split(",")
+        policy = next(name for name in POLICIES if name == word)
+        why = f"{policy} does not measure speed; --pack=gain does"
+        if conditions and policy not in _HAVE_CONDITIONS:
+            known = ", ".join(name for name in POLICIES if name in _HAVE_CONDITIONS)
+            notes.append(f"--pack={written.pack}: {','.join(conditions)} ignored: only {known} have conditions")
+    if policy not in BOOKING and written.order not in (None, "fifo"):
+        notes.append(
+            f"--order={written.order} ignored: {policy} starts the tasks in the order of the file; "
+            f"--pack={DEFAULT_POLICY} has it"
         )
+    notes += [f"{option} ignored: {why}" for option in (_of_speed(written) if policy != "gain" else ())]
+    return notes
 
 
 def _of_speed(written: PackOptions) -> list[str]:
@@ -170,14 +184,6 @@ def refuse_sm_tried(written: str | None, where: str) -> None:
         raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds the part of each task by trials, {where}")
 
 
-def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
-    """Raise UsageError for options that need a policy which measures speed."""
-    for option in _of_speed(written) if policy != "gain" else ():
-        raise UsageError(
-            f"{option} has no effect on {policy}, which does not measure speed; remove it, or write --pack=gain"
-        )
-
-
 def parse_min_speed(text: str) -> float:
     """Return the minimum ratio of a task's speed to its speed alone; 0 for `none`. Raises UsageError."""
     return _ratio(text, "--min-speed") or 0.0
@@ -206,7 +212,10 @@ def _size_mib(text: str, name: str) -> int:
 
 
 def parse_policy(text: str) -> PackSettings:
-    """Return the settings in `POLICY[,book][,smact_max=RATIO|none][,free_min=SIZE|none]`. Raises UsageError."""
+    """Return the settings in `POLICY[,book][,smact_max=RATIO|none][,free_min=SIZE|none]`. Raises UsageError.
+
+    Conditions are checked, and used where the policy has them (`ignored_notes`).
+    """
     word, *conditions = text.split(",")
     policy = next((name for name in POLICIES if name == word), None)
     if policy is None:
@@ -215,6 +224,7 @@ def parse_policy(text: str) -> PackSettings:
     if policy == "rr":
         # Round robin has no default conditions (the same thesis, Table 6.3, "no condition").
         settings = replace(settings, smact_max=None, free_min_mib=None)
+    found = settings
     seen: set[str] = set()
     for condition in conditions:
         key, equals, value = condition.partition("=")
@@ -222,20 +232,13 @@ def parse_policy(text: str) -> PackSettings:
         if key in seen or not is_known:
             raise UsageError(f"--pack={shown(text)}: {shown(condition) or repr('')} is not one of {_CONDITIONS}, once")
         seen.add(key)
-        if policy not in _HAVE_CONDITIONS:
-            known = ", ".join(name for name in POLICIES if name in _HAVE_CONDITIONS)
-            raise UsageError(
-                f"--pack={shown(text)}: {key} has no effect on {policy}; remove it, or write one of {known}"
-            )
         if key == "book":
-            settings = replace(settings, uses_booking=True)
+            found = replace(found, uses_booking=True)
         elif key == "smact_max":
-            settings = replace(settings, smact_max=_ratio(value, f"--pack={shown(text)}: {key}"))
+            found = replace(found, smact_max=_ratio(value, f"--pack={shown(text)}: {key}"))
         else:
-            settings = replace(
-                settings, free_min_mib=None if value == "none" else _size_mib(value, f"--pack={word},{key}=")
-            )
-    return settings
+            found = replace(found, free_min_mib=None if value == "none" else _size_mib(value, f"--pack={word},{key}="))
+    return found if policy in _HAVE_CONDITIONS else settings
 
 
 def _why_no_policy(word: str) -> str:

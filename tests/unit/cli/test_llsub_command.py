@@ -272,6 +272,12 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
         (("--resume", "LLSUB.1", "--oom-retries=1"), "--oom-retries ignored: LLSUB.1 is not packed"),
         (("plain.sh", "[1,2]", "-s", "3"), "-s ignored: the third number of the triple sets the threads"),
         (("./plain.sh", "[1,2]", "--dry-run", "--wait"), "--wait ignored: --dry-run submits nothing"),
+        (("./plain.sh", "--dry-run", "--parsable"), "--parsable ignored: --dry-run submits nothing"),
+        (("--resume", "LLSUB.1", "--dry-run", "--parsable"), "--parsable ignored: --dry-run submits nothing"),
+        (("./plain.sh", "[1,2]", "--lines"), "--lines ignored: it is for llsub --failed LLSUB.n"),
+        (("./plain.sh", "--script=current"), "--script ignored: without a triple, sbatch keeps the script as it is"),
+        (("--failed", "LLSUB.1", "--log", "LLSUB.1", "0"), "--log ignored: no effect with --failed"),
+        (("--failed", "LLSUB.1", "--parsable", "--lines"), "--parsable ignored: no effect with --failed"),
     ],
 )
 def test_options_without_effect_are_named_and_the_rest_is_done(
@@ -300,6 +306,14 @@ def test_only_the_job_id_is_printed_with_parsable(here: Path, capsys: pytest.Cap
     for words in (("./plain.sh", "[1,2]"), ("./plain.sh",), ("--resume", "LLSUB.1")):
         assert call(*words, "--parsable") == 0
         assert capsys.readouterr().out == "4711\n"
+
+
+def test_a_dry_run_shows_its_command_with_parsable_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./plain.sh", "[1,2]") == 0
+    for words in (("./plain.sh", "[1,2]"), ("./plain.sh",), ("--resume", "LLSUB.1")):
+        capsys.readouterr()
+        assert call(*words, "--dry-run", "--parsable") == 0
+        assert capsys.readouterr().out.startswith("sbatch --parsable ")
 
 
 def test_a_dry_run_asks_sbatch(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

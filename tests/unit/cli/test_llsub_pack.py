@@ -509,6 +509,17 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
     assert sorted(here.iterdir()) == before
 
 
+def test_packing_options_without_effect_are_named_and_the_rest_is_done(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("./plain.sh", "[1,4]", "--pack=lug", "--order=long", "--undo=pause", "--min-speed=0.5") == 0
+    said = capsys.readouterr().err
+    assert "llsub: --order=long ignored: lug starts the tasks in the order of the file; --pack=gain has it" in said
+    assert "llsub: --undo ignored: lug does not measure speed; --pack=gain does" in said
+    assert "llsub: --min-speed ignored: lug does not measure speed" in said
+    assert len(submitted(here)) == 1
+
+
 def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_node(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,16 +57,41 @@ def test_what_is_undone_reaches_the_request() -> None:
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
 @pytest.mark.parametrize("option", [{"undo": "off"}, {"min_speed": "0.5"}])
-def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"has no effect on {policy}, .*; remove it, or write --pack=gain"):
-        pack_options.request(PackOptions(pack=policy, **option), retries=0)
+def test_without_speed_what_is_undone_is_ignored_and_said(policy: str, option: dict[str, Any]) -> None:
+    written = PackOptions(pack=policy, **option)
+    assert pack_options.request(written, retries=0) == pack_options.request(PackOptions(pack=policy), retries=0)
+    (note,) = pack_options.ignored_notes(written)
+    assert note.startswith(f"--{next(iter(option)).replace('_', '-')} ignored: {policy} does not measure speed")
 
 
 @pytest.mark.parametrize("option", [{"undo": "pause"}, {"min_speed": "0.5"}])
-def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
+def test_trials_on_equal_tasks_say_what_is_about_neighbours(option: dict[str, Any]) -> None:
     for is_auto in (True, False):
-        with pytest.raises(UsageError, match="is about unlike tasks on one GPU; remove it, or write --pack"):
-            pack_options.request(PackOptions(compare_sharing=not is_auto, **option), retries=0, is_auto=is_auto)
+        bare, written = PackOptions(compare_sharing=not is_auto), PackOptions(compare_sharing=not is_auto, **option)
+        found = pack_options.request(written, retries=0, is_auto=is_auto)
+        assert found == pack_options.request(bare, retries=0, is_auto=is_auto)
+        (note,) = pack_options.ignored_notes(written, is_auto=is_auto)
+        assert "ignored: it is about unlike tasks on one GPU" in note
+
+
+@pytest.mark.parametrize("policy", ["booked", "exclusive", "gain"])
+def test_conditions_of_other_policies_are_ignored_and_said(policy: str) -> None:
+    written = PackOptions(pack=f"{policy},smact_max=0.8,free_min=2G,book")
+    assert pack_options.request(written, retries=0) == pack_options.request(PackOptions(pack=policy), retries=0)
+    (note,) = pack_options.ignored_notes(written)
+    assert "smact_max=0.8,free_min=2G,book ignored: only rr, magm, lug, mug, first-fit" in note
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        PackOptions(), PackOptions(pack="gain", undo="pause", min_speed="none", order="long"),
+        PackOptions(pack="booked", order="short"), PackOptions(pack="rr,smact_max=0.8", order="fifo"),
+        PackOptions(gpu_mem="6G"),
+    ],
+)  # fmt: skip
+def test_of_options_with_an_effect_nothing_is_said(written: PackOptions) -> None:
+    assert pack_options.ignored_notes(written) == []
 
 
 @pytest.mark.parametrize("text", ["", "0", "2", "40", "x", "-1"])
@@ -108,9 +133,8 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
         ("LUG", "there is no policy LUG"),
         ("oracle-lug", "slurm-share pack simulate"),
         ("book", "did you mean booked"),
-        ("booked,book", "book has no effect on booked; remove it, or write one of rr, magm"),
-        ("exclusive,smact_max=0.8", "smact_max has no effect on exclusive"),
-        ("booked,free_min=2G", "free_min has no effect on booked; .* one of rr, magm, lug, mug, first-fit"),
+        ("booked,book=2", "book=2 is not one of"),
+        ("exclusive,smact_max=80", "80 is more; write 0.8"),
         ("lug,", "'' is not one of book, smact_max=RATIO"),
         ("lug,book=1", "book=1 is not one of"),
         ("lug,smact_max", "smact_max is not one of"),
@@ -141,9 +165,11 @@ def test_a_name_that_no_terminal_can_show_is_refused(name: str) -> None:
 
 
 def test_an_order_is_for_the_policy_that_has_one() -> None:
-    with pytest.raises(UsageError, match=r"--order=long has no effect on lug, .* or write --pack=gain"):
-        pack_options.request(PackOptions(pack="lug", order="long"), retries=0)
-    assert pack_options.request(PackOptions(pack="lug", order="fifo"), retries=0) is not None
+    written = PackOptions(pack="lug", order="long")
+    assert pack_options.request(written, retries=0) == pack_options.request(PackOptions(pack="lug"), retries=0)
+    assert pack_options.ignored_notes(written) == [
+        "--order=long ignored: lug starts the tasks in the order of the file; --pack=gain has it"
+    ]
 
 
 @pytest.mark.parametrize(
