@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
 
-from slurm_share.spmd import key_folder, wire
+from slurm_share.spmd import key_folder, lines, wire
 from slurm_share.spmd.handshake import NODES, Client, Refused
 from slurm_share.spmd.lines import AwakeClock, Watched
 from slurm_share.spmd.names import HALF_OPEN, HANDSHAKE_S, RANK_LINE_BYTES, VERSION
@@ -25,7 +26,8 @@ from slurm_share.spmd.rendezvous import Rendezvous
 from slurm_share.spmd.rules import ends
 from slurm_share.spmd.transport import NodePlace
 
-QUICK = {"heartbeat_s": 0.2, "lost_s": 2.0}
+QUICK = {"heartbeat_s": 0.2, "lost_s": 1000.0}
+"""Heartbeats are quick, and no node is lost because the machine is busy."""
 
 
 @pytest.fixture
@@ -43,6 +45,73 @@ def nodes():
     yield start
     for node in made:
         node.close()
+
+
+class InTurns:
+    """Rendezvous processes of a run as objects in this process, on a clock that only the test moves."""
+
+    def __init__(self, setups: list[wire.Setup]) -> None:
+        self.now = 100.0
+        self._setups = setups
+        self._said: list[list[wire.Record]] = [[] for _setup in setups]
+        self._speakers: list[Speaker] = []
+
+    def start(self) -> None:
+        self._nodes = [Rendezvous(setup, said.append) for setup, said in zip(self._setups, self._said, strict=True)]
+
+    def turn(self, *nodes: int) -> None:
+        """Let these nodes, or all, do what they have to do."""
+        for number in nodes or range(len(self._nodes)):
+            for _step in range(5):  # accept, authenticate, read, answer
+                self._nodes[number].step(0.0)
+
+    def pass_s(self, seconds: float, *nodes: int) -> None:
+        """Let time pass for these nodes, or all; the others are stopped."""
+        beat_s = self._setups[0].heartbeat_s
+        for _beat in range(round(seconds / beat_s)):
+            self.now += beat_s
+            self.turn(*nodes)
+
+    def rank(self, rank: int) -> Speaker:
+        """Return a rank that its node has heard."""
+        nodes = [
+            node for node, (_name, count) in zip(self._nodes, self._setups[0].nodes, strict=True) for _ in range(count)
+        ]
+        self._speakers.append(Speaker(nodes[rank].ready.name, rank))
+        self.turn()
+        return self._speakers[-1]
+
+    def meet(self, size: int) -> list[Speaker]:
+        """Return all ranks after Welcome."""
+        ranks = [self.rank(number) for number in range(size)]
+        for rank in ranks:
+            wait_for(lambda rank=rank: self.turn() or not rank.hears_nothing(0), "no Welcome")
+            rank.expect(wire.Welcome)
+        return ranks
+
+    def endings(self, node: int) -> list[str]:
+        """Return why a node has said that the run must end."""
+        return [message.why for message in self._said[node] if isinstance(message, wire.Ending)]
+
+    def close(self) -> None:
+        for one in [*self._speakers, *self._nodes]:
+            one.close()
+
+
+@pytest.fixture
+def in_turns(monkeypatch):
+    """Return a function that makes the nodes of a run in this process, for tests of limits of time."""
+    made: list[InTurns] = []
+
+    def start(setups: list[wire.Setup]) -> InTurns:
+        made.append(InTurns(setups))
+        monkeypatch.setattr(lines, "time", SimpleNamespace(monotonic=lambda: made[-1].now))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for run in made:
+        run.close()
 
 
 def one_node(size: int, **changes) -> wire.Setup:
@@ -276,14 +345,18 @@ def test_what_a_rank_said_last_comes_before_its_end():
     rendezvous.close()
 
 
-def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
-    node = nodes(one_node(4, start_s=1.5))
-    time.sleep(1.6)  # the limit begins with the first hello: a run may do without messages for as long as it likes
-    ranks = [node.rank(1), node.rank(3)]
-    assert ranks[0].expect(wire.Missing) == wire.Missing((0, 2), 1.5)
-    ranks[1].expect(wire.Missing)
-    assert node.expect(wire.Ending).why.startswith("2 ranks have not started within 1.5 s: 0, 2;")
-    assert node.rank(0).expect(wire.Missing).ranks == (0, 2)
+def test_ranks_that_do_not_come_are_named_after_the_start_limit(in_turns):
+    run = in_turns([one_node(4, start_s=1.5, **QUICK)])
+    run.pass_s(2.0)  # the limit begins with the first hello: a run may do without messages for as long as it likes
+    ranks = [run.rank(1), run.rank(3)]
+    run.pass_s(1.0)
+    assert all(rank.hears_nothing(0) for rank in ranks)
+    run.pass_s(1.0)
+    for rank in ranks:
+        assert rank.expect(wire.Missing) == wire.Missing((0, 2), 1.5)
+    assert run.endings(0)[0].startswith("2 ranks have not started within 1.5 s: 0, 2;")
+    late = run.rank(0)
+    assert late.expect(wire.Missing).ranks == (0, 2)
 
 
 # Waits
@@ -297,15 +370,14 @@ def test_the_parent_sees_who_waits_for_whom(nodes):
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "", 0.0)
 
 
-def test_a_stop_of_the_process_does_not_count_for_the_start_limit(nodes):
-    node = nodes(one_node(2, start_s=1.5, **QUICK))
-    first = node.rank(0)
-    wait_for(lambda: Path(f"/proc/{node.process.pid}/stat").read_text().split()[2] == "S", "it is not idle")
-    os.kill(node.process.pid, signal.SIGSTOP)
-    time.sleep(2.0)
-    os.kill(node.process.pid, signal.SIGCONT)
-    node.rank(1).expect(wire.Welcome)
-    first.expect(wire.Welcome)
+def test_a_stop_of_the_process_does_not_count_for_the_start_limit(in_turns):
+    run = in_turns([one_node(2, start_s=1.5, **QUICK)])
+    ranks = [run.rank(0)]
+    run.now += 1000.0
+    run.turn()
+    ranks.append(run.rank(1))
+    for rank in ranks:
+        rank.expect(wire.Welcome)
 
 
 # Several nodes
@@ -346,46 +418,49 @@ def test_node_0_may_start_last(nodes, tmp_path):
     assert whys == {"rank 3 on n2 ended with code 1; the other 3 were ended"}
 
 
-def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(nodes, tmp_path):
-    pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=1.0, lost_s=8.0)
+def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(in_turns, tmp_path):
+    run = in_turns(both_nodes(tmp_path / "r"))
+    ranks = run.meet(4)
     for rank in (2, 3):
         ranks[rank].say(waits("recv", 0, 7))
-        pair[1].expect(wire.RankWaits)
-    time.sleep(0.5)
-    os.kill(pair[1].process.pid, signal.SIGSTOP)
+    run.pass_s(1.0)
     ranks[2].say(wire.Working())  # its process is stopped and cannot say so
     for rank in (0, 1):
         ranks[rank].say(waits("recv", 2, 7))
-    assert ranks[0].hears_nothing(3.5)
-    os.kill(pair[1].process.pid, signal.SIGCONT)
-    assert ranks[0].hears_nothing(2.0)
+    run.pass_s(10.0, 0)
+    run.pass_s(10.0)
+    assert all(rank.hears_nothing(0) for rank in ranks)
+    ranks[2].say(waits("recv", 0, 7))
+    run.pass_s(10.0)
+    assert ranks[0].expect(wire.Stuck)
 
 
-def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(nodes, tmp_path):
+def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(in_turns, tmp_path):
     """As by `scontrol suspend`."""
-    pair, ranks = meet_on_two(nodes, tmp_path / "r", lost_s=1.5)
-    for node in pair:
-        node.process.send_signal(signal.SIGSTOP)
-    time.sleep(3.0)
-    for node in pair:
-        node.process.send_signal(signal.SIGCONT)
-        time.sleep(0.3)
-    assert ranks[0].hears_nothing(2.0)
-    assert ranks[2].hears_nothing(0.1)
+    run = in_turns(both_nodes(tmp_path / "r", lost_s=1.5))
+    ranks = run.meet(4)
+    run.now += 1000.0
+    run.turn(0)
+    run.turn()
+    run.pass_s(3.0)
+    assert all(rank.hears_nothing(0) for rank in ranks)
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
-    pair, ranks = meet_on_two(nodes, tmp_path / "r")
-    os.kill(pair[stopped].process.pid, signal.SIGSTOP)
+def test_a_node_that_does_not_answer_is_lost(in_turns, tmp_path, stopped):
+    run = in_turns(both_nodes(tmp_path / "r", lost_s=1.5))
+    ranks = run.meet(4)
     left = ranks[2] if stopped == 0 else ranks[0]
+    run.pass_s(1.0, 1 - stopped)
+    assert left.hears_nothing(0)
+    run.pass_s(1.0, 1 - stopped)
     assert left.expect(wire.Lost) == wire.Lost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
     why = f"node n{stopped + 1} with ranks {2 * stopped} to {2 * stopped + 1} does not answer any more"
-    assert pair[1 - stopped].expect(wire.Ending).why.startswith(why)
+    assert run.endings(1 - stopped)[0].startswith(why)
 
 
 def test_a_node_whose_process_is_killed_is_lost_at_once(nodes, tmp_path):
-    pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)
+    pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=2.0)
     pair[1].process.kill()
     assert ranks[0].expect(wire.Lost).ranks == (2, 3)
 
@@ -489,7 +564,7 @@ def by_hand(node: Node, number: int) -> socket.socket:
     ],
 )
 def test_a_node_that_speaks_for_others_is_cut_off(nodes, tmp_path, line):
-    first = nodes(both_nodes(tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)[0])
+    first = nodes(both_nodes(tmp_path / "r", heartbeat_s=2.0)[0])
     with by_hand(first, 1) as sock:
         sock.sendall(b"- " + wire.encode(wire.Joined("127.0.0.2")))
         sock.sendall(b"".join(f"{rank} ".encode() + wire.encode(wire.Hello(rank, 1, 1)) for rank in (2, 3)))
