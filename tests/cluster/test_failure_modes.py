@@ -666,7 +666,7 @@ def test_row_25_daemons_hold_no_pipe_and_outlive_the_hooks_process_group(node: N
     """slurmd reads a hook's output to its end and then kills its process group."""
     script = """import os, signal, subprocess, sys
 hook = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-hook.communicate(timeout=50)
+hook.communicate(timeout=300)
 for number in (signal.SIGTERM, signal.SIGKILL):
     try: os.killpg(hook.pid, number)
     except ProcessLookupError: pass

@@ -161,7 +161,7 @@ def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> Non
     assert codes == [1]
     assert list(made.result_outcomes().values()) == ["not started"] * 3
     assert "No such file" in said
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 250  # the limit of the start is 300 s
 
 
 def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp_path: Path) -> None:

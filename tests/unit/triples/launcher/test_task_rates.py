@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import alive, wait_for
+from launches import PATIENCE_S, alive, wait_for
 from msgspec import UNSET
 from msgspec.structs import replace
 from packed_machine import TASK, Machine, Packed
@@ -97,7 +97,7 @@ def test_expression_that_takes_for_ever_is_left_aside_with_a_sentence(machine: M
     run = make(machine, lines, progress="^(?:a+)+ ([0-9]+)$")
     process = run.start()
     try:
-        said, _ = process.communicate(timeout=40)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         for pid in alive(str(machine.home), "environ"):  # without the limit the launcher never ends
             os.kill(pid, signal.SIGKILL)

@@ -48,7 +48,7 @@ def most_at_once(entries: list[Any]) -> int:
 
 
 def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machine: Machine) -> None:
-    run = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
+    run = machine.run([work(load=20)] * 200, pack=TUNED, rate_window_s=1.0)
     said = go_until(run, "tasks? at once from now on")
     assert "4 tasks at once from now on: no more tasks have room" in said
     assert "tasks at once on" in said
@@ -64,7 +64,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     assert all(decide(one.view).actions == one.actions for one in entries if one.repeats is None)
     assert not machine.bookings()
 
-    again = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
+    again = machine.run([work(load=20)] * 200, pack=TUNED, rate_window_s=1.0)
     said = go_until(again, "tasks? at once from now on")
     assert "an earlier run of this script found 4 tasks at once; this run begins with 4" in said
     assert "as much as it did" in said
