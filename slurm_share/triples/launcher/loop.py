@@ -450,11 +450,13 @@ class Loop:
     def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
         if code == 0 and self.stopping is None and not (task.is_moving or task.is_told_to_save):
             return "done", ""
+        # Slurm may have signalled the task before us.
+        was_signalled = outcomes.has_signal(code, number, self.run.checkpoint_signal)
         ending = outcomes.Ending(
             code,
             number,
             stopped_by_us=self.stopping is not None,
-            told_to_save=task.is_told_to_save,
+            told_to_save=task.is_told_to_save or was_signalled,
             is_resumable=not self.run.together,
         )
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)

@@ -116,9 +116,14 @@ def may_be_memory(ending: Ending) -> bool:
     return ending.signal == signal.SIGKILL or (ending.code is not None and ending.code != 0)
 
 
+def has_signal(code: int | None, number: int | None, wanted: int | None) -> bool:
+    """Return whether signal `wanted` ended an attempt, or a child of its shell (128 + its number)."""
+    return wanted is not None and (number == wanted or code == 128 + wanted)
+
+
 def is_sigkill(ending: Ending) -> bool:
     """Return whether SIGKILL ended the attempt, or a child of its shell (128 + 9)."""
-    return ending.signal == signal.SIGKILL or ending.code == 128 + signal.SIGKILL
+    return has_signal(ending.code, ending.signal, signal.SIGKILL)
 
 
 def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:

@@ -385,6 +385,15 @@ def test_a_task_that_does_not_know_the_checkpoint_signal_is_unfinished(tmp_path)
     assert "told to save its state and end, ended by SIGUSR1" in said
 
 
+def test_a_task_that_gets_the_checkpoint_signal_before_its_launcher_has_not_failed(tmp_path):
+    """slurmstepd signals every process of a step, children first; 138: a shell's code for its program's SIGUSR1."""
+    text = "#!/bin/bash\n((LLSUB_TASK)) && exit 138\nkill -USR1 $$\n"
+    made = Launch(tmp_path, text, 2, retries=1, checkpoint_signal=int(signal.SIGUSR1))
+    code, said = made.go()
+    assert (code, made.outcomes()) == (1, {0: ["unfinished"], 1: ["unfinished"]}), said
+    assert "failed" not in said
+
+
 def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_path):
     """Kill the loop amid 400 short tasks and resume: every task runs at least once, recorded ones exactly once."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n"

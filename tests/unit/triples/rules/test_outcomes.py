@@ -12,6 +12,7 @@ from slurm_share.packing.rules.log_messages import GPU_MEMORY_MESSAGES
 from slurm_share.triples.rules.outcomes import (
     Ending,
     has_room,
+    has_signal,
     host_memory_advice,
     host_memory_text,
     may_be_memory,
@@ -74,6 +75,13 @@ def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
     assert may_be_memory(Ending(137))
     assert not may_be_memory(Ending(None, signal.SIGTERM))
     assert not may_be_memory(Ending(0))
+
+
+def test_a_signal_ends_a_task_or_the_program_of_its_shell():
+    assert has_signal(None, signal.SIGUSR1, signal.SIGUSR1)
+    assert has_signal(138, None, signal.SIGUSR1)
+    assert not has_signal(1, None, signal.SIGUSR1)
+    assert not has_signal(138, None, None)
 
 
 def test_the_need_is_the_largest_that_was_seen():
