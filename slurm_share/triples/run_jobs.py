@@ -40,6 +40,17 @@ def is_of_run(job: QueuedJob, folder: Path, run: Run, known: Collection[int], *,
     return job.job_id in known or (copies and str(place) == run.folder)
 
 
+def find_original(job: QueuedJob, folder: Path, run: Run) -> Path | None:
+    """Return the folder of a queued job if `folder` is a copy of it; None: it is another run, or `folder` itself."""
+    place = Path(job.script).parent
+    if not run.id or place == folder or run_folder.is_same(place, folder):
+        return None
+    try:
+        return place if run_folder.read_run(place).id == run.id else None
+    except StateError:
+        return None
+
+
 def may_be_of(job_id: int, folder: Path) -> bool:
     """Return whether a job whose script was in `folder` may be of the run that is there now. Raises StateError."""
     known = run_folder.read_jobs(folder)

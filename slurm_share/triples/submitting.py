@@ -199,14 +199,12 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         raise UsageError(f"{folder.name}: {together.AGAIN}")
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
-        queued = [job.job_id for job in _queued_or_unknown(folder, run, jobs, asked, output)]
-        for job in queued:
-            if job not in jobs:
-                note_job(folder, job, output)
+        queued = _queued_or_unknown(folder, run, jobs, asked, output)
+        for one in queued:
+            if one.job_id not in jobs:
+                note_job(folder, one.job_id, output)
         if queued:
-            raise UsageError(
-                f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or run llkill {queued[0]}"
-            )
+            raise UsageError(_why_not_now(queued[0], folder, run))
         run = _in_place(folder, run, output, dry_run=asked.dry_run)
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
@@ -255,6 +253,16 @@ def _queued_or_unknown(
             raise
         output.note(f"this machine has no Slurm to ask: make sure that no job of {folder.name} runs elsewhere")
         return ()
+
+
+def _why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:
+    original = run_jobs.find_original(job, folder, run)
+    if original is None:
+        return f"job {job.job_id} of {folder.name} is still in the queue; wait for its end, or run llkill {job.job_id}"
+    return (
+        f"{folder.name} is a copy of {original}, whose job {job.job_id} is still in the queue and runs the same tasks; "
+        "wait for its end"
+    )
 
 
 def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:

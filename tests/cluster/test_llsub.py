@@ -398,7 +398,9 @@ def test_a_renamed_run_is_its_own_and_not_the_one_that_has_its_name(cluster: Clu
     sh(A_AND_B)
     job = submitted(cluster, "./a.sh", "[1,1]", "--ntasks=2", "--options=-w n1")
     until(lambda: sh("ls").count("up.a") == 1, "the first task")
-    sh("mv LLSUB.1 expA")
+    copied = sh("cp -r LLSUB.1 copy; llsub --resume copy", 2)
+    assert f"copy is a copy of {HOME}/LLSUB.1, whose job {job} is still in the queue" in copied
+    sh("rm -r copy; mv LLSUB.1 expA")
     busy = sh("llsub --resume expA", 2)
     assert f"job {job} of expA is still in the queue" in busy
     ids = "llstat -h -j %s | awk 'NR > 1 { print $1 }'"

@@ -11,7 +11,7 @@ from slurm_share.slurm.records import QueuedJob
 from slurm_share.testing import make_run_folder
 from slurm_share.triples import run_folder
 from slurm_share.triples.records import Run
-from slurm_share.triples.run_jobs import is_of_run
+from slurm_share.triples.run_jobs import find_original, is_of_run
 
 
 def make(folder: Path, run_id: str, jobs: list[int], recorded: str = "") -> Run:
@@ -44,6 +44,11 @@ def test_the_jobs_of_the_original_are_not_ended_with_its_copy(tmp_path: Path) ->
     assert not is_of_run(job(7, old / "launch.sh"), copy, run, [7])
     assert is_of_run(job(7, old / "launch.sh"), copy, run, [7], copies=True)
     assert is_of_run(job(7, old / "launch.sh"), old, run, [7])
+    assert find_original(job(7, old / "launch.sh"), copy, run) == old
+    assert find_original(job(7, old / "launch.sh"), old, run) is None
+    assert find_original(job(7, tmp_path / "gone/launch.sh"), copy, run) is None
+    (old / run_folder.RUN).write_bytes(run_folder.render_run(replace(run, id="bb")))
+    assert find_original(job(7, old / "launch.sh"), copy, run) is None
 
 
 @pytest.mark.parametrize(("script", "known"), [("/home/a/job.sh", False), ("", True), ("/gone/map.sh", True)])
