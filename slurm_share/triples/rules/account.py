@@ -94,8 +94,8 @@ class Tally:
         self._first_files = array("I", [0]) * tasks
         self._first_started = array("d", [0.0]) * tasks
         self._first_gpus = array("I", [0]) * tasks
-        self._gpu_numbers: dict[str, int] = {}
-        """GPU UUID, or node name for attempts without a GPU -> a number."""
+        self._gpu_numbers: dict[str, int] = {"": 0}
+        """GPU UUID, or the node of a GPU without one -> a number; 0: the attempt had no GPU."""
         self._spans: dict[str, tuple[float, float]] = {}
         """`Ended.job` -> start of its first task and end of its last one, Unix time, seconds."""
 
@@ -162,6 +162,11 @@ class Tally:
             return not was_done
         return file == self._files[task] or started >= self._started[task]
 
+    def _is_moved(self, task: int) -> bool:
+        """Return whether the attempt that counts and the first one had two different GPUs."""
+        first, last = self._first_gpus[task], self._gpus[task]
+        return first != last and 0 not in (first, last)
+
     def account(self) -> Account:
         outcomes, tries = self._outcomes, self._tries
         failed = array(
@@ -181,7 +186,7 @@ class Tally:
             saved=array("I", (task for task, one in enumerate(outcomes) if one == _SAVED)),
             unfinished=array("I", (task for task, one in enumerate(outcomes) if one in (_NEVER_BEGAN, _UNFINISHED))),
             tried_again=again,
-            moved=array("I", (t for t in again if outcomes[t] == _DONE and self._gpus[t] != self._first_gpus[t])),
+            moved=array("I", (task for task in again if outcomes[task] == _DONE and self._is_moved(task))),
             by_outcome={outcome: tasks for outcome, tasks in by_outcome.items() if tasks},
             seconds=round(sum(until - since for since, until in self._spans.values()), 3) if self._spans else None,
             starts=len(self._spans),
