@@ -89,7 +89,8 @@ def grant(
     if any(gpu.simulated for gpu in gpus) and not settings.simulated_gpus:
         return refusal(job, "its GPUs are simulated, and simulated_gpus is not set in the configuration")
     if asked is not None and not gpus:
-        return refusal(job, "it asked to share its GPUs, but has none for this run; ask for some (-g 1)")
+        way = "ask for some (-g 1)" if job.job_id else f"leave --{names.OPTION} away, or use a machine with GPUs"
+        return refusal(job, f"it asked to share its GPUs, but has none for this run; {way}")
     if asked is not None and processes is not None and processes > asked.per_gpu * len(gpus):
         return refusal(job, too_many(processes, asked.per_gpu, len(gpus)))
     is_part = processes is None and granted.is_part(job)

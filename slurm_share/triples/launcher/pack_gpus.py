@@ -32,7 +32,8 @@ def prepare(
         # In the launcher's own plan, the processes may use all GPUs, even if there are more GPUs than processes.
         by_place = {slot.number % len(found.plan.gpus): slot for slot in found.plan.slots} | by_place
     if not by_place:
-        raise cannot_run(here, "--pack places tasks on GPUs, and it has none for this run; ask for some (-g 1)")
+        way = "ask for some (-g 1)" if here.job_id is not None else "use a machine with GPUs; nvidia-smi -L lists them"
+        raise cannot_run(here, f"--pack and [N,auto] place tasks on GPUs, and it has none for this run; {way}")
     places = sorted(by_place)
     slots = tuple(by_place[place] for place in places)
     try:

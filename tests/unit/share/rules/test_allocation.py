@@ -327,13 +327,14 @@ def test_what_no_share_can_hold_is_not_recommended():
 def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
     assert launch(8, gpus=()).slots == ()
     assert not launch_wants_mps(8, gpus=())
-    assert "but has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
+    assert "none for this run; ask for some (-g 1)" in launch(8, gpus=(), share=ShareRequest(4)).sentence
 
 
 def test_a_launcher_outside_slurm_speaks_of_its_machine():
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
     refused = allocation.grant(job, (), offers_of(job.share), Settings(), processes=1)
     assert refused.sentence.startswith("ws1 cannot run its processes: it asked to share its GPUs")
+    assert "leave --share-gpu away, or use a machine with GPUs" in refused.sentence
 
 
 @pytest.mark.parametrize(

@@ -547,6 +547,8 @@ def test_packed_tasks_without_mps_are_placed_by_bookings_and_that_is_said(prepar
 def test_a_packed_run_without_a_gpu_is_refused_and_holds_nothing(prepare, paths):
     with pytest.raises(LaunchError, match="ask for some"):
         prepare(triple_run(1, 2, pack=PACK), SLURM)
+    with pytest.raises(LaunchError, match=r"--pack and \[N,auto\] .* use a machine with GPUs"):
+        prepare(triple_run(1, 2, pack=PACK), {"CUDA_VISIBLE_DEVICES": ""})
     assert not list(paths.tmp.glob("slurm-share-*/bookings/*/*"))
 
 
