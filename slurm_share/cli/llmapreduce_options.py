@@ -196,6 +196,8 @@ def _program(option: str, text: str) -> str:
     path = Path.cwd() / text
     found = str(path) if "/" in text or path.is_file() else shutil.which(text)
     if found is None or not Path(found).is_file():
+        if path.is_dir():
+            raise UsageError(f"{option}: {shown(text)} is a folder; write a program")
         words = text.split()
         is_call = len(words) > 1 and (Path(words[0]).is_file() or shutil.which(words[0]) is not None)
         hint = "write the program without arguments, and put these into a script" if is_call else "check its name"

@@ -435,6 +435,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
 
 MISTAKES = [
     (["--mapper=gone.sh"], "--mapper: there is no program gone.sh"),
+    (["--mapper=in"], "--mapper: in is a folder"),
     (["--mapper=in/f01"], "is not executable; run chmod u+x"),
     (["--reducer=gone"], "--reducer: there is no program gone"),
     (["--input=nowhere"], "there is no folder or list"),

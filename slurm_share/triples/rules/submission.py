@@ -34,6 +34,11 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
     script = argv[0] if argv and not argv[0].startswith("[") else None
     rest = list(argv[1:] if script is not None else argv)
     triple = rule_triple.parse(rest.pop(0), may_be_auto=True) if rest and rest[0].startswith("[") else None
+    if rest and script is None and triple is not None:
+        raise UsageError(
+            f"{shown(rest[0]) or repr(rest[0])} comes after the triple; write the script before it: llsub SCRIPT "
+            f"{shown(argv[0])}"
+        )
     if rest:
         raise UsageError(
             f"{shown(rest[0]) or repr(rest[0])} is neither an option nor a triple; write arguments of the script after "

@@ -48,6 +48,8 @@ def parse(text: str, *, may_be_auto: bool = False) -> Triple:
         raise _wrong(text, "it is too long")
     if any(character.isspace() for character in text):
         raise _wrong(text, "it contains a blank")
+    if len(text) > 1 and text.startswith("[") and not text.endswith("]"):
+        raise _wrong(text, "the ] is missing, perhaps because of a blank, at which the shell divides it")
     if not inside:
         raise _wrong(text, "it is empty")
     if len(text) == 1:

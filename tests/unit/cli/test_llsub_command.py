@@ -134,6 +134,8 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, but [1,8] has 8"),
         (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
         (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
+        (("[1,8]", "./task.sh"), "./task.sh comes after the triple; write the script before it: llsub SCRIPT [1,8]"),
+        (("./task.sh", "[1,", "8]"), "the ] is missing, perhaps because of a blank"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
         (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
         (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
