@@ -281,7 +281,8 @@ def _watch(folder: Path, job: int | None = None, stream: TextIO | None = None) -
         follow.follow(folder, run, job, line.show)
     except KeyboardInterrupt:
         line.end()
-        print(f"job {job} continues: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
+        name = run_folder.typed(folder)
+        print(f"job {job} continues: llsub --watch {name} shows it again, llkill {job} ends it", file=sys.stderr)
         return EXIT_INTERRUPTED
     line.end()
     code, sentence, failed = follow.read_outcome(folder, run, job)

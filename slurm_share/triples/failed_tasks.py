@@ -44,7 +44,7 @@ def saved_text(folder: Path) -> str:
     count = len(found.saved)
     have = "has saved its state and is" if count == 1 else "have saved their state and are"
     said = f"{count} of {run.tasks} inputs {have} not finished, so the reducer does not run"
-    return f"{said}; first run llsub --resume {folder}"
+    return f"{said}; first run llsub --resume {shlex.quote(str(folder))}"
 
 
 # --- Failed tasks -----------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]
     saved = f"{len(found.saved)} saved, not finished; " if found.saved else ""
     sentence = (
         f"{folder.name}: {found.done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; {saved}"
-        f"{_log_text(folder, run, job)}; {together.again_text(run, folder.name)}"
+        f"{_log_text(folder, run, job)}; {together.again_text(run, run_folder.typed(folder))}"
     )
     code = run_folder.read_exit_code(folder) or found.exit_code
     return code, sentence, failed_tasks.lines_of(folder, run, found)

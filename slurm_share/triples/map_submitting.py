@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -187,9 +188,9 @@ def read_unfinished(folder: Path) -> tuple[int, str, list[str]]:
     """Return the exit code of a map that is not finished, how to finish it, and a line for each failed task."""
     resume = ""
     if not (folder / mapreduce.MAPPED).exists():
-        resume = f"; llsub --resume {folder} runs what is unfinished"
+        resume = f"; llsub --resume {shlex.quote(str(folder))} runs what is unfinished"
     if (folder / run_folder.REDUCE_SCRIPT).exists():
-        resume += f"{', then' if resume else ';'} sbatch {folder / run_folder.REDUCE_SCRIPT} reduces"
+        resume += f"{', then' if resume else ';'} sbatch {shlex.quote(str(folder / run_folder.REDUCE_SCRIPT))} reduces"
     sentence = f"not everything was done; see {folder / mapreduce.LOGS}{resume}"
     try:
         return read_account(folder)[1].exit_code or EXIT_FAILED, sentence, failures(folder)

@@ -239,6 +239,15 @@ def is_same(folder: Path, other: Path) -> bool:
         return False
 
 
+def typed(folder: Path) -> str:
+    """Return a folder as one writes it in a shell: its name if it is in the working folder, else its whole path."""
+    try:
+        is_here = is_same(folder.parent, Path.cwd())
+    except OSError:
+        is_here = False
+    return shlex.quote(folder.name if is_here and not folder.name.startswith("-") else str(folder))
+
+
 def asks_for_memory(folder: Path) -> bool:
     """Return whether a run's job asks Slurm for less than all memory of its nodes; False outside Slurm."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -156,7 +157,9 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if left and run.together:
         said.append(together.AGAIN)
     elif left:
-        said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'} again")
+        said.append(
+            f"llsub --resume {shlex.quote(str(folder))} runs {'this one' if left == 1 else f'these {left}'} again"
+        )
     if summary.unwritten:
         said.append(
             f"{folder / run_folder.SUMMARY} cannot be written ({summary.unwritten}); the outcome of every task is in "

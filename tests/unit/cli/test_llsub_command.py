@@ -599,6 +599,11 @@ def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: p
     log.touch()
     assert call("--watch") == 1
     assert f"1 of 2 tasks are done; see {log} for the others; llsub --resume" in capsys.readouterr().out
+    (here / "else where").mkdir()
+    (here / "LLSUB.1").rename(here / "else where" / "LLSUB.1")
+    assert call("--watch", "else where/LLSUB.1") == 1
+    assert f"llsub --resume '{here}/else where/LLSUB.1' runs what is left" in capsys.readouterr().out
+    (here / "else where" / "LLSUB.1").rename(here / "LLSUB.1")
     record(here / "LLSUB.1", ended(0), ended(1))
     assert call("--watch", "LLSUB.1") == 0
     assert call("./task.sh", "[1,2]", "--wait") == 1
