@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -90,6 +91,18 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
     nodes = Counter(tried[0].node for tried in made.attempts().values())
     assert set(nodes) == {"n2", "n3"}
     assert sum(nodes.values()) == 40
+
+
+def test_two_nodes_that_share_a_list_learn_how_many_tasks_have_room(cluster: Cluster) -> None:
+    """No task waits on a node of several, and short ones are never flat: the size of ended ones is the bound."""
+    text = "#!/bin/bash\nexec simgpu-task --memory 6000M --load 20 --seconds 2\n"
+    lines = "".join(f"{number}\n" for number in range(32))
+    made = Submitted(
+        cluster, text, "[2,auto]", "--tasks", "files.txt", "--options=-w n2,n3", files={"files.txt": lines}
+    )
+    assert made.wait() == "COMPLETED", made.log()
+    assert "no number of tasks at once was measured" not in made.log()
+    assert re.search(r"^slurm-share launch: +4 +2 ", made.log(), re.MULTILINE), made.log()
 
 
 def test_only_tasks_like_dead_ones_are_given_up(cluster: Cluster) -> None:

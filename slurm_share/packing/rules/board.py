@@ -251,8 +251,10 @@ class Board:
     def most_on_a_gpu(self) -> int | None:
         """Return how many tasks of the current size have room on each GPU; None: their size is not known."""
         sizes: dict[str, int] = {}
-        for _, task in self._queue[:1]:
-            view = self._estimates.update(self._waiting[task])
+        # Nodes that share a list take a task when it can start, so none waits: the newest one stands for the next.
+        newest = [Wait(run.waiting, run.seq) for run in list(self._running.values())[-1:]]
+        for wait in [self._waiting[task] for _, task in self._queue[:1]] or newest:
+            view = self._estimates.update(wait)
             for model, estimate in view.estimates:
                 if estimate.safe_mib is not None:
                     sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, view.floor_mib, reservation.LEAST_MIB)

@@ -49,6 +49,18 @@ def test_how_many_have_room_is_known_with_their_size():
     assert queued(9000, gpus=2).most_on_a_gpu() == 4
 
 
+def test_how_many_have_room_is_known_from_earlier_tasks_where_none_waits():
+    """Nodes that share a list take a task when it can start, and short tasks are never flat."""
+    one = board(2)
+    one.add(TaskAsk(task=0, key=key("a", "f")), 0.0)
+    one.decide(0.0)
+    one.estimator.siblings["f"] = 9000
+    one.sample_task(0, {"GPU-0": 8500}, 1, 1.0)
+    one.learned("f")
+    one.decide(2.0)
+    assert one.most_on_a_gpu() == 4
+
+
 @pytest.mark.parametrize(("policy", "starts_s"), [("booked", 6.0), ("lug", 36.0), ("magm", 36.0)])
 def test_a_gpu_opens_after_the_first_memory_and_for_policies_that_read_it_after_the_warm_up(policy, starts_s):
     one = started(key("a", "a"), policy=policy, smact_max=None, warm_up_s=30.0)
