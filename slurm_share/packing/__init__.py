@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .rules.shares import FREE, Share, Shares
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
-    from .rules.tune import Comparison, Tuner
+    from .rules.tune import Comparison, Tuner, newest_search
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
     from .speed_records import (
@@ -91,7 +91,7 @@ __getattr__, __all__ = exports(
         "rules.interference": ["antt", "slowdowns", "stp"],
         "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
-        "rules.tune": ["Comparison", "Tuner"],
+        "rules.tune": ["Comparison", "Tuner", "newest_search"],
         "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],
         "rules.preview": ["Preview", "preview_run"],
         "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],

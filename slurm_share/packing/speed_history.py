@@ -97,6 +97,7 @@ def is_sane(record: Record) -> bool:
             levels = [record.best, *(level.level for level in record.levels)]
             rates = [rate for level in record.levels for rate in (level.per_s, level.spread_per_s)]
             is_possible = all(1 <= level <= TASKS_MOST for level in levels) and 0 <= record.next <= TASKS_MOST
+            is_possible = is_possible and record.best in levels[1:]
             is_possible = is_possible and all(_is_within(rate, 0, RATE_MOST) for rate in rates)
         case ShareRun():
             names += [record.arm]

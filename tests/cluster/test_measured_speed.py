@@ -39,6 +39,10 @@ COMPARED = TRAIN.replace("--work 1.0", "--work 3.0").replace(
     "exec", 'grep -qs "from now on" "$LLSUB_DIR"/*launch.log-* && exit 0\nexec'
 )
 """A longer task, so that few windows have empty places; those after the trials are done at once."""
+SLEEP = "#!/bin/bash\nsleep 3\n"
+"""A task that takes the same time beside any number of others, with and without load of the machine."""
+FEW_TASKS, MORE_TASKS = 5, 11
+"""With two GPUs, a search has the tasks for 2 at once, and too few to fill 4; then for 4 at once, and too few for 8."""
 CLASH = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:8"
 """A task whose measured load does not show that two of them take eight times as long."""
 HARMED_S, PAUSED_S, LIMITED_S = 10, 30, 70
@@ -52,10 +56,17 @@ PAUSE_WAIT_S = 150.0
 
 
 def equal(
-    cluster: Cluster, node: str, triple: str, *words: str, text: str = TRAIN, tasks: int = TASKS, then: str = ""
+    cluster: Cluster,
+    node: str,
+    triple: str,
+    *words: str,
+    text: str = TRAIN,
+    tasks: int = TASKS,
+    window_s: int = 1,
+    then: str = "",
 ) -> Submitted:
     lines = "".join(f"{number}\n" for number in range(tasks))
-    options = ("--window=1", "--gpu-mem=1500M", f"--options=-w {node} {then}")
+    options = (f"--window={window_s}", "--gpu-mem=1500M", f"--options=-w {node} {then}")
     return Submitted(cluster, text, triple, "--tasks", "files.txt", *options, *words, files={"files.txt": lines})
 
 
@@ -88,6 +99,11 @@ class Runs:
         )  # fmt: skip
         self.tuned = equal(cluster, "n6", "[1,auto]")
         self.again = equal(cluster, "n6", "[1,auto]", tasks=60, then=f"--dependency=afterok:{self.tuned.job}")
+        self.cut_off = equal(cluster, "n8", "[1,auto]", text=SLEEP, tasks=FEW_TASKS, window_s=30)
+        self.went_on = equal(
+            cluster, "n8", "[1,auto]", text=SLEEP, tasks=MORE_TASKS, window_s=30,
+            then=f"--dependency=afterok:{self.cut_off.job}",
+        )  # fmt: skip
         after_tuned = f"--dependency=afterany:{self.tuned.job}"
         self.compared = equal(
             cluster, "n8", "[1,4]", "--compare-sharing", text=COMPARED, tasks=COMPARED_TASKS, then=after_tuned
@@ -257,9 +273,29 @@ def test_a_run_finds_its_level_and_the_next_begins_there(runs: Runs) -> None:
     assert runs.again.wait(60) == "COMPLETED", runs.again.log()
     again = runs.again.log()
     if "the search is not finished" in said:
-        assert f"an earlier run of this script ended before its search, at {level} tasks at once; this run" in again
+        assert "an earlier run of this script did not finish its search, which goes on with" in again
     else:
         assert f"an earlier run of this script found {level} tasks at once; this run begins with {level}" in again
+
+
+def test_a_search_that_lacks_tasks_goes_on_upwards_in_the_next_run(runs: Runs) -> None:
+    """Windows of 30 s end when each place has finished a task, so each level is measured by its tasks alone."""
+    assert runs.cut_off.wait(60) == "COMPLETED", runs.cut_off.log()
+    said = runs.cut_off.log()
+    assert list(levels(said)) == [2], said
+    assert (
+        "2 was the only level tried; the search is not finished (too few tasks are left to try more); next time "
+        "[1,auto] goes on with 4"
+    ) in said
+    assert runs.went_on.wait(60) == "COMPLETED", runs.went_on.log()
+    again = runs.went_on.log()
+    assert "an earlier run of this script did not finish its search, which goes on with 4 tasks at once" in again
+    rows = re.findall(r"^slurm-share launch: +(\d) .* (earlier|this)$", again, re.MULTILINE)
+    assert rows == [("2", "earlier"), ("4", "this")], again
+    assert re.search(
+        r"4 on a node, the most that were tried, do most: \d\.\d x of 2; the search is not finished", again
+    )
+    assert "best" not in said + again
 
 
 def test_ways_of_sharing_are_compared_and_called_simulated(runs: Runs) -> None:

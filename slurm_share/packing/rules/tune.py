@@ -92,6 +92,29 @@ def is_clear_gain(run: LevelRun, before: LevelRun) -> bool:
     return ratio >= GAIN and ratio - 1.0 > 2.0 * error
 
 
+def newest_search(runs: Sequence[TunedRun], now: float) -> TunedRun | None:
+    """Return the search with which the next run of a script goes on: the newest, or an earlier one that covers it.
+
+    Nodes of one run, and runs at the same time, do not know each other's levels: the last to end may know least. runs:
+    oldest first, on the same number of GPUs of one model. now: Unix time.
+    """
+    found: TunedRun | None = None
+    for run in reversed(runs):
+        if found is None or (now - run.when <= FRESH_S and _covers(run, found)):
+            found = run
+    return found
+
+
+def _covers(run: TunedRun, other: TunedRun) -> bool:
+    """Return whether a search has all levels of another one with the same rates, and more of them or an end."""
+    mine = {(one.level, one.sharing): one for one in run.levels}
+    theirs = {(one.level, one.sharing): one for one in other.levels}
+    if run.rate_source != other.rate_source or not mine.keys() >= theirs.keys():
+        return False
+    is_more = len(mine) > len(theirs) or (not run.next and bool(other.next))
+    return is_more and all(is_same(one, mine[key]) for key, one in theirs.items())
+
+
 def remembered_level(known: TunedRun | None, gpus: int, tasks: int, now: float) -> int | None:
     """Return the first level of a run of a script that was tuned before; None: one task on each GPU.
 
@@ -221,7 +244,7 @@ class Tuner:
     def best(self) -> LevelRun | None:
         """Return the best known level. A higher level has to have a clearly higher rate."""
         found: LevelRun | None = None
-        for run in self._sorted():
+        for run in self.known_levels:
             if found is None:
                 found = run
                 continue
@@ -230,7 +253,8 @@ class Tuner:
                 found = run
         return found
 
-    def _sorted(self) -> list[LevelRun]:
+    @property
+    def known_levels(self) -> list[LevelRun]:
         """Return what is known of the levels that have room, the lowest first."""
         return [self.pool[level] for level in sorted(self.pool) if self.hi is None or level <= self.hi]
 
@@ -241,7 +265,7 @@ class Tuner:
     @property
     def is_new(self) -> bool:
         """Return whether this run has found something for the user's history."""
-        return bool(self.levels) and self.end != "same"
+        return bool(self.levels) and self.best is not None and self.end != "same"
 
     def forget(self) -> None:
         """Drop the rates of earlier runs, which are of another unit or of other tasks."""
@@ -274,7 +298,7 @@ class Tuner:
         if self.hi is None or len(measure.rates) < ROUGH_RATES:
             return
         run = level_run(self.level, self.sharing, measure.rates)
-        others = [one for one in self._sorted() if one.level != self.level]
+        others = [one for one in self.known_levels if one.level != self.level]
         best = max(others, key=lambda one: one.per_s, default=None)
         if self._is_part_spent:
             if not measure.is_rough and not self._is_clear_loss(run, best):
@@ -339,7 +363,7 @@ class Tuner:
             self._stop(reason)
         elif self._trials >= LEVELS_MAX:
             self._stop("levels", wanted)
-        elif wanted > self._sorted()[-1].level:  # upwards, which is expected to bring more than it costs
+        elif wanted > self.known_levels[-1].level:  # upwards, which is expected to bring more than it costs
             if self._waiting is not None and self._waiting < wanted - self.level:
                 self._stop("few tasks", wanted)
             else:
@@ -358,7 +382,7 @@ class Tuner:
             if known.end != "no room" or run.level >= hi:
                 return None, "same"
             return min(2 * run.level, hi), "no room"
-        ordered = self._sorted()
+        ordered = self.known_levels
         top, below = ordered[-1], ordered[:-1]
         best = self.best
         assert best is not None
@@ -372,7 +396,8 @@ class Tuner:
             if gain is None:
                 return self._rougher(top, rival), "no gain"
         elif best is top:
-            return None, "no room"
+            # The bound is also the number of tasks: a run of more tasks may have room for more.
+            return (2 * top.level if hi + self.gpus > self.tasks else None), "no room"
         if best.level not in {one.level for one in self.levels}:
             return best.level, "no gain"  # to compare it with the higher level in one run
         middle = self._middle(best)
@@ -401,11 +426,11 @@ class Tuner:
         """Return a level below the best one, or between it and the next higher one, at most twice in a run."""
         if self._bisections and not (self._bisections == 1 and self.levels[-1].level == best.level):
             return None
-        if best is self._sorted()[0]:
+        if best is self.known_levels[0]:
             middle = self._between(0, best.level)  # the search began with a remembered level
             if middle is not None:
                 return middle
-        above = min((one.level for one in self._sorted() if one.level > best.level), default=best.level)
+        above = min((one.level for one in self.known_levels if one.level > best.level), default=best.level)
         return self._between(best.level, above)
 
     def _between(self, low: int, high: int) -> int | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...core.text import amount
+from ...core.text import amount, counted
 from ..speed_records import LevelRun, SearchEnd, SharingMethod, TunedRun
-from .tune import LEVELS_MAX, TASKS_RATIO
+from .tune import FRESH_S, LEVELS_MAX, TASKS_RATIO
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> unit of the rate."""
@@ -58,21 +58,26 @@ WHY: dict[SearchEnd, str] = {
 }
 
 
-def begin_sentence(known: TunedRun, level: int) -> str:
-    """Return a sentence with what an earlier run found and the level with which this one begins."""
-    if not known.next:
-        return f"an earlier run of this script found {known.best} tasks at once; this run begins with {level}"
-    return (
-        f"an earlier run of this script ended before its search, at {known.best} tasks at once; this run goes on with "
-        f"{level}"
-    )
+def begin_sentence(known: TunedRun, level: int, now: float) -> str:
+    """Return a sentence with what an earlier run found and the level with which this one begins. now: Unix time."""
+    if now - known.when > FRESH_S:
+        return (
+            f"a run of this script found {known.best} tasks at once, more than {FRESH_S / 86400:.0f} days ago; this "
+            f"run searches again, from {level} on"
+        )
+    if known.next:
+        return (
+            f"an earlier run of this script did not finish its search, which goes on with "
+            f"{counted(level, 'task')} at once"
+        )
+    return f"an earlier run of this script found {known.best} tasks at once; this run begins with {level}"
 
 
 def best_sentence(pool: Collection[LevelRun], best: int, end: SearchEnd, following: int, nodes: int) -> str:
     """Return a sentence with the chosen level, its gain, and the triple for the next run.
 
-    It is called best only if a higher level was measured. pool: all known levels. following: level with which the next
-    run goes on; 0: the search is finished.
+    It is called best only if a higher level was measured. pool: the known levels that have room. following: level with
+    which the next run goes on; 0: the search is finished.
     """
     ordered = sorted(pool, key=lambda one: one.level)
     top = next((one for one in ordered if one.level == best), None)
@@ -83,6 +88,7 @@ def best_sentence(pool: Collection[LevelRun], best: int, end: SearchEnd, followi
     again = f"next time [{nodes},{best}] or [{nodes},auto], which begins there"
     if following:
         again = f"the search is not finished ({WHY[end]}); next time [{nodes},auto] goes on with {following}"
+        again += ", or with what another node has found" if nodes > 1 else ""
     if end == "same":
         return f"{best} on a node, as an earlier run found{gain}; {again}"
     if any(one.level > best for one in ordered):

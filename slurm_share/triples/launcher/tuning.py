@@ -13,7 +13,18 @@ from msgspec import UNSET
 
 from ...core.text import counted
 from ...node.records import MemoryUse
-from ...packing import Comparison, LevelRun, Packer, SharingMethod, SpeedHistory, TaskKey, TunedRun, Tuner, tuned_text
+from ...packing import (
+    Comparison,
+    LevelRun,
+    Packer,
+    SharingMethod,
+    SpeedHistory,
+    TaskKey,
+    TunedRun,
+    Tuner,
+    newest_search,
+    tuned_text,
+)
 from ..records import Run
 from .node import Node
 from .running import Running
@@ -111,17 +122,18 @@ class Tuning:
         self._key = key
         self._tasks = tasks
         if self.is_tuned:
-            known = self._known(history)
-            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=time.time())
+            now = time.time()
+            known = self._known(history, now)
+            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=now)
             self._level = self.tuner.level
             if known is not None:
                 self._known_source = known.rate_source
-                self._tell(tuned_text.begin_sentence(known, self._level))
+                self._tell(tuned_text.begin_sentence(known, self._level, now))
         else:
             self._begin_comparison(())
         self._set_limit()
 
-    def _known(self, history: SpeedHistory) -> TunedRun | None:
+    def _known(self, history: SpeedHistory, now: float) -> TunedRun | None:
         key = self._key
         if key is None:
             return None
@@ -134,7 +146,7 @@ class Tuning:
             and one.gpus == self.gpus
             and any(run.sharing == self.base for run in one.levels)
         ]
-        return found[-1] if found else None
+        return newest_search(found, now)
 
     def ended(self, task: Running, now: float, *, is_done: bool) -> None:
         """Record the end of a task."""
@@ -308,6 +320,7 @@ class Tuning:
         if not tuner.is_done:
             if tuner.level != self._level:
                 self._go(tuner.level, now)
+                self._keep(tuner)  # for the next run, if this one is killed
             return
         self._go(tuner.level, now)
         assert tuner.end is not None
@@ -403,7 +416,8 @@ class Tuning:
     def _keep(self, tuner: Tuner) -> None:
         """Keep what a search has found for the next run, and where that is to go on."""
         models = {one.model for one in self.facts}
-        if not tuner.is_new or tuner.end is None or self._key is None or len(models) != 1:
+        best = tuner.best
+        if not tuner.is_new or best is None or self._key is None or len(models) != 1:
             return
         self._keep_result(
             TunedRun(
@@ -414,9 +428,9 @@ class Tuning:
                 gpus=self.gpus,
                 rate_source=self.source,
                 levels=tuple(tuner.pool[level] for level in sorted(tuner.pool)),
-                best=tuner.level,
-                end=tuner.end,
-                next=tuner.next,
+                best=best.level,
+                end=tuner.end or "stopped",
+                next=tuner.next if tuner.is_done else tuner.level,
             )
         )
 
@@ -453,17 +467,17 @@ class Tuning:
         if tuner is not None and tuner.levels:
             found.append(f"tasks at once on {self.node.name}{simulated}:")
             own = {one.level for one in tuner.levels}
-            earlier = [one for one in tuner.pool.values() if one.level not in own]
+            earlier = [one for one in tuner.known_levels if one.level not in own]
             found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source, earlier)
             if tuner.end is not None:
                 found.append(
-                    tuned_text.best_sentence(tuner.pool.values(), tuner.level, tuner.end, tuner.next, self.node.count)
+                    tuned_text.best_sentence(tuner.known_levels, tuner.level, tuner.end, tuner.next, self.node.count)
                 )
         elif tuner is not None:
-            found.append(
-                f"no number of tasks at once was measured: "
-                f"{'the run was too short' if tuner.end in (None, 'stopped') else tuned_text.WHY[tuner.end]}"
-            )
+            why = "the run was too short" if self._done_tasks else "no task was done"
+            if tuner.end == "no rates":
+                why = tuned_text.WHY[tuner.end]
+            found.append(f"no number of tasks at once was measured: {why}")
         compared = self.comparison
         if compared is not None and compared.runs:
             found.append(f"ways of sharing on {self.node.name}{simulated}:")

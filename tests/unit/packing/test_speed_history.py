@@ -97,6 +97,21 @@ def test_a_search_of_which_the_end_is_not_recorded_is_not_used(folder):
     assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory(tuned=(TUNED,))
 
 
+IMPOSSIBLE_SEARCHES = (
+    {"best": 5}, {"best": 0}, {"best": 10**400}, {"next": 10**6}, {"next": -1}, {"gpus": -1}, {"end": "magic"},
+    {"levels": []}, {"levels": [[4, "mps", 1.5, 0.1, 6]] * 1000}, {"levels": [{"level": 4}]}, {"rate_source": "\n" * 9},
+    {"levels": [{"level": 4, "sharing": "mps", "per_s": float("inf"), "spread_per_s": 0.1, "windows": 6}]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE_SEARCHES, ids=lambda one: next(iter(one)))
+def test_a_search_that_cannot_be_true_is_passed_over(folder, change):
+    SpeedWriter(folder).append(TUNED)
+    with open(folder / "tuned.jsonl", "ab") as opened:
+        opened.write(json.dumps({**msgspec.to_builtins(TUNED), "when": NOW + 1, **change}).encode())
+    assert read_speed_history(folder, now=NOW).tuned == (TUNED,)
+
+
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
     SpeedWriter(folder).append(pair(), pair(family_a="f3", family_b="f4"), TUNED, SHARE)
     with open(folder / "pairs.jsonl", "ab") as opened:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from slurm_share.packing.rules import tune, tuned_text
@@ -167,6 +168,64 @@ def test_a_search_that_was_cut_off_goes_on_upwards_and_compares_with_the_earlier
 def test_a_search_that_goes_on_begins_no_higher_than_there_are_tasks() -> None:
     known = _known(8, 8.0, end="few tasks", following=16)
     assert [Tuner(1, tasks, known=known).level for tasks in (100, 12, 4)] == [16, 12, 8]
+
+
+def _search(rates: dict[int, float], end: SearchEnd, following: int, when: float) -> TunedRun:
+    levels = tuple(LevelRun(level, "mps", rate, 0.0, 3) for level, rate in rates.items())
+    return msgspec.structs.replace(_known(2, 2.0, when, end, following), levels=levels, best=max(rates))
+
+
+@pytest.mark.parametrize(
+    ("rates", "end", "following", "when", "is_earlier"),
+    [
+        ({2: 2.0}, "few tasks", 4, 1.0, True),
+        ({2: 9.0}, "few tasks", 4, 1.0, False),
+        ({2: 2.0, 4: 4.0}, "stopped", 8, 1.0, True),
+        ({2: 2.0, 4: 4.0}, "no room", 0, 1.0, False),
+        ({2: 2.0, 4: 4.0, 8: 8.0}, "few tasks", 16, 1.0, False),
+        ({2: 2.0}, "few tasks", 4, 40 * DAY_S, False),
+    ],
+)
+def test_the_last_run_to_end_does_not_hide_an_earlier_one_that_knows_more(
+    rates: dict[int, float], end: SearchEnd, following: int, when: float, is_earlier: bool
+) -> None:
+    """Nodes of one run, and runs at the same time, do not know what the others find."""
+    earlier, last = _search({2: 2.0, 4: 4.0}, "no room", 0, 0.0), _search(rates, end, following, when)
+    assert tune.newest_search([earlier, last], when) is (earlier if is_earlier else last)
+
+
+def test_a_run_of_as_many_tasks_as_places_ends_for_lack_of_tasks_and_not_of_room() -> None:
+    tuner = Tuner(4, 5)
+    tuner.bound(5)
+    tuner.window([1.0, 1.0], 4, 0)
+    tuner.stop("few tasks")
+    assert (tuner.level, tuner.end, tuner.next) == (4, "few tasks", 8)
+
+
+def test_the_next_run_on_several_nodes_may_go_on_with_what_another_one_found() -> None:
+    said = tuned_text.best_sentence([LevelRun(2, "mps", 1.0, 0.0, 3)], 2, "few tasks", 4, 2)
+    assert said.endswith("next time [2,auto] goes on with 4, or with what another node has found")
+
+
+def test_levels_that_have_no_room_now_are_not_compared_with_the_best() -> None:
+    tuner = Tuner(1, 1000, known=_known(8, 8.0, end="no room"))
+    tuner.bound(4)
+    close(tuner, 6, [4.0], 4)
+    assert (tuner.level, tuner.end, [one.level for one in tuner.known_levels]) == (4, "no room", [4])
+    said = tuned_text.best_sentence(tuner.known_levels, 4, "no room", 0, 1)
+    assert said.startswith("4 on a node, the most that have room, do most;")
+
+
+def test_the_sentence_at_the_begin_says_why_the_run_begins_with_its_level() -> None:
+    assert [tuned_text.begin_sentence(one, level, 40 * DAY_S) for one, level in (
+        (_known(8, 8.0, when=39 * DAY_S), 8),
+        (_known(8, 8.0, when=39 * DAY_S, end="few tasks", following=16), 16),
+        (_known(8, 8.0, end="few tasks", following=16), 4),
+    )] == [
+        "an earlier run of this script found 8 tasks at once; this run begins with 8",
+        "an earlier run of this script did not finish its search, which goes on with 16 tasks at once",
+        "a run of this script found 8 tasks at once, more than 30 days ago; this run searches again, from 4 on",
+    ]  # fmt: skip
 
 
 def test_a_search_that_ended_for_lack_of_room_goes_on_where_there_is_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
@@ -19,6 +20,7 @@ MACHINE = (1, 7 * 1024, True)
 SIZED = TaskSpec(gpu_mem_mib=1600)
 """Four of them have memory on the GPU."""
 TUNED = PackRequest(settings=QUICK, is_tuned=True, spec=SIZED)
+TUNED_FILE = ".local/state/slurm-share/tasks/tuned.jsonl"
 COMPARED = PackRequest(settings=QUICK, is_compared=True, spec=SIZED)
 
 
@@ -60,6 +62,11 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     )
     entries = run.decisions()
     assert most_at_once(entries) <= 4
+    # A launcher that is killed has kept what it has found so far.
+    kept = [json.loads(line) for line in (machine.home / TUNED_FILE).read_text().splitlines()]
+    assert [(one["best"], one["end"], one.get("next")) for one in kept] == [
+        (1, "stopped", 2), (2, "stopped", 4), (4, "no room", None)
+    ]  # fmt: skip
     assert {one.view.settings.max_per_gpu for one in entries} == {1, 2, 4}
     assert all(decide(one.view).actions == one.actions for one in entries if one.repeats is None)
     assert not machine.bookings()
@@ -77,7 +84,7 @@ def test_a_search_that_ends_for_lack_of_tasks_goes_on_in_the_next_run(machine: M
     found = re.search(r"the search is not finished \(.*\); next time \[1,auto\] goes on with (\d)", said)
     assert found, said
     again = machine.run([work(0.8)] * 100, pack=TUNED, rate_window_s=1.0)
-    assert f"this run goes on with {found[1]}" in go_until(again, "an earlier run of this script")
+    assert f"which goes on with {found[1]} task" in go_until(again, "an earlier run of this script")
 
 
 def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> None:
