@@ -27,7 +27,7 @@ OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Prefixes of a task's variables about its job, which are removed for a run that the task starts itself."""
 
 
-_FAILURES = (sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures")
+_FAILURES = (sys.executable, "-I", "-X", "utf8", "-m", "slurm_share.cli.llmapreduce_failures")
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +207,7 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
     `note` gets a sentence about a reducer that failed.
     """
     path = Path(folder.path)
-    launcher = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", folder.path]
+    launcher = [sys.executable, "-I", "-X", "utf8", "-m", "slurm_share.cli.main", "launch", folder.path]
     code = attend(launcher, env=_environment(os.environ))
     if code == 0:
         (path / mapreduce.MAPPED).touch()

@@ -148,7 +148,7 @@ def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) 
         environment[names.ENV_VISIBLE_DEVICES] = ",".join(listed[:gpus])
     sys.stdout.flush()
     sys.stderr.flush()
-    argv = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", str(folder)]
+    argv = [sys.executable, "-I", "-X", "utf8", "-m", "slurm_share.cli.main", "launch", str(folder)]
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # for the tasks; ignored until the launcher handles them
     os.execve(sys.executable, argv, environment)

@@ -361,6 +361,27 @@ def test_a_list_of_any_editor_has_a_task_for_each_line(cluster: Cluster) -> None
         assert re.sub(r"[\r\n]1?", "", logs.stdout) == f"{said}|"
 
 
+LATIN_1 = """
+{ printf '<code_set_name> ISO-8859-1\\n<comment_char> %%\\n<escape_char> /\\nCHARMAP\\n'
+  for i in $(seq 0 255); do printf '<U%04X> /x%02x c\\n' $i $i; done; echo END CHARMAP; } >charmap
+printf 'LC_CTYPE\\nupper <U0041>\\nlower <U0061>\\nEND LC_CTYPE\\n' >source
+localedef -c -i ./source -f ./charmap ./latin1 2>/dev/null
+export LOCPATH=$PWD LC_CTYPE=latin1
+unset LC_ALL
+[ "$(python3 -I -c 'import sys; print(sys.getfilesystemencoding())')" = iso8859-1 ] || exit 77
+printf 'printf %%s "\\303\\251\\342\\202\\254\\351" | od -An -tx1 >bytes\\n' >list
+llsub [1,1] --tasks list --local >&2 && cat bytes && sh LLSUB.1/launch.sh >&2
+"""
+"""A locale in which Python does not read and write names as UTF-8."""
+
+
+def test_tasks_are_the_bytes_that_were_submitted_in_every_locale(cluster: Cluster) -> None:
+    ran = cluster.as_user("alice", f"cd {HOME}; {LATIN_1}")
+    if ran.returncode == 77:
+        pytest.skip("localedef cannot make a locale with ISO-8859-1 on this machine")
+    assert (ran.returncode, ran.stdout.split()) == (0, ["c3", "a9", "e2", "82", "ac", "e9"]), ran.stderr
+
+
 def test_a_script_that_is_edited_later_is_resumed_as_it_was_submitted(cluster: Cluster) -> None:
     """With --script=current, as it is now."""
 

@@ -99,7 +99,7 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
 def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
     """Return the two processes of the launcher on a node, parent and child. Others have their command line, too: the
     watchdog, and for a moment each child of the loop, until it runs its program."""
-    launcher = r"^ *(\d+) +(\d+) \S+ -I -m slurm_share\.cli\.main launch (?:--run \S+ )?/"
+    launcher = r"^ *(\d+) +(\d+) \S+ -I -X utf8 -m slurm_share\.cli\.main launch (?:--run \S+ )?/"
     said = cluster.exec(node, ["ps", "-eo", "pid=,ppid=,args="], check=True).stdout
     parents = {int(pid): int(parent) for pid, parent in re.findall(launcher, said, re.MULTILINE)}
     (found,) = ((one, pid) for pid, one in parents.items() if one in parents and parents[one] not in parents)

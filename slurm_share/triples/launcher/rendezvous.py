@@ -129,7 +129,7 @@ def start(
     setup = setup_of(run, node, environ, settings)
     if node.rendezvous_folder is not None:
         _wait_for_key(node)
-    argv = [sys.executable, "-I", "-m", MODULE]
+    argv = [sys.executable, "-I", "-X", "utf8", "-m", MODULE]
     try:
         process = stream(argv, line_most=names.CONTROL_BYTES)
     except CommandError as error:

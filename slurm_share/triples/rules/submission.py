@@ -489,7 +489,7 @@ trap 'echo "This job was told to end."' TERM INT
 
 # --cpu-bind=none, --mem=0, no -c: each launcher has all CPUs and memory of the job on its node, for its processes.
 # --overlap: further steps can run at the same time. --kill-on-bad-exit=0, --wait=0: the end of one node, successful or
-# not, does not end the others.
+# not, does not end the others. -X utf8: names and tasks are the bytes that were submitted, whatever the locale is.
 srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-bind=none --mem=0 --overlap \\
     --gres="$gres" --kill-on-bad-exit=0 --wait=0 /bin/sh -c '
         trap "" USR1 USR2
@@ -498,7 +498,7 @@ srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-
                 "or in a folder that all nodes share" >&2
             exit 127
         fi
-        exec "$@"' sh "$python" -I -m slurm_share.cli.main launch --run "$run" "$folder" &
+        exec "$@"' sh "$python" -I -X utf8 -m slurm_share.cli.main launch --run "$run" "$folder" &
 step=$!
 # From now on, forward signals to this shell (--signal=B:USR1@60, scancel --batch --signal=USR1) to the step.
 trap 'kill -s USR1 "$step" 2>/dev/null' USR1
@@ -515,7 +515,7 @@ trap '' USR1 USR2
 if ! [ -x "$python" ]; then
     exit 127
 fi
-"$python" -I -m slurm_share.cli.main launch --summary --run "$run" "$folder"
+"$python" -I -X utf8 -m slurm_share.cli.main launch --summary --run "$run" "$folder"
 ended=$?
 [ "$ended" -eq 0 ] && [ "$launched" -ne 0 ] && echo "All tasks are done; srun ended with $launched."
 exit "$ended"
@@ -531,5 +531,6 @@ def local_script(python: str, *, is_together: bool = False) -> str:
     return f"""#!/bin/bash
 # A run on one machine, without a scheduler. When started again, it runs {again}.
 trap '' USR1 USR2  # for the tasks; the launcher handles them as soon as it has started
-exec {shlex.quote(python)} -I -m slurm_share.cli.main launch "$(dirname -- "$0")"
+# -X utf8: names and tasks are the bytes that were submitted, whatever the locale is.
+exec {shlex.quote(python)} -I -X utf8 -m slurm_share.cli.main launch "$(dirname -- "$0")"
 """

@@ -583,7 +583,7 @@ def test_local_runs_the_launcher_in_the_foreground(here: Path, monkeypatch: pyte
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
     call("./task.sh", "[1,4]", "--local", "-g", "2")
     _, argv, environment = became[0]
-    assert argv[1:] == ["-I", "-m", "slurm_share.cli.main", "launch", f"{here}/LLSUB.1"]
+    assert argv[1:] == ["-I", "-X", "utf8", "-m", "slurm_share.cli.main", "launch", f"{here}/LLSUB.1"]
     assert environment["CUDA_VISIBLE_DEVICES"] == "3,5"
     assert "SLURM_JOB_ID" not in environment
     assert submitted(here) == []
