@@ -114,7 +114,7 @@ def _name(run: Run, lines: Sequence[str], task: int) -> str:
         return terminal.shortened(shlex.join(_arguments(lines[task])), LINE_MAX)
     number = task_files.line_number(task, run.other_lines)
     source = "standard input" if run.tasks_file == "-" else terminal.safe(run.tasks_file)
-    where = f", line {number} of {source}" if source else ""
+    where = f", line {number} of {source}" if source and number is not None else ""
     return f"task {task}{where}: {terminal.shortened(lines[task], LINE_MAX)}"
 
 

@@ -133,8 +133,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """The arguments of llsub; empty: not recorded."""
     tasks_file: str = ""
     """The file of --tasks as written; `-`: standard input. Empty: there is none, or it was not recorded."""
-    other_lines: tuple[int, ...] = ()
-    """Numbers, from 1, of the lines of that file that are not tasks."""
+    other_lines: tuple[int, ...] | None = ()
+    """Numbers, from 1, of the lines of that file that are not tasks; None: too many to record."""
     progress: str = ""
     """Regular expression with one group, the amount of work done in a task's log (--progress)."""
     rate_window_s: float = 30.0

@@ -39,8 +39,8 @@ class Tasks(Struct, frozen=True):
     """For each entry of `specs`, the number of its line in the file, from 1."""
     source: str = ""
     """Name of the file in messages."""
-    others: tuple[int, ...] = ()
-    """Numbers of the lines that are not tasks, from 1; empty too if there are more than OTHERS_MOST."""
+    others: tuple[int, ...] | None = ()
+    """Numbers of the lines that are not tasks, from 1; None: there are more than OTHERS_MOST."""
 
 
 class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,15 +70,17 @@ def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> 
     return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source, others)
 
 
-def _others(numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the line numbers that are not in `numbers`, up to its last one."""
-    if not 0 < numbers[-1] - len(numbers) <= OTHERS_MOST:
-        return ()
+def _others(numbers: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the line numbers that are not in `numbers`, up to its last one; None: they are more than OTHERS_MOST."""
+    if numbers[-1] - len(numbers) > OTHERS_MOST:
+        return None
     return tuple(sorted(set(range(1, numbers[-1])).difference(numbers)))
 
 
-def line_number(task: int, others: Sequence[int]) -> int:
-    """Return the number of a task's line in its file, from 1. `others`: as in Tasks."""
+def line_number(task: int, others: Sequence[int] | None) -> int | None:
+    """Return the number of a task's line in its file, from 1; None: not known. `others`: as in Tasks."""
+    if others is None:
+        return None
     number = task + 1
     for other in others:
         if other > number:

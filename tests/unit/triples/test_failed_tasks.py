@@ -46,6 +46,14 @@ def test_a_failed_task_is_named_with_its_line_log_reason_and_last_line(tmp_path:
     ]
 
 
+def test_a_line_number_that_was_not_recorded_is_not_shown(tmp_path: Path) -> None:
+    text = "".join(f"#LLSUB --gpu-mem={1 + task % 2}G\necho {task}\n" for task in range(2 + task_files.OTHERS_MOST))
+    tasks = task_files.parse(text.encode(), "cmds.txt", TaskSpec(), is_json=False)
+    run = replace(RUN, tasks=len(tasks.lines), other_lines=tasks.others)
+    _, *rest = made(tmp_path, run, {1: "failed"}, list(tasks.lines))
+    assert failed_tasks.lines_of(tmp_path, *rest)[1] == "  task 1: echo 1 -> no log (exit code 3)"
+
+
 def test_the_first_ten_are_named_and_how_to_see_the_others(tmp_path: Path) -> None:
     run = replace(RUN, tasks=30, logs="rank")
     node, *rest = made(tmp_path, run, dict.fromkeys(range(30), "failed"), [f"t{task}" for task in range(30)])
