@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
     from .rules.interference import antt, slowdowns, stp
-    from .rules.log_messages import asked_mib, memory_message
+    from .rules.log_messages import asked_mib, find_messages
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
@@ -85,7 +85,7 @@ __getattr__, __all__ = exports(
         "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.log_messages": ["asked_mib", "memory_message"],
+        "rules.log_messages": ["asked_mib", "find_messages"],
         "rules.rates": ["RateMeter"],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["antt", "slowdowns", "stp"],

@@ -47,7 +47,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
         return "host memory", f"the kernel killed it for memory ({how})"
     if facts.is_device_lost:
         return "device", f"its GPU failed ({how})"
-    found = log_messages.find(facts.log_tail)
+    found = log_messages.find_messages(facts.log_tail)
     if found.device:
         return "device", f'its log says "{found.device}" ({how})'
     if found.certain and found.is_last:
@@ -69,7 +69,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
 
 def is_fault(facts: EndFacts) -> bool:
     """Return whether the log reports a CUDA fault. One task causes it, and it ends all tasks on the GPU."""
-    return bool(log_messages.find(facts.log_tail).fault)
+    return bool(log_messages.find_messages(facts.log_tail).fault)
 
 
 def _is_suspect(facts: EndFacts, cap_ratio: float | None) -> bool:

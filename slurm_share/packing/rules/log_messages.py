@@ -243,13 +243,8 @@ class Found(Struct, frozen=True):
     device: str = ""
 
 
-def memory_message(tail: bytes) -> str | None:
-    """Return the message about a failed allocation on the GPU that is the reason of an end; None: there is none."""
-    found = find(tail)
-    return found.certain if found.certain and found.is_last else None
-
-
-def find(tail: bytes) -> Found:
+def find_messages(tail: bytes) -> Found:
+    """Return the messages in a log's tail."""
     certain: re.Match[bytes] | None = None
     mild = ""
     lower = tail.lower()

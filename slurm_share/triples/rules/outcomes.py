@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...core import names
 from ...core.text import counted
 from ...node.records import MemoryLimit, MemoryUse
-from ...packing import how_ended, memory_message
+from ...packing import find_messages, how_ended
 from ..records import Outcome
 
 RESERVE = 0.02
@@ -51,9 +51,13 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
         return ("saved", f"told to save its state and end ({how})") if ending.told_to_save else ("done", "")
     if ending.host_oom:
         return "host memory", f"the kernel killed it for memory ({how})"
-    message = memory_message(ending.log_tail)
-    if message is not None:
-        return "gpu memory", f'its log says "{message}" ({how})'
+    found = find_messages(ending.log_tail)
+    if found.device:
+        return "disturbed", f'its log says "{found.device}" ({how})'
+    if found.certain and found.is_last:
+        return "gpu memory", f'its log says "{found.certain}" ({how})'
+    if found.server:
+        return "disturbed", f'its log says "{found.server}" ({how})'
     if ending.told_to_save:
         return "unfinished", f"told to save its state and end, {how}"
     return ("failed" if ending.code is not None else "signal"), how

@@ -43,7 +43,7 @@ def test_the_texts_of_many_programs_are_out_of_memory_or_not(text):
         classify(EndFacts(task=1, now_s=0.0, code=4, log_tail=tail, room_ratio=room, sample_age_s=1.0))[0]
         for room in (0.5, 0.01)
     ]
-    found = log_messages.find(tail)
+    found = log_messages.find_messages(tail)
     if text["want"] == "certain":
         assert kinds == ["gpu memory", "gpu memory"]
     elif text["want"] == "likely":
@@ -58,7 +58,8 @@ def test_at_least_sixty_texts_must_not_match():
 
 def test_every_message_of_the_list_is_found_by_itself():
     for message in log_messages.GPU_MEMORY_MESSAGES:
-        assert log_messages.memory_message(b"x " + message + b" y\n") == message.decode()
+        found = log_messages.find_messages(b"x " + message + b" y\n")
+        assert (found.certain, found.is_last) == (message.decode(), True)
 
 
 def test_words_about_memory_in_the_middle_of_a_log_need_a_full_gpu():

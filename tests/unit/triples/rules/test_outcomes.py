@@ -42,6 +42,9 @@ OOM_TEXTS = tomllib.loads((Path(__file__).parents[4] / "tests/data/packing/oom_t
         (Ending(None, signal.SIGUSR1, told_to_save=True), "unfinished"),
         (Ending(1, told_to_save=True, log_tail=b"CUDA out of memory"), "gpu memory"),
         (Ending(1, log_tail=b"RuntimeError: it broke"), "failed"),
+        (Ending(1, log_tail=b"CUDA error: uncorrectable ECC error encountered"), "disturbed"),
+        (Ending(1, log_tail=b"Unable to determine the device handle: GPU is lost"), "disturbed"),
+        (Ending(1, log_tail=b"CUDA error: MPS client has been terminated"), "disturbed"),
         (Ending(1, log_tail=b"numpy.core._exceptions._ArrayMemoryError: Unable to allocate"), "failed"),
     ],
 )
