@@ -30,14 +30,19 @@ _contents: dict[tuple[str, bool], tuple[_State, str | None]] = {}
 _real = lru_cache(CACHED)(os.path.realpath)
 
 
-def key_of(argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None) -> TaskKey:
+def key_of(
+    argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None, kept: Path | None = None
+) -> TaskKey:
     """Return the key of a command that is started in `cwd`. If its script cannot be read, `exact` is empty.
 
-    name: the user's name for the family. run_folder: removed from all arguments.
+    name: the user's name for the family. run_folder: removed from all arguments. kept: a copy of the program `argv[0]`
+    whose content counts, because the program itself may have been edited since; None: there is none.
     """
     command = fingerprint.take_apart(argv)
     folder = str(cwd)
     script_path, content = _script(command, folder, os.environ.get("PATH", INTERPRETED_PATH))
+    if kept is not None and command.script == argv[0]:
+        content = _content(str(kept), is_script=True)
 
     def read(argument: fingerprint.Argument) -> str | None:
         value = argument.value or ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -69,14 +69,15 @@ class ScriptChoice:
         """Raises StateError if the kept script is not as it was written."""
         self._run = run
         self._original = run.command[0] if run.command else ""
-        self._kept = path_in(folder, run) if run.script_hash else None
+        self.kept = path_in(folder, run) if run.script_hash else None
+        """The kept script; None: there is none."""
         self._say = say
         self._state: _State | None = None
         self.is_kept = False
         """True: the kept script runs."""
-        data = None if self._kept is None else _read(self._kept)
-        if self._kept is not None and (data is None or _hash(data) != run.script_hash):
-            raise StateError(str(self._kept), "it is not the script as it was submitted; write --script=current")
+        data = None if self.kept is None else _read(self.kept)
+        if self.kept is not None and (data is None or _hash(data) != run.script_hash):
+            raise StateError(str(self.kept), "it is not the script as it was submitted; write --script=current")
         first = b"" if data is None else data.partition(b"\n")[0]
         self.is_python = first.startswith(b"#!") and b"python" in first
         """True: it imports modules from its own folder."""
@@ -86,9 +87,15 @@ class ScriptChoice:
         """Return the folder of the original."""
         return os.path.dirname(self._original)  # noqa: PTH120
 
+    def executed(self, argv: Sequence[str]) -> Sequence[str]:
+        """Return a task's command with the file to execute; `argv` itself: the script runs at its own path."""
+        if self.kept is None or (program := self.program()) == argv[0]:
+            return argv
+        return (program, *argv[1:])
+
     def program(self) -> str:
         """Return the file to execute; "": there is none but that of the task's own line."""
-        if self._kept is None:
+        if self.kept is None:
             return self._original
         try:
             found = os.stat(self._original)  # noqa: PTH116  # at each start; a Path costs more than the call
@@ -100,7 +107,7 @@ class ScriptChoice:
             was_kept, self.is_kept = self.is_kept, not _is_original(self._run)
             if self.is_kept and not was_kept:
                 self._say(
-                    f"{self._original} is not as it was at submission; tasks run the script as submitted, {self._kept} "
+                    f"{self._original} is not as it was at submission; tasks run the script as submitted, {self.kept} "
                     "(llsub --script=current: as it is)"
                 )
-        return str(self._kept) if self.is_kept else self._original
+        return str(self.kept) if self.is_kept else self._original

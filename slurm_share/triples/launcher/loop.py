@@ -320,12 +320,11 @@ class Loop:
         """Return program and arguments of a task; for a kept script that imports from its own folder, change `env`."""
         argv = deal.argv_of(self.run, self.shared.lines, task, self.shell)
         script = self.shared.script
-        if not self.run.script_hash or (program := script.program()) == argv[0]:
-            return argv
-        if script.is_python:
+        executed = script.executed(argv)
+        if executed is not argv and script.is_python:
             path = self.strategy.common.get(_PYTHONPATH, b"")
             env[_PYTHONPATH] = os.fsencode(script.folder) + (b":" + path if path else b"")
-        return (program, *argv[1:])
+        return executed
 
     def _note_starts(self, patience_s: float = 0.0) -> None:
         """Process the starts that have succeeded or failed; wait up to `patience_s` for the first one."""

@@ -237,13 +237,15 @@ class Packed(strategy.Strategy):
         spec = self._spec(task)
         key = self._key
         if key is None:
-            key = packing.key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
+            key = packing.key_of(
+                self._argv(task), self._cwd, spec.name, run_folder=self.folder, kept=self.shared.script.kept
+            )
             if self.run.task_kind == "rank" and not self.specs:
                 self._key = key
         ask = packing.TaskAsk(
             task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
         )
-        self.learning.ask_outside(ask, lambda: self._argv(task), self._cwd, self.packer)
+        self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.packer)
         self._asked = ask
         return ask
 

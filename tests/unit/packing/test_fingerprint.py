@@ -152,6 +152,17 @@ def test_a_script_counts_by_its_content(folder):
     assert after.script == name_script(str(folder / "train.py"))
 
 
+def test_the_kept_copy_of_an_edited_script_counts_instead_of_it(folder, tmp_path):
+    script = folder / "v.sh"
+    script.write_text("echo 1\n")
+    first = fingerprint.key_of([str(script), "8"], folder)
+    kept = tmp_path / "pkg" / "v.sh"
+    kept.write_bytes(script.read_bytes())
+    script.write_text("echo other\n")
+    assert fingerprint.key_of([str(script), "8"], folder) != first
+    assert fingerprint.key_of([str(script), "8"], folder, kept=kept) == first
+
+
 def test_a_configuration_counts_by_its_content(folder):
     (folder / "copy.yaml").write_text("batch: 32\n")
     before = key(folder, "python train.py --config c.yaml")
