@@ -76,11 +76,11 @@ class Scene:
     """UUID of the GPU on n1 that bob's own program uses."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
-        return self.cluster.as_user("alice", argv, node=node, timeout=60)
+        return self.cluster.as_user("alice", argv, node=node, timeout=300)
 
     def as_olga(self, *argv: str, node: str = "login") -> CompletedProcess[str]:
         become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups", "--"]
-        return self.cluster.exec(node, [*become, *argv], timeout=60)
+        return self.cluster.exec(node, [*become, *argv], timeout=300)
 
     def everything(self) -> Snapshot:
         return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))

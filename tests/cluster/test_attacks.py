@@ -48,7 +48,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 def alice(node: Node, script: str, *words: object) -> str:
     """Run Python code as alice on the node and return its output."""
     argv = ["python3", "-c", script, *map(str, words)]
-    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60, check=True)
+    done = node.cluster.as_user("alice", argv, node=node.name, timeout=300, check=True)
     return done.stdout
 
 
@@ -300,7 +300,7 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
             where = "n2" if look.startswith("slurm-share") else "login"
             words = look.format(day=day).split()
             is_roots = look.startswith(AS_ROOT)
-            done = cluster.exec(where, words) if is_roots else cluster.as_user("alice", words, node=where, timeout=60)
+            done = cluster.exec(where, words) if is_roots else cluster.as_user("alice", words, node=where, timeout=300)
             assert done.returncode == 0, (look, done.stdout, done.stderr)
             assert "Traceback" not in done.stderr
             assert ODD.findall(done.stdout + done.stderr) == [], look

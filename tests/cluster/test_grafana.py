@@ -42,7 +42,7 @@ setsid -f prometheus --config.file=/tmp/prometheus.yml --web.listen-address=127.
 ASK = """
 import json, sys, time, httpx
 found = {}
-with httpx.Client(trust_env=False, timeout=20) as client:
+with httpx.Client(trust_env=False, timeout=300) as client:
     for key, (expression, later_s) in json.load(sys.stdin).items():
         words = {"query": expression, "time": str(time.time() + later_s)}
         answer = client.post("http://127.0.0.1:9091/api/v1/query", data=words).json()

@@ -306,13 +306,13 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     for typed in ("srun -Q true </dev/null\nexit\n", f"srun -Q --share-gpu={names.OPTION_OFF} -n1 true\n"):
         assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=120).returncode == 0
     typed = "srun -Q -n2 true </dev/null\nexit\n"
-    done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=60)
+    done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=300)
     assert "slurm-share: 2 of 8 slots used" in done.stderr
     terminal = "script -qec 'salloc --share-gpu=4 -wn2' /dev/null"
-    done = cluster.as_user("alice", terminal, input="srun -Q -n2 true </dev/null; exit\n", timeout=60)
+    done = cluster.as_user("alice", terminal, input="srun -Q -n2 true </dev/null; exit\n", timeout=300)
     assert "slurm-share: 2 of 8 slots used" in done.stdout
     fifo = "mkfifo quiet; sleep 4 <quiet & exec sbatch -W -wn2 --share-gpu=4 -o quiet --wrap 'yes | head -c 60000'"
-    assert cluster.as_user("alice", f"rm -f quiet; {fifo}", timeout=60).returncode == 0
+    assert cluster.as_user("alice", f"rm -f quiet; {fifo}", timeout=300).returncode == 0
 
 
 @pytest.mark.release
@@ -331,6 +331,6 @@ def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster
     assert done.returncode != 0
     assert works in done.stderr
     line = works.replace("PROGRAM", f"bash -c '{TASK}'")
-    done = cluster.as_user("alice", line, timeout=60, check=True)
+    done = cluster.as_user("alice", line, timeout=300, check=True)
     assert len(tasks(done.stdout)) == (4 if "gpu:1 -n4" in works else 8)
     assert cluster.settle() == []

@@ -124,7 +124,7 @@ def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None
     until(lambda: [one["name"] for one in survey(cluster)["nodes"] if one["snapshot"]] == ["n2", "n3"], "two nodes")
     cluster.kill("n3")
     try:
-        done = cluster.as_user("alice", ["llload", "-g"], timeout=60)
+        done = cluster.as_user("alice", ["llload", "-g"], timeout=300)
         lines = done.stdout.splitlines()
         assert done.returncode == 0
         silent = next(line for line in lines if line.startswith("n3 ")).split()

@@ -507,4 +507,4 @@ def shell(cluster: Cluster, words: str) -> str:
     """Return what a login shell of llsub prints on a terminal about its GPUs and CPUs."""
     ask = "echo gpus=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE\nexit\n"
     line = f'script -qec "llsub {words}" /dev/null'
-    return cluster.as_user("alice", line, input=ask, timeout=60).stdout
+    return cluster.as_user("alice", line, input=ask, timeout=300).stdout

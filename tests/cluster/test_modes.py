@@ -89,7 +89,7 @@ def test_an_srun_in_sallocs_shell_runs_unshared_where_either_is_off(cluster: Clu
     lines = ['mode = "off"'] if who == "controller" else []
     own = 'mode = "on"' if who == "controller" else 'mode = "off"'
     with configured(cluster, *lines), own_configuration(n2, own):
-        done = cluster.as_user("alice", ["salloc", *ONE_GPU, "bash", "-c", SLOTS], timeout=60)
+        done = cluster.as_user("alice", ["salloc", *ONE_GPU, "bash", "-c", SLOTS], timeout=300)
     assert (done.returncode, set(done.stdout.split("\n"))) == (0, {"slot none", ""}), done.stderr
     assert "node n2 does not share its GPUs: this runs unshared" in done.stderr
 

@@ -25,7 +25,7 @@ def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
     assert made.read("../out.*").split() == ["x"] * 4
     assert [len(tried) for _, tried in sorted(made.attempts().items())] == [1, 1, 1, 2]
     local = f"mkdir {made.home}/local && cd {made.home}/local && llsub ../task.sh [1,4] --retries 1 --local"
-    cluster.as_user("alice", local, timeout=60, check=True)
+    cluster.as_user("alice", local, timeout=300, check=True)
     for folder in ("..", "../local"):
         assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
 

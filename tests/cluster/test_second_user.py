@@ -206,7 +206,7 @@ def clear(node: Node) -> None:
 
 
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:
-    return node.cluster.as_user("bob", command, node=node.name, timeout=60, **options)  # type: ignore[arg-type]
+    return node.cluster.as_user("bob", command, node=node.name, timeout=300, **options)  # type: ignore[arg-type]
 
 
 def python(node: Node, script: str, *words: object) -> str:
@@ -301,7 +301,7 @@ def test_no_terminal_of_bobs_comes_onto_the_node(cluster: Cluster, shared: Share
     ]
     lines = [form.format("echo landed").replace("-wn2", "-wn2 -I1") for form in forms]
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda line: cluster.as_user("bob", line, timeout=60), lines))
+        done = list(pool.map(lambda line: cluster.as_user("bob", line, timeout=300), lines))
         done += pool.map(lambda line: bob(shared.node, line), lines)
     assert {one.returncode == 0 for one in done} == {False}
     assert {one.stdout for one in done} == {""}

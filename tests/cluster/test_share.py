@@ -228,7 +228,7 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
         script,
     ]
     for command in commands:
-        done = cluster.as_user("alice", command, timeout=60)
+        done = cluster.as_user("alice", command, timeout=300)
         assert done.returncode != 0, command
         assert "--share-gpu=2 with no GPU shares nothing" in done.stderr, command
     assert cluster.jobs() == []

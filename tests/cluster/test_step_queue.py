@@ -152,7 +152,7 @@ def test_srun_on_the_login_host_is_told_where_steps_wait(cluster: Cluster) -> No
         until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done
         srun -Q -n1 true; touch go.login; wait"""
     options = ["-wn2", "--share-gpu=2", "--gres=gpu:1"]
-    done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script], timeout=60)
+    done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script], timeout=300)
     assert (
         "2 held by other steps of the job; srun on another host does not see when one is free: start it in the job's "
         "script, or have the tasks dealt out (llsub PROGRAM [1,2] --tasks FILE)"

@@ -44,7 +44,7 @@ class Submitted:
         self._submit(f"llsub {self.program} {line}")
 
     def _submit(self, command: str) -> None:
-        self.said = self.cluster.as_user(self.user, f"cd {self.home} && {command}", timeout=60)
+        self.said = self.cluster.as_user(self.user, f"cd {self.home} && {command}", timeout=300)
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
         self.job = int(found[1])
@@ -374,7 +374,7 @@ def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -
         assert made.wait() == "FAILED", made.log()
         assert {one.outcome for tried in made.attempts().values() for one in tried} == {"saved"}, made.log()
         assert "saved, not finished: 0-1" in made.log()
-        watched = cluster.as_user("alice", f"cd {made.home} && touch saved.2 && llsub --watch LLSUB.1", timeout=60)
+        watched = cluster.as_user("alice", f"cd {made.home} && touch saved.2 && llsub --watch LLSUB.1", timeout=300)
         assert watched.returncode == 75
         assert "0 of 3 tasks are done; 2 saved, not finished" in watched.stdout
         made.resume()
@@ -431,7 +431,7 @@ def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> 
         f'until [ -z "$(squeue --noheader --jobs={made.job} --states=R,CG,PD 2>/dev/null)" ]; do '
         f"scancel --signal=USR1 --batch {made.job}; scancel --signal=USR1 {made.job}; done 2>/dev/null; true"
     )
-    cluster.as_user("alice", storm, timeout=90)
+    cluster.as_user("alice", storm, timeout=300)
     assert made.wait() == "COMPLETED", made.log()
     assert "2 of 2 ranks done" in made.log()
     assert "no task took a share" not in made.log()
