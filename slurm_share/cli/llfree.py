@@ -59,6 +59,7 @@ def parser() -> Parser:
         add_help=False,
         allow_abbrev=False,
     )
+    parser.takes_no_words = f"write {PROGRAM} -p {{}} for a partition"
     parser.add_argument("-p", "--partition", metavar="NAME", help="this partition, or several separated by commas")
     parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -77,6 +78,8 @@ def print_free(arguments: argparse.Namespace) -> int:
     """Query Slurm and print free resources. Raises UsageError for an unknown partition, CommandError."""
     cluster, kinds = read_free(None if arguments.partition is None else arguments.partition.split(","))
     if arguments.json:
+        if arguments.hide_header:
+            print(f"{PROGRAM}: --hide-header ignored: JSON has no headings", file=sys.stderr)
         print(json.dumps(as_json(cluster, kinds), indent=2))
     else:
         terminal.print_lines(as_lines(cluster, kinds, hide_header=arguments.hide_header, width=terminal.width()))

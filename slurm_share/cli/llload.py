@@ -94,6 +94,9 @@ def parser() -> Parser:
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
+    parser.takes_no_words = (
+        f"write {PROGRAM} -n {{}} for a node, {PROGRAM} -j {{}} for a job, {PROGRAM} -u {{}} for a user"
+    )
     parser.add_version()
     add = parser.add_argument_group("contents").add_argument
     add("-g", "--gpu", action="store_true", help="add the GPUs of each node")
@@ -151,6 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def print_load(arguments: argparse.Namespace) -> int:
     """Read a survey and print it; return 1 if no node answered. Raises UsageError, SlurmShareError."""
     wanted = checked(arguments)
+    if arguments.advise is not None:
+        idle_options = [f"--{one}" for one in ("gpu", "detail", "processes", "flagged", "sort", "top")
+                        if getattr(arguments, one)]  # fmt: skip
+        if idle_options:
+            print(f"{PROGRAM}: {', '.join(idle_options)} ignored: --advise is for jobs, not for nodes", file=sys.stderr)
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(origin.open_survey_source(wanted.origin, settings)))
@@ -199,7 +207,7 @@ def checked(arguments: argparse.Namespace) -> Wanted:
         raise UsageError("a row is a GPU (--detail) or a process (--processes); write one of them")
     job = arguments.job
     if arguments.advise is not None:
-        for option in ("quiet", "tsv", "csv", "plain", "detail", "processes", "flagged", "sort", "top"):
+        for option in ("quiet", "tsv", "csv", "plain"):
             if getattr(arguments, option):
                 raise UsageError(f"--advise is for jobs; --{option} shows nodes")
         if arguments.advise and job:

@@ -68,6 +68,7 @@ def parser() -> Parser:
         add_help=False,
         allow_abbrev=False,
     )
+    parser.takes_no_words = f"write {PROGRAM} -j {{}} for a job or a run, {PROGRAM} -u {{}} for a user"
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument("-u", "--user", metavar="USER", help="jobs of a user, or of several separated by commas")
     selection.add_argument("-a", "--all", action="store_true", help="jobs of all users")
@@ -94,6 +95,8 @@ def print_jobs(arguments: argparse.Namespace) -> int:
     """Read the queue and print it; return 1 if a requested job is not in the queue."""
     cluster, jobs, missing = chosen_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
     if arguments.json:
+        if arguments.hide_header:
+            print(f"{PROGRAM}: --hide-header ignored: JSON has no headings", file=sys.stderr)
         print(json.dumps(as_json(cluster, jobs), indent=2))
     else:
         terminal.print_lines(as_lines(cluster, jobs, hide_header=arguments.hide_header, width=terminal.width()))

@@ -142,7 +142,15 @@ def parser() -> Parser:
         choices=("core", "full"),
         help="start a shell on one core; full: on a whole node",
     )
-    add("--dry-run", action="store_true", help="show the submission, but create and submit nothing")
+    add(
+        "--dry-run",
+        nargs="?",
+        choices=llsub_options.DRY_RUNS,
+        const=llsub_options.DRY_RUNS[0],
+        default=False,
+        metavar="script",
+        help="show the submission, but create and submit nothing; --dry-run=script: also the script of the job",
+    )
     add("--local", action="store_true", help="run now on this machine, without Slurm")
     add("--parsable", action="store_true", help="print only the job id on standard output")
     add("--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done")
@@ -178,6 +186,8 @@ def _begin(argv: Sequence[str]) -> int:
     arguments = parser().parse_intermixed_args(llsub_options.with_value(argv[:cut]))
     _check_text(argv)
     arguments.called = tuple(argv)
+    arguments.shows_script = arguments.dry_run == "script"
+    arguments.dry_run = bool(arguments.dry_run)
     return _run(arguments, tuple(argv[cut + 1 :]))
 
 
@@ -398,14 +408,13 @@ def _triple(
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
-        is_kept = arguments.script != "current"
-        return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run, is_kept=is_kept)
+        return _local(run, triple, tasks, wishes, arguments)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
     plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
     if arguments.dry_run:
         _output(arguments)
-        _dry_run(plan, wishes)
+        _dry_run(plan, wishes, shows_script=arguments.shows_script)
         return names.EXIT_OK
     folder, job = submitting.submit_new(plan, wishes, _output(arguments), is_kept=arguments.script != "current")
     if arguments.parsable:
@@ -463,21 +472,25 @@ def _output(arguments: argparse.Namespace) -> submitting.Output:
 # ---- --dry-run ----
 
 
-def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
+def _dry_run(plan: planning.Plan, wishes: submission.Wishes, *, shows_script: bool) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     script = planning.launch_script(plan, folder, argv)
     _show_command(argv)
     _note(*plan.notes)
     _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
-    if plan.run.pack is not None:  # its sizes and placements are what the user wants to see, not the script
-        print(f"launch.sh: {len(script.splitlines())} lines, not shown")
+    _show_script(script, shows_script=shows_script)
+    if plan.run.pack is not None:
         _show_packing(plan.run, packed_dry_run.preview_plan(plan))
         return
-    print(f"\n{script}")
     _show_ranks(plan.run)
     for line in _layout(plan):
         print(line)
+
+
+def _show_script(script: str, *, shows_script: bool) -> None:
+    lines = len(script.splitlines())
+    print(f"\n{script}" if shows_script else f"launch.sh: {lines} lines, not shown (--dry-run=script shows them)")
 
 
 def _show_ranks(run: Run) -> None:
@@ -515,16 +528,18 @@ def _layout(plan: planning.Plan) -> list[str]:
 # ---- --local ----
 
 
-def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool, is_kept: bool) -> int:
+def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
-    if dry_run:
+    if arguments.dry_run:
         if here.run.pack is not None:
             _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)
             return names.EXIT_OK
-        print(submission.local_script(sys.executable, is_together=run.together))
+        script = submission.local_script(sys.executable, is_together=run.together)
+        _show_script(script, shows_script=arguments.shows_script)
+        _note(*here.notes)
         _show_ranks(here.run)
         return names.EXIT_OK
-    folder = submitting.make_here(here.run, tasks, is_kept=is_kept)
+    folder = submitting.make_here(here.run, tasks, is_kept=arguments.script != "current")
     print(f"{_how_many(here.run)}; logs are in {folder}")
     _note(*here.notes)
     return submitting.become_launcher(folder, here.gpu_limit, os.environ)

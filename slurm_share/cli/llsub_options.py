@@ -14,6 +14,9 @@ from ..packing import POLICIES
 from ..slurm.script import OWN_MAGIC, Script
 from ..triples import DISTRIBUTIONS, PackOptions, checkpoint, log_counts, pack_options, submission
 
+DRY_RUNS = ("short", "script")
+"""Values of --dry-run: without and with the script of the job. The first is the default."""
+
 
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of triples mode."""
@@ -115,8 +118,9 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
 
 
 def with_value(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the default policy added to a bare --pack, which is followed by script or triple."""
-    return [f"--pack={pack_options.DEFAULT_POLICY}" if word == "--pack" else word for word in argv]
+    """Return the arguments with the default value added to a bare --pack or --dry-run, which a script may follow."""
+    given = {"--pack": f"--pack={pack_options.DEFAULT_POLICY}", "--dry-run": f"--dry-run={DRY_RUNS[0]}"}
+    return [given.get(word, word) for word in argv]
 
 
 class _LineParser(argparse.ArgumentParser):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from .errors import shown
 from .installed import version
+from .text import did_you_mean
+
+_UNKNOWN = "unrecognized arguments: "
+"""Beginning of argparse's message about words that it has no use for."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -16,6 +21,21 @@ class Parser(argparse.ArgumentParser):
         if epilog is not None:
             options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(epilog=epilog, **options)
+
+    takes_no_words = ""
+    """What to write instead of a word that belongs to no option, with `{}` for the word; empty: argparse's message."""
+
+    def error(self, message: str) -> NoReturn:
+        """Name the first unknown word, and what to write instead."""
+        word = message.removeprefix(_UNKNOWN).split(" ", 1)[0]
+        if message.startswith(_UNKNOWN) and word.startswith("-"):
+            known = [option for action in self._actions for option in action.option_strings]
+            hint = did_you_mean(word.partition("=")[0], known, f"see {self.prog} --help")
+            message = f"there is no option {shown(word)}{hint}"
+        elif message.startswith(_UNKNOWN) and self.takes_no_words:
+            instead = self.takes_no_words.replace("{}", shown(word))
+            message = f"{shown(word)} belongs to no option; {instead}"
+        super().error(message)
 
     def add_version(self) -> None:
         """Add the option --version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -118,7 +119,12 @@ def read_task_bytes(given: str) -> bytes:
         else:
             path = Path(given).expanduser()
             kind = path.stat().st_mode  # before it is opened: some devices do something then
-            if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind) or stat.S_ISDIR(kind)):
+            if stat.S_ISDIR(kind):
+                raise UsageError(
+                    f"--tasks {shown(given, 200)}: it is a folder; write a file with a task on each line, such as the "
+                    f"output of: ls -d {shown(shlex.quote(given.rstrip('/')), 200)}/*"
+                )
+            if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
                 raise UsageError(f"--tasks {shown(given, 200)}: it is neither a file nor a pipe; name one, or write -")
             with path.open("rb") as file:
                 data = file.read(TASKS_BYTES_MAX + 1)

@@ -181,8 +181,20 @@ def test_a_job_that_starts_while_it_is_watched_is_not_called_requeued(cluster: C
 def test_the_rest_of_a_submitted_run_is_done_here(cluster: Cluster) -> None:
     """By the login host, which has no GPU; --parsable prints the job id alone, and --dry-run asks sbatch."""
     cluster.as_user("alice", f"cd {HOME} && printf '#!/bin/sh\\n[ -e ok ]\\n' > task.sh", check=True)
-    asked = llsub(cluster, "./task.sh", "[1,2]", "--dry-run", "--account=none", "--reservation=none")
+    words = ("--account=none", "--reservation=none", "--parsable", "--pack=lug", "--undo=pause")
+    asked = llsub(cluster, "./task.sh", "[1,2]", "--dry-run", *words)
     assert asked.returncode == 2
+    assert asked.stdout.startswith("sbatch --parsable ")
+    assert "--undo ignored: lug does not measure speed; --pack=gain does" in asked.stderr
+    assert "--parsable ignored: --dry-run submits nothing" in asked.stderr
+    planned = llsub(cluster, "./task.sh", "[1,2]", "--dry-run")
+    assert "lines, not shown (--dry-run=script shows them)" in planned.stdout
+    assert len(planned.stdout.splitlines()) == 5, planned.stdout
+    for command, way_out in (("llstat LLSUB.3", "llstat -j LLSUB.3"), ("llfree gpu", "llfree -p gpu")):
+        unknown = cluster.as_user("alice", command)
+        assert (unknown.returncode, way_out in unknown.stderr) == (2, True), unknown.stderr
+    folder = llsub(cluster, "./task.sh", "[1,2]", "--tasks", "/tmp")
+    assert (folder.returncode, "it is a folder" in folder.stderr) == (2, True), folder.stderr
     assert "the scheduler would not take this job" in asked.stderr
     tried = llsub(cluster, "./task.sh", "[1,2]", "--parsable", "--wait")
     assert (tried.returncode, tried.stdout.strip().isdecimal()) == (1, True), tried

@@ -184,3 +184,18 @@ def test_nodes_that_another_user_has_alone_are_not_free(folder):
 def test_of_a_held_node_nothing_counts_as_free():
     (kind,) = free.summarize([NODE], held={"a1"})
     assert (kind.cores, kind.free_cores, kind.nodes, kind.free_nodes, kind.gpus, kind.free_gpus) == (80, 40, 2, 1, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("gpu", "gpu belongs to no option; write llfree -p gpu for a partition"),
+        ("--partitoin=gpu", "there is no option --partitoin=gpu; did you mean --partition?"),
+        ("--zzzz", "there is no option --zzzz; see llfree --help"),
+    ],
+)
+def test_an_unknown_word_is_named_with_a_way_out(capsys, word, why):
+    with pytest.raises(SystemExit) as ended:
+        llfree.main([word])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err

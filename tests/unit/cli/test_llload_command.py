@@ -91,11 +91,13 @@ def test_one_look(cluster, printed):
     assert cluster.closed
 
 
-def test_with_gpus_there_is_a_line_of_advice(cluster, printed):
+def test_with_gpus_there_is_a_line_of_advice(cluster, printed, capsys):
     assert "GPUMEM" in printed("-g")
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")]
     assert "advice for job 4711: " in printed("-g")
     assert "job 4711 of alice on n1" in printed("--advise")
+    assert run("--advise", "-g", "--top", "3") == 0
+    assert "llload: --gpu, --top ignored: --advise is for jobs, not for nodes" in capsys.readouterr().err
     assert json.loads(printed("--advise", "4711", "--json"))["advice"][0]["job"] == 4711
     assert cluster.asked.jobs == ("4711",)
 
@@ -402,3 +404,10 @@ def test_advice_watched_as_json_is_a_line_a_look(cluster, capsys):
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")] * 2
     assert run("--advise", "--json", "--watch", "0.5") == 0
     assert [json.loads(line)["advice"][0]["job"] for line in capsys.readouterr().out.splitlines()] == [4711, 4711]
+
+
+def test_a_word_without_an_option_gets_the_one_that_it_needs(capsys):
+    with pytest.raises(SystemExit) as ended:
+        llload.main(["n1"])
+    assert ended.value.code == 2
+    assert "n1 belongs to no option; write llload -n n1 for a node, llload -j n1 for a job" in capsys.readouterr().err

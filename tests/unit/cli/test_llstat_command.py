@@ -281,3 +281,16 @@ def test_parser_has_no_surprises():
     )
     with pytest.raises(SystemExit):
         llstat.parser().parse_args(["-a", "-u", "root"])
+
+
+def test_a_word_without_an_option_gets_the_one_that_it_needs(capsys):
+    with pytest.raises(SystemExit) as ended:
+        llstat.main(["LLSUB.3"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "LLSUB.3 belongs to no option; write llstat -j LLSUB.3 for a job or a run, llstat -u LLSUB.3 for a u" in said
+
+
+def test_headings_are_not_hidden_from_json_without_a_word(asked, capsys):
+    assert llstat.main(["--all", "--json", "-h"]) == 0
+    assert "llstat: --hide-header ignored: JSON has no headings" in capsys.readouterr().err

@@ -77,8 +77,16 @@ def test_a_dry_run_makes_and_submits_nothing(here: Path, capsys: pytest.CaptureF
     assert call("./task.sh", "[1,8,2]", "--dry-run") == 0
     out = capsys.readouterr().out
     assert sorted(here.iterdir()) == before
-    assert "srun --nodes=" in out
+    assert "srun --nodes=" not in out
+    assert "lines, not shown (--dry-run=script shows them)\n" in out
+    assert len(out.splitlines()) < 14
     assert "     7  GPU 1, cores 14-15, 2 threads" in out or "     7  GPU 3, cores 14-15, 2 threads" in out
+    for words in (("--dry-run=script", "./task.sh", "[1,8,2]"), ("./plain.sh", "[1,2]", "--local", "--dry-run=script")):
+        assert call(*words) == 0
+        assert "#!/bin/" in capsys.readouterr().out
+    assert call("--dry-run", "./plain.sh", "[1,2]", "--local") == 0
+    assert "lines, not shown (--dry-run=script shows them)\n" in capsys.readouterr().out
+    assert sorted(here.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -137,6 +145,8 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("[1,8]", "./task.sh"), "./task.sh comes after the triple; write the script before it: llsub SCRIPT [1,8]"),
         (("./task.sh", "[1,", "8]"), "the ] is missing, perhaps because of a blank"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
+        (("./task.sh", "[1,8]", "--tasks=."), "it is a folder; write a file with a task on each line, such as the"),
+        (("./task.sh", "[1,8]", "--dryrun"), "there is no option --dryrun; did you mean --dry-run?"),
         (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
         (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
         (("./task.sh", "[1,8]", "--distribution=block"), "for more tasks than processes"),

@@ -528,7 +528,7 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     out = capsys.readouterr().out
     assert "5 tasks on 1 node\n" in out
     assert len(out.splitlines()) < 12
-    assert re.search(r"^launch.sh: [0-9]+ lines, not shown$", out, re.MULTILINE)
+    assert re.search(r"^launch.sh: [0-9]+ lines, not shown \(--dry-run=script shows them\)$", out, re.MULTILINE)
     assert "first placements: not known before the run, because Slurm does not report GPU sizes" in out
     assert "process i of node" not in out
     remember(here, "./plain.sh a", 6000)

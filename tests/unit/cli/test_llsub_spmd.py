@@ -215,7 +215,7 @@ def test_a_site_can_refuse_messages_between_nodes(
 
 
 def test_a_dry_run_shows_the_ranks(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--spmd", "prog.py", "[2,4]", "--dry-run") == 0
+    assert call("--spmd", "prog.py", "[2,4]", "--dry-run=script") == 0
     said = capsys.readouterr().out
     assert f"8 ranks that start together, each: {desk}/bin/python3 -u -m slurm_share.spmd {desk}/prog.py" in said
     assert "# triple [2,4]: 8 processes, which are ranks that send messages to each other." in said

@@ -200,10 +200,10 @@ def test_a_mig_instance_is_shared_without_mps():
 
 
 def test_each_slot_has_the_daemon_of_its_gpu():
-    plan = decided(JOB, GPUS, directories={"GPU-0": "/run/p0"}, failures={"GPU-1": "it hangs"})
+    plan = decided(JOB, GPUS, directories={"GPU-0": "/run/p0"}, failures={"GPU-1": "it hangs."})
     assert [slot.mps_directory for slot in plan.slots] == ["/run/p0", None] * 4
     assert [slot.backend for slot in plan.slots] == ["mps", "time-slicing"] * 4
-    [note] = [one for one in plan.notes if "GPU 1 is shared without MPS: it hangs" in one]
+    [note] = [one for one in plan.notes if "GPU 1 is shared without MPS: it hangs; its tasks take turns" in one]
     assert note.endswith("; with mps=on the job would be refused instead")
 
 

@@ -85,6 +85,10 @@ CASES = {
         node(gpus=0, load=(), cpu=90.0, tasks=4, peak_gib=None), {"gpus": 0, "comment": "llsub [1,4,20]"},
         ("change", 4, "high"), ["submit it with llsub [1,4,10]"],
     ),
+    "one task without GPUs that waits": (
+        node(gpus=0, load=(), cpu=0.001, tasks=1, peak_gib=None), {"gpus": 0}, ("look", None, "medium"),
+        ["its 1 task uses less than 1 % of a CPU: find out"],
+    ),
     "LLSC's guide: half the CPUs busy are good": (
         node(gpus=0, load=(), cpu=20.0, tasks=20, peak_gib=None), {"gpus": 0, "comment": "llsub [1,20,2]"},
         ("stay", 20, "high"), ["decided by CPU load"],
