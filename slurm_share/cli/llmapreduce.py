@@ -18,6 +18,7 @@ from typing import TextIO
 from ..core import names
 from ..core.command import EXIT_INTERRUPTED, enter
 from ..core.errors import UsageError
+from ..core.text import counted
 from ..triples import MapPlan, Request, Run, follow, map_planning, map_submitting, mapreduce, plan_map, submitting
 from .llmapreduce_options import read
 from .progress_line import Line
@@ -45,7 +46,8 @@ def _run(request: Request) -> int:
 def _show(request: Request, plan: MapPlan) -> int:
     """Print the commands that would run, for --dry-run."""
     folder = mapreduce.Folder(request.tempdir or f"{Path.cwd()}/{map_planning.PREFIX}.<n>", True, request.keep)
-    print(f"{len(plan.items)} inputs, {plan.starts} starts of the mapper, {plan.split.processes} processes")
+    starts = f"{counted(plan.starts, 'start')} of the mapper"
+    print(f"{counted(len(plan.items), 'input')}, {starts}, {counted(plan.split.processes, 'process')}")
     first = plan.items[0] if plan.split.groups is None else (f"{folder.path}/{mapreduce.PAIRS}1",)
     print(f"the first start: {shlex.join((request.mapper, *first))}")
     command = map_submitting.map_command(plan, folder, map_submitting.as_run(request, plan))

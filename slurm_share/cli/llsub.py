@@ -404,6 +404,9 @@ def _triple(
     if arguments.spmd:
         asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
+    if asked.tasks is None and asked.ntasks is None:
+        why = "each process has one task; --tasks FILE or --ntasks M gives it more"
+        _note_ignored(arguments, why, ["distribution"])
     _note(*own_notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))

@@ -161,7 +161,8 @@ def _last_line(log: Path, task: int, *, is_shared: bool) -> str:
 def read_log(folder: Path, run: Run, task: int) -> Iterator[bytes]:
     """Yield the output of all attempts of a task in pieces. Raises UsageError for a task without a log, StateError."""
     if not 0 <= task < run.tasks:
-        raise UsageError(f"{folder.name} has the tasks 0 to {run.tasks - 1}, and no task {task}")
+        has = "only task 0" if run.tasks == 1 else f"the tasks 0 to {run.tasks - 1}"
+        raise UsageError(f"{folder.name} has {has}, and no task {task}")
     parent = folder / run.log_folder
     if run.logs == "task":
         names = {run_folder.log_name(run, task, task)}

@@ -34,7 +34,10 @@ def find_job(folder: Path) -> int:
     """Return the id of the run's last job. Raises UsageError for a run without a job."""
     jobs = run_folder.read_jobs(folder)
     if not jobs:
-        raise UsageError(f"{folder.name} was not submitted to Slurm; there is nothing to watch")
+        raise UsageError(
+            f"{folder.name} has no job of Slurm to watch: it ran with --local, or was not submitted; llsub --failed "
+            f"{folder.name} shows what failed, llsub --resume {folder.name} runs what is left"
+        )
     return jobs[-1]
 
 

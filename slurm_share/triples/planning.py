@@ -110,9 +110,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
             None if pack is None else pack.spec,
             is_json=asked.tasks.endswith(task_files.JSON_ENDING),
         )
-    elif asked.distribution and asked.ntasks is None:
-        raise UsageError("--distribution is for more tasks than processes; write --tasks FILE or --ntasks M too")
     tasks = len(found.lines) or asked.ntasks or processes
+    distribution = asked.distribution if found.lines or asked.ntasks is not None else None
     further = bool(found.lines) or asked.ntasks is not None or pack is not None
     run = Run(
         name=script.name if script is not None else "tasks" if asked.tasks == "-" else Path(asked.tasks or "").name,
@@ -122,7 +121,7 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         processes=processes,
         tasks=tasks,
         task_kind="rank" if not found.lines else "input" if script is not None else "command",
-        distribution=asked.distribution or ("dynamic" if further else "block"),
+        distribution=distribution or ("dynamic" if further else "block"),
         retries=asked.retries,
         bind=asked.bind and not _is_tried(pack),
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),

@@ -64,4 +64,7 @@ def check(python: str, environ: Mapping[str, str]) -> str:
     if together.is_module_missing(done.stderr.encode()):
         raise UsageError(together.missing_text(python, INSTALL))
     last = done.stderr.strip().rpartition("\n")[2]
-    raise UsageError(f"{python} cannot import {together.MODULE}: {shown(last, 200)}")
+    raise UsageError(
+        f"{python} cannot import {together.MODULE}: {shown(last, 200)}; mend that, or name another Python: "
+        f"export {ENV_PYTHON}=/path/to/python3"
+    )

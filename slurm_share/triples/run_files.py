@@ -223,7 +223,9 @@ def claimed(folder: Path) -> Iterator[None]:
             with open(fd, "wb") as file:
                 file.write(_myself().encode())
         except OSError as error:
-            raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted: free space") from error
+            raise UsageError(
+                f"cannot write {claim} ({error.strerror}); nothing was submitted: free space, and try again"
+            ) from error
         yield
     finally:
         claim.unlink(missing_ok=True)

@@ -149,7 +149,6 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("./task.sh", "[1,8]", "--dryrun"), "there is no option --dryrun; did you mean --dry-run?"),
         (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
         (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
-        (("./task.sh", "[1,8]", "--distribution=block"), "for more tasks than processes"),
         (("./task.sh", "[1,8]", "--ntasks=0"), "--ntasks: it must be 1 or more, and 0 is less"),
         (("./task.sh", "[1,8]", "--ntasks=-2"), "--ntasks: it must be 1 or more, and -2 is less"),
         (("./task.sh", "[1,8]", "-g", "0"), "-g 0: write 1 GPU or more, or leave -g away"),
@@ -286,6 +285,10 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
         (("./plain.sh", "[1,2]", "--dry-run", "--wait"), "--wait ignored: --dry-run submits nothing"),
         (("./plain.sh", "--dry-run", "--parsable"), "--parsable ignored: --dry-run submits nothing"),
         (("--resume", "LLSUB.1", "--dry-run", "--parsable"), "--parsable ignored: --dry-run submits nothing"),
+        (
+            ("./plain.sh", "[1,2]", "--distribution=cyclic"),
+            "--distribution ignored: each process has one task; --tasks",
+        ),
         (("./plain.sh", "[1,2]", "--lines"), "--lines ignored: it is for llsub --failed LLSUB.n"),
         (("./plain.sh", "--script=current"), "--script ignored: without a triple, sbatch keeps the script as it is"),
         (("--failed", "LLSUB.1", "--log", "LLSUB.1", "0"), "--log ignored: no effect with --failed"),
