@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,7 +78,8 @@ class ScriptChoice:
         """True: the kept script runs."""
         data = None if self.kept is None else _read(self.kept)
         if self.kept is not None and (data is None or _hash(data) != run.script_hash):
-            raise StateError(str(self.kept), "it is not the script as it was submitted; write --script=current")
+            again = f"llsub --resume {shlex.quote(str(folder))} --script=current"
+            raise StateError(str(self.kept), f"it is not the script as it was submitted; {again} runs the present one")
         first = b"" if data is None else data.partition(b"\n")[0]
         self.is_python = first.startswith(b"#!") and b"python" in first
         """True: it imports modules from its own folder."""
@@ -108,6 +110,6 @@ class ScriptChoice:
             if self.is_kept and not was_kept:
                 self._say(
                     f"{self._original} is not as it was at submission; tasks run the script as submitted, {self.kept} "
-                    "(llsub --script=current: as it is)"
+                    "(to run the present one: llsub --resume with --script=current, after the end of this run)"
                 )
         return str(self.kept) if self.is_kept else self._original

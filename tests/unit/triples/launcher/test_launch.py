@@ -576,7 +576,7 @@ def test_a_script_that_is_edited_while_its_tasks_run_is_run_as_it_was_submitted(
     assert made.log(0).count(kept) == 3
     (made.folder / "kept" / "task.sh").write_text("#!/bin/bash\n")
     code, said = made.go()
-    assert (code, "it is not the script as it was submitted; write --script=current" in said) == (1, True)
+    assert (code, f"llsub --resume {made.folder} --script=current runs the present one" in said) == (1, True)
 
 
 def test_a_python_script_that_is_kept_imports_the_modules_beside_its_original(tmp_path):
