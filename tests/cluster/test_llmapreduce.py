@@ -43,7 +43,7 @@ class Place:
         self.sh("mkdir in; for f in $(seq -f f%02g 16); do echo $f > in/$f; done")
 
     def bash(self, script: str) -> tuple[int, str]:
-        done = self.cluster.as_user("alice", script, timeout=100)
+        done = self.cluster.as_user("alice", script, timeout=300)
         return done.returncode, done.stdout + done.stderr
 
     def sh(self, script: str) -> str:
@@ -423,8 +423,10 @@ def test_inputs_are_never_overwritten(place: Place) -> None:
 def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
     place.write("slow.sh", '#!/bin/bash\nsleep 4; cp "$1" "$2"\n')
     command = "llmapreduce --mapper=slow.sh --input=in --output=out --np=2 --wait"
-    typed = shlex.quote(f"timeout --foreground -s INT 12 {command}; echo code $?")
-    text = place.sh(f"TERM=xterm script -qec {typed} /dev/null")
+    place.write("wait.sh", f"#!/bin/bash\necho $$ >pid\nexec {command}\n")
+    leave = "until grep -q '2 running' shown || [ -e ended ]; do sleep 0.1; done; kill -INT $(cat pid)"
+    typed = "TERM=xterm script -qefc './wait.sh; echo code $?' shown"
+    text = place.sh(f"({leave}) >/dev/null 2>&1 & {typed}; touch ended")
     assert "of 16 done, 0 failed, 2 running" in text
     number = job_of(text)
     assert f"job {number} continues: " in text
