@@ -63,7 +63,7 @@ void ss_env_forget_other_job(spank_t sp, uint32_t job)
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 {
 	struct ss_environment step = { sp, get_of_step, give_to_step, unset_in_step };
-	struct ss_batch_env what = { .job = plan->job, .gpus = plan->gpus, .slots = plan->slot_count,
+	struct ss_batch_env what = { .job = plan->job, .gpus = plan->gpus + plan->lost_count, .slots = plan->slot_count,
 				     .has_shards = ss_env_has(sp, "SLURM_SHARDS_ON_NODE"), .request = plan->share };
 
 	ss_batch_env_give(&step, &what);

@@ -336,6 +336,21 @@ static int take_share(struct reader *reader, struct ss_plan *plan)
 	return 0;
 }
 
+static int take_lost(struct reader *reader, struct ss_plan *plan)
+{
+	plan->lost = take(reader, "lost");
+	if (plan->lost == NULL)
+		return -1;
+	plan->lost_count = 1;
+	for (char *at = plan->lost; *at != '\0'; at++) {
+		if (*at != ' ')
+			continue;
+		*at = ',';
+		plan->lost_count++;
+	}
+	return 0;
+}
+
 static int take_end(struct reader *reader)
 {
 	step(reader);
@@ -395,6 +410,8 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 	plan->gpu = calloc(plan->gpus, sizeof *plan->gpu);
 	if (plan->notes == NULL || plan->assignments == NULL || plan->slots == NULL || plan->gpu == NULL)
 		return wrong(reader, "no memory");
+	if (follows(reader, "lost") && take_lost(reader, plan) != 0)
+		return -1;
 	while (follows(reader, "note")) {
 		const char *note = take(reader, "note");
 		if (note == NULL)

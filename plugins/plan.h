@@ -45,6 +45,8 @@ struct ss_plan {
 	size_t note_count;
 	const char **notes;
 	struct ss_core_table cores;
+	char *lost;          /* Slurm's names of the job's GPUs that do not answer and have no slots, with commas; NULL: none */
+	uint32_t lost_count;
 	/* the memory that the pointers above point into */
 	char *text;
 	struct ss_assignment *assignments;

@@ -103,6 +103,22 @@ uint32_t ss_slots_listed(const struct ss_plan *plan, const struct ss_slots *slot
 	return count;
 }
 
+uint32_t ss_slots_lost(const struct ss_plan *plan, const char *list)
+{
+	uint32_t count = 0;
+
+	while (plan->lost != NULL && *list != '\0') {
+		size_t length = strcspn(list, ",");
+		for (const char *at = plan->lost; *at != '\0';) {
+			size_t name = strcspn(at, ",");
+			count += name == length && memcmp(at, list, length) == 0;
+			at += name + (at[name] == ',');
+		}
+		list += length + (list[length] == ',');
+	}
+	return count;
+}
+
 size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_SIZE])
 {
 	int length = snprintf(text, SS_HOLDING_SIZE, "step %" PRIu32 " holder %" PRIu32 " %" PRIu64 " task %" PRIu32 " %" PRIu64 "\n",

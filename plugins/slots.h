@@ -37,6 +37,9 @@ uint32_t ss_slots_count(const struct ss_slots *slots, const bool *allowed, enum 
 /* Set `listed` to the GPUs of the plan that Slurm's list names ("0,1", UUIDs since 25.11). Return their number. */
 uint32_t ss_slots_listed(const struct ss_plan *plan, const struct ss_slots *slots, const char *list, bool *listed);
 
+/* Return how many GPUs of the list are GPUs of the job that do not answer and have no slots. */
+uint32_t ss_slots_lost(const struct ss_plan *plan, const char *list);
+
 /* Return the N of a GPU's /dev/nvidiaN; -1 if the plan does not have it. */
 int ss_slots_minor(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu);
 

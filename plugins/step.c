@@ -252,7 +252,37 @@ static bool is_of_other_gpus(spank_t sp)
 		return false;
 	for (const char *at = text; *at != '\0'; at++)
 		items += *at == ',';
-	return ss_slots_listed(now.plan, &now.slots, text, listed) < items;
+	return ss_slots_listed(now.plan, &now.slots, text, listed) + ss_slots_lost(now.plan, text) < items;
+}
+
+/* Return whether Slurm gave the step, or the task, only GPUs that do not answer. */
+static bool has_only_lost_gpus(spank_t sp)
+{
+	char text[SS_PLAN_MAX_LINE];
+	bool listed[SS_PLAN_MAX_SLOTS];
+
+	return ss_env_get(sp, "SLURM_STEP_GPUS", text, sizeof text) && ss_slots_listed(now.plan, &now.slots, text, listed) == 0 &&
+	       ss_slots_lost(now.plan, text) > 0;
+}
+
+/* Return whether this node is the job's first one, whose batch shell prints the notes. */
+static bool is_first_node(spank_t sp)
+{
+	char list[SS_PLAN_MAX_LINE];
+
+	if (!ss_env_get(sp, "SLURM_JOB_NODELIST", list, sizeof list))
+		return true;
+	size_t prefix = strcspn(list, "[,"), first = list[prefix] == '[' ? strcspn(list + prefix + 1, "-,]") : 0;
+	const char *node = now.plan->node;
+	return strncmp(node, list, prefix) == 0 && strlen(node) >= prefix + first &&
+	       strncmp(node + prefix, list + prefix + 1, first) == 0;
+}
+
+/* Return whether nobody has said yet that GPUs of the job do not answer on this node. */
+static bool has_unsaid_loss(spank_t sp)
+{
+	return now.plan->lost != NULL && now.nodes > 1 && !is_first_node(sp) &&
+	       ss_leases_used(now.slots_folder, now.plan->slot_count) == 0;
 }
 
 /* Return whether only the task knows its GPUs: Slurm binds the step's GPUs to its tasks (--gpu-bind, --gpus-per-task,
@@ -306,6 +336,14 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 				"step on all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
 		return;
 	}
+	if (has_only_lost_gpus(sp)) {
+		now.verdict = REFUSE;
+		now.is_loss = true;
+		decide_sentence("Slurm gave this step of job %u no GPU that answers on node %s (GPU %s of the job does not); start it with all "
+				"GPUs of the job (srun --gres=gpu:%u), then its tasks get slots on the others", now.step.job,
+				now.plan->node, now.plan->lost, now.plan->gpus + now.plan->lost_count);
+		return;
+	}
 	now.late = chooses_late(sp);
 	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
 				    sizeof why);
@@ -339,7 +377,7 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.verdict = GIVE_SLOTS;
 		/* srun without sbatch: no shell has printed the notes */
 		now.is_outside = !is_below_shared_batch(sp, now.step.job) || is_from_outside(sp);
-		now.say_notes = now.is_outside;
+		now.say_notes = now.is_outside || has_unsaid_loss(sp);
 		read_cores(sp, &now.step);
 		lease_slots(sp, step_id);
 	}
@@ -435,7 +473,7 @@ static void refuse_surplus(uint32_t local_task)
 {
 	const struct ss_plan *plan = now.plan;
 	uint32_t others = ss_slots_count(&now.slots, NULL, SS_SLOT_OTHERS) + now.slots.promised;
-	char arithmetic[96], remedy[512];
+	char arithmetic[96], remedy[512], lost[256] = "", fewer[64];
 
 	if (plan->slot_count == 1 && plan->per_gpu > 1)
 		refuse(local_task, "has no slot: -n1 gave this job one of the %u parts of a GPU, for one task at a time; submit it without "
@@ -445,9 +483,19 @@ static void refuse_surplus(uint32_t local_task)
 			       ss_plural(plan->gpus), plan->slot_count);
 	else
 		(void)snprintf(arithmetic, sizeof arithmetic, "this job has %u here", plan->slot_count);
+	if (plan->lost != NULL)
+		(void)snprintf(lost, sizeof lost, ", because GPU %.128s of the job does not answer", plan->lost);
+	/* srun ignores --ntasks-per-node where the job's -n says another number */
+	if (now.nodes > 1)
+		(void)snprintf(fewer, sizeof fewer, "srun -n%u --ntasks-per-node=%u", now.nodes * plan->slot_count, plan->slot_count);
+	else
+		(void)snprintf(fewer, sizeof fewer, "srun -n%u", plan->slot_count);
+	if (others == 0 && plan->lost != NULL)
+		refuse(local_task, "has no slot: %s%s; start at most %u on a node (%s), or submit the job without this node (sbatch "
+		       "--exclude=%s)", arithmetic, lost, plan->slot_count, fewer, plan->node);
 	if (others == 0)
-		refuse(local_task, "has no slot: %s; start at most %u on a node (srun --ntasks-per-node=%u), or submit the job with a "
-		       "larger --" SS_OPTION, arithmetic, plan->slot_count, plan->slot_count);
+		refuse(local_task, "has no slot: %s; start at most %u on a node (%s), or submit the job with a larger --" SS_OPTION,
+		       arithmetic, plan->slot_count, fewer);
 	if (now.nodes > 1)
 		(void)snprintf(remedy, sizeof remedy, "in a job of %u nodes srun does not wait for a slot: start at most %u at a time on "
 			       "each node (srun -w %s -n1 PROGRAM), or have the tasks dealt out (llsub PROGRAM [%u,%u] --tasks FILE)",
@@ -460,7 +508,7 @@ static void refuse_surplus(uint32_t local_task)
 			       "have the tasks dealt out (llsub PROGRAM [1,%u] --tasks FILE)", plan->slot_count);
 	else
 		(void)snprintf(remedy, sizeof remedy, "wait for one of them to end, or submit the job with a larger --" SS_OPTION);
-	refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; %s", arithmetic, others, remedy);
+	refuse(local_task, "has no slot: %s slots%s, %u held by other steps of the job; %s", arithmetic, lost, others, remedy);
 }
 
 /* Find the GPUs that this task has. With ConstrainDevices the device files of other GPUs cannot be opened, and Slurm's variable is
@@ -478,8 +526,10 @@ static void find_own_gpus(spank_t sp, bool *own)
 		open[gpu] = minor < 0 || access(path, R_OK | W_OK) == 0 || errno != EPERM;
 		closed += !open[gpu];
 	}
-	if (closed > 0 && closed < now.slots.gpus)
+	if (closed > 0 && (closed < now.slots.gpus || now.plan->lost != NULL))
 		memcpy(own, open, sizeof open);
+	else if (has_only_lost_gpus(sp))
+		memset(own, 0, sizeof open);
 	else
 		(void)read_gpus(sp, "SLURM_STEP_GPUS", own);
 }
@@ -491,14 +541,17 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 	uint32_t slot = 0, gpus = 0;
 
 	find_own_gpus(sp, own);
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		gpus += own[gpu];
+	if (gpus == 0)
+		refuse(local_task, "has no GPU that answers: Slurm bound it to GPU %s, which does not; leave the binding of GPUs away, then it "
+		       "gets a slot on another GPU of the job", now.plan->lost);
 	int taken = ss_leases_take(now.leases, &now.slots, own, own, local_task, 1, &slot, why, sizeof why);
 	if (taken < 0)
 		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs causes that, tell your administrators",
 		       why);
 	if (taken > 0)
 		return slot;
-	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
-		gpus += own[gpu];
 	uint32_t ours = ss_slots_count(&now.slots, own, SS_SLOT_OURS), others = ss_slots_count(&now.slots, own, SS_SLOT_OTHERS);
 	refuse(local_task, "has no slot on the %u GPU%s that Slurm gave it: --" SS_OPTION "=%u makes %u there, %u held by this step and "
 	       "%u by other steps of the job; start fewer tasks on a GPU, or leave the binding of GPUs away", gpus, ss_plural(gpus),

@@ -32,8 +32,8 @@ launcher carry it out. It is text, so that C can read it without a library and a
 * A plan goes on in one of three ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and
   the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such a
   plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` and `slots` (how many the job has here),
-  `cores`, any number of `note SENTENCE` (said once in the job's output), the GPUs and the slots, each numbered from 0
-  in order.
+  `cores`, `lost` if GPUs of the job do not answer (as Slurm names them; none of them is counted or has a slot), any
+  number of `note SENTENCE` (said once in the job's output), the GPUs and the slots, each numbered from 0 in order.
 * `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
   of its hardware threads, joined by commas.
 * A GPU has the fields `uuid` and `index` (NVML's), and `minor` (the N of /dev/nvidiaN), `memory_mib`,

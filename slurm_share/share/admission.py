@@ -417,7 +417,8 @@ def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
         served = [slot.backend for slot in decision.slots if slot.backend != BACKEND_TIME_SLICING]
         how = registry.get(served[0] if served else BACKEND_TIME_SLICING).describe(len(served))
         sizes = [note for note in allocation.size_notes(decision.share, decision.gpus) if note in decision.notes]
-        return "; ".join((shared_sentence(job, len(decision.slots), how, decision.gpus), *sizes))
+        lost = decision.notes[:1] if decision.lost else ()
+        return "; ".join((shared_sentence(job, len(decision.slots), how, decision.gpus), *lost, *sizes))
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'it did not ask to share'}"
 
 

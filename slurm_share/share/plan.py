@@ -44,6 +44,8 @@ def render(plan: Contents) -> str:
 def _plan_lines(plan: Plan) -> list[str]:
     lines = [f"share {option.render(plan.share)}", f"gpus {len(plan.gpus)}", f"slots {len(plan.slots)}"]
     lines.append("cores " + " ".join(",".join(map(str, core)) for core in plan.cores))
+    if plan.lost:
+        lines.append("lost " + " ".join(plan.lost))
     lines += [f"note {sentence(note)}" for note in plan.notes]
     lines += [_gpu_line(number, gpu) for number, gpu in enumerate(plan.gpus)]
     numbers = {gpu: number for number, gpu in enumerate(plan.gpus)}
@@ -109,13 +111,14 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
         return unshared
     share, gpu_count, slot_count = lines.share(), lines.count("gpus"), lines.count("slots")
     cores = tuple(tuple(lines.numbers(value)) for value in lines.rest("cores").split())
+    lost = tuple(lines.rest("lost").split()) if lines.follows("lost") else ()
     notes = []
     while lines.follows("note"):
         notes.append(lines.rest("note"))
     gpus = tuple(_gpu(lines, number) for number in range(gpu_count))
     slots = tuple(_slot(lines, number, gpus, slot_count) for number in range(slot_count))
     lines.end()
-    return Plan(job_id, uid, node, share, gpus, slots, cores, tuple(notes))
+    return Plan(job_id, uid, node, share, gpus, slots, cores, tuple(notes), lost)
 
 
 def _gpu(lines: Lines, number: int) -> Gpu:

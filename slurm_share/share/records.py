@@ -71,6 +71,8 @@ class Plan(Struct, frozen=True):
     """The machine's cores in Slurm's order, each as the numbers of its CPUs in the operating system."""
     notes: tuple[str, ...] = ()
     """Sentences for the job's output, each printed once."""
+    lost: tuple[str, ...] = ()
+    """The job's GPUs that do not answer and have no slots, as Slurm names them."""
 
 
 class Refusal(Struct, frozen=True):
@@ -110,6 +112,8 @@ class Grant(Struct, frozen=True):
     """The backend's name for users."""
     note: str | None = None
     """A note for the job's output about the choice of the backend."""
+    lost: tuple[tuple[str, Gpu], ...] = ()
+    """The job's GPUs that do not answer, each with Slurm's name for it."""
 
 
 class Served(Struct, frozen=True):

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -922,13 +923,13 @@ def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
     ("line", "why"),
     [
         (None, "Slurm granted GPU 1, but the driver lists only 0"),
-        ("lost=1", r"Slurm granted it GPU 1, which does not answer \(the driver: GPU is lost\)"),
+        ("lost=1", r"Slurm granted it only GPU 1, which does not answer \(the driver: GPU is lost\); .*--exclude=n1"),
     ],
     ids=["missing", "fallen off the bus"],
 )
 def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None, why: str) -> None:
     """Slurm grants GPU 1, and the driver does not list it, or lost it: refused, no node drained by it."""
-    with node.gpu_file(1, line), node.job(FIRST, gpus="0,1"):
+    with node.gpu_file(1, line), node.job(FIRST, gpus="0,1" if line is None else "1"):
         plan = node.plan(FIRST)
     assert re.search(rf"^refused .*{why}", plan, re.MULTILINE)
 
@@ -937,10 +938,14 @@ def test_a_lost_gpu_is_named_and_the_others_are_shared_and_shown(cluster: Cluste
     """Jobs on GPU 0 of n2 run and are cleaned up, in Slurm and with llsub; status, llload and doctor name GPU 1."""
     node = Node(cluster, "n2")
     script = "srun bash -c 'echo task on $CUDA_VISIBLE_DEVICES'; slurm-share status; llload -g"
+    of_node = """echo SLURM_GRES=$SLURM_GRES SLURM_NTASKS_PER_NODE=$SLURM_NTASKS_PER_NODE
+        srun bash -c 'echo task $SLURM_PROCID of $SLURM_SHARE_SIZE on $CUDA_VISIBLE_DEVICES'"""
     alone = """printf '#!/bin/sh\necho "process on $CUDA_VISIBLE_DEVICES"\n' >t.sh; chmod +x t.sh
         llsub ./t.sh [1,2] --local; grep -rh 'process on GPU' LLSUB.*"""
     with node.gpu_file(1, "lost=1"):
         output = completed(cluster, script, "-wn2", *ONE_GPU)
+        whole = [cluster.sbatch("alice", of_node, "--share-gpu=2", "-wn2") for _ in range(3)]
+        states = [cluster.wait(job) for job in whole]
         launched = cluster.as_user("alice", alone, node="n2", check=True)
         doctor = node.run("slurm-share", "doctor", "--quiet").stdout
     assert output.count(f"task on {node.uuid(0)}") == 2
@@ -951,7 +956,37 @@ def test_a_lost_gpu_is_named_and_the_others_are_shared_and_shown(cluster: Cluste
     assert said in launched.stdout + launched.stderr
     assert launched.stdout.count(f"process on {node.uuid(0)}") == 2
     assert "gpu-health: GPU 1 " in doctor
+    assert states == ["COMPLETED"] * 3, cluster.output(whole[0])
+    said = cluster.output(whole[0])
+    assert "SLURM_GRES=gpu:2 SLURM_NTASKS_PER_NODE=2\n" in said
+    assert sorted(re.findall(r"^task (\d) of 2 on (\S+)$", said, re.MULTILINE)) == [(n, node.uuid(0)) for n in "01"]
+    sentence = "on n2 the job has GPU 1, which does not answer (the driver: GPU is lost): its tasks there use "
+    sentence += "the other 1 GPU, with 1 x 2 = 2 slots instead of 4; --exclude=n2 leaves the node out"
+    assert (said.count(sentence), node.log().count(sentence)) == (1, 3)
     assert node.remains() == []
+
+
+def test_a_lost_gpu_on_one_of_two_nodes_loses_no_task_silently(cluster: Cluster) -> None:
+    """The first node has its slots on two GPUs, the other on one: its surplus ends with the arithmetic."""
+    script = """srun bash -c 'echo task $SLURM_PROCID on $SLURMD_NODENAME'; srun -n4 --ntasks-per-node=2 echo two
+        srun -N1 -wn3 -n2 --gpus-per-task=1 echo bound; srun -N1 -wn3 -n1 --gres=gpu:1 echo one; true"""
+    with Node(cluster, "n3").gpu_file(0, "lost=1"):
+        job = cluster.sbatch("alice", script, "--share-gpu=2", "-N2", "-wn2,n3")
+        state = cluster.wait(job)
+    output = cluster.output(job)
+    assert state == "FAILED"
+    assert Counter(re.findall(r"^task \d on (n\d)$", output, re.MULTILINE)) == {"n2": 4, "n3": 2}
+    arithmetic = (
+        "--share-gpu=2 on 1 GPU makes 2, because GPU 0 of the job does not answer; start at most 2 on a node (srun -n4 "
+    )
+    for task in (3, 4):
+        assert f"task {task} of 4 on n3 has no slot: {arithmetic}--ntasks-per-node=2)" in output
+    assert output.count("two\n") == 4
+    assert output.count("on n3 the job has GPU 0, which does not answer") == 1
+    assert "has no GPU that answers: Slurm bound it to GPU 0, which does not" in output
+    assert output.count("bound\n") == 1
+    assert f"Slurm gave this step of job {job} no GPU that answers on node n3 (GPU 0 of the job does not)" in output
+    assert "one\n" not in output
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:

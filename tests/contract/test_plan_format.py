@@ -32,6 +32,7 @@ PLAN = Plan(
     gpus=GPUS,
     cores=((0, 8), (1, 9), (2, 10), (3, 11)),
     notes=("shared without MPS: no nvidia-cuda-mps-control on n2", "second"),
+    lost=("3", "GPU-7"),
     slots=(
         Slot(0, GPUS[0], 0, 8192, "0.100", 12.5, "/run/p0", "mps", on_gpu=3),
         Slot(1, GPUS[1], 2, 8192, None, 12.5, None, "other", variables=OWN),
@@ -73,6 +74,7 @@ def as_c_prints(plan: plan_text.Contents) -> str:
         return "\n".join([*lines, f"unshared {plan.why}", ""])
     lines.append(f"share {option.render(plan.share)} gpus {len(plan.gpus)} slots {len(plan.slots)}")
     lines += [f"core {k} cpu {cpu}" for k, core in enumerate(plan.cores) for cpu in core]
+    lines += [f"lost {len(plan.lost)} {','.join(plan.lost)}"] if plan.lost else []
     lines += [f"note {note}" for note in plan.notes]
     for slot in plan.slots:
         minor = slot.gpu.index if slot.gpu.minor is None else slot.gpu.minor
@@ -159,7 +161,7 @@ def test_the_largest_plan_is_read(program, tmp_path):
 
 TEXT = plan_text.render(PLAN)
 DAMAGE = [
-    ("NUL", TEXT.replace("second", "sec\0nd").encode(), "line 10: a byte"),
+    ("NUL", TEXT.replace("second", "sec\0nd").encode(), "line 11: a byte"),
     ("a long file", b"\n" * (names.PLAN_MAX_BYTES + 1), "longer than"),
     ("another version", TEXT.replace(names.PLAN_MAGIC, "slurm-share-plan 3").encode(), "line 1: not a plan"),
 ]

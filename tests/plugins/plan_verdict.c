@@ -20,6 +20,8 @@ static void print_plan(const struct ss_plan *plan)
 	for (size_t core = 0; core < plan->cores.count; core++)
 		for (size_t n = plan->cores.first[core]; n < plan->cores.first[core + 1]; n++)
 			printf("core %zu cpu %u\n", core, plan->cores.cpu[n]);
+	if (plan->lost != NULL)
+		printf("lost %u %s\n", plan->lost_count, plan->lost);
 	for (size_t i = 0; i < plan->note_count; i++)
 		printf("note %s\n", plan->notes[i]);
 	for (uint32_t i = 0; i < plan->slot_count; i++) {

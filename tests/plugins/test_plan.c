@@ -61,6 +61,20 @@ static void a_whole_plan_is_read(void)
 	ss_plan_free(plan);
 }
 
+static void gpus_that_do_not_answer_are_read(void)
+{
+	struct ss_plan *plan = parsed(HEAD SHARE "lost 1 GPU-c\nnote one\n" GPUS SLOTS "end\n", &owner);
+
+	if (plan == NULL)
+		return;
+	CHECK("lost", plan->lost_count == 2 && strcmp(plan->lost, "1,GPU-c") == 0);
+	CHECK("not among the GPUs", plan->gpus == 2 && plan->note_count == 1);
+	ss_plan_free(plan);
+	plan = parsed(HEAD SHARE GPUS SLOTS "end\n", &owner);
+	CHECK("none", plan != NULL && plan->lost == NULL && plan->lost_count == 0);
+	ss_plan_free(plan);
+}
+
 static void a_refusal_is_read(void)
 {
 	struct ss_plan *plan = parsed(HEAD "refused node n2 belongs to job 4700; wait for it\nend\n", &owner);
@@ -112,6 +126,7 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD "share 2\ngpus 2\nslots 1\ncores 8192\nend\n", "line 8: a CPU is a number" },
 		{ HEAD "share 2\ngpus 2\nslots 1\ncores 0-3\nend\n", "line 8: a CPU is a number" },
 		{ HEAD SHARE "gpu 1 uuid=a index=0 name=x\nend\n", "line 9: 'gpu 0 ...'" },
+		{ HEAD SHARE "lost \nend\n", "line 9: 'lost ...'" },
 		{ HEAD SHARE "gpu 0\nend\n", "line 9: 'gpu 0 ...'" },
 		{ HEAD SHARE "gpu 00 uuid=a index=0 name=x\nend\n", "line 9: 'gpu 0 ...'" },
 		{ HEAD SHARE "gpu 0 uuid=a index=0\nend\n", "line 9: 'name=...'" },
@@ -211,6 +226,7 @@ static void bounds_are_kept(void)
 int main(void)
 {
 	a_whole_plan_is_read();
+	gpus_that_do_not_answer_are_read();
 	a_refusal_is_read();
 	damage_is_named_with_its_line();
 	bounds_are_kept();

@@ -143,6 +143,18 @@ static void slurms_words_for_gpus_are_understood(void)
 	ss_plan_free(plan);
 }
 
+static void gpus_that_do_not_answer_are_counted(void)
+{
+	struct ss_plan plan = { 0 };
+	char lost[] = "1,GPU-c";
+
+	CHECK("none is lost", ss_slots_lost(&plan, "0,1") == 0);
+	plan.lost = lost;
+	plan.lost_count = 2;
+	CHECK("named", ss_slots_lost(&plan, "0,1") == 1 && ss_slots_lost(&plan, "GPU-c,1") == 2 && ss_slots_lost(&plan, "GPU-c") == 1);
+	CHECK("others", ss_slots_lost(&plan, "0,11,GPU-cc,GPU-") == 0 && ss_slots_lost(&plan, "") == 0 && ss_slots_lost(&plan, ",") == 0);
+}
+
 static void a_holding_is_read_as_it_is_written(void)
 {
 	static const struct ss_holding rows[] = {
@@ -188,6 +200,7 @@ int main(void)
 	the_emptiest_gpu_comes_first();
 	any_table_gives_each_free_slot_once();
 	slurms_words_for_gpus_are_understood();
+	gpus_that_do_not_answer_are_counted();
 	a_holding_is_read_as_it_is_written();
 	any_other_text_holds_nothing();
 	return finish();

@@ -53,12 +53,13 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settin
             "an administrator must compare gres.conf with nvidia-smi -L on this node",
             cause=drain.NO_SUCH_GPU,
         )
-    lost = [gpu for gpu in found if gpu.problem is not None]
-    if lost:
+    lost = tuple((device, gpu) for device, gpu in zip(job.granted, found, strict=True) if gpu.problem is not None)
+    found = tuple(gpu for gpu in found if gpu.problem is None)
+    if not found:
         return refusal(
             job,
-            f"Slurm granted it {lost_sentence(lost)}; jobs that get other GPUs of this node run; an administrator must "
-            "see to this GPU (nvidia-smi, dmesg | grep -i nvrm)",
+            f"Slurm granted it only {lost_sentence(gpu for _, gpu in lost)}; submit it without this node (sbatch "
+            f"--exclude={job.node}); {_SEE_TO_IT}",
             cause=drain.GPU_LOST,
         )
     offers = iter(offers)
@@ -69,13 +70,21 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settin
             f"{_too_many_clients(share.per_gpu, preferred)}; ask for --share-gpu={preferred.client_limit} or less, or "
             f"add {option.RENOUNCING}",
         )
-    return grant(job, found, chain((preferred,), offers), settings)
+    return grant(job, found, chain((preferred,), offers), settings, lost=lost)
 
 
 def grant(
-    job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settings: Settings, *, processes: int | None = None
+    job: JobContext,
+    gpus: Sequence[Gpu],
+    offers: Iterable[Limits],
+    settings: Settings,
+    *,
+    processes: int | None = None,
+    lost: tuple[tuple[str, Gpu], ...] = (),
 ) -> Grant | Refusal:
     """Return how a job shares its `gpus`: among how many tasks, and through which backend.
+
+    lost: the job's GPUs that do not answer, each with Slurm's name for it. They get no slots.
 
     processes: the number of a launcher's processes, each of which gets a slot; None: N slots on each GPU, or one slot
     for a job that has a part of a GPU. If a launcher's job has no share, nothing is capped. Even parts are computed
@@ -96,7 +105,7 @@ def grant(
     is_part = processes is None and granted.is_part(job)
     share = _in_force(asked, processes, len(gpus))
     count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
-    plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING)
+    plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING, lost=lost)
     return _through_backend(plain, iter(offers)) if _gains(plain, settings) else plain
 
 
@@ -131,7 +140,8 @@ def decide(
         grant.gpus,
         slots,
         cores,
-        (*_notes(grant), *_failed(grant, failures)),
+        (*lost_notes(grant), *_notes(grant), *_failed(grant, failures)),
+        tuple(device for device, _ in grant.lost),
     )
 
 
@@ -172,6 +182,18 @@ def _number(settings: Settings) -> tuple[Assignment, ...]:
     documentation: the daemon's CUDA_VISIBLE_DEVICES renumbers the devices of its clients).
     """
     return (Assignment(names.ENV_VISIBLE_DEVICES, INDEX_UNDER_MPS),) if settings.gpu_ids == "index" else ()
+
+
+def lost_notes(grant: Grant) -> Iterator[str]:
+    """Yield which of the job's GPUs do not answer, and how many slots it has without them."""
+    if grant.lost:
+        job, per_gpu, gpus = grant.job, grant.share.per_gpu, len(grant.gpus)
+        yield (
+            f"on {job.node} the job has {lost_sentence(gpu for _, gpu in grant.lost)}: its tasks there use the other "
+            f"{gpus} GPU{'' if gpus == 1 else 's'}, with {gpus} x {per_gpu} = {grant.slots} slot"
+            f"{'' if grant.slots == 1 else 's'} instead of {per_gpu * (gpus + len(grant.lost))}; --exclude={job.node} "
+            f"leaves the node out; {_SEE_TO_IT}"
+        )
 
 
 def _notes(grant: Grant) -> tuple[str, ...]:
@@ -323,7 +345,10 @@ def driver_refusal(job: JobContext, reason: str) -> Refusal:
     return refusal(job, f"{reason}; an administrator must check this node", cause=drain.NO_DRIVER)
 
 
-def lost_sentence(gpus: Sequence[Gpu]) -> str:
+_SEE_TO_IT = "an administrator must see to that GPU (nvidia-smi, dmesg | grep -i nvrm)"
+
+
+def lost_sentence(gpus: Iterable[Gpu]) -> str:
     """Return words for GPUs that do not answer, with the driver's reason."""
     return " and ".join(f"GPU {gpu.index}, which does not answer (the driver: {gpu.problem})" for gpu in gpus)
 

@@ -46,7 +46,7 @@ CAUSES = {
     # No user can cause these, and further shared jobs meet them on this node.
     NO_DRIVER: COUNTED,  # before a job: the driver does not answer
     NO_SUCH_GPU: COUNTED,  # gres.conf names a GPU that the driver does not list
-    GPU_LOST: COUNTED,  # the driver does not answer for a GPU of the job; jobs on the other GPUs run
+    GPU_LOST: COUNTED,  # the driver answers for no GPU of the job; with some it runs on those
     NO_MPS_PROGRAM: COUNTED,  # the site requires MPS (mps_required), and its program is missing
     STATE_UNWRITABLE: COUNTED,  # root's state cannot be written, and no user's file is on its file system
     # A user can cause these, for himself or for others.

@@ -32,8 +32,8 @@ def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu
     """Return the GPUs that Slurm granted a job, in Slurm's order, and the entries that name no GPU.
 
     A number is the N of /dev/nvidiaN in gres.conf, i.e. the driver's minor number; if the driver does not tell it,
-    NVML's index. A UUID names a GPU or a MIG instance. A GPU that does not answer (`problem`) is found as well: by its
-    index, or as the only ones whose UUID is not known.
+    NVML's index. A UUID names a GPU or a MIG instance. A GPU that does not answer (`problem`) is found by elimination:
+    its UUID and its minor number are not known, and NVML's order need not be that of the minor numbers.
     """
     found: list[Gpu] = []
     unknown: list[str] = []
@@ -47,6 +47,8 @@ def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu
 
 
 def _is_device(gpu: Gpu, device: str) -> bool:
+    if gpu.problem is not None:
+        return False
     if not device.isdigit():
         return gpu.uuid == device
     if gpu.uuid.startswith("MIG-"):
@@ -55,10 +57,19 @@ def _is_device(gpu: Gpu, device: str) -> bool:
 
 
 def _silent(device: str, gpus: Sequence[Gpu], found: Sequence[Gpu]) -> Gpu | None:
-    """Return a GPU that does not answer, for a UUID that no other GPU has; None: there is none left."""
+    """Return a GPU that does not answer, for a UUID or number that no other GPU has; None: there is none left.
+
+    If several do not answer, a number is first of all the index of one of them.
+    """
+    silent = [gpu for gpu in gpus if gpu.problem is not None and gpu not in found]
+    if device.isdigit():
+        is_possible = int(device) <= max((gpu.index for gpu in gpus), default=-1)
+        return (
+            next((gpu for gpu in silent if gpu.index == int(device)), next(iter(silent), None)) if is_possible else None
+        )
     if not device.startswith("GPU-") or any(gpu.uuid.startswith(device) for gpu in gpus):
         return None
-    return next((gpu for gpu in gpus if gpu.problem is not None and gpu not in found), None)
+    return next(iter(silent), None)
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:

@@ -189,7 +189,9 @@ def _why_too_many(plan: Plan, processes: int) -> str:
         return (
             f"the job has one of {plan.share.per_gpu} parts of a GPU, for one process; ask for {processes} tasks (-n)"
         )
-    return allocation.too_many(processes, per_gpu, len(plan.gpus))
+    lost = f"GPU {','.join(plan.lost)} of the job does not answer, and " if plan.lost else ""
+    way_out = f"; or leave the node out (--options=--exclude={plan.node})" if plan.lost else ""
+    return f"{lost}{allocation.too_many(processes, per_gpu, len(plan.gpus))}{way_out}"
 
 
 # ---- Without a plan ----

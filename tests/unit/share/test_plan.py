@@ -35,7 +35,12 @@ OF_ANY = "CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_SLOT={} SLURM_SHARE_SLOTS=2 SLU
 OF_GPU = "SLURM_SHARE_GPU_UUID=GPU-1 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_GPU_MINOR=3 "
 
 
-@pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
+WITH_LOST = replace(PLAN, lost=("1", "GPU-7"))
+
+
+@pytest.mark.parametrize(
+    "plan", [PLAN, WITH_LOST, REFUSED, UNSHARED], ids=["carried out", "lost", "refused", "unshared"]
+)
 def test_a_plan_survives_being_written_and_read(plan):
     assert plan_text.parse(plan_text.render(plan)) == plan
 

@@ -107,16 +107,43 @@ def test_memory_of_the_node_is_named_and_not_capped():
     assert plan.notes[0].startswith("GPU 0,1 has no memory of its own and uses the node's (81920 MiB, MemTotal)")
 
 
-def test_a_lost_gpu_refuses_the_job_that_has_it_and_no_other():
-    lost = Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost")
-    gpus = (GPUS[0], lost, *GPUS[2:])
-    found = decide(gpus=gpus)
-    assert isinstance(found, Refusal)
-    assert "Slurm granted it GPU 1, which does not answer (the driver: GPU is lost)" in found.sentence
-    assert found.cause == drain.GPU_LOST
-    assert decide(replace(JOB, granted=("GPU-1",)), gpus).cause == drain.GPU_LOST  # its UUID is not known now
-    assert isinstance(decide(replace(JOB, granted=("0", "2")), gpus), Plan)
-    assert isinstance(decide(replace(JOB, granted=("GPU-3",)), gpus), Plan)
+LOST = Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost")
+WITH_LOST = (GPUS[0], LOST, *GPUS[2:])
+
+
+def test_a_lost_gpu_gets_no_slots_and_is_named_with_the_arithmetic():
+    plan = decide(gpus=WITH_LOST)
+    assert [slot.gpu.uuid for slot in plan.slots] == ["GPU-0"] * 4
+    assert (plan.gpus, plan.lost) == ((GPUS[0],), ("1",))
+    assert plan.notes[0].startswith(
+        "on n1 the job has GPU 1, which does not answer (the driver: GPU is lost): its tasks there use the other "
+        "1 GPU, with 1 x 4 = 4 slots instead of 8; --exclude=n1 leaves the node out; "
+    )
+    assert sorted(slot.part for slot in plan.slots) == list(range(4))
+    assert decide(replace(JOB, granted=("GPU-1", "GPU-2")), WITH_LOST).lost == ("GPU-1",)  # its UUID is not known now
+
+
+def test_a_lost_gpu_refuses_only_the_job_that_has_no_other():
+    for granted in ("1", "GPU-1"):
+        found = decide(replace(JOB, granted=(granted,)), WITH_LOST)
+        assert isinstance(found, Refusal)
+        assert "Slurm granted it only GPU 1, which does not answer (the driver: GPU is lost)" in found.sentence
+        assert "--exclude=n1" in found.sentence
+        assert found.cause == drain.GPU_LOST
+    for granted in (("0", "2"), ("GPU-3",)):
+        found = decide(replace(JOB, granted=granted), WITH_LOST)
+        assert isinstance(found, Plan)
+        assert (found.lost, found.notes) == ((), ())
+
+
+def test_a_lost_gpu_is_not_taken_for_one_that_answers():
+    """NVML's order is that of the bus: the GPU with the index 0 is lost, and /dev/nvidia0 is the other one."""
+    gpus = (replace(LOST, index=0), Gpu("GPU-b", 1, 0, "H100", 81920))
+    plan = decide(gpus=gpus)
+    assert ([gpu.uuid for gpu in plan.gpus], plan.lost) == (["GPU-b"], ("1",))
+    assert decide(replace(JOB, granted=("0",)), gpus).lost == ()
+    assert decide(replace(JOB, granted=("1",)), gpus).cause == drain.GPU_LOST
+    assert decide(replace(JOB, granted=("2",)), gpus).cause == drain.NO_SUCH_GPU
 
 
 @pytest.mark.parametrize(
