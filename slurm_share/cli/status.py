@@ -113,6 +113,8 @@ def as_tables(status: Status) -> list[Any]:
     of_user = "" if status.everything else " of yours"
     if not status.is_node:
         parts.append(Text(f"{status.node} is no compute node of Slurm; run `slurm-share status` on one, or in a job"))
+    elif not status.has_gpus:
+        parts.append(Text(f"{status.node} has no GPUs to share: slurm.conf gives it none"))
     elif not status.jobs:
         parts.append(Text(f"{status.node}: no shared job{of_user}"))
     else:

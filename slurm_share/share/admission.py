@@ -75,7 +75,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if isinstance(decision, Refusal) and isinstance(entry.grant, Grant):
         give_back(job.job_id, paths, settings, last)
     if decision is not None or job.share_problem is not None:
-        hook.report(WHO, sentence(job, decision))
+        hook.report(WHO, sentence(job, decision, settings))
     if decision is not None:
         state.write_plan(paths, decision, job.gid)
     if isinstance(decision, Refusal):
@@ -409,14 +409,15 @@ def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline
             hook.report(WHO, f"job {grant.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 
 
-def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
+def sentence(job: JobContext, decision: Plan | Refusal | None, settings: Settings) -> str:
     """Return the log's sentence about the decision."""
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
         served = [slot.backend for slot in decision.slots if slot.backend != BACKEND_TIME_SLICING]
         how = registry.get(served[0] if served else BACKEND_TIME_SLICING).describe(len(served))
-        sizes = [note for note in allocation.size_notes(decision.share, decision.gpus) if note in decision.notes]
+        of_sizes = allocation.size_notes(decision.share, decision.gpus, settings)
+        sizes = [note for note in of_sizes if note in decision.notes]
         lost = decision.notes[:1] if decision.lost else ()
         return "; ".join((shared_sentence(job, len(decision.slots), how, decision.gpus), *lost, *sizes))
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'it did not ask to share'}"

@@ -46,6 +46,8 @@ class Status(Struct, frozen=True):
     """The mode of each partition that has its own; the empty name stands for all others."""
     is_node: bool = True
     """False: this host is no compute node of Slurm, and has no driver to ask."""
+    has_gpus: bool = True
+    """False: slurm.conf gives this node no GPUs, and it has no driver to ask."""
     lua_problem: str = ""
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 
@@ -64,13 +66,14 @@ def read_status() -> Status:
         everything = False
         jobs, job_problems = _own_jobs(paths, node)
         problems += job_problems
-    is_node = True
+    is_node = has_gpus = True
     try:
         gpus = binding.read_gpu_readings()
     except DriverError as error:
         gpus = ()
         is_node = bool(jobs) or node_name.is_node()
-        problems += [str(error)] if is_node else []
+        has_gpus = bool(jobs) or not (is_node and node_name.lacks_gpus(node))
+        problems += [str(error)] if is_node and has_gpus else []
     problems += [
         f"GPU {reading.gpu.index} does not answer ({reading.gpu.problem}); see nvidia-smi on this node"
         for reading in gpus
@@ -93,6 +96,7 @@ def read_status() -> Status:
         problems=tuple(problems),
         modes=configuration.modes(),
         is_node=is_node,
+        has_gpus=has_gpus,
         lua_problem=lua_settings.outdated(configuration),
     )
 

@@ -34,6 +34,19 @@ def is_node(environ: Mapping[str, str] | None = None, root: Path = Path("/")) ->
     return _from_files(os.uname().nodename, environ, root) is not None
 
 
+def lacks_gpus(node: str, environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:
+    """Return whether slurm.conf names this node, and gives it no GPUs; False if it cannot be read."""
+    from ..core.errors import ConfigError
+    from .conf import read_conf, slurm_conf_path
+    from .rules.node_name import has_gpus
+
+    try:
+        file = root / str(slurm_conf_path(None, os.environ if environ is None else environ, root)).lstrip("/")
+        return has_gpus(read_conf(file), node) is False
+    except (ConfigError, OSError):
+        return False
+
+
 def _from_files(host: str, environ: Mapping[str, str], root: Path) -> str | None:
     # imported here: in a job, where programs must start fast, the name is in the environment
     from ..core.errors import ConfigError

@@ -51,7 +51,7 @@ def extra(cluster: Cluster, job: int) -> str:
     return found[1] if found else ""
 
 
-def test_status_names_the_partition_that_shares_and_blames_no_driver_on_the_login_host(
+def test_status_names_the_partition_that_shares_and_blames_no_driver_where_none_is_needed(
     cluster: Cluster, n2: Node
 ) -> None:
     with own_configuration(n2, 'mode = "observe"', 'partition.gpu.mode = "on"'):
@@ -60,6 +60,12 @@ def test_status_names_the_partition_that_shares_and_blames_no_driver_on_the_logi
     login = cluster.as_user("alice", ["slurm-share", "status"])
     assert (login.returncode, login.stderr) == (0, "")
     assert login.stdout == "login is no compute node of Slurm; run `slurm-share status` on one, or in a job\n"
+    without = "sed 's/ Gres=[^ ]*//' /etc/slurm/slurm.conf >/tmp/cpus.conf; mount --bind /dev/null /usr/local/lib/libnvidia-ml.so.1"
+    said = n2.run(
+        "unshare", "-m", "sh", "-c", f"{without}; slurm-share status; SLURM_CONF=/tmp/cpus.conf slurm-share status"
+    )
+    assert said.stdout.splitlines() == ["n2: no shared job", "n2 has no GPUs to share: slurm.conf gives it none"]
+    assert said.stderr.count("NVML Shared Library Not Found") == 1
 
 
 @pytest.mark.release

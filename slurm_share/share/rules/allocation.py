@@ -140,7 +140,7 @@ def decide(
         grant.gpus,
         slots,
         cores,
-        (*lost_notes(grant), *_notes(grant), *_failed(grant, failures)),
+        (*lost_notes(grant), *_notes(grant, settings), *_failed(grant, failures)),
         tuple(device for device, _ in grant.lost),
     )
 
@@ -196,7 +196,7 @@ def lost_notes(grant: Grant) -> Iterator[str]:
         )
 
 
-def _notes(grant: Grant) -> tuple[str, ...]:
+def _notes(grant: Grant, settings: Settings) -> tuple[str, ...]:
     share, gpus = grant.share, grant.gpus
     notes = []
     if any(gpu.simulated for gpu in gpus):
@@ -210,11 +210,11 @@ def _notes(grant: Grant) -> tuple[str, ...]:
             f"({over[0].memory_total_mib} MiB): tasks that fill their share will run out of memory"
         )
     if grant.job.share is not None and grant.backend != BACKEND_TIME_SLICING:  # which enforces no cap, and says so
-        notes += size_notes(share, gpus)
+        notes += size_notes(share, gpus, settings)
     return (*notes, grant.note) if grant.note is not None else tuple(notes)
 
 
-def size_notes(share: ShareRequest, gpus: Iterable[Gpu]) -> Iterator[str]:
+def size_notes(share: ShareRequest, gpus: Iterable[Gpu], settings: Settings) -> Iterator[str]:
     """Yield why tasks that would have an even part of their GPU's memory have no cap."""
     if share.mem_mib is not None or share.per_gpu == 1:
         return
@@ -224,6 +224,18 @@ def size_notes(share: ShareRequest, gpus: Iterable[Gpu]) -> Iterator[str]:
         yield (
             f"the driver does not say how much memory GPU {_numbers(unknown)} has: its tasks have no memory cap, and "
             f"one that takes all of it makes the others fail; --share-gpu={share.per_gpu},mem=SIZE sets a cap"
+        )
+    reserved = [
+        gpu
+        for gpu in gpus
+        if gpu.memory_total_mib and not gpu.is_host_memory and limits.memory_cap_mib(gpu, share, settings) is None
+    ]
+    if reserved:
+        yield (
+            f"mps_server_memory_mib = {settings.mps_server_memory_mib} and memory_reserve_percent = "
+            f"{settings.memory_reserve_percent:g} in the configuration leave the {share.per_gpu} tasks on GPU "
+            f"{_numbers(reserved)} nothing of its {reserved[0].memory_total_mib} MiB: they have no memory cap; an "
+            f"administrator must correct that; --share-gpu={share.per_gpu},mem=SIZE sets a cap"
         )
     unified = [gpu for gpu in gpus if gpu.is_host_memory and gpu.memory_total_mib]
     if unified:

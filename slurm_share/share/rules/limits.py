@@ -17,26 +17,28 @@ def tasks_per_gpu(processes: int, gpus: int) -> int:
 def usable_mib(gpu: Gpu, settings: Settings) -> int | None:
     """Return the MiB that the tasks of a GPU have together: all but the reserve and the context of its MPS server.
 
-    None if the driver does not report the GPU's size. A reported 0 is not a size.
+    None if the driver does not report the GPU's size, or the site's settings reserve all of it. A reported 0 is not a
+    size.
     """
     if not gpu.memory_total_mib:
         return None
     reserve = gpu.memory_total_mib * settings.memory_reserve_percent / 100
-    return max(math.floor(gpu.memory_total_mib - reserve - settings.mps_server_memory_mib), 1)
+    left = math.floor(gpu.memory_total_mib - reserve - settings.mps_server_memory_mib)
+    return left if left > 0 else None
 
 
 def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | None:
     """Return the memory cap of one task in MiB: the user's, else an even part of the usable memory.
 
-    None if the task has the GPU to itself, the driver does not report the GPU's size, or the GPU uses the node's
-    memory, which other programs use as well.
+    None if the task has the GPU to itself, nothing is known to be left for it (`usable_mib`), or the GPU uses the
+    node's memory, which other programs use as well.
     """
     if share.mem_mib is not None:
         return share.mem_mib
     usable = usable_mib(gpu, settings)
     if share.per_gpu == 1 or usable is None or gpu.is_host_memory:
         return None
-    return max(usable // share.per_gpu, 1)
+    return usable // share.per_gpu or None
 
 
 def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:

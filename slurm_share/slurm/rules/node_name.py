@@ -35,6 +35,15 @@ def node_of_host(text: ConfText, host: str) -> str | None:
     return None
 
 
+def has_gpus(text: ConfText, node: str) -> bool | None:
+    """Return whether slurm.conf gives a node GPUs, which it must even where gres.conf has AutoDetect; None: it does not
+    name the node (a dynamic or cloud node may register with a gres of its own)."""
+    for line, gres in text.node_lines("Gres"):
+        if node in _names(line.get("NodeName") or ""):
+            return any(item.strip().partition(":")[0] == "gpu" for item in gres.split(","))
+    return None
+
+
 def _hosts(text: ConfText) -> Iterator[tuple[str, str, str]]:
     """Yield (node, key, host) for each name of a host in slurm.conf's lines about nodes."""
     for line in text.lines_of("NodeName"):

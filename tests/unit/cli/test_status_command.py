@@ -40,6 +40,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setattr(status, "binding", driver)
     monkeypatch.setattr(status.slurm_jobs, "read_my_job_ids", lambda node: (4711,))
     monkeypatch.setattr(status.node_name, "is_node", lambda: True)
+    monkeypatch.setattr(status.node_name, "lacks_gpus", lambda node: False)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return paths
 
@@ -121,6 +122,18 @@ def test_a_login_host_has_no_driver_and_no_problem(node, monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "is no compute node of Slurm; run `slurm-share status` on one, or in a job" in captured.out
     assert (captured.err, "no shared job" in captured.out) == ("", False)
+
+
+def test_a_node_without_gpus_has_no_driver_and_no_problem(node, monkeypatch, capsys):
+    monkeypatch.setattr(status, "binding", FakeNvml(broken="NVML Shared Library Not Found"))
+    monkeypatch.setattr(status.node_name, "lacks_gpus", lambda node: True)
+    assert main(["status"]) == 1  # a shared job is here, so it has some
+    state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
+    capsys.readouterr()
+    assert main(["status"]) == 0
+    captured = capsys.readouterr()
+    assert "has no GPUs to share: slurm.conf gives it none" in captured.out
+    assert captured.err == ""
 
 
 def test_nothing_shared_is_a_sentence(node, capsys):

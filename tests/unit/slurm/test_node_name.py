@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.slurm.conf import read_conf
-from slurm_share.slurm.node_name import read_node_name
+from slurm_share.slurm.node_name import lacks_gpus, read_node_name
 from slurm_share.slurm.rules.node_name import name_of_option, node_of_host
 
 SLURM_CONF = """
@@ -68,3 +68,15 @@ def test_the_environment_comes_first_and_the_host_last(tmp_path: Path, monkeypat
     assert read_node_name(said, tmp_path) == "node7.site"
     conf.unlink()
     assert read_node_name(said, tmp_path) == host.partition(".")[0]
+
+
+def test_a_node_lacks_gpus_only_where_slurm_conf_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "slurm.conf"
+    lines = ["NodeName=c[1-2]", "NodeName=m1 Gres=mps:4", "NodeName=g1 Gres=mps:4,gpu:h100:2(S:0)",
+             "NodeName=DEFAULT Gres=gpu:2", "NodeName=g2", "NodeName=c3 Gres=craynetwork:1"]  # fmt: skip
+    file.write_text("\n".join(lines), encoding="ascii")
+    environ = {"SLURM_CONF": "/slurm.conf"}
+    found = [node for node in ("c1", "c2", "c3", "m1", "g1", "g2", "other") if lacks_gpus(node, environ, tmp_path)]
+    assert found == ["c1", "c2", "c3", "m1"]
+    file.unlink()
+    assert not lacks_gpus("c1", environ, tmp_path)

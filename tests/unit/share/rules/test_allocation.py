@@ -107,6 +107,16 @@ def test_memory_of_the_node_is_named_and_not_capped():
     assert plan.notes[0].startswith("GPU 0,1 has no memory of its own and uses the node's (81920 MiB, MemTotal)")
 
 
+def test_memory_that_the_site_reserves_as_a_whole_is_no_cap_and_is_said():
+    plan = decide(settings=Settings(mps_server_memory_mib=81920))
+    assert {slot.memory_cap_mib for slot in plan.slots} == {None}
+    assert len(plan.notes) == 1
+    assert plan.notes[0].startswith(
+        "mps_server_memory_mib = 81920 and memory_reserve_percent = 2 in the configuration leave the 4 tasks on GPU "
+        "0,1 nothing of its 81920 MiB: they have no memory cap; "
+    )
+
+
 LOST = Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost")
 WITH_LOST = (GPUS[0], LOST, *GPUS[2:])
 

@@ -78,7 +78,12 @@ def test_the_number_of_clients_follows_the_driver(version, clients):
 
 
 def test_what_the_tasks_of_a_gpu_have_together():
-    """81920 less 2 % less 512 for the server; unknown stays unknown, and nothing is below 1."""
+    """81920 less 2 % less 512 for the server; unknown stays unknown, and what is all reserved is no size."""
     assert limits.usable_mib(GPU, Settings()) == 79769
     assert limits.usable_mib(Gpu("GPU-0", 0, 0, "?", None), Settings()) is None
-    assert limits.usable_mib(Gpu("GPU-0", 0, 0, "tiny", 100), Settings()) == 1
+    tiny = Gpu("GPU-0", 0, 0, "tiny", 523)
+    assert limits.usable_mib(tiny, Settings()) is None
+    assert limits.memory_cap_mib(tiny, ShareRequest(2), Settings()) is None
+    assert limits.usable_mib(tiny, Settings(mps_server_memory_mib=500)) == 12
+    assert limits.memory_cap_mib(tiny, ShareRequest(13), Settings(mps_server_memory_mib=500)) is None
+    assert limits.memory_cap_mib(tiny, ShareRequest(12), Settings(mps_server_memory_mib=500)) == 1
