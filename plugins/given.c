@@ -64,6 +64,12 @@ static void decode(const char *text, size_t length, char *value)
 	value[used] = '\0';
 }
 
+/* Return whether the name is slurm-share's own with any value (given_variables.py, OWN_PREFIXES). */
+static bool is_own(const char *name)
+{
+	return begins(name, SS_GIVEN_PREFIX) || begins(name, "LLSUB_") || begins(name, "LLMR");
+}
+
 /* Read the item at `*at`, and move `*at` behind it. Return false at the end of the record. */
 static bool next_item(const char **at, struct item *item)
 {
@@ -79,6 +85,9 @@ static bool next_item(const char **at, struct item *item)
 		item->name[name] = '\0';
 		item->has_value = name < length;
 		item->value[0] = '\0';
+		/* a record that was cut off or written by somebody else must not remove PATH */
+		if (!item->has_value && !is_own(item->name))
+			continue;
 		if (item->has_value)
 			decode(begin + name + 1, length - name - 1, item->value);
 		return true;

@@ -15,6 +15,9 @@ _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
 _PLAIN = frozenset(range(0x21, 0x7F)) - {ord("%")}
 """Bytes that are written as they are."""
 _JOBS_MOST = (1 << 32) - 1
+OWN_PREFIXES = (names.GIVEN_PREFIX, "LLSUB_", "LLMR")
+"""Prefixes of variables that are slurm-share's own with any value: some are different for each task of a worker. Only
+they are recorded without a value."""
 
 
 def recorded_job(environ: Mapping[str, str]) -> int | None:
@@ -60,6 +63,7 @@ def _parse(record: str) -> tuple[int, list[tuple[str, str | None]]]:
     job, *items = record.split(" ")
     number = int(job) if re.fullmatch("[1-9][0-9]{0,9}", job) else 0
     parts = [item.partition("=") for item in items]
+    parts = [(name, equals, value) for name, equals, value in parts if equals or name.startswith(OWN_PREFIXES)]
     found = [(name, _unescaped(value) if equals else None) for name, equals, value in parts if name]
     return number if number <= _JOBS_MOST else 0, found
 

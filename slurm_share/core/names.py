@@ -56,10 +56,10 @@ Whoever sets variables for a task or a batch shell notes them in ENV_GIVEN, besi
     4711 SLURM_SHARE_SLOT CUDA_VISIBLE_DEVICES=GPU-5131... OMP_NUM_THREADS=2
 
 The job's number (0: a run outside any job), then the names with their values, where bytes other than printable ASCII,
-the blank and `%` are written as %XX. A name without `=` is slurm-share's own, whatever its value. A job that is
-submitted from inside another one inherits the environment; what is in the record of another job and still has the
-value there is not the user's own, and is removed (plugins/given.c, core/given_variables.py). ENV_GIVEN does not begin
-with SLURM_, so that it survives `unset "${!SLURM_@}"`, as the other variables do.
+the blank and `%` are written as %XX. A name without `=` is slurm-share's own (SLURM_SHARE_*, LLSUB_*, LLMR*), whatever
+its value. A job that is submitted from inside another one inherits the environment; what is in the record of another
+job and still has the value there is not the user's own, and is removed (plugins/given.c, core/given_variables.py).
+ENV_GIVEN does not begin with SLURM_, so that it survives `unset "${!SLURM_@}"`, as the other variables do.
 
 The slots
 ---------

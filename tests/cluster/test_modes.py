@@ -60,7 +60,8 @@ def test_status_names_the_partition_that_shares_and_blames_no_driver_where_none_
     login = cluster.as_user("alice", ["slurm-share", "status"])
     assert (login.returncode, login.stderr) == (0, "")
     assert login.stdout == "login is no compute node of Slurm; run `slurm-share status` on one, or in a job\n"
-    without = "sed 's/ Gres=[^ ]*//' /etc/slurm/slurm.conf >/tmp/cpus.conf; mount --bind /dev/null /usr/local/lib/libnvidia-ml.so.1"
+    without = "sed 's/ Gres=[^ ]*//' /etc/slurm/slurm.conf >/tmp/cpus.conf; mount --bind /dev/null /usr/local/lib/lib"
+    without += "nvidia-ml.so.1"
     said = n2.run(
         "unshare", "-m", "sh", "-c", f"{without}; slurm-share status; SLURM_CONF=/tmp/cpus.conf slurm-share status"
     )

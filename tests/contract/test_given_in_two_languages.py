@@ -24,7 +24,8 @@ RECORD = given_variables.render(7, {**VALUES, "SLURM_SHARE_SLOT": None, "LLSUB_D
 RECORDS = [
     RECORD, RECORD.replace("7 ", "0 ", 1), RECORD.replace("7 ", "99999999999 ", 1), RECORD.replace("7 ", "x ", 1),
     "", " ", "7", "8", "8 =", "8 FRACTION=%", "8 FRACTION=%3", "8 FRACTION=%30.486", "8 FRACTION=%300.486",
-    "8 EMPTY=", "8 EMPTY", "8  FRACTION", "8\tFRACTION", "4294967295 EMPTY", "4294967296 EMPTY", "8 HOME=/h=",
+    "8 EMPTY=", "8 EMPTY", "8  FRACTION", "8\tFRACTION", "4294967295 EMPTY", "4294967296 EMPTY", "8 HOME=/h=", "8 HOME",
+    "8 SLURM_SHARE_SLOT", "8 LLSUB_DIR LLMR",
 ]  # fmt: skip
 CHANGES: list[dict[str, str]] = [{}, {"FRACTION": ".9"}, {"OMP_NUM_THREADS": "4 "}, {"EMPTY": "x", "LLSUB_DIR": "/x"}]
 

@@ -21,8 +21,6 @@ ONE_TASK = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLUR
 """Slurm's variables of a step with one task. With those of the launcher's step, frameworks (PyTorch Lightning, JAX,
 mpi4py) would take each task for a rank of one distributed run. The task's number is in LLSUB_RANK."""
 CPUS_PER_TASK = "SLURM_CPUS_PER_TASK"
-OWN_PREFIXES = (names.GIVEN_PREFIX, "LLSUB_", "LLMR")
-"""Prefixes of a task's variables that are ours with any value: some are different for each task of a worker."""
 REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
 """Prefixes of the launcher's variables. They are removed so that MPI_Init of a task does not join the launcher's
 step."""
@@ -112,10 +110,10 @@ def _record(inherited: Mapping[str, str], given: Iterable[str], found: Mapping[s
     """Return the record of what slurm-share set: here, and for the launcher where that still has an effect."""
     job = inherited.get("SLURM_JOB_ID", "")
     number = int(job) if job.isdecimal() else given_variables.recorded_job(inherited) or 0
-    now = {**inherited, **found}
-    ours = {name for name in inherited if name in ONE_TASK or (name.startswith(OWN_PREFIXES) and name not in OF_RANKS)}
+    now, own = {**inherited, **found}, given_variables.OWN_PREFIXES
+    ours = {name for name in inherited if name in ONE_TASK or (name.startswith(own) and name not in OF_RANKS)}
     ours |= {*given, *found, ENV_TASK, ENV_ATTEMPT}
-    values = {name: None if name.startswith(OWN_PREFIXES) else now.get(name) for name in sorted(ours)}
+    values = {name: None if name.startswith(own) else now.get(name) for name in sorted(ours)}
     return given_variables.render(number, values)
 
 

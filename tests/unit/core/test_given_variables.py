@@ -36,6 +36,13 @@ def test_a_name_without_a_value_goes_whatever_its_value_is() -> None:
     assert given_variables.forget(environ) == {}
 
 
+def test_a_record_that_was_cut_off_or_forged_removes_no_variable_of_the_users() -> None:
+    environ = {"HOME": "/h", "LD_LIBRARY_PATH": "/l", names.ENV_GIVEN: "7 HOME LD_LIBRARY_PATH"}
+    assert given_variables.forget(environ) == {"HOME": "/h", "LD_LIBRARY_PATH": "/l"}
+    environ[names.ENV_GIVEN] = "7 HOME=/other LD_LIBRARY_PATH=%2"
+    assert given_variables.forget(environ) == {"HOME": "/h", "LD_LIBRARY_PATH": "/l"}
+
+
 def test_slurms_own_variables_of_the_new_job_stay_in_its_step() -> None:
     environ = with_record(7, {"SLURM_NTASKS": "1", "SLURM_SHARE_SLOT": "0", "CUDA_VISIBLE_DEVICES": "0", "TF": "1"})
     kept = given_variables.forget(environ, 8, slurms_stay=True)
