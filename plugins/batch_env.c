@@ -9,9 +9,12 @@ const char *const ss_batch_variables[] = {
 	"SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP", NULL,
 };
 
+/* srun ignores a variable with an empty value, as of `--gpus=` and SBATCH_GPUS= */
 static bool has(const struct ss_environment *environment, const char *name)
 {
-	return environment->get(environment->of, name) != NULL;
+	const char *value = environment->get(environment->of, name);
+
+	return value != NULL && value[0] != '\0';
 }
 
 static void give_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
@@ -23,8 +26,7 @@ static void give_number(struct ss_given *given, const struct ss_environment *env
 	ss_given_set(given, environment, name, value, overwrite);
 }
 
-/* Each srun would request the whole GPUs that were given to salloc or sbatch, in a job that has shards of a GPU instead. srun
- * ignores a variable with an empty value. */
+/* Each srun would request the whole GPUs that were given to salloc or sbatch, in a job that has shards of a GPU instead. */
 static void forget_whole_gpus(struct ss_given *given, const struct ss_environment *environment)
 {
 	static const char *const names[] = {

@@ -165,17 +165,22 @@ local function is_direct(job) return has_setting(job, M.DIRECT) end
 
 -- Returns whether the #SBATCH lines of a script say that the job has no GPUs.
 local function script_says_no_gpus(script)
-  local gres, per_task
+  local said = {}
   for line in string.gmatch(script or "", "[^\n]*") do
     local options = string.match(line, "^#SBATCH%s(.*)")
     if options then
-      gres = string.match(options, "%-%-gres[=%s]%s*(%S+)") or gres
-      per_task = string.match(options, "%-%-gpus%-per%-task[=%s]%s*(%S+)") or per_task
+      for _, name in ipairs({ "gres", "gpus%-per%-task", "gpus%-per%-node", "gpus" }) do
+        local value = string.match(options, "%-%-" .. name .. "=(%S*)") or string.match(options, "%-%-" .. name .. "%s+(%S+)")
+        said[name] = value and string.gsub(value, "[\"']", "") or said[name]
+      end
     elseif string.find(line, "^%s*[^#%s]") then
       break -- sbatch reads no lines after the first command
     end
   end
-  return string.lower(gres or "") == "none" or per_task == "0"
+  for name, value in pairs(said) do
+    if value == "" or string.lower(value) == (name == "gres" and "none" or "0") then return true end
+  end
+  return false
 end
 
 -- Returns whether the user said that the job has no GPUs. Slurm then tells nothing about GPUs, as where nothing was said.

@@ -222,17 +222,21 @@ static const char *value_of(const char *const *arguments, size_t count, size_t a
 
 bool ss_arguments_say_no_gpus(const char *const *arguments, size_t count)
 {
-	bool gres = false, per_task = false;
+	static const char *const gpu_options[] = { "--gres", "--gpus-per-task", "--gpus-per-node", "--gpus" };
+	enum { KINDS = sizeof gpu_options / sizeof *gpu_options };
+	bool none[KINDS] = { false }, any = false;
 
 	for (size_t at = 0; at < count; at++) {
-		const char *value = value_of(arguments, count, at, "--gres");
-		if (value != NULL)
-			gres = ss_gres_is_none(value);
-		value = value_of(arguments, count, at, "--gpus-per-task");
-		if (value != NULL)
-			per_task = ss_gpus_are_none(value);
+		for (size_t kind = 0; kind < KINDS; kind++) {
+			const char *value = value_of(arguments, count, at, gpu_options[kind]);
+			/* an empty value is none to Slurm, and comes from a shell variable that is not set */
+			if (value != NULL)
+				none[kind] = value[0] == '\0' || (kind == 0 ? ss_gres_is_none(value) : ss_gpus_are_none(value));
+		}
 	}
-	return gres || per_task;
+	for (size_t kind = 0; kind < KINDS; kind++)
+		any = any || none[kind];
+	return any;
 }
 
 void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said)

@@ -26,7 +26,8 @@ struct ss_srun_arguments {
 /* Read the arguments between "srun" and the program. `said` points into them. */
 void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said);
 
-/* Return whether the last --gres or --gpus-per-task among the arguments of sbatch, salloc or srun says that there are no GPUs. */
+/* Return whether the last --gres, --gpus, --gpus-per-node or --gpus-per-task among the arguments of sbatch, salloc or srun says that
+ * there are no GPUs. */
 bool ss_arguments_say_no_gpus(const char *const *arguments, size_t count);
 
 /* Return whether a value of --gres or of --gpus-per-task says that there are no GPUs; NULL: it does not. */

@@ -219,6 +219,8 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
     script = "printf '#!/bin/bash\\n#SBATCH --gres=none\\n' >none.sh; sbatch --share-gpu=2 none.sh"
     commands: list[str | list[str]] = [
         ["sbatch", share, "--gres=none", "--wrap=true"],
+        ["sbatch", share, "--gres=", "--wrap=true"],
+        ["sbatch", share, "--gpus-per-node=", "--wrap=true"],
         ["sbatch", "-W", "--gres", "none", share, "--wrap", "true"],
         ["sbatch", share, "--gpus-per-task=0", "--wrap=true"],
         ["sbatch", share, "--gpus=none", "--wrap=true"],
@@ -235,6 +237,9 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
     found = cluster.as_user("alice", f"SBATCH_GRES=none sbatch --hold {share} --gres=gpu:1 --wrap=true")
     assert (found.returncode, found.stderr) == (0, "")
     cluster.cancel_all()
+    empty = f"SBATCH_GPUS= sbatch -W --parsable -wn2 {share} --wrap='srun sh -c \"echo slot \\$SLURM_SHARE_SLOT\"'"
+    job = int(cluster.as_user("alice", empty, check=True, timeout=60).stdout)
+    assert sorted(re.findall(r"^slot (\d)$", cluster.output(job), re.MULTILINE)) == list("0123")
 
 
 @pytest.mark.release

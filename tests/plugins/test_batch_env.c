@@ -20,6 +20,7 @@ static void what_the_user_set_wins(void)
 		{ NULL, NULL, true, NULL, "8", "1" },
 		{ "SLURM_GPUS", "2", false, NULL, "8", "1" },
 		{ "SLURM_GPUS_PER_NODE", "2", false, NULL, "8", "1" },
+		{ "SLURM_GPUS_PER_NODE", "", false, "gpu:2", "8", "1" }, /* sbatch --gpus-per-node= */
 		{ "SLURM_NTASKS", "3", false, "gpu:2", NULL, "1" },
 		{ "SLURM_NTASKS_PER_GPU", "3", false, "gpu:2", NULL, "1" },
 		{ "SLURM_NTASKS_PER_NODE", "3", false, "gpu:2", "3", "1" },
