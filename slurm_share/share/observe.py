@@ -65,7 +65,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         why = "" if job.share_problem is None else f", unshared: {job.share_problem}"
         hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in{why}")
     elif isinstance(judged_grant, Refusal):
-        hook.report(WHO, f"would be {admission.sentence(job, judged_grant)}")
+        hook.report(WHO, f"would be {admission.sentence(job, judged_grant, settings)}")
     else:
         hook.report(WHO, f"would be shared: {_shared(judged_grant, settings)}{waits}")
 
@@ -137,6 +137,7 @@ def _shared(grant: Grant, settings: Settings) -> str:
     """Return a sentence on how the job would be shared if its backend could prepare every GPU."""
     backend = registry.get(grant.backend)
     found = admission.shared_sentence(grant.job, grant.slots, backend.describe(grant.slots), grant.gpus)
+    found = "; ".join((found, *allocation.lost_notes(grant)))
     if grant.backend != BACKEND_TIME_SLICING:
         return f"{found}; {backend.describe()}"
     decision = allocation.decide(grant, Prepared(), settings)
