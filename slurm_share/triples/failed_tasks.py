@@ -81,7 +81,7 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
     if not lines and found.failed:
         raise UsageError(
             f"{folder.name} has no lines: all of its tasks are one command; llsub --resume "
-            f"{folder.name} runs those that failed again"
+            f"{run_folder.typed(folder)} runs those that failed again"
         )
     if run.kind == "llmapreduce":
         return [shlex.join(_arguments(lines[task])) for task in found.failed]

@@ -36,7 +36,7 @@ def find_job(folder: Path) -> int:
     if not jobs:
         raise UsageError(
             f"{folder.name} has no job of Slurm to watch: it ran with --local, or was not submitted; llsub --failed "
-            f"{folder.name} shows what failed, llsub --resume {folder.name} runs what is left"
+            f"{run_folder.typed(folder)} shows what failed, llsub --resume {run_folder.typed(folder)} runs what is left"
         )
     return jobs[-1]
 
