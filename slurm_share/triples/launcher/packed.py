@@ -134,7 +134,8 @@ class Packed(strategy.Strategy):
         )
         tell, keep = self.log.tell, self.learning.keep_trials
         self.shares = ShareTrials(self.packer, self.learning.speeds, tell, keep) if run.pack.is_sm_tried else None
-        self.tuning = Tuning(run, node, self.packer, tell, keep) if run.pack.is_tuned or run.pack.is_compared else None
+        is_tuned = run.pack.is_tuned or run.pack.is_compared
+        self.tuning = Tuning(run, node, self.packer, tell, keep, self._has_shared) if is_tuned else None
         self.sampler.watch_host = self.tuning is not None
         pauses = Pauses(shared.table, shared.watchdog, say)
         self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
@@ -206,6 +207,10 @@ class Packed(strategy.Strategy):
         """Return whether this node takes the next task of the list that all nodes share."""
         task = self.feeder.peek()
         return task is not None and self.packer.takes(self._ask(task, now), now, floor_mib=self._floor(task))
+
+    def _has_shared(self) -> bool:
+        """Return whether the list that all nodes share has a task that no node has taken."""
+        return self.node.count > 1 and self.feeder.peek() is not None
 
     def _floor(self, task: int) -> int:
         """Return the least need of a task that earlier jobs of the run have shown, in MiB."""

@@ -49,11 +49,19 @@ class Tuning:
     """The trials of one launcher. Only the thread of the loop calls it. Times are seconds of the strategy."""
 
     def __init__(
-        self, run: Run, node: Node, packer: Packer, tell: Callable[[str], None], keep: Callable[[TunedRun], None]
+        self,
+        run: Run,
+        node: Node,
+        packer: Packer,
+        tell: Callable[[str], None],
+        keep: Callable[[TunedRun], None],
+        has_shared: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`tell` gets sentences for the job's log, `keep` the result for the user's history."""
+        """`tell` gets sentences for the job's log, `keep` the result for the user's history. `has_shared`: whether the
+        list that several nodes share still has tasks, of which the packer does not know."""
         assert run.pack is not None
         self.packer = packer
+        self._has_shared = has_shared
         self.facts = tuple(packer.facts.values())
         self.gpus = len(self.facts)
         self.node = node
@@ -198,8 +206,11 @@ class Tuning:
             self._reset()
         elif self._opened_s is not None and self._is_over(target, running, now - self._opened_s):
             self._close(target, running, now)
-        if not self.packer.waiting and count < FULL_RATIO * target:
+        if count < FULL_RATIO * target and not self._has_waiting():
             self._run_dry(running, target, now)
+
+    def _has_waiting(self) -> bool:
+        return bool(self.packer.waiting) or self._has_shared()
 
     def _is_over(self, target: int, running: Mapping[int, Running], seconds: float) -> bool:
         """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
@@ -239,7 +250,7 @@ class Tuning:
         if is_first and self.source != "finished":
             return  # tasks load their data in this window
         # At the end of the list, places stay empty for lack of tasks: a full level would do more.
-        full = 1.0 if self.packer.waiting else max(target / mean, 1.0)
+        full = 1.0 if self._has_waiting() else max(target / mean, 1.0)
         rates = [full * mean / one for one in durations] if self.source == "finished" else [full * done_units / seconds]
         if self.tuner is not None and rates and self._known_source not in ("", self.source):
             self._known_source = ""
@@ -304,7 +315,7 @@ class Tuning:
         """Take the number of running tasks as the bound if tasks wait but none has started for long."""
         if self._level_s == 0.0:
             self._level_s = now
-        is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and self.packer.waiting and count < target
+        is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and count < target and self._has_waiting()
         if is_stuck and self.tuner is not None and not self.tuner.is_done and count >= self.gpus:
             self._tell(f"{self._level} tasks at once have no room on {self.node.name}: {count} run")
             self.tuner.bound(count)
