@@ -69,8 +69,11 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 
 def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say: str = "up", times: int = 1) -> int:
-    """Start a job on n2 and wait until it has printed `say` so many times."""
-    job = cluster.sbatch(user, script, "-wn2", *options)
+    """Start a job on n2 and wait until it has printed `say` so many times.
+
+    Before that it removes the files for which such scripts wait: those of another test would let it run at once.
+    """
+    job = cluster.sbatch(user, f"rm -f go gone\n{script}", "-wn2", *options)
     until(lambda: output_of(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
 
