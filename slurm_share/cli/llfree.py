@@ -59,7 +59,7 @@ def parser() -> Parser:
         add_help=False,
         allow_abbrev=False,
     )
-    parser.takes_no_words = f"write {PROGRAM} -p {{}} for a partition"
+    parser.word_advice = f"write {PROGRAM} -p {{}} for a partition"
     parser.add_argument("-p", "--partition", metavar="NAME", help="this partition, or several separated by commas")
     parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -94,7 +94,7 @@ def parser() -> Parser:
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
-    parser.takes_no_words = (
+    parser.word_advice = (
         f"write {PROGRAM} -n {{}} for a node, {PROGRAM} -j {{}} for a job, {PROGRAM} -u {{}} for a user"
     )
     parser.add_version()

@@ -68,7 +68,7 @@ def parser() -> Parser:
         add_help=False,
         allow_abbrev=False,
     )
-    parser.takes_no_words = f"write {PROGRAM} -j {{}} for a job or a run, {PROGRAM} -u {{}} for a user"
+    parser.word_advice = f"write {PROGRAM} -j {{}} for a job or a run, {PROGRAM} -u {{}} for a user"
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument("-u", "--user", metavar="USER", help="jobs of a user, or of several separated by commas")
     selection.add_argument("-a", "--all", action="store_true", help="jobs of all users")

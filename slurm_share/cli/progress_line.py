@@ -58,7 +58,7 @@ class LauncherLine:
         """Show the progress; end the line when all is done."""
         if not self._is_terminal:
             return
-        ended = progress.done + progress.failed + progress.saved
+        ended = progress.tasks_ended
         per_s = ended / max(time.monotonic() - self._since, 0.001) if ended else None
         counts = TaskCounts(
             self._total,

@@ -22,8 +22,8 @@ class Parser(argparse.ArgumentParser):
             options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(epilog=epilog, **options)
 
-    takes_no_words = ""
-    """What to write instead of a word that belongs to no option, with `{}` for the word; empty: argparse's message."""
+    word_advice = ""
+    """The advice for an argument that the command does not take (`{}`: the argument); empty: argparse's message."""
 
     def error(self, message: str) -> NoReturn:
         """Name the first unknown word, and what to write instead."""
@@ -32,8 +32,8 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             hint = did_you_mean(word.partition("=")[0], known, f"see {self.prog} --help")
             message = f"there is no option {shown(word)}{hint}"
-        elif message.startswith(_UNKNOWN) and self.takes_no_words:
-            instead = self.takes_no_words.replace("{}", shown(word))
+        elif message.startswith(_UNKNOWN) and self.word_advice:
+            instead = self.word_advice.replace("{}", shown(word))
             message = f"{shown(word)} belongs to no option; {instead}"
         super().error(message)
 

@@ -121,8 +121,9 @@ class Settings(Struct, frozen=True):
     use."""
 
     gpu_ids: Literal["uuid", "index"] = "uuid"
-    """What CUDA_VISIBLE_DEVICES of a task under MPS holds. `index`: the number 0, for programs that want a number; the
-    GPU's MPS daemon has one GPU, which is number 0 for its clients. Without MPS it is always the GPU's UUID."""
+    """The value of CUDA_VISIBLE_DEVICES for a task under MPS: the GPU's UUID, or with `index` the number 0, for
+    programs that need a number. Each MPS daemon has one GPU, which is number 0 for its clients.
+    Without MPS it is the UUID."""
 
     compute_mode: Literal["default", "exclusive_process"] = "default"
     """`exclusive_process`: only the MPS server can use a GPU under MPS, so that a program which bypasses MPS fails

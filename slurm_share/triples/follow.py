@@ -196,6 +196,6 @@ class TaskCountsReader:
 
 def _per_s(parts: Sequence[Progress]) -> float | None:
     """Return the tasks ended per second since the launchers began, by their clocks: the watcher's has just begun."""
-    ended = sum(one.done + one.failed + one.saved for one in parts)
+    ended = sum(one.tasks_ended for one in parts)
     seconds = max(one.at for one in parts) - min(one.began for one in parts)
     return ended / seconds if ended and seconds > 0 and all(one.began for one in parts) else None

@@ -246,6 +246,11 @@ class Progress(Struct, frozen=True, kw_only=True):
     work: WorkRate | None = None
     """None: no running task is measured, or they count different units."""
 
+    @property
+    def tasks_ended(self) -> int:
+        """Return the number of tasks that ran and do not run again in this job."""
+        return self.done + self.failed + self.saved
+
 
 class Wait(Struct, frozen=True):
     """A rank that waits for a message or in a collective call."""

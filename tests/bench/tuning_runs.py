@@ -94,7 +94,7 @@ def drawn(seed: int) -> Case:
 
 @dataclass(frozen=True)
 class Played:
-    """What one run did."""
+    """The result of one run: its last level, its seconds, its record and its sentences."""
 
     level: int
     seconds: float

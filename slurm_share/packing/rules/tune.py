@@ -283,8 +283,8 @@ class Tuner:
         """Add a closed window in which as many tasks ran as the level demands.
 
         `rates`: the node's rate in it, in units a second; if only finished tasks show a rate, one for each of them.
-        `finished`: number of tasks that were done in it. `waiting`: tasks that have not started; None: those that are
-        neither done nor at work.
+        `finished`: number of tasks that were done in it. `waiting`: number of tasks that have not started; None: all
+        tasks of the node less those that are done and those of the present level.
         """
         if self.is_done:
             return

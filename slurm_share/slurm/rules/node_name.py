@@ -10,8 +10,8 @@ from ...core.nodelist import unfold
 from ..conf_text import ConfText
 
 _HOST_KEYS = ("NodeHostname", "NodeName", "NodeAddr")
-"""What may name a node's host. Slurm takes NodeName where a line has no NodeHostname; slurmd looks for no NodeAddr, but
-a site whose slurmd has a name of its own (-N) often writes the host's name there."""
+"""The fields of a node that may contain the name of its host. Without NodeHostname, Slurm takes NodeName. slurmd does
+not compare NodeAddr, but sites that start slurmd with a name (-N) often write the host's name there."""
 
 
 def node_of_host(text: ConfText, host: str) -> str | None:

@@ -70,7 +70,7 @@ def test_a_map_that_failed_is_not_reduced(place: Path, capfd: pytest.CaptureFixt
 def test_inputs_that_were_saved_are_not_reduced(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even if the reducer runs after a map that failed: what was saved is no whole output."""
+    """With --changeDepMode=true the reducer runs after a failed map, but the output of a saved input is incomplete."""
     (place / "bad.sh").write_text('#!/bin/sh\ncase $1 in *f1) exit 75;; *f2) exit $code;; esac\ncp "$1" "$2"\n')
     for code, ended in (("0", 75), ("3", 1)):
         words = ("--local", "--mapper=bad.sh", "--reducer=reduce.sh", "--np=1", "--changeDepMode=true")
