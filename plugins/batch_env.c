@@ -17,15 +17,6 @@ static bool has(const struct ss_environment *environment, const char *name)
 	return value != NULL && value[0] != '\0';
 }
 
-static void give_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
-			bool overwrite)
-{
-	char value[16];
-
-	(void)snprintf(value, sizeof value, "%u", number);
-	ss_given_set(given, environment, name, value, overwrite);
-}
-
 /* Each srun would request the whole GPUs that were given to salloc or sbatch, in a job that has shards of a GPU instead. */
 static void forget_whole_gpus(struct ss_given *given, const struct ss_environment *environment)
 {
@@ -53,13 +44,13 @@ void ss_batch_env_give(const struct ss_environment *environment, const struct ss
 		ss_given_set(&given, environment, "SLURM_GRES", gres, false);
 	}
 	if (!has(environment, "SLURM_NTASKS") && !has(environment, "SLURM_NTASKS_PER_GPU"))
-		give_number(&given, environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
+		ss_given_set_number(&given, environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
 	/* with more slots than CPUs Slurm would say "More processors requested than permitted" */
 	ss_given_set(&given, environment, "SLURM_OVERCOMMIT", "1", false);
 	/* every step requests all GPUs, and would wait for the step before it; with one slot that is right */
 	if (what->slots > 1)
 		ss_given_set(&given, environment, "SLURM_OVERLAP", "1", false);
-	give_number(&given, environment, SS_ENV_JOB, what->job, true);
+	ss_given_set_number(&given, environment, SS_ENV_JOB, what->job, true);
 	if (what->request != NULL)
 		ss_given_set(&given, environment, SS_ENV_REQUEST, what->request, true);
 	ss_given_end(&given, environment);

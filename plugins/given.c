@@ -187,6 +187,15 @@ void ss_given_set(struct ss_given *given, const struct ss_environment *environme
 	add(given, name, begins(name, SS_GIVEN_PREFIX) ? NULL : value);
 }
 
+void ss_given_set_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
+			 bool overwrite)
+{
+	char value[16];
+
+	(void)snprintf(value, sizeof value, "%u", number);
+	ss_given_set(given, environment, name, value, overwrite);
+}
+
 void ss_given_end(const struct ss_given *given, const struct ss_environment *environment)
 {
 	char record[SS_GIVEN_MAX_BYTES + 16];

@@ -36,6 +36,10 @@ void ss_given_begin(struct ss_given *given, const struct ss_environment *environ
 void ss_given_set(struct ss_given *given, const struct ss_environment *environment, const char *name, const char *value,
 		  bool overwrite);
 
+/* The same for a number. */
+void ss_given_set_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
+			 bool overwrite);
+
 /* Write the record into the environment. */
 void ss_given_end(const struct ss_given *given, const struct ss_environment *environment);
 

@@ -29,7 +29,8 @@ bool ss_inside_wants_slots(const struct ss_request *asked);
 /* Return the number in a variable; 0 if it is not set or has no number. */
 uint32_t ss_inside_number(const char *name);
 
-/* Return the arguments of the command line (of srun, sbatch or salloc) before the program, whose index getopt(3) left in optind; NULL if they are not known. */
+/* Return the arguments of the command line (of srun, sbatch or salloc) before the program, whose index getopt(3) left in optind; NULL
+ * if they are not known. */
 const char *const *ss_inside_arguments(size_t *count);
 
 #endif

@@ -69,18 +69,10 @@ void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 	ss_batch_env_give(&step, &what);
 }
 
-static void set_number(struct ss_given *given, const struct ss_environment *environment, const char *name, uint32_t number,
-		       bool overwrite)
-{
-	char value[16];
-
-	(void)snprintf(value, sizeof value, "%u", number);
-	ss_given_set(given, environment, name, value, overwrite);
-}
-
 /* Bind the task to its cores, and set a variable to the resulting mask: ConstrainCores intersects it with the step's cpuset; if
  * that would be empty (EINVAL), the task keeps its mask. */
-static void pin(struct ss_given *given, const struct ss_environment *environment, const struct ss_plan *plan, const struct ss_step *step, const struct ss_deal *deal)
+static void pin(struct ss_given *given, const struct ss_environment *environment, const struct ss_plan *plan,
+		const struct ss_step *step, const struct ss_deal *deal)
 {
 	struct ss_core_list mine;
 	struct ss_cpus cpus;
@@ -105,11 +97,11 @@ void ss_env_give_task(spank_t sp, const struct ss_plan *plan, const struct ss_sl
 	ss_given_begin(&given, &task, plan->job);
 	for (size_t i = 0; i < slot->variables; i++)
 		ss_given_set(&given, &task, slot->environment[i].name, slot->environment[i].value, !slot->environment[i].unless_set);
-	set_number(&given, &task, SS_ENV_JOB, plan->job, true);
+	ss_given_set_number(&given, &task, SS_ENV_JOB, plan->job, true);
 	ss_given_set(&given, &task, SS_ENV_REQUEST, plan->share, true);
-	set_number(&given, &task, SS_ENV_RANK, rank, true);
-	set_number(&given, &task, SS_ENV_SIZE, step->total_tasks, true);
+	ss_given_set_number(&given, &task, SS_ENV_RANK, rank, true);
+	ss_given_set_number(&given, &task, SS_ENV_SIZE, step->total_tasks, true);
 	pin(&given, &task, plan, step, deal);
-	set_number(&given, &task, SS_ENV_THREADS, ss_cores_threads(step->cores.count, deal, step->cpus_per_task), false);
+	ss_given_set_number(&given, &task, SS_ENV_THREADS, ss_cores_threads(step->cores.count, deal, step->cpus_per_task), false);
 	ss_given_end(&given, &task);
 }
