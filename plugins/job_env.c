@@ -1,7 +1,6 @@
 #include "job_env.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
