@@ -95,7 +95,7 @@ def write(
     if is_kept:
         run, kept = kept_script.read(run)
         if kept is not None:
-            contents[_kept_name(run)] = kept
+            contents[str(kept_script.path_in(Path(), run))] = kept
     contents[run_folder.RUN] = run_folder.render_run(run)
     try:
         for name, data in contents.items():
@@ -106,10 +106,6 @@ def write(
             f"cannot write {folder / name} ({error.strerror}); nothing was submitted: free space, or submit from "
             "another folder"
         ) from error
-
-
-def _kept_name(run: Run) -> str:
-    return f"{run_folder.KEPT}/{Path(run.command[0]).name}"
 
 
 def _write_part(folder: Path, name: str, data: bytes) -> None:
@@ -128,9 +124,9 @@ def keep_again(folder: Path, run: Run) -> Run:
     new, data = kept_script.read(run)
     if data is not None:
         try:
-            _write_part(folder, _kept_name(new), data)
+            _write_part(folder, str(kept_script.path_in(Path(), new)), data)
         except OSError as error:
-            why = f"cannot write {folder / _kept_name(new)} ({error.strerror}); nothing was submitted"
+            why = f"cannot write {kept_script.path_in(folder, new)} ({error.strerror}); nothing was submitted"
             raise UsageError(why) from error
     return new
 
