@@ -279,6 +279,12 @@ def _missing(case: Case) -> str:
     if max(node.spans for node in nodes) > 1:
         widest = max(nodes, key=lambda node: node.spans)
         who = causes.named(widest.spanning)
+        if widest.spanning_processes > 1:
+            return (
+                f"{who} of it has {widest.spanning_processes} processes, on {widest.spans} GPUs: if they belong "
+                "together, as those of torchrun do, a share is not for them; if not, start each as a task with srun or "
+                "llsub"
+            )
         return f"{who} of it works on {widest.spans} GPUs at once; shares are for tasks on one GPU"
     if not all(node.running for node in nodes):
         return "none of its tasks is on a GPU at this moment, and load without tasks says nothing"

@@ -131,12 +131,12 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
     limits = backend.limits(node.driver)
     if limits.client_limit is None or (node.is_mig and not limits.serves_mig):
         return settings.max_share * node.gpus, f"{node.gpus} x {settings.max_share} tasks, the site's max_share"
-    most = limits.client_limit
-    clients = max(1, most - node.other_clients)
+    most, of_task = limits.client_limit, node.processes_of_task
+    clients = max(1, (most - node.other_clients) // of_task)
     # How connections add up is not documented. Tasks that run as clients now prove that as many fit.
     running = min(clients, -(-(node.now or 0) // node.gpus))
     fewer = backend.limits(node.driver, connections=node.connections).client_limit or most
-    with_connections = max(running, fewer - node.other_clients, 1)
+    with_connections = max(running, (fewer - node.other_clients) // of_task, 1)
     if with_connections < min(clients, settings.max_share):
         each = with_connections
         subject = (
@@ -149,6 +149,8 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
         less_others = f" less {node.other_clients} of other jobs" if node.other_clients else ""
         each = clients
         subject = f"clients, the most of {limits.title} with driver {node.driver or 'of unknown version'}{less_others}"
+        if of_task > 1:
+            subject = f"tasks of {of_task} processes; {most} {subject}"
     return each * node.gpus, f"{node.gpus} x {each} {subject}"
 
 
@@ -229,6 +231,13 @@ def cpu_percent(nodes: Sequence[Evidence]) -> float | None:
     """Return the mean load of a CPU, in percent; None if it is not known."""
     known = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
     return _mean(known) if known else None
+
+
+def nodes_disagree(nodes: Sequence[Evidence]) -> bool:
+    """Return whether the GPUs of one node are used much more than those of another."""
+    percents = [node.busy_percent for node in nodes if node.busy_percent is not None]
+    least, most = min(percents, default=0.0), max(percents, default=0.0)
+    return most - least >= thresholds.DISAGREE and most > thresholds.DISAGREE_TIMES * least
 
 
 def _make(running: float) -> str:

@@ -86,8 +86,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The smallest memory cap of its tasks."""
     connections: int | None = None
     """The largest CUDA_DEVICE_MAX_CONNECTIONS of its tasks; None: none sets it."""
+    processes_of_task: int = 1
+    """Processes that a task has on GPUs, the mean rounded up: each is a client of MPS."""
     spans: int = 1
     """The most GPUs on which one task works at once."""
+    spanning_processes: int = 1
+    """Processes of the task with `spans`."""
     host_total_mib: int | None = None
     """Host memory that its tasks may have together: the node's less the use of others, or the job's own limit."""
     host_limited: bool = False
@@ -178,10 +182,12 @@ def of_job(
     is_whole = cpus >= snapshot.cpus
     host_total, host_limited = _host_memory(snapshot, jobs, loads, part)
     peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
-    spans = max((_works_on(one.gpus) for one in processes), default=1)
+    running = sum(load.tasks for load in loads)
+    tasks = by_task(processes, running)
+    widest = max(tasks, key=lambda task: _works_on(on_gpus(task)), default=())
     return Evidence(
         node=snapshot.node,
-        running=sum(load.tasks for load in loads),
+        running=running,
         now=sum(max(load.tasks, load.tasks_at_once) for load in loads) or None,
         gpus=gpus,
         gpus_sure=is_sure,
@@ -191,9 +197,7 @@ def of_job(
         own_load=own_load,
         alone=alone,
         is_sm=bool(busy) and all(gpu.sm_percent_windows is not None for gpu in busy),
-        cards=tuple(
-            Card(gpu.index, _tasks_on(gpu, processes), _recent(gpu.load_percent_windows, watched)) for gpu in mine
-        ),
+        cards=tuple(Card(gpu.index, _tasks_on(gpu, tasks), _recent(gpu.load_percent_windows, watched)) for gpu in mine),
         windows=_windows(busy, watched),
         dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
         load_window_s=min(
@@ -202,11 +206,13 @@ def of_job(
         rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=peak_mib,
-        median_mib=_median(processes),
+        median_mib=_median(tasks),
         is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
-        spans=spans,
+        processes_of_task=-(-len(processes) // max(1, running)) or 1,
+        spans=_works_on(on_gpus(widest)),
+        spanning_processes=len(widest) or 1,
         host_total_mib=host_total,
         host_limited=host_limited,
         host_peak_mib=_most(load.task_host_peak_mib for load in loads if load.tasks or load.tasks_measured),
@@ -219,8 +225,8 @@ def of_job(
         tasks_measured=sum(load.tasks_measured for load in loads),
         measured_s=watched,
         progress=rates.joined(loads),
-        largest=_numbered(one for one in processes if peak_mib and _peak(one) == peak_mib),
-        spanning=_numbered(one for one in processes if _works_on(one.gpus) == spans),
+        largest=next((_number(task) for task in tasks if peak_mib and _peak(task) == peak_mib), None),
+        spanning=_number(widest),
     )
 
 
@@ -302,15 +308,67 @@ def _other_clients(mine: Sequence[GpuLoad], programs: Sequence[ProcessLoad], ids
     return max((sum(any(on.uuid == gpu.uuid for on in one.gpus) for one in others) for gpu in mine), default=0)
 
 
-def _peak(process: ProcessLoad) -> int:
-    """Return the most GPU memory that was seen of a process, in MiB."""
-    return sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in process.gpus)
+Task = tuple[ProcessLoad, ...]
+"""The processes of one task."""
 
 
-def _numbered(processes: Iterable[ProcessLoad]) -> int | None:
-    """Return the number of the task of the first of these processes, in its run; None: not known."""
-    first = next(iter(processes), None)
-    return None if first is None or first.progress is None else first.progress.task
+def by_task(processes: Sequence[ProcessLoad], running: int) -> tuple[Task, ...]:
+    """Return the processes of each of the `running` tasks. If their records do not tell so many tasks apart, because
+    the environments cannot be read, each process counts as a task."""
+    if running == 1 and processes:
+        return (tuple(processes),)
+    if len(processes) > running:
+        for key in (_by_run, _by_slot, _by_step):
+            found: dict[object, list[ProcessLoad]] = {}
+            for one in processes:
+                found.setdefault((one.job, key(one)), []).append(one)
+            if len(found) == running and not any(key(one) is None for one in processes):
+                return tuple(tuple(task) for task in found.values())
+    return tuple((one,) for one in processes)
+
+
+def _by_run(process: ProcessLoad) -> object:
+    return None if process.progress is None else process.progress.task
+
+
+def _by_slot(process: ProcessLoad) -> object:
+    return process.slot
+
+
+def _by_step(process: ProcessLoad) -> object:
+    return None if process.task is None else (process.step, process.task)
+
+
+def on_gpus(task: Task) -> tuple[OnGpu, ...]:
+    """Return the use of each GPU by all processes of a task together."""
+    found: dict[str, OnGpu] = {}
+    for on in (on for one in task for on in one.gpus):
+        before = found.get(on.uuid)
+        found[on.uuid] = (
+            on
+            if before is None
+            else replace(
+                on,
+                memory_mib=whole(added([before.memory_mib, on.memory_mib])),
+                peak_mib=(_most_of(before) or 0) + (_most_of(on) or 0) or None,
+            )
+        )
+    return tuple(found.values())
+
+
+def _most_of(on: OnGpu) -> int | None:
+    """Return the most memory that was seen, in MiB."""
+    return max((mib for mib in (on.peak_mib, on.memory_mib) if mib is not None), default=None)
+
+
+def _peak(task: Task) -> int:
+    """Return the most GPU memory that was seen of a task, in MiB."""
+    return sum(_most_of(on) or 0 for one in task for on in one.gpus)
+
+
+def _number(task: Task) -> int | None:
+    """Return the number of a task in its run; None: not known."""
+    return next((one.progress.task for one in task if one.progress is not None), None)
 
 
 def _most(values: Iterable[int | None]) -> int | None:
@@ -319,13 +377,12 @@ def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in found if value is not None), default=None) if None not in found else None
 
 
-def _median(processes: Sequence[ProcessLoad]) -> int | None:
-    """Return the median of the peaks of the processes that run."""
-    peaks = [[None if on.memory_mib is None else max(on.memory_mib, on.peak_mib or 0) for on in one.gpus]
-             for one in processes]  # fmt: skip
-    if len(peaks) < thresholds.UNLIKE_TASKS or any(None in some for some in peaks):
+def _median(tasks: Sequence[Task]) -> int | None:
+    """Return the median of the peaks of the tasks that run."""
+    memory = [on.memory_mib for task in tasks for one in task for on in one.gpus]
+    if len(tasks) < thresholds.UNLIKE_TASKS or None in memory:
         return None
-    sizes = sorted(sum(peak or 0 for peak in some) for some in peaks)
+    sizes = sorted(map(_peak, tasks))
     return sizes[(len(sizes) - 1) // 2]
 
 
@@ -377,12 +434,13 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
     return Room(total, max(0, gpu.memory_used_mib - sum(memory or 0 for memory in mine)), gpu.memory_used_mib, own)
 
 
-def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
-    """Return the number of processes that hold much of their memory on the GPU, or whose memory is not known."""
+def _tasks_on(gpu: GpuLoad, tasks: Sequence[Task]) -> int:
+    """Return the number of tasks that hold much of their memory on the GPU, or whose memory is not known."""
     count = 0
-    for one in processes:
-        most = max((on.memory_mib or 0 for on in one.gpus), default=0)
-        count += any(on.uuid == gpu.uuid and 2 * (on.memory_mib or 0) >= most for on in one.gpus)
+    for task in tasks:
+        uses = on_gpus(task)
+        most = max((on.memory_mib or 0 for on in uses), default=0)
+        count += any(on.uuid == gpu.uuid and 2 * (on.memory_mib or 0) >= most for on in uses)
     return count
 
 
@@ -403,7 +461,7 @@ def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
 
 
 def _works_on(gpus: Sequence[OnGpu]) -> int:
-    """Return on how many GPUs a process holds much memory. A context that PyTorch leaves on GPU 0 does not count."""
+    """Return on how many GPUs a task holds much memory. A context that PyTorch leaves on GPU 0 does not count."""
     most = max((on.memory_mib or 0 for on in gpus), default=0)
     return max(1, sum(2 * (on.memory_mib or 0) >= most for on in gpus)) if most else 1
 
