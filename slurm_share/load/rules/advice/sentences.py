@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ....core import nodelist
 from ....core.text import counted, rate_text, span_text
 from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
 from . import measured
-from .bounds import gib, most_now
+from .bounds import gib, most_now, nodes_disagree
 from .case import Case
 from .causes import Answer, named
 from .evidence import Evidence
@@ -164,13 +165,15 @@ def evidence(case: Case) -> tuple[str, ...]:
     """Return the facts on which the advice rests and those that make it weaker, a sentence each."""
     nodes, unseen = case.nodes, case.unseen
     watched = min(node.measured_s for node in nodes)
-    names = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
+    where = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
     tasks = sum(node.tasks_measured for node in nodes)
-    found = [f"watched for {span_text(watched)} on {names}"]
+    found = [f"watched for {span_text(watched)} on {where}"]
     if unseen:
-        reasons = dict.fromkeys(unseen.values())
-        of = len(nodes) + len(unseen)
-        found.append(f"by {len(nodes)} of its {of} nodes (the other{'s' * (len(unseen) > 1)}: {', '.join(reasons)})")
+        reasons: dict[str, list[str]] = {}
+        for name, why in unseen.items():
+            reasons.setdefault(why, []).append(name)
+        without = "; ".join(f"{nodelist.fold(names)}: {why}" for why, names in reasons.items())
+        found.append(f"by {len(nodes)} of its {len(nodes) + len(unseen)} nodes, without {without}")
     if any(node.gpus for node in nodes):
         found.append(f"peaks of {tasks} task{'s' * (tasks != 1)}")
         if all(node.is_sm for node in nodes):
@@ -240,9 +243,19 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
     running, now = max(node.running for node in nodes), most_now(nodes)
     if running < now:
         found.append(f"{running} of {now} tasks are on a GPU at this moment")
+    for node in nodes:
+        free = [f"GPU {card.index}" for card in node.cards if not card.tasks]
+        if free and len(free) < len(node.cards):
+            where = f" of {node.node}" if len(nodes) > 1 else ""
+            verb = "has" if len(free) == 1 else "have"
+            found.append(f"{len(free)} of its {len(node.cards)} GPUs{where} {verb} no task now: {', '.join(free)}")
     kills = sum(node.kills for node in nodes)
     if kills:
         found.append(kernel_text(kills))
+    if nodes_disagree(nodes):
+        by_use = sorted((node.busy_percent, node.node) for node in nodes if node.busy_percent is not None)
+        least, most = (f"{percent:.0f} % on {name}" for percent, name in (by_use[0], by_use[-1]))
+        found.append(f"its nodes are unlike: a GPU is used to {most}, to {least}")
     disagree = next((node for node in nodes if node.windows_disagree), None)
     if disagree is not None:
         over = ("one minute", "five", "fifteen")

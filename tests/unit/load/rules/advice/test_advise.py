@@ -212,7 +212,7 @@ def test_what_weakens_an_advice_is_said():
     jax = advise(job(), [node(peak_gib=24.0)])
     assert any("JAX and TensorFlow" in line for line in jax.evidence)
     half = advise(job(node_count=2, gpus=4, nodes="n[1-2]"), [node()], silent={"n2": "no agent"})
-    assert "by 1 of its 2 nodes (the other: no agent)" in half.evidence
+    assert "by 1 of its 2 nodes, without n2: no agent" in half.evidence
 
 
 # ---- Classes ----
@@ -356,11 +356,11 @@ def test_unlike_tasks_that_fit_are_not_told_to_be_fewer():
 def test_a_part_of_a_job_is_said_to_be_one():
     full = node(tasks=4, load=(20, 20), sm=True)
     (advice,) = advise_all(survey([full], [job(nodes="n[1-8]", node_count=8, gpus=16, tasks=32, cpus=320)]))
-    assert "by 1 of its 8 nodes (the others: not read)" in advice.evidence
+    assert "by 1 of its 8 nodes, without n[2-8]: not read" in advice.evidence
     assert (advice.verdict, advice.confidence) == ("more", "medium")
     other = node(name="n2", jobs=((99, 1),))
     halved = advise(job(nodes="n[1-2]", node_count=2, gpus=4, cpus=80), [full, other])
-    assert "by 1 of its 2 nodes (the other: the job was not measured there)" in halved.evidence
+    assert "by 1 of its 2 nodes, without n2: the job was not measured there" in halved.evidence
     (none,) = advise_all(survey([], [job(nodes="n9")]))
     assert "none of its nodes was read" in none.sentence
 
