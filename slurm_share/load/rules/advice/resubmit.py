@@ -172,7 +172,7 @@ def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, 
 
 def _next_to_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:
     """Return the options in addition to --share-gpu: the GPUs if the job does not have all of a node, and the tasks if
-    the script sets their number, which would else stay."""
+    the job was given their number, which would else stay."""
     job = jobs[0] if jobs else None
     gpus = _fewest(nodes)
     of_all = gpus if job is None else job.gpus or gpus * (job.node_count or 1)
@@ -180,6 +180,11 @@ def _next_to_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request
         gpus = min(gpus, -(-job.gpus // (job.node_count or 1)))
     argv = [f"--gres=gpu:{gpus}"] if _has_some(nodes) or gpus < _fewest(nodes) else []
     is_told = job is not None and job.tasks is not None and job.tasks > (job.node_count or 1)
+    written = share_of(job)
+    if written is not None and max(node.now or 0 for node in nodes) < written.per_gpu * _fewest(nodes):
+        is_told = (
+            True  # a plain srun fills the slots, so it was given a smaller number (-n1, which Slurm does not tell)
+        )
     return [*argv, f"-n{request.per_gpu * of_all}"] if is_told and queue.triple_of(jobs[0]) is None else argv
 
 
