@@ -91,6 +91,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     from .widgets import glyphs
 
     workarounds.draw_on_a_terminal()
+    workarounds.read_only_keys()
     glyphs.choose(config.ascii, host.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
     memory = Memory(memory_file(), remembered)

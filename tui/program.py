@@ -183,6 +183,13 @@ class Program(App[int]):
         if pressed is None or not (self.is_ending or (not pressed.is_forwarded and self.typed.holds(pressed))):
             await super().on_event(event)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Say where a paste could go, if nothing on the screen takes text."""
+        if not self.is_ending:
+            key = keymap.key_text(keymap.keys_of("filter", self.keys)[0])
+            where = f"; to filter by it, press {key} before" if self.screen is self.main_screen else ""
+            self.say(f"pasted text is not typed as keys{where}")
+
     def keep(self) -> None:
         """Write new choices, and report a failure once. A thread writes, since a home directory on a file server may
         hang."""

@@ -8,15 +8,19 @@ import signal
 import sys
 import termios
 import threading
+from codecs import getincrementaldecoder
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from rich.segment import Segment
 from textual.app import App
 from textual.color import Color
+from textual.drivers import linux_driver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
+from .terminal_input import TerminalInput
 from .widgets import glyphs
 
 
@@ -25,6 +29,14 @@ def draw_on_a_terminal() -> None:
     standard error: `llload-tui 2> errors` would show nothing. Call it before there is an app."""
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
+
+
+def read_only_keys() -> None:
+    """Let Textual's driver read with `TerminalInput`, and drop bytes that are not UTF-8: one such byte, of a paste or
+    of an old terminal's mouse, would end the dashboard. Call it before there is an app."""
+    driver: Any = linux_driver
+    driver.XTermParser = TerminalInput
+    driver.getincrementaldecoder = lambda name: partial(getincrementaldecoder(name), errors="replace")
 
 
 def no_colours(app: App[Any], *, wanted: bool) -> None:

@@ -111,6 +111,29 @@ def test_it_draws_a_cluster_and_q_ends_it(terminal):
     assert one.text.count("Traceback") == 0
 
 
+def test_a_paste_with_escape_sequences_runs_no_action(terminal):
+    """With brackets and without; in the table, the filter and the help; after them bytes that are not UTF-8."""
+    coloured = b"load \x1b[31mred q x text\x1b[0m more than thirty-two characters q"
+    one = terminal("--demo", "--all", "--view", "nodes")
+    one.wait("nodes answered")
+    one.press(b"\x1b[200~" + coloured + b"\x1b[201~")
+    one.wait("pasted text")
+    one.press(b"\xff\xfe\x1b]11;rgb:1e1e/1e1e/2e2e\x1b\\")
+    one.press(b"?")
+    one.wait("Moving")
+    one.press(coloured)
+    end = time.monotonic() + 120
+    while "v-1q" not in one.text and time.monotonic() < end:  # a pause ends a paste without brackets
+        for keys in (b"\x1b", b"/", b"\x1b[200~v\x1b[1m-\x1b[0m1q\x1b[201~"):
+            until = time.monotonic() + 0.5
+            one.press(keys)
+            one.read(lambda _: time.monotonic() > until)  # noqa: B023
+        assert one.child.poll() is None
+    assert "v-1q" in one.text
+    one.press(b"\r")
+    one.quit()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_gives_the_terminal_back(terminal, number):
     one = terminal("--demo", "--all")
