@@ -15,7 +15,10 @@ pytestmark = pytest.mark.cluster
 
 FOLDER = "/home/alice/my runs"
 WORK = "simgpu-task --memory 500M --load 2 --seconds 600 >/dev/null"
-OTHERS = {"sbatch": f"#!/bin/bash\n#SBATCH --share-gpu=1\nsrun {WORK}\n", "llsub": f"#!/bin/bash\nexec {WORK}\n"}
+OTHERS = {
+    "sbatch": f"#!/bin/bash\n#SBATCH --share-gpu=1\nsrun {WORK}\n",
+    "llsub": f"#!/bin/bash\nexec {WORK} --processes 2\n",
+}
 CALLS = {
     "sbatch": ("sbatch -J wide -wn2 --share-gpu=8 task.sh 1 two", "sbatch -J wide -wn2 --share-gpu=4 task.sh 1 two"),
     "llsub": (
@@ -51,6 +54,8 @@ def test_the_line_to_submit_again_makes_the_job_that_was_advised(cluster: Cluste
     cluster.as_user("alice", write, input=OTHERS[program], check=True)
     first = advice(cluster, 16)
     assert (first["verdict"], first["next"], first["decided_by"]) == ("fewer", 8, "cores")
+    clients = {bound["resource"]: bound for bound in first["bounds"]}["MPS clients"]
+    assert clients["nppn"] == (48 if program == "llsub" else 96)  # two processes of a task are two clients
     if program == "sbatch" and cluster.slurm_version.startswith("24.11"):
         # slurmctld does not keep the line yet, and this cluster has no accounting: no half line, but what to change.
         assert (first["resubmit"], first["change"][0]) == ([], "--share-gpu=4")
