@@ -53,6 +53,27 @@ class ProcessIdentity(Struct, frozen=True):
     """The kernel's name of the process, at most 15 characters."""
 
 
+class JobStart(Struct, frozen=True):
+    """One start of a job. Launchers write it as `4711`, and `4711.2` after the second requeue; outside Slurm a run has
+    a name of another form."""
+
+    number: int | None
+    """Slurm's job id; None: outside Slurm."""
+    restarts: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.restarts}" if self.restarts else str(self.number)
+
+    @classmethod
+    def parse(cls, text: str) -> JobStart:
+        """Return the start that a text names. The text may be from a user's file: any other form has no number."""
+        number, dot, restarts = text.partition(".")
+        parts = (number, restarts) if dot else (number,)
+        if not all(part.isascii() and part.isdecimal() and len(part) < 11 for part in parts):
+            return cls(None)
+        return cls(int(number), int(restarts or 0))
+
+
 class DaemonGroup(Struct, frozen=True):
     """The cgroup of one user's MPS daemon on one GPU: root's, in one folder for each user."""
 

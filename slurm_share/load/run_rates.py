@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.records import MOST
+from ..core.records import MOST, JobStart
 from ..node.progress_figures import LevelRate, RunProgress, TaskProgress
 from ..node.step_trees import read_stat
 
@@ -73,7 +73,7 @@ def read_run_rates(read: ReadRates, tmp: Path, uids: frozenset[int], now_s: floa
             runs.append(
                 RunProgress(
                     uid=uid,
-                    job=_job_number(rates.job),
+                    job=JobStart.parse(rates.job).number,
                     source=rates.source or NO_PROGRESS,
                     tasks=tuple(tasks.values()),
                     finished_per_h=_figure(rates.finished_per_h),
@@ -119,7 +119,3 @@ def _level(one: LevelRun) -> LevelRate | None:
 def _figure(value: float | None) -> float | None:
     """Return the value if a snapshot can hold it, else None."""
     return None if value is None or not math.isfinite(value) or not 0 <= value <= MOST else float(value)
-
-
-def _job_number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import files, own_folders
-from ..core.records import Amount, Count, Moment
+from ..core.records import Amount, Count, JobStart, Moment
 
 MOST_FILES = 64
 """Most files of one user on one GPU: more launchers than run there."""
@@ -45,8 +45,7 @@ class BookingRead(Struct, frozen=True, kw_only=True):
     @property
     def job_number(self) -> int | None:
         """Return the number of the launcher's Slurm job; None: it runs outside of Slurm."""
-        text = str(self.job)
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
+        return JobStart.parse(str(self.job)).number
 
 
 Lives = Callable[[int, int, int], bool]

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core import names
 from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
+from ..core.records import JobStart
 from ..core.text import counted, span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
@@ -151,7 +152,7 @@ class TaskCountsReader:
     """Reads the progress of a run's job from the files of its launchers."""
 
     def __init__(self, folder: Path, run: Run, job: int) -> None:
-        self._folder, self._run, self._job = folder, run, str(job)
+        self._folder, self._run, self._job = folder, run, job
         self._start = ""
         """The job with its last requeue, as in records.Ended."""
         self._before = 0
@@ -162,11 +163,13 @@ class TaskCountsReader:
     def read(self) -> TaskCounts | None:
         """Return the counts since the job's last start plus tasks done before; None: no launcher has started."""
         parts = [
-            one for one in run_folder.read_progress(self._folder, self._run) if one.job.partition(".")[0] == self._job
+            one
+            for one in run_folder.read_progress(self._folder, self._run)
+            if JobStart.parse(one.job).number == self._job
         ]
         if not parts:
             return None
-        start = max((one.job for one in parts), key=lambda job: int(job.partition(".")[2] or 0))
+        start = max((one.job for one in parts), key=lambda job: JobStart.parse(job).restarts)
         if start != self._start:
             self._start = start
             done = result_files.read_done(self._folder, self._run, before_start=start)
@@ -185,7 +188,7 @@ class TaskCountsReader:
             given_up=sum(one.given_up for one in ours),
             running=sum(one.running for one in ours),
             per_s=_per_s(ours),
-            restarts=int(start.partition(".")[2] or 0),
+            restarts=JobStart.parse(start).restarts,
             work=work_rates.add_up(one.work for one in ours if one.work is not None and not one.ended),
         )
 

@@ -12,6 +12,7 @@ import contextlib
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..core.records import JobStart
 from ..spmd import key_folder
 
 FOLDER = "rendezvous"
@@ -19,8 +20,8 @@ FOLDER = "rendezvous"
 
 def folder_of(folder: Path, job: str = "") -> Path:
     """Return the rendezvous folder of a run. `job`: as in records.Ended, "4711.1" after the first requeue."""
-    restart = job.partition(".")[2]
-    return folder / (f"{FOLDER}.{restart}" if restart else FOLDER)
+    restarts = JobStart.parse(job).restarts
+    return folder / (f"{FOLDER}.{restarts}" if restarts else FOLDER)
 
 
 def make(folder: Path) -> None:

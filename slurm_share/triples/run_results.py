@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..core.errors import StateError
+from ..core.records import JobStart
 from ..slurm.records import QueuedJob
 from . import run_folder
 
@@ -42,8 +43,8 @@ def _failures(folder: Path, job: int, uid: int) -> int:
         for file in sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
         for one in run_folder.parse_results(_read_last(file))
     )
-    # The job id may be followed by .N after a requeue. The folder may also contain earlier jobs of the run.
-    return sum(one.outcome == "gpu memory" and one.job.partition(".")[0] == str(job) for one in ended)
+    # All starts of this job; the folder may also contain earlier jobs of the run.
+    return sum(one.outcome == "gpu memory" and JobStart.parse(one.job).number == job for one in ended)
 
 
 def _read_last(file: Path) -> bytes:

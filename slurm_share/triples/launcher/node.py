@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ...core import names
 from ...core.errors import DriverError
 from ...core.paths import Paths
+from ...core.records import JobStart
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import topology
@@ -182,12 +183,11 @@ def _read_here(environ: Mapping[str, str]) -> Here:
     job_id = _number(environ, "SLURM_JOB_ID")
     if job_id is None:
         return Here(node=name, index=0, count=1, job=f"local-{os.getpid()}-{time.time_ns():x}")
-    restarts = _number(environ, "SLURM_RESTART_COUNT")
     return Here(
         node=name,
         index=_number(environ, "SLURM_NODEID") or 0,
         count=_number(environ, "SLURM_NNODES") or 1,
-        job=f"{job_id}.{restarts}" if restarts else str(job_id),
+        job=str(JobStart(job_id, _number(environ, "SLURM_RESTART_COUNT") or 0)),
         job_id=job_id,
         step=_number(environ, "SLURM_STEP_ID") or 0,
     )

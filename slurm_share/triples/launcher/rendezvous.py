@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from ...core import nodelist
 from ...core.errors import CommandError, LaunchError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
+from ...core.records import JobStart
 from ...core.settings import Messages
 from ...spmd import checks, key_folder, names, wire
 from ...spmd.errors import SpmdError, TransportError
@@ -188,10 +189,11 @@ def _wait_for_key(node: Node) -> None:
     """Wait for the folder with the key, and check it; after a requeue, node 0 makes a new one. Raises LaunchError."""
     place = node.rendezvous_folder
     assert place is not None
+    is_restarted = JobStart.parse(node.job).restarts > 0
     try:
-        if node.index == 0 and "." in node.job:
+        if node.index == 0 and is_restarted:
             rendezvous_files.make_anew(place)
-        deadline = Deadline.after(KEY_S if "." in node.job else 0)
+        deadline = Deadline.after(KEY_S if is_restarted else 0)
         while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # refreshes NFS
             time.sleep(KEY_PAUSE_S)
         key_folder.read_key(str(place))

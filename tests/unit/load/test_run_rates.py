@@ -106,6 +106,13 @@ def test_what_no_figure_can_be_is_left_out() -> None:
     assert max(len(one.family) for one in run.tasks) == 64
 
 
+def test_a_requeued_job_has_the_rate_of_its_present_start() -> None:
+    (run,) = read(rates(TaskRate(task=0, pid=10, rate=rate(51.0)), job="46.1")).runs
+    (job,) = with_progress([JobLoad(job=46, uid=7, user="u")], [run])
+    assert job.progress is not None
+    assert job.progress.rate_per_s == 51.0
+
+
 def test_long_names_that_differ_at_their_end_stay_apart() -> None:
     tasks = [TaskRate(task=at, pid=10 + at, family=f"/{'a' * 90}/{name}") for at, name in enumerate(("x", "y", "x"))]
     (run,) = read(rates(*tasks)).runs

@@ -61,7 +61,8 @@ def test_living_launchers_are_read_and_dead_ones_are_not(folders: Folders) -> No
 
 
 @pytest.mark.parametrize(
-    ("job", "number"), [("4711", 4711), (4711, 4711), ("", None), ("4711_3", None), ("9" * 40, None)]
+    ("job", "number"),
+    [("4711", 4711), (4711, 4711), ("4711.2", 4711), ("", None), ("4711_3", None), ("9" * 40, None)],
 )
 def test_the_job_is_a_number_or_unknown(folders: Folders, job: object, number: int | None) -> None:
     folders.write("a.1", json.dumps(own(job=job)))
