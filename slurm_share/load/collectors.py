@@ -32,7 +32,7 @@ _WANTED = frozenset(
     (
         *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"),
         *(names.ENV_SLOT, names.ENV_SLOTS, names.ENV_PER_GPU, names.ENV_MPS_MEMORY, ENV_RANK, ENV_TASK),
-        names.ENV_CONNECTIONS,
+        *(names.ENV_CONNECTIONS, names.ENV_GIVEN),
     )
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
@@ -237,18 +237,21 @@ class NodeReader:
             number = told.get("SLURM_STEP_ID", "")
             step = _STEPS.get(number, None if _whole(number) is None else number)
         # The launcher of triples mode sets SLURM_PROCID to 0 for each of its tasks.
-        if task is None and step is not None and step == told.get("SLURM_STEP_ID") and ENV_TASK not in told:
+        run_task = _run_task(told)
+        if task is None and step is not None and step == told.get("SLURM_STEP_ID") and run_task is None:
             task = _whole(told.get("SLURM_PROCID"))
         unknown = {}
         if environ is None:
-            unknown = dict.fromkeys(("slot", "cap_mib"), _NO_ENVIRONMENT)
+            unknown = dict.fromkeys(("slot", "cap_mib", "connections"), _NO_ENVIRONMENT)
+            if task is None and step is not None:
+                unknown["task"] = _NO_ENVIRONMENT
         cap_mib = parse_cap(limit := told.get(names.ENV_MPS_MEMORY, ""))
         if cap_mib is None and limit:
             unknown["cap_mib"] = f"its {names.ENV_MPS_MEMORY} cannot be parsed"
         # All tasks of triples mode are in the launcher's cgroup. Their number tells them apart; if it cannot be read,
         # the session that the launcher gives each task.
-        if ENV_TASK in told:
-            apart = f"l{told[ENV_TASK]}"
+        if run_task is not None:
+            apart = f"l{run_task}"
         elif environ is None:
             apart = f"s{fields[3].decode()}"
         else:
@@ -264,7 +267,7 @@ class NodeReader:
             job=job,
             is_own_claim=is_own_claim,
             step=step,
-            task=task,
+            task=task if run_task is None else run_task,
             task_key=task_key,
             slot=_whole(told.get(names.ENV_SLOT)),
             slots=_whole(told.get(names.ENV_SLOTS)),
@@ -308,9 +311,18 @@ class NodeReader:
         for entry in data.split(b"\0"):
             key, _, value = entry.partition(b"=")
             name = key.decode("ascii", "replace")
+            if name == names.ENV_GIVEN:
+                value = value.partition(b" ")[0]  # its job
             if name in _WANTED and len(value) < (1024 if name == names.ENV_MPS_MEMORY else 128):  # of 64 GPUs
                 found[name] = value.decode("ascii", "replace")
         return found
+
+
+def _run_task(told: Mapping[str, str]) -> int | None:
+    """Return the number of the task of llsub in its run; None: no task of llsub. A job that was submitted by a task
+    inherits the task's variables, and their record is of the task's job."""
+    job = told.get("SLURM_JOB_ID", "0")
+    return _whole(told.get(ENV_TASK)) if told.get(names.ENV_GIVEN, job) == job else None
 
 
 def parse_cap(text: str) -> int | None:

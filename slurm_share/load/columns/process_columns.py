@@ -25,10 +25,11 @@ def slot(row: SlotRow) -> str:
 
 
 def task(row: SlotRow) -> str:
-    """Return the task's number in its step; for a GPU, the number of its tasks."""
+    """Return the task's number, in its run of llsub or in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
         return counted(len(row.on.tasks), "task")
-    return number(None if row.process is None else row.process.process.task, NONE)
+    one = None if row.process is None else row.process.process
+    return number(None if one is None else one.task, UNKNOWN if one is not None and "task" in one.unknown else NONE)
 
 
 def user(row: SlotRow) -> str:
@@ -177,7 +178,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         outputs=NOT_PLAIN, right=True, least=4, most=5,
     ),
     Column(
-        "task", "TASK", "its number in its step, over all nodes",
+        "task", "TASK", "its number: of llsub in its run, else in its step, over all nodes",
         text=task, value=partial(_told, "task"),
         outputs=NOT_PLAIN, right=True, least=4, most=9, goes=5,
     ),

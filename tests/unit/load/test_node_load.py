@@ -186,8 +186,18 @@ def test_tasks_of_triples_mode_are_told_apart(node: Node) -> None:
     for pid, task in ((70, "0"), (71, "1"), (72, "1")):
         node.add(pid, cgroup=cgroup, environ={"LLSUB_TASK": task, "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"})
     first, second, child = node.reader().read((70, 71, 72)).processes
-    assert {first.task, second.task} == {0}
+    assert [one.task for one in (first, second, child)] == [0, 1, 1]
     assert first.task_key != second.task_key == child.task_key
+
+
+def test_a_job_that_a_task_submitted_has_no_task_of_its_run(node: Node) -> None:
+    """It inherits the variables of the task, with the record of the job that they are for."""
+    node.add(100, name="slurmstepd", uid=0, title="slurmstepd: [6.0]\0")
+    inherited = {"LLSUB_TASK": "7", "_SLURM_SHARE_GIVEN": "5 LLSUB_TASK SLURM_NTASKS=1" + " X=1" * 99}
+    own = {"SLURM_JOB_ID": "6", "SLURM_STEP_ID": "0", "SLURM_PROCID": "2"}
+    node.add(101, parent=100, environ={**inherited, **own})
+    (process,) = node.reader().read((101,)).processes
+    assert process.task == 2
 
 
 def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +206,7 @@ def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.M
         node.add(pid, cgroup=cgroup, session=session)
     monkeypatch.setattr(os, "open", closed(os.open))
     first, second = node.reader().read((70, 71)).processes
-    assert first.unknown.keys() == {"slot", "cap_mib"}
+    assert first.unknown.keys() == {"slot", "cap_mib", "connections"}
     assert first.task_key != second.task_key
 
 
