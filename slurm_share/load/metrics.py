@@ -23,6 +23,7 @@ from ..core.records import Reasons
 from ..core.text import counted
 from ..mps.records import MPS_NAME
 from ..node.gpu_figures import Activity
+from .rules import own_figures
 from .snapshot import GpuLoad, GpuSums, JobLoad, JobProgress, Means, ProcessLoad, Snapshot, UserLoad
 
 if TYPE_CHECKING:
@@ -446,6 +447,8 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     unknown.pop("slots", None)
     # Prometheus does not keep the source of a rate, so a job's progress is shown and never compared.
     has_progress = any(one.series in values for one in _series_of(JobProgress))
+    if not has_progress:
+        unknown["progress"] = own_figures.NO_REPORT
     return JobLoad(
         job=int(info.jobid),
         uid=int(info.uid),

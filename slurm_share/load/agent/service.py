@@ -25,6 +25,7 @@ from ...core.errors import SlurmShareError, StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
 from .. import metrics
+from ..rules import own_figures
 from ..snapshot import Snapshot
 from . import cost, shares
 from .http_server import HttpServer
@@ -105,7 +106,8 @@ class Sampling:
             try:
                 if sampler is None:
                     sampler = self._make_sampler()
-                self._put(shares.filled(sampler.sample(), shares.read(Paths())))
+                seen = shares.filled(sampler.sample(), shares.read(Paths()))
+                self._put(own_figures.closed(seen, os.geteuid()))
                 failed, rounds = 0, rounds + 1
                 self._said = ""
             except Exception as error:  # noqa: BLE001 - whatever a driver raises, the next sample is taken

@@ -6,20 +6,17 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from ...core.errors import SlurmShareError, StateError, UsageError, shown
 from ...core.settings import Settings
 from ...node import processes
-from ...node.readings import ProcessNow
 from ...slurm.node_name import read_node_name
 from ..collectors import NodeReader
-from ..rules.sums import first_known
+from ..rules import own_figures
 from ..rules.visible import for_user
-from ..snapshot import JobLoad, ProcessLoad, Snapshot
+from ..snapshot import Snapshot
 from . import callers, client
 
 if TYPE_CHECKING:  # loads the driver's library
@@ -34,8 +31,6 @@ ASK_AGAIN_S = 30.0
 OLD_INTERVALS = 3
 """Intervals after which the agent's newest sample is too old, and the node is sampled without it."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_OF_ENVIRONMENT = ("slot", "cap_mib")
-"""Fields from a process's environment, which its user can read and the agent cannot."""
 
 
 def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -82,8 +77,10 @@ class NodeWatcher:
             raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
         seen = self._of_agent(own, may_sample, timeout_s)
         if seen is not None and own:
-            return self._with_environments(for_user(seen, uid, user))
+            return self._with_own(for_user(seen, uid, user))
         seen = seen or self._of_sampler()
+        if not own:
+            seen = own_figures.closed(seen, os.geteuid())
         return for_user(seen, uid, user) if user else seen
 
     @property
@@ -137,20 +134,12 @@ class NodeWatcher:
             return f"its newest sample is {late:.0f} s old"
         return ""
 
-    def _with_environments(self, seen: Snapshot) -> Snapshot:
-        """Add the fields from the tasks' environments, which the caller may read and the agent may not."""
+    def _with_own(self, seen: Snapshot) -> Snapshot:
+        """Add everything that the caller may read and the agent may not: environments, rates and bookings."""
         if self._kernel is None:
             self._kernel = NodeReader(self.node)
-        read = self._kernel.read(one.pid for one in seen.processes).processes
-        told = {(one.pid, one.start_ticks): one for one in read}
-        pairs = [(one, told.get((one.pid, one.start_ticks or -1))) for one in seen.processes]
-        return replace(
-            seen,
-            processes=tuple(_process(one, said) for one, said in pairs),
-            jobs=tuple(
-                _job(job, [said for one, said in pairs if said is not None and one.job == job.job]) for job in seen.jobs
-            ),
-        )
+        read = self._kernel.read([one.pid for one in seen.processes], tuple(gpu.uuid for gpu in seen.gpus))
+        return own_figures.with_own(seen, read)
 
     # ---- a sampler of this process ----------------------------------------------------------------------------------
 
@@ -160,20 +149,6 @@ class NodeWatcher:
             self._sampler.sample()
             time.sleep(BETWEEN_S)
         return self._sampler.sample()
-
-
-def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
-    if said is None:
-        return one
-    unknown = {field: why for field, why in one.unknown.items() if field not in _OF_ENVIRONMENT}
-    unknown.update((field, said.unknown[field]) for field in _OF_ENVIRONMENT if field in said.unknown)
-    task = said.task if one.task is None and one.job is not None and one.job == said.job else one.task
-    return replace(one, slot=said.slot, cap_mib=said.cap_mib, task=task, unknown=unknown)
-
-
-def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
-    share, slots = first_known(one.share for one in tasks), first_known(one.slots for one in tasks)
-    return job.with_share(job.share if share is None else share, job.slots if slots is None else slots)
 
 
 def _sampler(node: str) -> Sampler:

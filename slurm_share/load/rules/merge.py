@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...core.metric import measured
 from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, UserLoad
-from . import sums
+from . import own_figures, sums
 
 _Adding = Sequence[tuple[Snapshot, frozenset[str]]]
 """Snapshots, each with the GPUs that only it sees."""
@@ -32,8 +32,8 @@ def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
         fresh.append((snapshot, new))
     adding = [(snapshot, new) for snapshot, new in fresh[1:] if new]
     if not adding:
-        return newest
-    return replace(
+        return own_figures.joined(newest, others)
+    merged = replace(
         newest,
         driver=next((snapshot.driver for snapshot in (newest, *others) if snapshot.driver), None),
         gpus=_renumbered(gpus.values()),
@@ -43,6 +43,7 @@ def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
         hidden_gpus=max(0, newest.hidden_gpus - sum(len(new) for _, new in adding)),
         problems=tuple(dict.fromkeys(one for snapshot in (newest, *others) for one in snapshot.problems)),
     )
+    return own_figures.joined(merged, others)
 
 
 def _renumbered(gpus: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:

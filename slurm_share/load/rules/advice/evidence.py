@@ -112,6 +112,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     measured_s: float = 0.0
     progress: JobProgress | None = None
     """The progress of its tasks together; None: no launcher reports it."""
+    why_no_progress: str = ""
+    """Why it is not known whether a launcher reports it, such as: only its user can read that."""
     largest: int | None = None
     """Number of the task with `peak_mib` in its run of llsub; None: not known, or it has ended."""
     spanning: int | None = None
@@ -225,6 +227,7 @@ def of_job(
         tasks_measured=sum(load.tasks_measured for load in loads),
         measured_s=watched,
         progress=rates.joined(loads),
+        why_no_progress=next((load.unknown["progress"] for load in loads if "progress" in load.unknown), ""),
         largest=next((_number(task) for task in tasks if peak_mib and _peak(task) == peak_mib), None),
         spanning=_number(widest),
     )

@@ -85,6 +85,9 @@ def rates(known: measured.Measured, case: Case) -> tuple[str, ...]:
         return ("the rate of its tasks together is not known: not all of them have one, or they count different units",)
     if told:
         return ("the rate of its tasks is not known yet: not all run, one is paused, or too few windows are over",)
+    unread = next((node.why_no_progress for node in case.nodes if node.why_no_progress), "")
+    if unread and case.is_run:
+        return (f"the rate of its tasks is not known: {unread}",)
     return (measured.NOT_KNOWN,) if case.is_run else ()
 
 

@@ -12,10 +12,11 @@ from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import callers, client, watcher
 from slurm_share.load.agent.watcher import NodeWatcher, this_node
-from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from slurm_share.load.snapshot import GpuBooking, GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
 from slurm_share.load.sources.base import Asked
 from slurm_share.load.sources.local import LocalSource
 from slurm_share.node import processes as node_processes
+from slurm_share.node.progress_figures import RunProgress, TaskProgress
 from slurm_share.node.readings import HostNow, ProcessNow
 
 ME = node_processes.read_user_name(os.getuid())
@@ -54,15 +55,19 @@ class FakeSampler:
 
 
 class FakeKernel:
-    """Knows some processes."""
+    """Knows some processes, and what their launchers report and have booked."""
 
-    def __init__(self, *processes):
+    def __init__(self, *processes, runs=(), bookings=None):
         self.processes = processes
+        self.runs = runs
+        self.bookings = bookings or {}
 
-    def read(self, pids):
-        pids = list(pids)
+    def read(self, pids, gpus=()):
         found = tuple(one for one in self.processes if one.pid in pids)
-        return HostNow(boot_id="b", taken=1.0, at=1.0, cpus=1, cores=1, processes=found, jobs=())
+        bookings = {gpu: self.bookings[gpu] for gpu in gpus if gpu in self.bookings}
+        return HostNow(
+            boot_id="b", taken=1.0, at=1.0, cpus=1, cores=1, processes=found, jobs=(), runs=self.runs, bookings=bookings
+        )
 
 
 @pytest.fixture
@@ -173,22 +178,31 @@ def test_an_agent_that_is_of_no_use_is_passed_over_and_it_is_said(node, samplers
 
 def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers, agent, tmp_path):
     """The agent may not; its windows and peaks are kept. Of a process that has another's number by now, nothing."""
+    progress = TaskProgress(task=2, rate_per_s=51.0, rate_source="log", family="f")
     closed = {"slot": CLOSED, "cap_mib": CLOSED, "gpus.sm_percent": "one sample so far"}
     mine = [a_process(pid, os.getuid(), ME, job=5, unknown=closed) for pid in (1, 3)]
     job = JobLoad(job=5, uid=os.getuid(), user=ME, task_peak_mib=3072, unknown={"share": CLOSED, "slots": CLOSED})
     agent.answer = a_snapshot(source="agent", measured_s=900.0, processes=tuple(mine), jobs=(job,))
     said = ProcessNow(
         pid=1, start_ticks=7, name="x", uid=os.getuid(), user=ME, cpu_s=0, job=5, task=2, slot=1, slots=4, share=2,
-        unknown={"cap_mib": "not understood"},
+        connections=8, progress=progress, unknown={"cap_mib": "not understood"},
     )  # fmt: skip
-    kernel = FakeKernel(said, replace(said, pid=3, start_ticks=8, slot=9))
+    runs = (RunProgress(uid=os.getuid(), job=5, tasks=(progress,)),)
+    booking = GpuBooking(uid=os.getuid(), job=5, booked_mib=2048)
+    other = replace(said, pid=3, start_ticks=8, slot=9)
+    kernel = FakeKernel(said, other, runs=runs, bookings={"GPU-0": [booking]})
     seen = NodeWatcher("n1", Settings(agent_socket=str(tmp_path / "socket")), kernel=kernel).read(ME)
     first, other = seen.processes
-    assert (first.slot, first.task) == (1, 2)
+    assert (first.slot, first.task, first.connections, first.progress) == (1, 2, 8, progress)
     assert first.unknown == {"cap_mib": "not understood", "gpus.sm_percent": "one sample so far"}
     assert (other.slot, other.unknown) == (None, closed)
     assert (seen.jobs[0].share, seen.jobs[0].slots, seen.jobs[0].task_peak_mib) == (2, 4, 3072)
     assert (seen.jobs[0].unknown, seen.measured_s) == ({}, 900.0)
+    assert (seen.jobs[0].progress.rate_per_s, seen.gpus[0].booked_mib, seen.gpus[0].bookings) == (
+        51.0,
+        2048,
+        (booking,),
+    )
 
 
 def test_the_node_s_name_is_what_was_said():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from slurm_share.load.rules.merge import merge
-from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
+from slurm_share.load.snapshot import GpuBooking, GpuLoad, JobLoad, JobProgress, OnGpu, ProcessLoad, Snapshot, UserLoad
 
 
 def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
@@ -54,6 +56,28 @@ def test_what_both_see_is_counted_once():
 
 def test_two_steps_that_see_the_same_are_one_look():
     assert merge([look(0, taken=1.0), look(0, taken=2.0, memory=150)]) == look(0, taken=2.0, memory=150)
+
+
+def test_each_step_adds_what_only_it_can_read():
+    """With a /tmp for each job, a step reads the files of its own job's launchers only; the agent shows it all GPUs."""
+
+    def of_job(job, taken):
+        seen = merge([look(0), look(1)])
+        progress, booked = JobProgress(rate_per_s=10.0 + job), GpuBooking(uid=7, job=job, booked_mib=100 * (job + 1))
+        closed = {"unknown": {"progress": "only its user"}}
+        return replace(
+            seen,
+            taken=taken,
+            jobs=tuple(replace(one, **({"progress": progress} if one.job == job else closed)) for one in seen.jobs),
+            processes=tuple(replace(one, slot=job if one.job == job else None) for one in seen.processes),
+            gpus=(replace(seen.gpus[0], booked_mib=booked.booked_mib, bookings=(booked,)), *seen.gpus[1:]),
+        )
+
+    both = merge([of_job(0, 1.0), of_job(1, 2.0)])
+    assert [(one.progress.rate_per_s, one.unknown) for one in both.jobs] == [(10.0, {}), (11.0, {})]
+    assert {(one.job, one.slot) for one in both.processes} == {(0, 0), (1, 1)}
+    assert both.gpus[0].booked_mib == 300
+    assert sorted(one.job for one in both.gpus[0].bookings) == [0, 1]
 
 
 def test_a_process_on_two_gpus_is_one_process():

@@ -10,6 +10,7 @@ from seen_nodes import job, node, survey
 
 from slurm_share.load.rules.advice import measured
 from slurm_share.load.rules.advice.advise import advise, advise_all
+from slurm_share.load.rules.own_figures import NO_REPORT
 from slurm_share.load.snapshot import JobProgress, LevelRate, TaskProgress
 
 LLSUB = {"comment": "llsub [1,8,5] LLSUB.11"}
@@ -173,6 +174,15 @@ def test_without_rates_the_advice_is_that_of_load_and_says_so_once():
     assert measured.NOT_KNOWN not in other.evidence
     assert (other.bounds, other.verdict) == (advice.bounds, advice.verdict)
     assert other.sentence == advise(job(), [silent]).sentence
+
+
+def test_a_rate_that_may_not_be_read_is_not_asked_for():
+    """The agent of a node may not read reports of users' launchers: that the tasks report none is not known."""
+    unread = node(tasks=4, load=(40, 40))
+    (load,) = unread.jobs
+    advice = advise(job(**LLSUB), [replace(unread, jobs=(replace(load, unknown={"progress": NO_REPORT}),))])
+    assert f"the rate of its tasks is not known: {NO_REPORT}" in advice.evidence
+    assert measured.NOT_KNOWN not in advice.evidence
 
 
 def test_unlike_tasks_have_rates_that_are_not_added():
