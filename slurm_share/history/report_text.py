@@ -129,7 +129,10 @@ def _rules(use: Use) -> list[str]:
             "llsub does the same for a script without srun.",
         ]
     if use.cpu.high >= max(thresholds.SHORT_S / 3600, use.cpu.low):
-        lines += ["CPUs with a high load have too many processes or threads at a time: fewer of them are as fast."]
+        lines += [
+            "CPUs with a high load have too many processes or threads at a time, and fewer of them are as fast, or",
+            "processes that wait for storage: llload --advise tells them apart while the job runs.",
+        ]
     elif not use.gpu_hours and use.cpu.low:
         lines += ["CPUs with a low load have room for more processes or threads on a node: see llsub, and its triple."]
     return lines

@@ -28,11 +28,12 @@ from .run_rates import ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20
+_JAX_IN_ADVANCE, _JAX_ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 _WANTED = frozenset(
     (
         *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"),
         *(names.ENV_SLOT, names.ENV_SLOTS, names.ENV_PER_GPU, names.ENV_MPS_MEMORY, ENV_RANK, ENV_TASK),
-        *(names.ENV_CONNECTIONS, names.ENV_GIVEN),
+        *(names.ENV_CONNECTIONS, names.ENV_GIVEN, _JAX_IN_ADVANCE, _JAX_ALLOCATOR, names.ENV_TF_GROWTH),
     )
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
@@ -242,7 +243,7 @@ class NodeReader:
             task = _whole(told.get("SLURM_PROCID"))
         unknown = {}
         if environ is None:
-            unknown = dict.fromkeys(("slot", "cap_mib", "connections"), _NO_ENVIRONMENT)
+            unknown = dict.fromkeys(("slot", "cap_mib", "connections", "in_advance"), _NO_ENVIRONMENT)
             if task is None and step is not None:
                 unknown["task"] = _NO_ENVIRONMENT
         cap_mib = parse_cap(limit := told.get(names.ENV_MPS_MEMORY, ""))
@@ -274,6 +275,7 @@ class NodeReader:
             share=_whole(told.get(names.ENV_PER_GPU)),
             cap_mib=cap_mib,
             connections=_whole(told.get(names.ENV_CONNECTIONS)),
+            in_advance=None if environ is None else in_advance(_read_maps(folder), environ),
             unknown=unknown,
         )
 
@@ -323,6 +325,36 @@ def _run_task(told: Mapping[str, str]) -> int | None:
     inherits the task's variables, and their record is of the task's job."""
     job = told.get("SLURM_JOB_ID", "0")
     return _whole(told.get(ENV_TASK)) if told.get(names.ENV_GIVEN, job) == job else None
+
+
+def in_advance(maps: bytes | None, told: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the libraries of a process that take a GPU's memory at their start; None: not known. `maps`: its mapped
+    files (/proc/PID/maps), None: not known. `told`: its variables. Their meaning: JAX's "GPU memory allocation",
+    TensorFlow's "Limiting GPU memory growth"."""
+    jax, growth = told.get(_JAX_IN_ADVANCE), told.get(names.ENV_TF_GROWTH)
+    allocator = told.get(_JAX_ALLOCATOR, "default").lower()
+    found = []
+    # XLA_PYTHON_CLIENT_MEM_FRACTION and TF_FORCE_GPU_ALLOW_GROWTH show nothing: a share sets both for any program.
+    is_jax = jax is not None or allocator != "default" or (maps is not None and any(one in maps for one in _OF_JAX))
+    if is_jax and (jax or "true").lower() not in ("false", "0") and allocator not in ("platform", "cuda_async"):
+        found.append("JAX")
+    if maps is not None and _OF_TENSORFLOW in maps and (growth or "").lower() not in ("true", "1"):
+        found.append("TensorFlow")
+    return tuple(found) if found or maps is not None or is_jax else None
+
+
+_OF_JAX, _OF_TENSORFLOW = (b"/jaxlib/", b"xla_cuda_plugin"), b"libtensorflow"
+"""Parts of the paths of libraries. JAX's plugin for CUDA is jax_plugins/xla_cuda12/xla_cuda_plugin.so."""
+_MAPS_BYTES = 8 << 20
+
+
+def _read_maps(folder: str) -> bytes | None:
+    """Return the names of the mapped files of a process; None: they may not be read. It is read once per process."""
+    try:
+        with open(f"{folder}/maps", "rb") as file:
+            return file.read(_MAPS_BYTES)
+    except OSError:
+        return None
 
 
 def parse_cap(text: str) -> int | None:

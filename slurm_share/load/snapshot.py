@@ -13,7 +13,7 @@ the dashboard for a third of a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -101,6 +101,9 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
     """CPU time since the sample before: 1.5 is one and a half cores."""
     memory_mib: Amount | None = None
     """Host memory, resident."""
+    in_advance: tuple[str, ...] | None = None
+    """The libraries of the process that take most of a GPU's memory at their start: JAX, TensorFlow. Empty: none, or
+    its variables turn that off. None: not known."""
     progress: TaskProgress | None = None
     """The progress of its task, as the launcher of llsub reports it; None: not reported, or no task of llsub."""
     unknown: Reasons = {}
@@ -318,9 +321,15 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
 
 # --- Advice -----------------------------------------------------------------------------------------------------------
 
-Verdict = Literal["more", "stay", "fewer", "change", "look", "unknown"]
-"""change: change something other than the number of tasks first (threads, an option of the program, the GPU that a task
-uses). look: find out first what the tasks wait for. unknown: no evidence, no advice."""
+Verdict = Literal["release", "fewer", "change", "waits", "look", "more", "stay", "unknown"]
+"""The most urgent first. release: the job uses none of its GPUs. change: change something other than the number of
+tasks first (threads, an option of the program, the GPU that a task uses). waits: it waits for storage or locks. look:
+find out first what the tasks wait for. unknown: no evidence, no advice."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+CAUSES: tuple[Verdict, ...] = ("release", "change", "waits", "look")
+"""Verdicts that no bound decides."""
+Confidence = Literal["none", "low", "medium", "high"]
+CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 WorkClass = Literal[
     "idle", "under-used", "well-used", "CPU-bound", "GPU-compute-bound", "memory-bandwidth-bound", "memory-full",
     "over-subscribed", "unknown",
@@ -359,7 +368,7 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     """The resource of the bound that decided."""
     memory_allows: tuple[int, int] | None = None
     """NPPN by GPU memory alone: with the margin, and without it."""
-    confidence: Literal["low", "medium", "high", "none"] = "none"
+    confidence: Confidence = "none"
     evidence: tuple[str, ...] = ()
     """What the advice rests on: how long, how many tasks, which counter."""
     change: tuple[str, ...] = ()
@@ -371,7 +380,9 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     gpu_percents: tuple[Level, ...] = ()
     """The judged load of each GPU with tasks; over several surveys, the running mean."""
     cpu_percent: Level | None = None
-    """The judged load of the CPUs."""
+    """The judged CPU time of the job, in percent of the CPUs."""
+    load_average_percent: Level | None = None
+    """The judged load average in percent of the CPUs; None: not known, or another job may have a part in it."""
     dram_percent: Level | None = None
     """The judged memory bandwidth of the GPU that uses most of it."""
     rates: tuple[LevelRate, ...] = ()

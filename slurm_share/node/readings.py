@@ -70,6 +70,9 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     cap_mib: int | None = None
     connections: int | None = None
     """CUDA_DEVICE_MAX_CONNECTIONS; None: not set."""
+    in_advance: tuple[str, ...] | None = None
+    """The libraries of the process that take most of a GPU's memory at their start: JAX, TensorFlow. Empty: none, or
+    its variables turn that off. None: not known."""
     progress: TaskProgress | None = None
     """Progress of its task; None: its launcher reports none, or it has no launcher."""
     unknown: Reasons = {}

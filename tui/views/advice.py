@@ -11,7 +11,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Advice, Column, JobRow, job_rows, notes
+from slurm_share.load import Advice, Column, JobRow, job_rows, notes, snapshot
 from slurm_share.load import advice_columns as table
 from slurm_share.load import text as load_text
 
@@ -35,8 +35,10 @@ of tasks."""
 
 
 SAID: Mapping[str, str] = {
+    "release": "use none of their GPUs",
     "fewer": "should run fewer tasks",
     "change": "should change something else",
+    "waits": "wait for storage or locks",
     "look": "hardly use their GPUs",
     "more": "could run more",
     "stay": "stay",
@@ -92,7 +94,7 @@ class AdviceView(TableView[Advice]):
 
     def codes(self, row: Advice) -> Sequence[str]:
         """Flag every job that should be changed."""
-        return ("n!",) if row.verdict in ("more", "fewer", "change", "look") else ()
+        return ("n!",) if row.verdict not in ("stay", "unknown") else ()
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         rows = self.grid.rows
@@ -102,7 +104,7 @@ class AdviceView(TableView[Advice]):
         counts: Counter[str] = Counter(row.verdict for row in rows)
         for verdict, label in SAID.items():
             if counts[verdict]:
-                parts.append((f"{counts[verdict]} {label}", "!" if verdict in ("fewer", "change") else ""))
+                parts.append((f"{counts[verdict]} {label}", "!" if verdict in ("release", "fewer", "change") else ""))
         return [facts(parts, width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
@@ -209,7 +211,7 @@ def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
         lines.append(_bar("next", advice.next, end, room, "strong", table.SIGNS[advice.verdict]))
     left = max(20, width - LABEL - room - 7)
     for bound in advice.bounds:
-        decides = bound.resource == advice.decided_by and advice.verdict not in notes.CAUSES
+        decides = bound.resource == advice.decided_by and advice.verdict not in snapshot.CAUSES
         binds = bound.hard or advice.verdict != "more" or (bound.nppn or 0) >= (advice.next or 0)
         stops = " (stops a rise)" if binds and not bound.hard else ""
         said = f"{'<- decides; ' if decides else ''}{bound.why}{stops}"

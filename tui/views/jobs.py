@@ -70,7 +70,9 @@ class JobsView(TableView[JobRow]):
         ]
         if "fewer" in verdicts:
             parts.append((f"{verdicts.count('fewer')} should run fewer (6: advice)", "!"))
-        others = verdicts.count("change") + verdicts.count("look")
+        if "release" in verdicts:
+            parts.append((f"{verdicts.count('release')} use none of their GPUs (6: advice)", "!"))
+        others = sum(verdicts.count(verdict) for verdict in ("change", "waits", "look"))
         if others:
             parts.append((f"{others} should change something else (6: advice)", "!"))
         return [facts(parts, width)]

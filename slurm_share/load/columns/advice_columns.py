@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from ..snapshot import Advice
+from collections.abc import Mapping
+
+from ..snapshot import CONFIDENCES, VERDICTS, Advice, Verdict
 from ..text import NONE, UNKNOWN, Letter, fold, named, number
 from .base import Column
 
-SIGNS = {
+SIGNS: Mapping[Verdict, str] = {
+    "release": "! release",
     "more": "▲ more",
     "fewer": "▼ fewer",
     "stay": "= stay",
     "change": "! change",
+    "waits": "! waits",
     "look": "! look",
     "unknown": "no advice",
 }
-ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
+ORDER = {verdict: place for place, verdict in enumerate(reversed(VERDICTS))}
 """Value for sorting: jobs that should be changed come first, jobs at risk before others."""
 
 
@@ -29,7 +33,7 @@ def advised(advice: Advice) -> str:
 
 
 def _letter(advice: Advice) -> Letter:
-    return "!" if advice.verdict in ("fewer", "change") else "H" if advice.verdict == "more" else ""
+    return "!" if advice.verdict in ("release", "fewer", "change") else "H" if advice.verdict == "more" else ""
 
 
 ADVICE: tuple[Column[Advice], ...] = (
@@ -54,7 +58,8 @@ ADVICE: tuple[Column[Advice], ...] = (
         right=True, least=4, most=5, sorts_down=True,
     ),
     Column(
-        "verdict", "VERDICT", "more, fewer, stay; change: change something else first; look: find the cause first",
+        "verdict", "VERDICT", "more, fewer, stay; release: the job uses none of its GPUs; change: something else "
+        "first; waits: for storage or locks; look: find the cause first",
         text=lambda advice: SIGNS[advice.verdict], value=lambda advice: ORDER[advice.verdict],
         least=7, most=10, letter=_letter, sorts_down=True,
     ),
@@ -71,7 +76,7 @@ ADVICE: tuple[Column[Advice], ...] = (
     Column(
         "confidence", "CONFIDENCE", "low, medium, high",
         text=lambda advice: advice.confidence,
-        value=lambda advice: ("none", "low", "medium", "high").index(advice.confidence),
+        value=lambda advice: CONFIDENCES.index(advice.confidence),
         least=6, most=10, goes=3, alias=("sure",), sorts_down=True,
     ),
     Column(

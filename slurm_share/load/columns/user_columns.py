@@ -22,7 +22,7 @@ def nodes(row: UserRow) -> str:
     return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
 
 
-ADVISED = ("more", "fewer", "change", "look")
+ADVISED = ("more", "fewer", "release", "change", "waits", "look")
 
 
 def advice(row: UserRow) -> str:

@@ -14,15 +14,11 @@ from ...core.text import counted, span_text
 from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.node_rows import NodeRow
-from ..snapshot import Advice, Survey
+from ..snapshot import CAUSES, VERDICTS, Advice, Survey
 from ..text import UNKNOWN, fold, why_silent, wrapped
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
-ORDER = ("fewer", "change", "look", "more", "stay", "unknown")
-"""Verdicts, most urgent first."""
-CAUSES = ("change", "look")
-"""Verdicts that no bound decides."""
 STALE_S = 60.0
 """Age from which figures are marked as old: an agent samples every few seconds."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
@@ -118,13 +114,18 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
 
 def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
     """Return a line for each of the `most` jobs that are most urgent."""
-    ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
+    ordered = in_order(found)
     said = [
         f"advice{'' if advice.job is None else f' for job {advice.job}'}: {terminal.safe(advice.sentence)}"
         for advice in ordered[:most]
     ]
     left = len(found) - most
     return [*said, f"advice for {counted(left, 'more job')}: llload --advise"] if left > 0 else said
+
+
+def in_order(found: Sequence[Advice]) -> list[Advice]:
+    """Return the advice, the most urgent first."""
+    return sorted(found, key=lambda advice: VERDICTS.index(advice.verdict))
 
 
 def silence(survey: Survey) -> list[str]:

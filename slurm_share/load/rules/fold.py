@@ -221,6 +221,8 @@ def _processes(
         cpu_cores = None if history is None else rate(process.cpu_s, history.cpu_s, since)
         if cpu_cores is None:
             unknown["cpu_cores"] = ONE_SAMPLE
+        if process.in_advance is None:
+            unknown.setdefault("in_advance", "its mapped files cannot be read")
         if process.memory_mib is None:
             unknown["memory_mib"] = "the kernel does not report it"
         gone = {} if history is None else {uuid: one for uuid, one in history.gpus.items() if uuid not in held}
@@ -253,6 +255,7 @@ def _process(
         gpus=gpus,
         cap_mib=process.cap_mib,
         connections=process.connections,
+        in_advance=process.in_advance,
         cpu_cores=cpu_cores,
         memory_mib=process.memory_mib,
         progress=process.progress,

@@ -19,7 +19,7 @@ from ..snapshot import GpuBooking, GpuLoad, JobLoad, ProcessLoad, Snapshot
 from . import rates
 from .sums import add_up, first_known, uuids, whole
 
-OF_PROCESS = ("slot", "cap_mib", "connections", "task", "progress")
+OF_PROCESS = ("slot", "cap_mib", "connections", "in_advance", "task", "progress")
 OF_JOB = ("share", "slots", "progress")
 """Fields that come from environments and from files of launchers; of a GPU `booked_mib` and `bookings`."""
 NO_REPORT = "only its user and root can read what its launcher of llsub reports"
@@ -88,6 +88,7 @@ def _process(one: ProcessLoad, said: ProcessNow | None, owners: Mapping[int, int
         slot=said.slot,
         cap_mib=said.cap_mib,
         connections=said.connections,
+        in_advance=said.in_advance,
         progress=said.progress,
         unknown=unknown,
     )

@@ -94,6 +94,10 @@ STEADY_RISE, STEADY_FALL = 1.08, 1.15
 """Factors by which the load must be above, or below, a threshold before the previous verdict changes. Together they are
 more than a noise of 10 % either way (1.1 / 0.9)."""
 
+STEADY_MEMORY = 1.25
+"""Factor by which the memory of the tasks must differ before a verdict that rests on it changes: more than a noise of
+10 % either way. Memory that is too small counts at once."""
+
 STEADY_NUMBER = 1.25
 """Factor by which the number of tasks must differ from the previous advice to replace it."""
 

@@ -29,7 +29,7 @@ OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulat
 OWN: dict[type[Struct], tuple[str, ...]] = {
     ProcessLoad: (
         *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
-        *("cpu_cores", "memory_mib", "progress", "unknown"),
+        *("in_advance", "cpu_cores", "memory_mib", "progress", "unknown"),
     ),
     OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_percent"),
     JobLoad: (

@@ -206,7 +206,7 @@ def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.M
         node.add(pid, cgroup=cgroup, session=session)
     monkeypatch.setattr(os, "open", closed(os.open))
     first, second = node.reader().read((70, 71)).processes
-    assert first.unknown.keys() == {"slot", "cap_mib", "connections"}
+    assert first.unknown.keys() == {"slot", "cap_mib", "connections", "in_advance"}
     assert first.task_key != second.task_key
 
 
@@ -283,3 +283,27 @@ def test_this_machine_is_read() -> None:
     assert 0 < mine.cpu_s < 1000
     assert seen.cpus == len(os.sched_getaffinity(0)) or seen.cpus == os.cpu_count()
     assert reader.read((child.pid,)).processes == ()
+
+
+@pytest.mark.parametrize(
+    ("mapped", "environ", "found"),
+    [
+        ("/venv/lib/python3.12/site-packages/jaxlib/libjax_common.so", {}, ("JAX",)),
+        ("/venv/jax_plugins/xla_cuda12/xla_cuda_plugin.so", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, ()),
+        ("/venv/jaxlib/libjax_common.so", {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, ()),
+        ("/venv/jaxlib/libjax_common.so", {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, ("JAX",)),
+        ("/venv/tensorflow/libtensorflow_cc.so.2", {}, ("TensorFlow",)),
+        ("/venv/tensorflow/libtensorflow_cc.so.2", {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, ()),
+        ("/venv/torch/lib/libtorch_cuda.so", {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, ()),  # as a share sets it
+        (None, {"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}, ("JAX",)),
+        (None, {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".1"}, None),  # a share sets it for any program
+    ],
+)
+def test_libraries_that_take_memory_at_their_start_are_found(
+    node: Node, mapped: str | None, environ: dict[str, str], found: tuple[str, ...] | None
+) -> None:
+    node.add(70, environ=environ)
+    if mapped is not None:
+        (node.proc / "70" / "maps").write_text(f"7f0000000000-7f0000001000 r-xp 00000000 08:01 12 {mapped}\n")
+    (process,) = node.reader().read((70,)).processes
+    assert process.in_advance == found

@@ -10,24 +10,26 @@ at 80 % SM activity more tasks wait for one another, and fewer gain nothing. Bel
 shows room for, at most by a factor of four, from half load on by two. Load does not grow evenly with tasks, so it is
 measured again after each step.
 
-Some causes come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
-frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and their sources.
+Some causes come before any number: more threads than CPUs, waiting for storage or locks, tasks that hardly use their
+GPU, tasks on the wrong GPU, and frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and
+their sources.
 
 The advice of the survey before is an input, so that in a steady state neither verdict nor number follows noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import Advice, JobLoad, Snapshot, Survey, WorkClass
+from ...snapshot import CONFIDENCES, Advice, Confidence, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
 from . import bounds, causes, evidence, measured, resubmit, sentences
 from .case import Case
@@ -182,10 +184,6 @@ def _case(
     )
 
 
-def _with_load(case: Case, factor: float) -> Case:
-    return replace(case, nodes=tuple(evidence.with_load(node, factor, factor) for node in case.nodes))
-
-
 def _judged(
     base: Advice, case: Case, settings: Settings, previous: Advice | None, submission: Submission | None
 ) -> Advice:
@@ -193,7 +191,7 @@ def _judged(
     judged = measured.judged(known, case.now)
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # it was about other tasks
-    case, gpu_percents, cpu_percent, dram_percent = _steadied(case, previous)
+    case, loads = _steadied(case, previous)
     base = replace(
         base,
         work=bounds.work_class(case.nodes, case.hard, settings) if case.now else "unknown",
@@ -201,9 +199,10 @@ def _judged(
         gpus=case.gpus,
         bounds=(*case.hard, *(soft.bound for soft in case.soft), *((case.growth,) if case.now else ())),
         memory_allows=_memory_allows(case, settings),
-        gpu_percents=gpu_percents,
-        cpu_percent=cpu_percent,
-        dram_percent=dram_percent,
+        gpu_percents=loads.gpu_percents,
+        cpu_percent=loads.cpu_percent,
+        load_average_percent=loads.average_percent,
+        dram_percent=loads.dram_percent,
         rates=known.levels,
         rate_source=known.source,
         rate_family=known.family,
@@ -214,11 +213,13 @@ def _judged(
         ),
     )
     missing = _missing(case)
-    fewer = _fewer(case) if case.now and _is_counted(case) else None
+    fewer, is_kept = _fewer_kept(case, previous) if case.now and _is_counted(case) else (None, False)
     if missing and fewer is None:
         return sentences.unknown(base, missing)
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
+    if is_kept:
+        base = replace(base, evidence=(*base.evidence, sentences.KEPT))
     if fewer is None and judged is not None and case.died is None:
         by_load, answer = answer, _by_rates(case, judged)
         base = replace(
@@ -231,6 +232,7 @@ def _judged(
         if is_kept:
             base = replace(base, evidence=(*base.evidence, sentences.KEPT))
         base = replace(base, work=_kept_class(base, case, settings, previous))
+    cautions = resubmit.cautions(answer, case.jobs, case.nodes, settings)
     changes = resubmit.changes(answer, case.jobs, case.nodes, settings, submission)
     again = resubmit.lines(changes, submission)
     if again and submission is not None and submission.program == "sbatch" and len(submission.rest) > 1:
@@ -240,11 +242,11 @@ def _judged(
         verdict=answer.verdict,
         next=answer.nppn,
         decided_by=answer.decided_by,
-        confidence=_confidence(case, answer),
+        confidence=_lowered(_confidence(case, answer)) if cautions else _confidence(case, answer),
         change=tuple(str(one) for one in changes),
         resubmit=again,
     )
-    return sentences.known(advice, case, answer)
+    return sentences.known(advice, case, answer, cautions)
 
 
 def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
@@ -304,6 +306,7 @@ def _answer(case: Case) -> Answer:
         return Answer("stay", case.now, case.died)
     found = (
         causes.threads(case.nodes, case.now, _threads(case))
+        or causes.waits(case.nodes, case.now)
         or causes.low_use(case.nodes, case.now)
         or causes.placement(case.nodes, case.now, case.emptier)
         or causes.memory_in_advance(case.nodes, case.now)
@@ -368,14 +371,24 @@ def _fewer(case: Case) -> tuple[int, str] | None:
 # ---- The previous advice ----
 
 
-def _steadied(case: Case, previous: Advice | None) -> tuple[Case, tuple[float, ...], float | None, float | None]:
-    """Return (the case with the running mean of the load; that load in percent: of each GPU with tasks, of the CPUs, of
-    the memory bandwidth of the GPU that uses most of it)."""
+class _Loads(Struct, frozen=True):
+    """The judged loads of a job: the newest ones, or the running means."""
+
+    gpu_percents: tuple[float, ...]
+    """Of each GPU with tasks."""
+    cpu_percent: float | None
+    average_percent: float | None
+    dram_percent: float | None
+    """Memory bandwidth of the GPU that uses most of it."""
+
+
+def _steadied(case: Case, previous: Advice | None) -> tuple[Case, _Loads]:
+    """Return the case with the running means of the loads, and these."""
     gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
-    cpu = bounds.cpu_percent(case.nodes)
+    cpu, average = bounds.cpu_percent(case.nodes), bounds.average_percent(case.nodes)
     dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
     if previous is None:
-        return case, gpus, cpu, dram
+        return case, _Loads(gpus, cpu, average, dram)
     nodes = list(case.nodes)
     if len(gpus) == len(previous.gpu_percents):
         gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
@@ -393,31 +406,63 @@ def _steadied(case: Case, previous: Advice | None) -> tuple[Case, tuple[float, .
         dram = mean
     if cpu and previous.cpu_percent is not None:
         mean = _mean_of(cpu, previous.cpu_percent)
-        nodes = [evidence.with_load(node, 1.0, mean / cpu) for node in nodes]
+        nodes = [evidence.with_load(node, cpu=mean / cpu) for node in nodes]
         cpu = mean
-    return replace(case, nodes=tuple(nodes)), gpus, cpu, dram
+    if average and previous.load_average_percent is not None:
+        mean = _mean_of(average, previous.load_average_percent)
+        nodes = [evidence.with_load(node, average=mean / average) for node in nodes]
+        average = mean
+    return replace(case, nodes=tuple(nodes)), _Loads(gpus, cpu, average, dram)
 
 
 def _mean_of(now: float, before: float) -> float:
     return before + thresholds.STEADY_WEIGHT * (now - before)
 
 
-LASTING = ("more", "stay", "change", "look")
-"""Verdicts that depend on load, and are kept against noise. The others (too many tasks, not known) change at once."""
-_NEAR = (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
-"""Factors of the load at which the previous verdict may still be right."""
+LASTING = ("more", "stay", "change", "waits", "look")
+"""Verdicts that depend on load, and are kept against noise. The others change at once."""
+_NEAR = (1.0, 1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
+"""Factors of a load at which the previous verdict may still be right."""
+_NEAR_MEMORY = (1.0, 1 / thresholds.STEADY_MEMORY, thresholds.STEADY_MEMORY)
+"""Factors of the tasks' memory at which it may."""
+_OF_MEMORY = ("GPU memory", "host memory")
+
+
+def _with_memory(case: Case, factor: float) -> Case:
+    """Return the case as if the tasks needed so many times the memory."""
+    if factor == 1.0:
+        return case
+    hard = tuple(
+        replace(one, nppn=max(1, case.gpus, int(one.nppn / factor))) if one.resource in _OF_MEMORY and one.nppn else one
+        for one in case.hard
+    )
+    nodes = tuple(
+        node if node.peak_mib is None else replace(node, peak_mib=round(node.peak_mib * factor)) for node in case.nodes
+    )
+    return replace(case, hard=hard, nodes=nodes)
+
+
+def _fewer_kept(case: Case, previous: Advice | None) -> tuple[tuple[int, str] | None, bool]:
+    """Return (what `_fewer` returns, whether it is the previous advice although the newest figures would not say it).
+    Too many tasks count at once; that they fit counts only if they fit by more than noise."""
+    fresh = _fewer(case)
+    if previous is None or previous.verdict != "fewer" or previous.decided_by not in _OF_MEMORY or not previous.next:
+        return fresh, False
+    kept = previous.next, previous.decided_by
+    if fresh is not None:
+        is_near = kept[0] <= fresh[0] <= thresholds.STEADY_NUMBER * kept[0] + case.gpus
+        return (kept, kept != fresh) if is_near else (fresh, False)
+    near = _fewer(_with_memory(case, thresholds.STEADY_MEMORY))
+    return (None, False) if near is None else (kept, True)
 
 
 def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     """Return (answer, whether it is the previous one although the newest figures alone would give another)."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
-    variants = [_with_load(case, factor) for factor in _NEAR]
-    if previous.verdict == "change":
-        variants.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
-    near = (fresh, *(_answer(one) for one in variants))
     cause = previous.decided_by if previous.verdict == "change" else ""
-    alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, cause)), None)
+    near = (one for one in _near(fresh, case, previous) if (one.verdict, one.cause) == (previous.verdict, cause))
+    alike = next((one for one in near if one.verdict != "more" or (one.nppn or 0) <= case.most), None)
     if alike is None:
         return fresh, False
     before, now = previous.next, alike.nppn
@@ -427,13 +472,36 @@ def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
 
 
+def _near(fresh: Answer, case: Case, previous: Advice) -> Iterator[Answer]:
+    """Yield the answer, and those for figures that noise could have changed to the present ones."""
+    yield fresh
+    if previous.verdict == "change":
+        yield _answer(replace(case, emptier=thresholds.STEADY_EMPTIER))
+    averages = _NEAR if bounds.average_percent(case.nodes) is not None else (1.0,)
+    for memory, average, cpu, gpu in itertools.product(_NEAR_MEMORY, averages, _NEAR, _NEAR if case.gpus else (1.0,)):
+        other = _with_memory(case, memory)
+        nodes = tuple(evidence.with_load(node, gpu, cpu, average) for node in other.nodes)
+        yield _answer(replace(other, nodes=nodes))
+
+
 def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) -> WorkClass:
-    near = [_with_load(case, factor) for factor in _NEAR] if case.now else []
-    classes = {bounds.work_class(one.nodes, case.hard, settings) for one in near}
+    if not case.now or previous.work == base.work:
+        return base.work
+    near = ([evidence.with_load(node, one, one, one) for node in case.nodes] for one in _NEAR[1:])
+    classes = {bounds.work_class(nodes, case.hard, settings) for nodes in near}
     return previous.work if previous.work in classes else base.work
 
 
-def _confidence(case: Case, answer: Answer) -> Literal["low", "medium", "high"]:
+def _confidence(case: Case, answer: Answer) -> Confidence:
+    """Return the confidence that the evidence gives, and the answer allows."""
+    return min(_by_evidence(case, answer), answer.surest, key=CONFIDENCES.index)
+
+
+def _lowered(confidence: Confidence) -> Confidence:
+    return CONFIDENCES[max(CONFIDENCES.index("low"), CONFIDENCES.index(confidence) - 1)]
+
+
+def _by_evidence(case: Case, answer: Answer) -> Confidence:
     """Return the confidence: by the time measured, the number of tasks, and how steady and exact the load is; if rates
     decided, by their windows."""
     if answer.rate_windows and all(node.alone for node in case.nodes) and not case.unseen:

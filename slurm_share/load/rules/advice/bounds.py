@@ -59,26 +59,26 @@ def usable_mib(room: Room, settings: Settings) -> int:
 
 
 def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _Known | None:
-    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known. It is at least one task
-    per GPU, since that runs, and at least the tasks that run now if the peaks of all of them fit: unlike tasks are not
-    reduced for the largest of them. `margin` False: divide the whole memory of a GPU."""
-    if not node.peak_mib or not node.rooms:
+    """Return the bound by the size of the largest task, and its arithmetic; None if it is not known. It is at least one
+    task per GPU, since that runs, and at least the tasks that run now if the peaks of all of them fit: unlike tasks are
+    not reduced for the largest of them. `margin` False: divide the whole memory of a GPU."""
+    if not node.size_mib or not node.rooms:
         return None
     usable = [usable_mib(room, settings) if margin else room.total for room in node.rooms]
-    each = max(1, min(usable) // node.peak_mib)
+    each = max(1, min(usable) // node.size_mib)
     fit = _fit_now(node, usable)
     if fit > each * node.gpus:
         own = sum(room.own or 0 for room in node.rooms)
         why = f"{fit} tasks as they are now have room, {gib(own)} at their peaks; "
         return (
             fit,
-            f"{why}of the largest{_name(node)}, {gib(node.peak_mib)}, there would be room for {each * node.gpus}",
+            f"{why}of the largest{_name(node)}, {gib(node.size_mib)}, there would be room for {each * node.gpus}",
         )
     room = min(node.rooms, key=lambda room: usable_mib(room, settings))
     kept = room.total - usable_mib(room, settings)
     whose = " of the node (MemTotal)" if room.is_host else ""
     what = (
-        f"{gib(room.total)}{whose} less {gib(kept)} kept or used by others, / {gib(node.peak_mib)} of the largest task"
+        f"{gib(room.total)}{whose} less {gib(kept)} kept or used by others, / {gib(node.size_mib)} of the largest task"
     )
     what += _name(node)
     return each * node.gpus, f"{node.gpus} x {each} ({what})"
@@ -104,9 +104,9 @@ def _fit_now(node: Evidence, usable: Sequence[int]) -> int:
 def are_unlike(node: Evidence, settings: Settings) -> bool:
     """Return whether the running tasks fit only because not all of them are as large as the largest."""
     found = gpu_memory(node, settings)
-    if found is None or not node.peak_mib:
+    if found is None or not node.size_mib:
         return False
-    return found[0] > node.gpus * max(1, min(usable_mib(room, settings) for room in node.rooms) // node.peak_mib)
+    return found[0] > node.gpus * max(1, min(usable_mib(room, settings) for room in node.rooms) // node.size_mib)
 
 
 def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
@@ -201,7 +201,7 @@ def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     """Return how many tasks bring the CPUs to the load at which more would only wait; None if a load is not known."""
-    loads = [node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
+    loads = [node.cpu_cores / node.cpus for node in nodes if node.cpu_cores is not None]
     if len(loads) < len(nodes) or not all(node.running for node in nodes):
         return None
     now, running = most_now(nodes), _mean([node.running for node in nodes])
@@ -211,10 +211,10 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     # A job without GPUs should use the CPUs, so tasks are added only below LLSC's band.
     full = thresholds.CPU_FULL if nodes[0].gpus else thresholds.CPU_BAND[0]
     if percent >= full:
-        why = f"load {load:.1f} of {cpus} CPUs; from {full:g} % on, twice as many tasks are too many"
+        why = f"CPU time {load:.1f} of {cpus} CPUs; from {full:g} % on, twice as many tasks are too many"
         return Soft(Bound(resource="CPU load", nppn=now, hard=False, why=why), stops=True)
     found = max(now, math.floor(running * thresholds.CPU_AIM / max(percent, 0.01) + 1e-9))
-    why = f"{_make(running)} load {load:.2f} of {cpus} CPUs"
+    why = f"{_make(running)} CPU time {load:.2f} of {cpus} CPUs"
     return Soft(Bound(resource="CPU load", nppn=found, hard=False, why=why), stops=False)
 
 
@@ -228,8 +228,8 @@ def level(nodes: Sequence[Evidence]) -> int | None:
 
 
 def cpu_percent(nodes: Sequence[Evidence]) -> float | None:
-    """Return the mean load of a CPU, in percent; None if it is not known."""
-    known = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
+    """Return the job's mean CPU time of a CPU, in percent; None if it is not known."""
+    known = [100 * node.cpu_cores / node.cpus for node in nodes if node.cpu_cores is not None]
     return _mean(known) if known else None
 
 
@@ -238,6 +238,32 @@ def nodes_disagree(nodes: Sequence[Evidence]) -> bool:
     percents = [node.busy_percent for node in nodes if node.busy_percent is not None]
     least, most = min(percents, default=0.0), max(percents, default=0.0)
     return most - least >= thresholds.DISAGREE and most > thresholds.DISAGREE_TIMES * least
+
+
+def average_percent(nodes: Sequence[Evidence]) -> float | None:
+    """Return the load average in percent of the CPUs, the mean of the nodes; None if it is not known, or may be in part
+    another job's, on any of them."""
+    known = [100 * node.load_average / node.cpus for node in nodes if node.load_average is not None]
+    return _mean(known) if known and len(known) == len(nodes) else None
+
+
+def is_crowded(nodes: Sequence[Evidence]) -> bool:
+    """Return whether more threads than CPUs want to run. The load average alone does not show it, because it also
+    counts processes that wait for storage: the job's CPU time has to fill the CPUs as well."""
+    cpu, average = cpu_percent(nodes), average_percent(nodes)
+    if cpu is None:
+        return False
+    most = thresholds.CPU_BAND[1]
+    return cpu > most or (cpu >= thresholds.CPU_FULL and average is not None and average > most)
+
+
+def is_waiting(nodes: Sequence[Evidence]) -> bool:
+    """Return whether the load average is high without CPU time, so that most of it does not run: state D (storage,
+    locks of the kernel), or many threads on few CPUs."""
+    cpu, average = cpu_percent(nodes), average_percent(nodes)
+    if cpu is None or average is None or cpu >= thresholds.CPU_BAND[0]:
+        return False
+    return average - cpu >= max(thresholds.CPU_BAND[0], cpu)
 
 
 def _make(running: float) -> str:
@@ -260,20 +286,23 @@ def work_class(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Setti
     """Return the first class that applies, the most harmful first; `unknown` if no load is known."""
     loads = [100 * node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
     gpu = _mean(loads) if loads else None
+    owns = [100 * node.own_load / node.gpus for node in nodes if node.own_load is not None and node.gpus]
+    own = _mean(owns) if owns else None
     cpu = cpu_percent(nodes)
     has_gpus = any(node.gpus for node in nodes)
     now = most_now(nodes)
-    if any(bound.nppn is not None and now > bound.nppn for bound in hard) or (cpu or 0.0) > thresholds.CPU_BAND[1]:
+    if any(bound.nppn is not None and now > bound.nppn for bound in hard) or is_crowded(nodes):
         return "over-subscribed"
     if any((node.dram_percent or 0.0) >= thresholds.DRAM_FULL for node in nodes):
         return "memory-bandwidth-bound"
-    if (gpu or 0.0) >= thresholds.GPU_FULL:
+    # Utilisation is an upper bound of SM activity: it does not show that a GPU can do no more.
+    if (gpu or 0.0) >= thresholds.GPU_FULL and all(node.is_sm for node in nodes):
         return "GPU-compute-bound"
     if _memory_is_full(nodes, hard, settings):
         return "memory-full"
     if (cpu or 0.0) >= (thresholds.CPU_FULL if has_gpus else thresholds.CPU_AIM):
         return "CPU-bound"
-    judged = gpu if has_gpus else cpu
+    judged = own if has_gpus else cpu
     if judged is None:
         return "unknown"
     if judged < thresholds.IDLE:

@@ -8,12 +8,14 @@ from typing import Literal
 from msgspec import Struct
 
 from ....core.text import counted
-from ...snapshot import Verdict
+from ...snapshot import Confidence, Verdict
 from .. import thresholds
-from .bounds import gib, level
+from .bounds import gib, is_crowded, is_waiting, level
 from .evidence import Card, Evidence
 
 Remedy = Literal["", "threads", "memory in advance"]
+WAITS = "storage, locks"
+"""What decides an answer with the verdict `waits`."""
 
 
 class Answer(Struct, frozen=True):
@@ -24,11 +26,13 @@ class Answer(Struct, frozen=True):
     decided_by: str
     """The resource, as in a bound."""
     why: str = ""
-    """For the verdicts change and look: what is wrong, and what to do about it."""
+    """For the verdicts of CAUSES: what is wrong, and what to do about it."""
     remedy: Remedy = ""
     """What the next submission changes; empty: no option can change it."""
     threads: int = 0
     """Threads of a task, with the remedy threads."""
+    surest: Confidence = "high"
+    """The highest confidence that it can have."""
     rate_windows: int = 0
     """Windows on which the deciding comparison of rates rests; 0: rates did not decide."""
 
@@ -41,18 +45,17 @@ class Answer(Struct, frozen=True):
 def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | None:
     """Return the answer if the tasks, no more than the cores, run more threads than there are CPUs. `given`: NTPP of
     their triple, if any."""
-    loads = [(node.cpu_load / node.cpus, node) for node in nodes if node.cpu_load is not None]
     cores = min(node.cores for node in nodes)
-    if not loads or not now or now > cores:
+    if not now or now > cores or not is_crowded(nodes):
         return None
-    if 100 * sum(load for load, _ in loads) / len(loads) <= thresholds.CPU_BAND[1]:
-        return None
-    worst = max(loads, key=lambda one: one[0])[1]
+    worst = max(nodes, key=lambda node: (node.load_average or node.cpu_cores or 0.0) / node.cpus)
     each = cores // now
-    has = (worst.cpu_load or 0.0) / now
+    used, average = worst.cpu_cores or 0.0, worst.load_average
+    has = max(used, average or 0.0) / now
     said = (
-        f"fewer threads, not fewer tasks: the CPU load is {worst.cpu_load:.0f} of {worst.cpus}, about {has:.0f} "
-        f"running threads in {f'each of {now} tasks' if now > 1 else 'its task'}"
+        f"fewer threads, not fewer tasks: the job's CPU time is {used:.0f} of {worst.cpus} CPUs"
+        + (f" and the load average {average:.0f}" if average is not None else "")
+        + f", about {has:.0f} running threads in {f'each of {now} tasks' if now > 1 else 'its task'}"
     )
     if given is not None and given <= each:
         why = (
@@ -67,13 +70,30 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
     return Answer("change", now, "CPU load", why, "threads", each)
 
 
+def waits(nodes: Sequence[Evidence], now: int) -> Answer | None:
+    """Return the answer if the load average is high without CPU time: the processes do not run. GPUs that are full have
+    enough to do all the same."""
+    if not now or not is_waiting(nodes) or any((node.busy_percent or 0.0) >= thresholds.GPU_FULL for node in nodes):
+        return None
+    worst = max(nodes, key=lambda node: ((node.load_average or 0.0) - (node.cpu_cores or 0.0)) / node.cpus)
+    used, average = worst.cpu_cores or 0.0, worst.load_average or 0.0
+    why = (
+        f"it waits for storage or locks: the load average{_where(worst, nodes)} is {average:.0f} on {worst.cpus} CPUs, "
+        f"but the job's CPU time is {used:.1f}, so about {average - used:.0f} threads there do not run, and more tasks "
+        "would wait as well; on the node, `ps -eLo stat,user,wchan:20,comm` shows which: D waits for storage or a lock "
+        "of the kernel, many R are bound to few CPUs"
+    )
+    # The load average counts every process of the node: a hung daemon of the system as well.
+    return Answer("waits", None, WAITS, why, surest="medium")
+
+
 def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_text(nodes)
     ask = "input, start-up, a lock, each other" + (", the CPU" if cpu else "")
     see = f"find out first what they wait for ({ask}), before adding any"
     if not any(node.gpus for node in nodes):
-        loads = [node.cpu_load for node in nodes if node.cpu_load is not None]
+        loads = [node.cpu_cores for node in nodes if node.cpu_cores is not None]
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
         if each is None or each >= thresholds.LOW_USE_CPU:
             return None
@@ -118,14 +138,15 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
                 "give the GPUs to tasks in turn"
             )
             return Answer("change", now, "GPU load", why)
-    uneven = [node for node in nodes if _is_uneven(node, emptier)]
+    # The load of a GPU that others use as well does not show how the job's own tasks are spread.
+    uneven = [node for node in nodes if node.alone and node.own_load == node.load and _is_uneven(node, emptier)]
     if 2 * len(uneven) <= len(nodes) or (level(nodes) or 0) > now:
         return None
     node = uneven[0]
     full = max(node.busy, key=lambda card: card.load or 0.0)
     free_one = min(node.busy, key=lambda card: card.load or 0.0)
     why = (
-        f"add none while the load is uneven: GPU {full.index}{_where(node, nodes)} is full ({full.load:.0f} %), GPU "
+        f"add none while the load is uneven: GPU {full.index}{_where(node, nodes)} is {_full(node, full)}, GPU "
         f"{free_one.index} at {free_one.load:.0f} %, with {full.tasks} and {free_one.tasks} tasks; more tasks would go "
         "to both: mix heavy and light tasks in another order, or give the heavy ones to the emptier GPU"
     )
@@ -138,18 +159,36 @@ def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
     for node in nodes:
         if not node.rooms or not node.peak_mib or node.cap_mib is not None or not node.busy_percent:
             continue
+        if node.in_advance == ():
+            continue
         total = max(room.total for room in node.rooms)
         is_most = 100 * node.peak_mib >= thresholds.PREALLOCATED * total
         if not is_most or node.busy_percent >= thresholds.GPU_BAND[0]:
             continue
+        libraries = node.in_advance or ()
+        begin = "" if libraries else "if it is JAX or TensorFlow, "
+        do = f"as {libraries_text(libraries)} at the start" if libraries else "as these two do at their start"
         why = (
-            f"let its program not take memory in advance: {named(node.largest)} holds {gib(node.peak_mib)} of "
-            f"{gib(total)} of a GPU that it uses to {node.busy_percent:.0f} %, as JAX and TensorFlow do at their "
-            "start; XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) show what a "
+            f"{begin}let its program not take memory in advance: {named(node.largest)} holds {gib(node.peak_mib)} of "
+            f"{gib(total)} of a GPU that it uses to {node.busy_percent:.0f} %, {do}; "
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) show what a "
             "task needs, and so how many fit"
         )
-        return Answer("change", now, "GPU memory", why, "memory in advance")
+        if not libraries:
+            why += "; another program needs what it holds"
+        surest: Confidence = "high" if libraries else "medium"
+        return Answer("change", now, "GPU memory", why, "memory in advance", surest=surest)
     return None
+
+
+def _full(node: Evidence, card: Card) -> str:
+    """Return how busy a GPU is. Utilisation does not show that it can do no more."""
+    return f"full ({card.load:.0f} %)" if node.is_sm else f"at {card.load:.0f} % (utilisation)"
+
+
+def libraries_text(libraries: Sequence[str]) -> str:
+    """Return the clause that a process has libraries that take memory, such as: JAX, which is loaded, does."""
+    return f"{' and '.join(libraries)}, which it has loaded, {'does' if len(libraries) == 1 else 'do'}"
 
 
 def named(task: int | None) -> str:
@@ -173,8 +212,8 @@ def _where(node: Evidence, nodes: Sequence[Evidence]) -> str:
 
 
 def _cpu_text(nodes: Sequence[Evidence]) -> str:
-    known = [node for node in nodes if node.cpu_load is not None]
+    known = [node for node in nodes if node.cpu_cores is not None]
     if not known:
         return ""
-    node = max(known, key=lambda one: (one.cpu_load or 0.0) / one.cpus)
-    return f"; CPU load {node.cpu_load:.1f} of {node.cpus}"
+    node = max(known, key=lambda one: (one.cpu_cores or 0.0) / one.cpus)
+    return f"; CPU time {node.cpu_cores:.1f} of {node.cpus} CPUs"

@@ -84,6 +84,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """True: its run places tasks by their sizes (`llsub --pack`)."""
     cap_mib: int | None = None
     """The smallest memory cap of its tasks."""
+    in_advance: tuple[str, ...] | None = None
+    """The libraries of the largest task that take GPU memory at their start, as in ProcessLoad; None: not known."""
     connections: int | None = None
     """The largest CUDA_DEVICE_MAX_CONNECTIONS of its tasks; None: none sets it."""
     processes_of_task: int = 1
@@ -103,8 +105,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Cores that the job has, or would have as a share."""
     cpus: int = 0
     """Hardware threads that the job has, or would have as a share."""
-    cpu_load: float | None = None
-    """CPUs busy: the node's load average if the job has the whole node, else the job's CPU time in cores."""
+    cpu_cores: float | None = None
+    """CPU time of the job in cores: 3.0 is three CPUs busy with it."""
+    load_average: float | None = None
+    """The node's load average: processes of the job, and of the system, that run, wait for a CPU, or wait for storage
+    or a lock of the kernel (proc_loadavg(5)). None: not known, or another job may have a part in it."""
     driver: str | None = None
     kills: int = 0
     """Processes that the kernel ended because host memory was full."""
@@ -120,11 +125,21 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Number of the task with `spans` in its run of llsub; None: not known."""
 
     @property
+    def is_at_cap(self) -> bool:
+        """Return whether the largest task took all that its cap allows, so that it may need more."""
+        return bool(self.peak_mib and self.cap_mib and 100 * self.peak_mib >= thresholds.PEAK_AT_CAP * self.cap_mib)
+
+    @property
+    def size_mib(self) -> int | None:
+        """Return the GPU memory that counts for the largest task: its peak; if that is at its cap, the cap."""
+        return max(self.peak_mib or 0, self.cap_mib or 0) if self.is_at_cap else self.peak_mib
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """Return the figures that are not known and make an advice weaker. Those without which there is none are not
         listed."""
         found = ["host memory of a task"] if not self.host_peak_mib or not self.host_total_mib else []
-        found += ["CPU load"] if self.cpu_load is None else []
+        found += ["CPU time"] if self.cpu_cores is None else []
         return (*found, *(["what else is in its GPUs' memory"] if any(one.used is None for one in self.rooms) else []))
 
     @property
@@ -181,7 +196,6 @@ def of_job(
     part = gpus / of_node if gpus and of_node else 1.0
     asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
-    is_whole = cpus >= snapshot.cpus
     host_total, host_limited = _host_memory(snapshot, jobs, loads, part)
     peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
     running = sum(load.tasks for load in loads)
@@ -211,6 +225,7 @@ def of_job(
         median_mib=_median(tasks),
         is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
+        in_advance=_in_advance(tasks, peak_mib),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
         processes_of_task=-(-len(processes) // max(1, running)) or 1,
         spans=_works_on(on_gpus(widest)),
@@ -221,7 +236,8 @@ def of_job(
         host_used_mib=whole(added([load.memory_mib for load in loads])),
         cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
         cpus=max(1, cpus),
-        cpu_load=_cpu_load(snapshot, loads, is_whole=is_whole),
+        cpu_cores=_cpu_cores(loads),
+        load_average=_load_average(snapshot, loads) if has_node_alone(snapshot, jobs, slurm) else None,
         driver=snapshot.driver,
         kills=sum(load.memory_kills or 0 for load in loads),
         tasks_measured=sum(load.tasks_measured for load in loads),
@@ -256,20 +272,22 @@ def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
         host_used_mib=whole(_times(node.host_used_mib, part)),
         cores=max(1, int(node.cores * part)),
         cpus=max(1, int(node.cpus * part)),
-        cpu_load=_times(node.cpu_load, part),
+        cpu_cores=_times(node.cpu_cores, part),
+        load_average=_times(node.load_average, part),
         progress=None,
     )
 
 
-def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
-    """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
+def with_load(node: Evidence, gpu: float = 1.0, cpu: float = 1.0, average: float = 1.0) -> Evidence:
+    """Return the evidence with the loads of its GPUs, its CPU time and the load average multiplied by these factors."""
     return replace(
         node,
         load=_times(node.load, gpu),
         own_load=_times(node.own_load, gpu),
         cards=tuple(replace(card, load=_times(card.load, gpu)) for card in node.cards),
         dram_percent=_times(node.dram_percent, gpu),
-        cpu_load=_times(node.cpu_load, cpu),
+        cpu_cores=_times(node.cpu_cores, cpu),
+        load_average=_times(node.load_average, average),
     )
 
 
@@ -280,7 +298,7 @@ def _times(value: float | None, factor: float) -> float | None:
 def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
     """Return the evidence with these loads for its GPUs with tasks, in their order."""
     before = sum(card.load or 0.0 for card in node.busy)
-    scaled = with_load(node, sum(percents) / before if before else 1.0, 1.0)
+    scaled = with_load(node, sum(percents) / before if before else 1.0)
     left = iter(percents)
     return replace(scaled, cards=tuple(replace(card, load=next(left)) if card.is_busy else card for card in node.cards))
 
@@ -372,6 +390,15 @@ def _peak(task: Task) -> int:
 def _number(task: Task) -> int | None:
     """Return the number of a task in its run; None: not known."""
     return next((one.progress.task for one in task if one.progress is not None), None)
+
+
+def _in_advance(tasks: Sequence[Task], peak_mib: int | None) -> tuple[str, ...] | None:
+    largest = max(tasks, key=_peak, default=())
+    # The peak may be of a task that has ended.
+    if not largest or not peak_mib or _peak(largest) < 0.9 * peak_mib:
+        return None
+    found = dict.fromkeys(library for one in largest for library in one.in_advance or ())
+    return tuple(found) if found or all(one.in_advance is not None for one in largest) else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:
@@ -486,12 +513,27 @@ def _host_memory(
     return (free, False) if limit is None or limit >= free else (limit, True)
 
 
-def _cpu_load(snapshot: Snapshot, loads: Sequence[JobLoad], *, is_whole: bool) -> float | None:
-    if is_whole and snapshot.load is not None:
-        return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]
+def has_node_alone(snapshot: Snapshot, jobs: Sequence[QueuedJob], slurm: SlurmNode | None) -> bool:
+    """Return whether no other job can be on the node, by Slurm: a figure of the node may then be about these jobs."""
+    ids = {job.job_id for job in jobs}
+    if not jobs or any(load.job not in ids for load in snapshot.jobs):
+        return False
+    # Slurm may count cores as CPUs, and the kernel counts hardware threads.
+    cpus = min(snapshot.cpus, slurm.cpus) if slurm is not None and slurm.cpus else snapshot.cpus
+    asked = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
+    return asked >= cpus or all(job.keeps_others_out for job in jobs)
+
+
+def _cpu_cores(loads: Sequence[JobLoad]) -> float | None:
     return added(
         [
             load.cpu_cores if load.cpu_cores_windows is None else _recent(load.cpu_cores_windows, load.measured_s)
             for load in loads
         ]
     )
+
+
+def _load_average(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
+    if snapshot.load is None:
+        return None
+    return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]

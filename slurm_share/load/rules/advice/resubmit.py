@@ -17,7 +17,7 @@ from ....share import limits, option, queue, registry
 from ....slurm.records import QueuedJob, Submission
 from ....slurm.rules import submitted
 from ....triples import Triple
-from .bounds import usable_mib
+from .bounds import gib, usable_mib
 from .causes import Answer
 from .evidence import Evidence
 
@@ -75,6 +75,45 @@ def changes(
     of_llsub = job is not None and queue.triple_of(job) is not None
     of_llsub = of_llsub or (submission is not None and not submission.starts_steps)
     return (by_triple, by_share) if of_llsub else (by_share, by_triple)
+
+
+def cautions(
+    answer: Answer, jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], settings: Settings
+) -> tuple[str, ...]:
+    """Return what an answer loses or risks, a sentence each: the user's memory cap, and the last free GPU memory."""
+    if answer.nppn is None or answer.verdict not in ("more", "fewer") or not _fewest(nodes):
+        return ()
+    found = []
+    written = share_of(jobs[0] if jobs else None)
+    request = _request(jobs[0] if jobs else None, nodes, answer.nppn, settings)
+    each = max(1, answer.nppn // _fewest(nodes))
+    if written is not None and written.mem_mib is not None and request is not None:
+        if request.mem_mib is None:
+            found.append(f"your mem={written.mem_mib}M is left out, since {each} of it do not fit a GPU{_least(nodes)}")
+        elif request.mem_mib != written.mem_mib:
+            found.append(f"your mem={written.mem_mib}M becomes mem={request.mem_mib}M, so that {each} fit a GPU")
+    left = _left_percent(nodes, each)
+    if answer.verdict == "more" and left is not None and left < 2 * settings.memory_reserve_percent:
+        found.append(f"it fills a GPU's memory to the last {max(left, 0):.0f} % in one step: a task that grows fails")
+    return tuple(found)
+
+
+def _least(nodes: Sequence[Evidence]) -> str:
+    sizes = [node.size_mib for node in nodes if node.size_mib]
+    return f" (a task was seen with {gib(max(sizes))})" if sizes else ""
+
+
+def _left_percent(nodes: Sequence[Evidence], each: int) -> float | None:
+    """Return the part of a GPU's memory that is left with `each` tasks of the largest size, on the fullest GPU."""
+    return min(
+        (
+            100 * (1 - (room.outside + each * node.size_mib) / room.total)
+            for node in nodes
+            if node.size_mib
+            for room in node.rooms
+        ),
+        default=None,
+    )
 
 
 def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
@@ -215,7 +254,7 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
     written = share_of(job)
     request = ShareRequest(each) if written is None else replace(written, per_gpu=each)
     rooms = [room for node in nodes for room in node.rooms]
-    peak = max((node.peak_mib or 0 for node in nodes), default=0)
+    peak = max((node.size_mib or 0 for node in nodes), default=0)
     limits_of = registry.wanted(request)[0].limits(nodes[0].driver if nodes else None)
     is_capped = limits_of.enforces_caps and (limits_of.serves_mig or not any(node.is_mig for node in nodes))
     if not rooms or not is_capped:

@@ -8,16 +8,16 @@ from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.text import counted, rate_text, span_text
-from ...snapshot import Advice, Bound, Snapshot
+from ...snapshot import CAUSES, Advice, Bound, Snapshot
 from .. import thresholds
 from . import measured
 from .bounds import gib, most_now, nodes_disagree
 from .case import Case
-from .causes import Answer, named
+from .causes import Answer, libraries_text, named
 from .evidence import Evidence
 
 NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
-KEPT = "kept from the survey before, because the change of load is small"
+KEPT = "kept from the survey before, because the change of load or memory is small"
 
 
 def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
@@ -36,18 +36,20 @@ def unknown(base: Advice, why: str) -> Advice:
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}; {run}")
 
 
-def known(advice: Advice, case: Case, answer: Answer) -> Advice:
-    """Return the advice with its sentence, which begins with what is wrong, if anything."""
+def known(advice: Advice, case: Case, answer: Answer, cautions: Sequence[str] = ()) -> Advice:
+    """Return the advice with its sentence, which begins with what is wrong, if anything. `cautions`: what is lost or
+    risked by it."""
     nodes = case.nodes
+    said = "".join(f"; {one}" for one in cautions)
     if answer.rate_windows:
-        return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}; {_seen(advice, nodes)}")
-    if answer.verdict in ("change", "look"):
+        return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}{said}; {_seen(advice, nodes)}")
+    if answer.verdict in CAUSES:
         how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
         return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
     if answer.verdict == "fewer":
         why = _reason(advice, case)
-        return replace(advice, sentence=f"{why}: fewer, {advice.next}{_with(advice)}; {_seen(advice, nodes)}")
-    return replace(advice, sentence=f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, case)}")
+        return replace(advice, sentence=f"{why}: fewer, {advice.next}{_with(advice)}{said}; {_seen(advice, nodes)}")
+    return replace(advice, sentence=f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, case)}{said}")
 
 
 def _by_rates(advice: Advice) -> str:
@@ -116,14 +118,14 @@ def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
     loads = [node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
     peak = max((node.peak_mib for node in nodes if node.peak_mib), default=None)
     host = max((node.host_peak_mib for node in nodes if node.host_peak_mib), default=None)
-    cpu = [node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
+    cpu = [node.cpu_cores / node.cpus for node in nodes if node.cpu_cores is not None]
     cpus = min(node.cpus for node in nodes)
     parts = [f"{advice.now} task{'s' * (advice.now != 1)}{' a node' * (len(nodes) > 1)}"]
     if advice.gpus:
         parts += [f"GPU load {advice.gpus * sum(loads) / len(loads):.2f} of {advice.gpus}"] if loads else []
         parts += [f"peak {gib(peak)}"] if peak else []
     else:
-        parts += [f"CPU load {cpus * sum(cpu) / len(cpu):.1f} of {cpus}"] if cpu else []
+        parts += [f"CPU time {cpus * sum(cpu) / len(cpu):.1f} of {cpus} CPUs"] if cpu else []
         parts += [f"peak {gib(host)}"] if host else []
     return ", ".join(parts)
 
@@ -158,10 +160,7 @@ def allowed(memory: tuple[int, int]) -> str:
 
 def peak_is_the_caps(nodes: Sequence[Evidence]) -> bool:
     """Return whether a task took all that its cap allows."""
-    return any(
-        node.peak_mib and node.cap_mib and 100 * node.peak_mib >= thresholds.PEAK_AT_CAP * node.cap_mib
-        for node in nodes
-    )
+    return any(node.is_at_cap for node in nodes)
 
 
 def evidence(case: Case) -> tuple[str, ...]:
@@ -229,19 +228,24 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         )
     if peak_is_the_caps(nodes):
         cap = min(node.cap_mib for node in nodes if node.cap_mib)
-        full = next((node.largest for node in nodes if peak_is_the_caps([node])), None)
+        full = next((node.largest for node in nodes if node.is_at_cap), None)
         found.append(f"{named(full)}'s peak is at its cap of {gib(cap)}: it may need more, or take all it can get")
     elif holders := [
         node
         for node in nodes
         if node.peak_mib
         and node.rooms
+        and node.in_advance != ()
+        and (node.busy_percent or 0.0) < thresholds.GPU_FULL
         and 100 * node.peak_mib >= thresholds.PREALLOCATED * max(room.total for room in node.rooms)
     ]:
         holder = "one task" if holders[0].largest is None else named(holders[0].largest)
+        libraries = holders[0].in_advance
+        who = f"{libraries_text(libraries)} so" if libraries else "JAX and TensorFlow do so"
+        begin = "" if libraries else "if it is one of these, "
         found.append(
-            f"{holder} holds most of a GPU's memory: JAX and TensorFlow take it at their start and may need less; "
-            "a share tells them their part"
+            f"{holder} holds most of a GPU's memory: {who} at the start; {begin}it may need less, and a share tells it "
+            "its part"
         )
     running, now = max(node.running for node in nodes), most_now(nodes)
     if running < now:

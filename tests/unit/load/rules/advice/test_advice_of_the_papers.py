@@ -27,7 +27,7 @@ def test_lenet_goes_from_1_to_4_to_8_as_its_load_is_read_again():
         now = advice.next
         climb.append(now)
     assert climb == [1, 4, 8]
-    assert (advice.decided_by, advice.work) == ("GPU load", "GPU-compute-bound")
+    assert (advice.decided_by, advice.work) == ("GPU load", "well-used")
 
 
 @pytest.mark.parametrize(

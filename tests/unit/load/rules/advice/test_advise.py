@@ -224,7 +224,8 @@ def test_what_weakens_an_advice_is_said():
         ({"load": (0.5, 0.0)}, "idle"),
         ({"load": (35, 0.0)}, "under-used"),
         ({"load": (60, 60), "tasks": 2}, "well-used"),
-        ({"load": (90, 90), "tasks": 2}, "GPU-compute-bound"),
+        ({"load": (90, 90), "tasks": 2, "sm": True}, "GPU-compute-bound"),
+        ({"load": (90, 90), "tasks": 2}, "well-used"),  # utilisation is an upper bound
         ({"load": (90, 90), "tasks": 2, "dram": 90.0}, "memory-bandwidth-bound"),
         ({"load": (30, 30), "tasks": 4, "peak_gib": 14.0}, "memory-full"),
         ({"load": (30, 30), "tasks": 2, "cpu": 32.0}, "CPU-bound"),
@@ -382,7 +383,7 @@ def test_what_is_not_known_of_one_node_or_task_is_not_passed_over():
     assert any("not known on n2: host memory of a task" in line for line in no_host.evidence)
     no_cpu = advise(job(), [replace(one, load=None, jobs=(replace(one.jobs[0], cpu_cores_windows=None),))])
     assert (no_cpu.verdict, no_cpu.confidence) == ("more", "low")
-    assert any("not known: CPU load" in line for line in no_cpu.evidence)
+    assert any("not known: CPU time" in line for line in no_cpu.evidence)
     no_use = advise(job(), [replace(one, gpus=(one.gpus[0], replace(one.gpus[1], memory_used_mib=None)))])
     assert any("what else is in its GPUs' memory" in line for line in no_use.evidence)
 
