@@ -186,6 +186,22 @@ def read_node_kinds() -> tuple[NodeKind, ...]:
 # --- The queue -------------------------------------------------------------------------------------------------------
 
 
+class _Memory(msgspec.Struct):
+    allocated: int = 0
+
+
+class _OnNode(msgspec.Struct):
+    memory: _Memory = msgspec.field(default_factory=_Memory)
+
+
+class _Allocation(msgspec.Struct):
+    allocation: list[_OnNode] = []
+
+
+class _Resources(msgspec.Struct):
+    nodes: _Allocation | None = None
+
+
 class _Queued(msgspec.Struct):
     job_id: int
     array_job_id: Number
@@ -218,6 +234,7 @@ class _Queued(msgspec.Struct):
     comment: str
     command: str = ""
     restart_cnt: int | None = None
+    job_resources: _Resources | None = None
 
 
 class _Version(msgspec.Struct):
@@ -318,6 +335,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
         features=job.features,
         memory_mib=_known(job.memory_per_node) if per_cpu is None else per_cpu,
         memory_is_per_cpu=per_cpu is not None,
+        memory_on_nodes_mib=_memory_on_nodes(job),
         gpus=granted_gpus(job.gres_detail) if job.nodes else _asked_gpus(job),
         keeps_others_out=bool(job.shared),
         gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
@@ -327,6 +345,14 @@ def _queued_job(job: _Queued) -> QueuedJob:
         script=job.command,
         restarts=job.restart_cnt,
     )
+
+
+def _memory_on_nodes(job: _Queued) -> tuple[int, ...]:
+    if not job.nodes or job.job_resources is None or job.job_resources.nodes is None:
+        return ()
+    found = tuple(one.memory.allocated for one in job.job_resources.nodes.allocation)
+    # Where Slurm does not give out memory (SelectTypeParameters without MEMORY) each is 0.
+    return found if len(found) == _known(job.node_count) and all(found) else ()
 
 
 def _known(number: Number) -> int | None:

@@ -74,6 +74,7 @@ class _Gres(Struct, frozen=True):
 
 class _Layout(Struct, frozen=True):
     gres: dict[str, _Gres | int] = {}
+    memory: int | None = None
 
 
 class PyJob(Struct, frozen=True, kw_only=True):
@@ -279,6 +280,7 @@ def _queued_job(job: PyJob, states: tuple[str, ...]) -> QueuedJob:
         features=",".join(job.constraints or ()),
         memory_mib=job.memory_per_cpu if job.memory_per_cpu is not None else job.memory_per_node or 0,
         memory_is_per_cpu=job.memory_per_cpu is not None,
+        memory_on_nodes_mib=_memory_on_nodes(job) if nodes else (),
         gpus=granted_gpus(details) if nodes else None if job.resource_sharing == "NO" else job.asked_gpus,
         keeps_others_out=job.resource_sharing in ("NO", "USER", "MCS", "TOPO"),
         gpu_indexes=parse_gpu_indexes(details, job.num_nodes) if nodes and any(details) else (),
@@ -286,6 +288,12 @@ def _queued_job(job: PyJob, states: tuple[str, ...]) -> QueuedJob:
         comment=job.comment or "",
         script=job.command or "",
     )
+
+
+def _memory_on_nodes(job: PyJob) -> tuple[int, ...]:
+    """Return what `jobs.read_queue` has: the memory that Slurm has given the job on each of its nodes."""
+    found = [node.memory for node in job.layout.values() if node.memory]
+    return tuple(found) if len(found) == len(job.layout) == job.num_nodes else ()
 
 
 def _gres_text(found: Mapping[str, _Gres | int]) -> str:

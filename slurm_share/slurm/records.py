@@ -126,6 +126,9 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     memory_mib: Count | None = None
     """Requested memory of each node, or of each CPU."""
     memory_is_per_cpu: bool = False
+    memory_on_nodes_mib: tuple[Count, ...] = ()
+    """Memory that Slurm has given the job on each node, in the order of `nodes`: with --mem=0 all of the node's. Empty:
+    it has no nodes yet, or Slurm does not tell."""
     gpus: Count | None = None
     """GPUs on all nodes of the job; of a waiting job, the requested ones. None: it waits for whole nodes, and their
     number is not known."""

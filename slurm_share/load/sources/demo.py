@@ -335,6 +335,11 @@ def _means(level: float, swing: float, now: float, period: float, phase: float, 
     return Means(m1=at(60), m5=at(300), m15=at(900), over_s=over_s, m10=at(600) if over_s >= 600.0 else None)
 
 
+def _time(kind: _Kind, running: float) -> float:
+    """Return the CPU time of so many running threads, in cores: no more than there are."""
+    return min(0.98 * kind.cpus, running)
+
+
 def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, rich: bool) -> Snapshot:
     place = number * 31 + ord(name[0])
     taken = now - INTERVAL_S * _noise(place)
@@ -374,7 +379,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                     slot=slot if work.share else None,
                     gpus=(on,),
                     cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
-                    cpu_cores=round(cpu_cores / job.tasks, 2),
+                    cpu_cores=round(_time(kind, cpu_cores) / job.tasks, 2),
                     memory_mib=host_mib // max(1, job.tasks),
                     progress=_progress(job, slot, now) if rich else None,
                 )
@@ -388,7 +393,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
     jobs: tuple[JobLoad, ...] = ()
     users: tuple[UserLoad, ...] = ()
     if job is not None:
-        cpu = round(cpu_cores, 2)
+        cpu = round(_time(kind, cpu_cores), 2)
         use: dict[str, Any] = {
             "uid": USERS[job.user],
             "user": job.user,
@@ -426,7 +431,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         cpus=kind.cpus,
         cores=kind.cpus,
         load=(round(cpu_cores + 0.1, 2), round(average, 2), round(0.9 * average, 2)),
-        cpu_cores=round(cpu_cores, 2),
+        cpu_cores=round(_time(kind, cpu_cores), 2),
         memory_total_mib=kind.memory_mib,
         memory_used_mib=host_mib,
         gpus=gpus,

@@ -158,3 +158,11 @@ def test_jobs_have_the_gpus_that_squeue_names(folder):
 )
 def test_details_of_a_job_s_gpus(details, count, indexes):
     assert resources.parse_gpu_indexes(details, count) == indexes
+
+
+def test_jobs_have_the_memory_that_slurm_gave_them(folder):
+    """Job 19 asked for --mem=0, all of the node's; 22 for 500 MiB of each of 4 CPUs; 21 waits."""
+    _, jobs = slurm_jobs.parse_queue((folder / "squeue.json").read_text())
+    found = {job.job_id: (job.memory_mib, job.memory_on_nodes_mib) for job in jobs}
+    assert (found[19], found[22], found[21]) == ((0, (8000,)), (500, (2000,)), (100, ()))
+    assert found[29] == (300, (300, 300))

@@ -117,7 +117,7 @@ def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
     percent = settings.memory_reserve_percent
     usable = node.host_total_mib * (1 - percent / 100)
     by_peak = max(1, int(usable // node.host_peak_mib))
-    subject = "of the job's limit (--mem)" if node.host_limited else "of the node for it"
+    subject = "that Slurm gave the job" if node.host_limited else "of the node for it"
     now = max(node.now or 0, node.running)
     if node.running and by_peak < now and node.host_used_mib and node.host_used_mib <= usable:
         fit = min(now, int(usable * node.running // node.host_used_mib))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
@@ -97,7 +98,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     host_total_mib: int | None = None
     """Host memory that its tasks may have together: the node's less the use of others, or the job's own limit."""
     host_limited: bool = False
-    """True: host_total_mib is the job's own limit (--mem)."""
+    """True: host_total_mib is the job's own limit: the memory that Slurm gave it on the node."""
     host_peak_mib: int | None = None
     host_used_mib: int | None = None
     """Host memory of all its tasks now."""
@@ -196,7 +197,7 @@ def of_job(
     part = gpus / of_node if gpus and of_node else 1.0
     asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
-    host_total, host_limited = _host_memory(snapshot, jobs, loads, part)
+    host_total, host_limited = _host_memory(snapshot, jobs, loads, slurm, part)
     peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
     running = sum(load.tasks for load in loads)
     tasks = by_task(processes, running)
@@ -497,20 +498,28 @@ def _works_on(gpus: Sequence[OnGpu]) -> int:
 
 
 def _host_memory(
-    snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], part: float
+    snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None, part: float
 ) -> tuple[int | None, bool]:
     """Return (host memory in MiB that the job's tasks may have together, whether that is the job's own limit)."""
     if snapshot.memory_total_mib is None:
         return None, False
     own = added([load.memory_mib for load in loads])
     others = max(0, (snapshot.memory_used_mib or 0) - int(own)) if own is not None else 0
-    free = min(snapshot.memory_total_mib - others, int(snapshot.memory_total_mib * part))
-    limits = [
-        (job.memory_mib or 0) * ((job.cpus or 0) // (job.node_count or 1) if job.memory_is_per_cpu else 1)
-        for job in jobs
-    ]
+    # Slurm gives jobs no more than RealMemory, which may be less than there is.
+    total = min(snapshot.memory_total_mib, int(slurm.memory_mib) if slurm and slurm.memory_mib > 1 else 1 << 60)
+    free = min(snapshot.memory_total_mib - others, int(total * part))
+    limits = [_memory_of(job, snapshot.node) for job in jobs]
     limit = sum(limits) if limits and all(limits) else None
     return (free, False) if limit is None or limit >= free else (limit, True)
+
+
+def _memory_of(job: QueuedJob, node: str) -> int:
+    """Return the memory in MiB that Slurm has given a job on a node; 0: not known. A job of llsub asks for --mem=0, all
+    of the node's, so what it asked for says nothing."""
+    names = nodelist.unfold(job.nodes)
+    if node in names and len(names) == len(job.memory_on_nodes_mib):
+        return job.memory_on_nodes_mib[names.index(node)]
+    return (job.memory_mib or 0) * ((job.cpus or 0) // (job.node_count or 1) if job.memory_is_per_cpu else 1)
 
 
 def has_node_alone(snapshot: Snapshot, jobs: Sequence[QueuedJob], slurm: SlurmNode | None) -> bool:

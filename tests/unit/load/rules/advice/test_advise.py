@@ -83,6 +83,28 @@ def test_host_memory_that_is_there_takes_no_task_away():
     assert (advice.verdict, bound(advice, "host memory")) == ("stay", 8)
 
 
+@pytest.mark.parametrize(
+    ("asked", "slurm_mib", "allows", "said"),
+    [
+        ({"memory_mib": 0, "memory_on_nodes_mib": (64 * GIB,)}, 384 * GIB, 6, "64.0 GiB that Slurm gave the job"),
+        ({"memory_mib": 0, "memory_on_nodes_mib": (9, 64 * GIB), "nodes": "n[0-1]", "node_count": 2, "cpus": 80,
+          "gpus": 4}, 384 * GIB, 6, "64.0 GiB that Slurm gave the job"),
+        ({"memory_mib": 2 * GIB, "memory_is_per_cpu": True, "memory_on_nodes_mib": (64 * GIB,)}, 384 * GIB, 6, "gave"),
+        ({"memory_mib": 64 * GIB}, 384 * GIB, 6, "64.0 GiB that Slurm gave the job"),
+        ({"memory_mib": 0}, 64 * GIB, 6, "64.0 GiB of the node for it"),
+        ({"memory_mib": 0}, 384 * GIB, 37, "384.0 GiB of the node for it"),
+    ],
+)  # fmt: skip
+def test_host_memory_is_what_slurm_gave(asked, slurm_mib, allows, said):
+    """Of 384 GiB; --mem=0, as llsub asks, says nothing by itself."""
+    one = node(tasks=4, load=(20, 20), host_peak_gib=10.0)
+    one = replace(one, memory_used_mib=0)
+    slurm = {"n1": SlurmNode(name="n1", states=("ALLOCATED",), cpus=40, memory_mib=slurm_mib, gpus=2)}
+    advice = advise(job(**asked), [one], slurm=slurm)
+    assert bound(advice, "host memory") == allows
+    assert any(said in limit.why for limit in advice.bounds)
+
+
 def test_without_mps_there_is_no_limit_of_its_clients():
     light = node(tasks=40, load=(2, 2), peak_gib=0.25, cores=256)
     assert bound(advise(job(share="20"), [light]), "MPS clients") == 96
