@@ -24,6 +24,7 @@ from ..node.readings import HostNow, ProcessNow
 from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
+from .rules.sums import NO_MAPS
 from .run_rates import ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
@@ -246,6 +247,9 @@ class NodeReader:
             unknown = dict.fromkeys(("slot", "cap_mib", "connections", "in_advance"), _NO_ENVIRONMENT)
             if task is None and step is not None:
                 unknown["task"] = _NO_ENVIRONMENT
+        libraries = None if environ is None else in_advance(_read_maps(folder), environ)
+        if libraries is None:
+            unknown.setdefault("in_advance", NO_MAPS)
         cap_mib = parse_cap(limit := told.get(names.ENV_MPS_MEMORY, ""))
         if cap_mib is None and limit:
             unknown["cap_mib"] = f"its {names.ENV_MPS_MEMORY} cannot be parsed"
@@ -275,7 +279,7 @@ class NodeReader:
             share=_whole(told.get(names.ENV_PER_GPU)),
             cap_mib=cap_mib,
             connections=_whole(told.get(names.ENV_CONNECTIONS)),
-            in_advance=None if environ is None else in_advance(_read_maps(folder), environ),
+            in_advance=libraries,
             unknown=unknown,
         )
 

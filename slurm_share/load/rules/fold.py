@@ -20,7 +20,7 @@ from . import rates, windows
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
-from .sums import ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
+from .sums import NO_MAPS, ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
 from .windows import Series
 
 GAP_S = 60.0
@@ -222,7 +222,7 @@ def _processes(
         if cpu_cores is None:
             unknown["cpu_cores"] = ONE_SAMPLE
         if process.in_advance is None:
-            unknown.setdefault("in_advance", "its mapped files cannot be read")
+            unknown.setdefault("in_advance", NO_MAPS)
         if process.memory_mib is None:
             unknown["memory_mib"] = "the kernel does not report it"
         gone = {} if history is None else {uuid: one for uuid, one in history.gpus.items() if uuid not in held}

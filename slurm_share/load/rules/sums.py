@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ..snapshot import ProcessLoad
 
 ONE_SAMPLE = "one sample so far"
+NO_MAPS = "its mapped files cannot be read"
 UNREPORTED = "the driver does not report it"
 SHORTEST_S = 0.01
 """Shortest time over which a difference of two counters is a rate."""

@@ -60,6 +60,7 @@ class Node:
         (folder / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
         (folder / "statm").write_text(f"9999 {pages[0]} {pages[1]} 0 0 0 0\n")
         (folder / "cgroup").write_text(cgroup)
+        (folder / "maps").write_text("")
         (folder / "cmdline").write_text(title or f"{name}\0")
         (folder / "environ").write_text("".join(f"{key}={value}\0" for key, value in (environ or {}).items()))
 
@@ -303,7 +304,9 @@ def test_libraries_that_take_memory_at_their_start_are_found(
     node: Node, mapped: str | None, environ: dict[str, str], found: tuple[str, ...] | None
 ) -> None:
     node.add(70, environ=environ)
-    if mapped is not None:
+    if mapped is None:
+        (node.proc / "70" / "maps").unlink()
+    else:
         (node.proc / "70" / "maps").write_text(f"7f0000000000-7f0000001000 r-xp 00000000 08:01 12 {mapped}\n")
     (process,) = node.reader().read((70,)).processes
     assert process.in_advance == found
