@@ -215,7 +215,7 @@ def _judged(
     missing = _missing(case)
     fewer, is_kept = _fewer_kept(case, previous) if case.now and _is_counted(case) else (None, False)
     if missing and fewer is None:
-        return sentences.unknown(base, missing)
+        return sentences.unknown(base, missing, by_watching=_can_come(case))
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
     if is_kept:
@@ -298,6 +298,14 @@ def _missing(case: Case) -> str:
         what = "its GPU has" if is_size else "a task takes"
         return f"how much GPU memory {what} is not known{on}"
     return ""
+
+
+def _can_come(case: Case) -> bool:
+    """Return whether what is missing may be known later. The driver tells no load of MIG without counters, and how a
+    task uses GPUs, and how many a node has, stays as it is."""
+    if not _is_counted(case) or any(node.spans > 1 for node in case.nodes):
+        return False
+    return not any(node.is_mig and node.running and node.load is None for node in case.nodes)
 
 
 def _answer(case: Case) -> Answer:
@@ -513,5 +521,7 @@ def _by_evidence(case: Case, answer: Answer) -> Confidence:
         return "low"
     tasks = sum(node.tasks_measured for node in case.nodes)
     counters = all(node.is_sm for node in case.nodes) or not case.gpus
-    whole = watched >= thresholds.LONG_S and tasks > 1 and counters and not case.unseen
+    # The load of some tasks, or the mean of unlike nodes, does not show for sure what all of them will do.
+    alike = all(node.running >= (node.now or 0) for node in case.nodes) and not bounds.nodes_disagree(case.nodes)
+    whole = watched >= thresholds.LONG_S and tasks > 1 and counters and alike and not case.unseen
     return "high" if whole and not sentences.peak_is_the_caps(case.nodes) else "medium"

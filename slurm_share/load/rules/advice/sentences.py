@@ -28,12 +28,13 @@ def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
     return "it was not measured on any node" if snapshots else "none of its nodes was read"
 
 
-def unknown(base: Advice, why: str) -> Advice:
-    """Return an advice without a number; its sentence says why, and what to run to get one."""
+def unknown(base: Advice, why: str, *, by_watching: bool = True) -> Advice:
+    """Return an advice without a number; its sentence says why, and what to run to get one. `by_watching`: whether
+    watching the job can give one."""
     name = "JOB" if base.job is None else str(base.job)
-    run = f"to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes"
+    run = f"; to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes" * by_watching
     allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
-    return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}; {run}")
+    return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}{run}")
 
 
 def known(advice: Advice, case: Case, answer: Answer, cautions: Sequence[str] = ()) -> Advice:

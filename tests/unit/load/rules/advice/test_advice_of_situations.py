@@ -120,6 +120,11 @@ def over_all_gpus(one, *, processes):
     return on_every_gpu(one, memory_used_mib=mib)
 
 
+def in_advance(one, *libraries):
+    """The node with processes of which these libraries take memory in advance, and no other."""
+    return replace(one, processes=tuple(replace(task, in_advance=libraries) for task in one.processes))
+
+
 def rated(one, rates, now):
     """The node with the rates of a run of llsub with these numbers of tasks."""
     levels = tuple(
@@ -143,6 +148,11 @@ CASES = {
     "02 GPUs held for six minutes, nothing started yet": Case(
         seen=of(never_used(4, 6, cpu=30.0)), verdict="unknown", not_said=("release", "uses none"),
     ),
+    "03 tasks in state D on NFS": Case(
+        seen=of(h100(gpus=4, tasks=16, percent=8.0, peak_gib=3.0, cpu=130.0, cpu_time=3.0), comment="llsub [1,16,4]"),
+        verdict="waits|look|stay", next=range(16, 17), confidence="low|medium", said=("storage",),
+        not_said=("OMP_NUM_THREADS", "ignores", "fewer threads"),
+    ),
     "04 too many threads": Case(
         seen=of(h100(gpus=4, tasks=16, percent=15.0, peak_gib=3.0, cpu=260.0, cpu_time=63.6), comment="llsub [1,16,4]"),
         verdict="change", next=range(16, 17), confidence="medium|high", said=("fewer threads",), not_said=("storage",),
@@ -151,16 +161,40 @@ CASES = {
         seen=of(h100(gpus=4, tasks=4, percent=25.0, peak_gib=10.0, cores=32, cpu=33.0, cpu_time=31.0)),
         verdict="stay", next=range(4, 5), confidence="medium|high", said=("decided by CPU load",),
     ),
+    "06 a large model of PyTorch": Case(
+        seen=of(h100(tasks=1, percent=60.0, peak_gib=73400 / GIB)),
+        verdict="stay", next=range(1, 2), said=("decided by GPU memory", "if it is one of these"),
+        not_said=("JAX and TensorFlow take it", "JAX, which it has loaded"),
+    ),
+    "07 JAX takes 75 % at its start": Case(
+        seen=of(h100(tasks=1, percent=15.0, peak_gib=61169 / GIB)),
+        verdict="change", next=range(1, 2), confidence="low|medium",
+        said=("if it is JAX", "XLA_PYTHON_CLIENT_PREALLOCATE=false"),
+    ),
+    "08 JAX, and XLA_PYTHON_CLIENT_PREALLOCATE=false is set": Case(
+        seen=of(in_advance(h100(tasks=1, percent=15.0, peak_gib=61169 / GIB))),
+        verdict="stay", next=range(1, 2), said=("decided by GPU memory",), not_said=("XLA", "in advance"),
+    ),
+    "09 mem=8G and a peak of 3 GB": Case(
+        seen=of(h100(tasks=4, percent=20.0, peak_gib=3000 / GIB, cap_mib=8192), share="4,mem=8G"),
+        verdict="more", next=range(8, 17), confidence="low|medium", said=("mem=8G|mem=8192M",),
+    ),
+    "10 mem=8G and a peak of 7.9 GB": Case(
+        seen=of(h100(tasks=4, percent=20.0, peak_gib=7900 / GIB, cap_mib=8192), share="4,mem=8G"),
+        verdict="more", next=range(8, 10), confidence="low|medium", said=("mem=8G|mem=8192M",),
+    ),
     "11 two GPUs held, one used": Case(
         seen=of(nobody_on(h100(gpus=2, tasks=1, load=(70, 0), peak_gib=20.0), {1}, 900), share="1"),
         verdict="more|change", next=range(2, 3), said=("1 of its 2 GPUs has no task now: GPU 1", "--share-gpu=1 -n2"),
     ),
     "12 --mem=0 and a part of the node's memory": Case(
-        seen=of(HUNGRY, memory_mib=256 * GIB), verdict="stay", next=range(8, 9), confidence="high",
+        seen=of(HUNGRY, memory_mib=0, memory_on_nodes_mib=(256 * GIB,)),
+        verdict="stay", next=range(8, 9), confidence="high",
         said=("decided by host memory",),
     ),
     "13 --mem=0 and the whole node's memory": Case(
-        seen=of(HUNGRY, memory_mib=1000 * GIB), verdict="more", next=range(28, 33), confidence="medium|high",
+        seen=of(HUNGRY, memory_mib=0, memory_on_nodes_mib=(1000 * GIB,)),
+        verdict="more", next=range(28, 33), confidence="medium|high",
     ),
     "14 clients of MPS, driver 570": Case(
         seen=of(h100(**SMALL)), verdict="more", next=range(48, 49), said=("decided by MPS clients",),
@@ -174,7 +208,8 @@ CASES = {
     ),
     "17 MIG instances with SM activity": Case(seen=of(MIG), verdict="more", next=range(4, 9, 2)),
     "18 MIG instances without a load": Case(
-        seen=of(on_every_gpu(MIG, sm_percent_windows=None)), verdict="unknown", said=("is not known",),
+        seen=of(on_every_gpu(MIG, sm_percent_windows=None)), verdict="unknown",
+        said=("the load of its GPUs is not known", "memory alone allows 14"), not_said=("--watch",),
     ),
     "19 utilisation 95 %, SM activity 20 %": Case(
         seen=of(on_every_gpu(h100(tasks=1, percent=20.0, peak_gib=6.0), utilization_percent_windows=means(95.0))),
@@ -204,6 +239,13 @@ CASES = {
         seen=of(h100(tasks=1, percent=5.0, peak_gib=1.0, measured_s=90.0, over_s=90.0)),
         verdict="unknown|more", next=range(1, 5), confidence="none|low", said=("peaks may grow|first minute",),
     ),
+    "26 the end of a run: two of eight tasks are left": Case(
+        seen=of(
+            of_every_job(h100(gpus=4, tasks=2, load=(20, 20, 0, 0), peak_gib=3.0), tasks_at_once=8, tasks_measured=100),
+            comment="llsub [1,8,8]",
+        ),
+        verdict="more|stay|unknown", next=range(8, 33), confidence="none|low|medium", said=("2 of 8 tasks",),
+    ),
     "27 three small tasks and a large one": Case(
         seen=of(of_sizes(h100(tasks=4, percent=20.0), 2048, 2048, 2048, 20480)),
         verdict="stay|fewer", next=range(3, 5), confidence="low|medium", said=("llsub --pack",),
@@ -213,13 +255,24 @@ CASES = {
         verdict="more", next=range(16, 17), confidence="low|medium",
         said=("by 1 of its 2 nodes, without n2: no answer",),
     ),
+    "29 two nodes, one nearly full": Case(
+        seen=of(
+            h100(name="n1", gpus=4, tasks=4, percent=75.0, peak_gib=5.0),
+            h100(name="n2", gpus=4, tasks=4, percent=10.0, peak_gib=5.0), comment="llsub [2,4]",
+        ),
+        verdict="stay|more", next=range(4, 9), confidence="low|medium", said=("75 % on n1, to 10 % on n2",),
+    ),
     "30 GPU memory is not known": Case(
         seen=of(on_every_gpu(h100(tasks=1, percent=15.0, peak_gib=None), memory_used_mib=None)),
         verdict="unknown", confidence="none", said=("how much GPU memory a task takes is not known",),
     ),
+    "31 training on eight GPUs, one process each": Case(
+        seen=of(h100(gpus=8, tasks=8, percent=98.0, peak_gib=60.0)), verdict="stay", next=range(8, 9),
+        confidence="medium|high", not_said=("release", "JAX"),
+    ),
     "32 one process on four GPUs": Case(
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=1)),
-        verdict="unknown", said=("works on 4 GPUs at once",), not_said=("idle", "next "),
+        verdict="unknown", said=("works on 4 GPUs at once",), not_said=("idle", "next ", "--watch"),
     ),
     "34 a notebook that has been idle for hours": Case(
         seen=of(h100(tasks=1, percent=0.0, peak_gib=8.0, measured_s=10800.0)), verdict="look",
@@ -249,6 +302,11 @@ ALSO = {
     "four processes of torchrun in one task": Case(
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=4)),
         verdict="unknown", said=("a task of it has 4 processes, on 4 GPUs", "torchrun"), not_said=("next ",),
+    ),
+    "JAX, by its library": Case(
+        seen=of(in_advance(h100(tasks=2, gpus=2, percent=15.0, peak_gib=61169 / GIB), "JAX")),
+        verdict="change", next=range(2, 3), confidence="high", said=("XLA_PYTHON_CLIENT_PREALLOCATE=false",),
+        not_said=("if it is",),
     ),
     "tasks with a small second process are not unlike": Case(
         seen=of(with_helpers(h100(gpus=1, tasks=4, percent=20.0, peak_gib=10.0), 300)),
