@@ -393,7 +393,7 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
 def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
         survey = choice.of_jobs(choice.choose(survey, wanted.chosen)[0], wanted.origin.jobs, must_be=first)
-    found = advisor(survey)
+    found = tuple(notes.in_order(advisor(survey)))
     if wanted.arguments.json:
         report = AdviceReport(
             version=version(),

@@ -377,6 +377,10 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     """Complete shell commands that submit the job again with the change; empty if its submission is not known."""
     sentence: str = ""
     """The advice in one line; without an advice, what to run to get one."""
+    unused_gpus: Count | None = None
+    """With the verdict release: GPUs on all its nodes that the job holds and has not used."""
+    unused_since: Moment | None = None
+    """Unix time since which no process was on them."""
     gpu_percents: tuple[Level, ...] = ()
     """The judged load of each GPU with tasks; over several surveys, the running mean."""
     cpu_percent: Level | None = None

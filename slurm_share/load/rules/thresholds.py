@@ -56,6 +56,17 @@ and Princeton's policy for jobs with zero GPU utilisation, with room for a monit
 HELD_IDLE_S = 600.0
 """Seconds below HELD_IDLE after which a GPU is idle. Ours: loading data and compiling take minutes."""
 
+SEEN_FROM_START_S = 120.0
+"""Seconds by which a job may have run longer than it was watched to count as watched from its start. Ours: a Prolog
+that starts daemons, and the interval of a sampler."""
+
+UNUSED_LONG_S = 3600.0
+"""Seconds without a process on its GPUs from which a batch job is sure not to need them. Ours: no start-up in the
+papers on packing takes an hour."""
+
+STARTING_CORES = 0.5
+"""CPU time in cores from which a job that has not used its GPUs may be preparing its input. Ours."""
+
 PEAK_AT_CAP = 95.0
 """Percent of a task's memory cap above which the cap may limit the peak."""
 

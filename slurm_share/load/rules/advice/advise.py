@@ -31,7 +31,7 @@ from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
 from ...snapshot import CONFIDENCES, Advice, Confidence, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
-from . import bounds, causes, evidence, measured, resubmit, sentences
+from . import bounds, causes, evidence, measured, resubmit, sentences, unused
 from .case import Case
 from .causes import Answer
 from .evidence import Evidence
@@ -76,6 +76,7 @@ def advise_all(
                 memory_failures=sum(failed.get(job.job_id, 0) for job in jobs),
                 previous=before.get(jobs[0].array or jobs[0].job_id),
                 submission=(submissions or {}).get(jobs[0].job_id),
+                now=survey.taken,
             )
         )
     return tuple(found)
@@ -92,13 +93,15 @@ def advise(
     memory_failures: int = 0,
     previous: Advice | None = None,
     submission: Submission | None = None,
+    now: float | None = None,
 ) -> Advice:
     """Return the advice for one job, from the snapshots of its nodes; other jobs in them are ignored.
 
     `job` None: Slurm does not answer, and the snapshots hold a single job. `elements`: further elements of its array.
     `silent`: its nodes without a snapshot, and why. `memory_failures`: its tasks that ran out of GPU memory, by the
     results of a run of llsub. `previous`: the advice of the survey before. `submission`: how the job was submitted.
-    Raises UsageError for a job whose nodes are no list.
+    `now`: Unix time of the survey; None: how long the job runs is not known. Raises UsageError for a job whose nodes
+    are no list.
     """
     jobs = () if job is None else (job, *elements)
     ids = {one.job_id for one in jobs} or {load.job for one in snapshots for load in one.jobs}
@@ -112,11 +115,18 @@ def advise(
         now=None,
         next=None,
     )
+    found = unused.judged(jobs, snapshots, now)
+    if found is not None:
+        return sentences.unused(base, found)
     if not seen or (job is None and len(ids) != 1):
         return sentences.unknown(base, sentences.why_unseen(snapshots, silent or {}))
     unseen = _unseen(jobs, seen, snapshots, silent or {})
     case = _case(jobs, seen, settings, memory_failures, unseen)
-    return _judged(base, case, settings, previous, submission)
+    advice = _judged(base, case, settings, previous, submission)
+    if advice.verdict != "unknown":
+        return advice
+    loads = [load for snapshot in snapshots for load in snapshot.jobs if load.job in ids]
+    return replace(advice, evidence=(*advice.evidence, *unused.watched_text(jobs, loads)))
 
 
 def _unseen(

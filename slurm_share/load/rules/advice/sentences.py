@@ -15,6 +15,7 @@ from .bounds import gib, most_now, nodes_disagree
 from .case import Case
 from .causes import Answer, libraries_text, named
 from .evidence import Evidence
+from .unused import Unused
 
 NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
 KEPT = "kept from the survey before, because the change of load or memory is small"
@@ -35,6 +36,20 @@ def unknown(base: Advice, why: str, *, by_watching: bool = True) -> Advice:
     run = f"; to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes" * by_watching
     allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}{run}")
+
+
+def unused(base: Advice, found: Unused) -> Advice:
+    """Return the advice for a job that has never used its GPUs."""
+    return replace(
+        base,
+        verdict=found.answer.verdict,
+        work="idle",
+        decided_by=found.answer.decided_by,
+        confidence=found.answer.surest,
+        unused_gpus=found.gpus,
+        unused_since=found.since,
+        sentence=found.answer.why,
+    )
 
 
 def known(advice: Advice, case: Case, answer: Answer, cautions: Sequence[str] = ()) -> Advice:
