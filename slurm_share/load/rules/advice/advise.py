@@ -282,6 +282,12 @@ def _missing(case: Case) -> str:
     watched = min(node.measured_s for node in nodes)
     if not _is_counted(case):
         return "how many GPUs it has on each of its nodes is not known, or some of them have none"
+    broken = next((node for node in nodes if node.broken), None)
+    if broken is not None:
+        return (
+            f"{' and '.join(broken.broken)} of {broken.node} cannot be used, which an administrator has to repair; "
+            f"--exclude={broken.node} leaves that node out"
+        )
     if not case.now:
         return "none of its processes is on a GPU" if case.gpus else "how many tasks it runs is not known"
     if watched < thresholds.YOUNG_S:
@@ -311,9 +317,9 @@ def _missing(case: Case) -> str:
 
 
 def _can_come(case: Case) -> bool:
-    """Return whether what is missing may be known later. The driver tells no load of MIG without counters, and how a
-    task uses GPUs, and how many a node has, stays as it is."""
-    if not _is_counted(case) or any(node.spans > 1 for node in case.nodes):
+    """Return whether what is missing may be known later. The driver tells no load of MIG without counters. A broken
+    GPU, how a task uses GPUs, and how many a node has, stay as they are."""
+    if not _is_counted(case) or any(node.broken or node.spans > 1 for node in case.nodes):
         return False
     return not any(node.is_mig and node.running and node.load is None for node in case.nodes)
 

@@ -57,6 +57,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     gpus_sure: bool = True
     """False: Slurm has only the sum of its GPUs over all nodes, which have different numbers of them."""
     gpus_of_node: int = 0
+    broken: tuple[str, ...] = ()
+    """Its GPUs that cannot be used, and why, such as: GPU 3 (GPU is lost)."""
     is_mig: bool = False
     load: float | None = None
     """Load of the job's GPUs together, from all users: 2.0 is two GPUs fully busy."""
@@ -209,6 +211,7 @@ def of_job(
         gpus=gpus,
         gpus_sure=is_sure,
         gpus_of_node=of_node,
+        broken=tuple(f"GPU {gpu.index} ({gpu.problem})" for gpu in mine if gpu.problem is not None),
         is_mig=any(gpu.mig_of is not None for gpu in mine),
         load=load,
         own_load=own_load,

@@ -83,6 +83,13 @@ def nobody_on(one, numbers, seconds):
     return replace(one, gpus=tuple(replace(gpu, **figures) if gpu.index in numbers else gpu for gpu in one.gpus))
 
 
+def lost(one, number):
+    """The node with a GPU of which the driver only says that it is lost."""
+    gone = {"problem": "GPU is lost", "sm_percent_windows": None, "utilization_percent_windows": None}
+    gone |= {"memory_total_mib": None, "memory_used_mib": None}
+    return replace(one, gpus=tuple(replace(gpu, **gone) if gpu.index == number else gpu for gpu in one.gpus))
+
+
 def never_used(gpus, minutes, cpu):
     """A node with a job that never had a process on a GPU."""
     one = h100(gpus=gpus, tasks=0, percent=0.0, cpu=cpu, measured_s=60.0 * minutes, host_peak_gib=None)
@@ -307,6 +314,13 @@ ALSO = {
         seen=of(in_advance(h100(tasks=2, gpus=2, percent=15.0, peak_gib=61169 / GIB), "JAX")),
         verdict="change", next=range(2, 3), confidence="high", said=("XLA_PYTHON_CLIENT_PREALLOCATE=false",),
         not_said=("if it is",),
+    ),
+    "two nodes, one with a lost GPU": Case(
+        seen=of(
+            h100(name="n1", gpus=4, tasks=4, percent=20.0, peak_gib=5.0),
+            lost(h100(name="n2", gpus=4, tasks=3, percent=20.0, peak_gib=5.0), 3), comment="llsub [2,4]",
+        ),
+        verdict="unknown", said=("GPU 3 (GPU is lost) of n2 cannot be used", "--exclude=n2"), not_said=("--watch",),
     ),
     "tasks with a small second process are not unlike": Case(
         seen=of(with_helpers(h100(gpus=1, tasks=4, percent=20.0, peak_gib=10.0), 300)),
