@@ -72,6 +72,7 @@ def of(*nodes, silent=(), **more):
     gpus = len(first.gpus)
     values = {"cpus": first.cpus * len(names), "gpus": gpus * len(names), "nodes": ",".join(names)}
     values |= {"node_count": len(names), "start": int(NOW - first.jobs[0].measured_s)}
+    values |= {"script": "/home/alice/train.sh"}
     values |= {"gpu_indexes": (tuple(range(gpus)),) * len(names) if gpus else ()}
     return survey(nodes, [job(**{**values, **more})], silent=silent)
 
@@ -94,6 +95,7 @@ def never_used(gpus, minutes, cpu):
     """A node with a job that never had a process on a GPU."""
     one = h100(gpus=gpus, tasks=0, percent=0.0, cpu=cpu, measured_s=60.0 * minutes, host_peak_gib=None)
     one = of_every_job(one, task_peak_mib=None, memory_mib=8 * GIB, gpus=())
+    one = replace(one, gpus=tuple(replace(gpu, clients=0, minor=gpu.index) for gpu in one.gpus))
     return nobody_on(one, range(gpus), 60.0 * minutes)
 
 
@@ -152,6 +154,11 @@ MIG = on_every_gpu(
 HUNGRY = h100(gpus=4, tasks=8, percent=10.0, peak_gib=4.0, host_peak_gib=30.0)
 
 CASES = {
+    "01 GPUs held and never used, CPUs busy": Case(
+        seen=of(never_used(4, 14, cpu=30.0)), verdict="release", confidence="low|medium",
+        said=("^uses none of its 4 GPUs: release them", "CPU time is 30.0 cores"),
+        not_said=("no advice", "--share-gpu"),
+    ),
     "02 GPUs held for six minutes, nothing started yet": Case(
         seen=of(never_used(4, 6, cpu=30.0)), verdict="unknown", not_said=("release", "uses none"),
     ),
@@ -281,6 +288,10 @@ CASES = {
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=1)),
         verdict="unknown", said=("works on 4 GPUs at once",), not_said=("idle", "next ", "--watch"),
     ),
+    "33 an interactive shell that does nothing": Case(
+        seen=of(never_used(1, 40, cpu=0.0), script=""), verdict="release", said=("^does not use its GPU: release it",),
+        not_said=("--share-gpu",),
+    ),
     "34 a notebook that has been idle for hours": Case(
         seen=of(h100(tasks=1, percent=0.0, peak_gib=8.0, measured_s=10800.0)), verdict="look",
         said=("have done nothing there",),
@@ -309,6 +320,9 @@ ALSO = {
     "four processes of torchrun in one task": Case(
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=4)),
         verdict="unknown", said=("a task of it has 4 processes, on 4 GPUs", "torchrun"), not_said=("next ",),
+    ),
+    "GPUs of a batch job never used, for forty minutes": Case(
+        seen=of(never_used(4, 40, cpu=0.1)), verdict="release", confidence="medium|high", said=("scancel 11",),
     ),
     "JAX, by its library": Case(
         seen=of(in_advance(h100(tasks=2, gpus=2, percent=15.0, peak_gib=61169 / GIB), "JAX")),
@@ -375,6 +389,16 @@ def test_advice_of_a_situation(name, printed):
             assert any(one in whole or one in arithmetic for one in words.split("|")), (words, whole)
     for words in case.not_said:
         assert words not in whole
+
+
+def test_gpus_that_are_never_used_come_first(printed):
+    used = replace(CASES["14 clients of MPS, driver 570"].seen.nodes[0].snapshot, node="n2")
+    used = of_every_job(replace(used, processes=tuple(replace(one, job=5) for one in used.processes)), job=5)
+    both = of(never_used(4, 40, cpu=0.1))
+    other = replace(of(used).jobs[0], job_id=5)
+    both = replace(both, nodes=(*both.nodes, *of(used).nodes), jobs=(other, *both.jobs))
+    heads = [line for line in printed([both]).splitlines() if line.startswith("job ")]
+    assert [line.split()[1] for line in heads] == ["11", "5"]
 
 
 @pytest.mark.parametrize("percent", [5.0, 20.0, 40.0, 80.0])
