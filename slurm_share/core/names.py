@@ -197,6 +197,9 @@ PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024
 """More slots than 16 GPUs x SHARE_MAX."""
 
+SAMPLE_WORDS = ("sample", "--stream")
+"""What llload runs on a node, in a step of the user's job: by these words its steps are told from the job's own."""
+
 # --- What a task finds -----------------------------------------------------------------------------------------------
 ENV_SLOT = "SLURM_SHARE_SLOT"
 """The task's slot on its node, 0 to SLOTS-1; of a job that has a part of one GPU, its slot on that GPU, among the jobs

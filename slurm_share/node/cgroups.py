@@ -13,11 +13,12 @@ node the title of the step's slurmstepd has the job's number. The task is number
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from ..core import names
 from ..core.patterns import pattern
 
 ROOT = Path("/sys/fs/cgroup")
@@ -32,6 +33,9 @@ _OF_A_USER = pattern(r"/user\.slice/|/user@[0-9]+\.service/")
 _STEPD = pattern(rb"slurmstepd: \[([0-9]{1,10})(?:\.([^\]\0]+))?\]")
 _REAL_ROOT = pattern(rb"(?m)^Uid:\t0\t")
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
+_SAMPLES = "\0{}\0".format("\0".join(names.SAMPLE_WORDS)).encode()
+LLLOAD_MOST_MIB = 512
+"""Most host memory of one job that counts as llload's: anybody can name a program so, and a sampler takes 60 MB."""
 _CONTROLLERS = ("memory", "cpuacct", "cpu,cpuacct", "freezer", "devices", "cpuset")
 
 
@@ -59,7 +63,11 @@ class JobGroup(Struct, frozen=True, kw_only=True):
     uid: int | None
     cpu_s: float | None = None
     memory_mib: int | None = None
+    """Without that of llload's steps."""
     memory_kills: int | None = None
+    """Without those in llload's steps."""
+    llload_s: dict[str, float] = {}
+    """Step of llload -> its part of `cpu_s`."""
     unknown: dict[str, str] = {}
 
 
@@ -144,6 +152,13 @@ def read_stepd(process: Path) -> tuple[int, str | None] | None:
     return int(match[1]), None if match[2] is None else match[2].decode("utf-8", "replace")
 
 
+def is_sampler(process: Path | str) -> bool | None:
+    """Return whether a process (its folder in /proc), the first one of a task, is the sampler that llload starts; None:
+    it has not executed its program yet, or has ended."""
+    words = slurp(f"{process}/cmdline")
+    return None if not words or words.startswith(b"slurmstepd") else _SAMPLES in words
+
+
 def read_job_of_sluid(place: CgroupPlace, proc: Path, root: Path = ROOT) -> int | None:
     """Return the job id of a cgroup with a SLUID, from the slurmstepd of one of its steps; None: no step runs now."""
     return _read_number(_mount(root, "") + place.folder, proc)
@@ -187,15 +202,50 @@ class JobGroups:
         self._root = root
         self._known: dict[str, tuple[int, int | None]] = {}
         """Folder of a job in v2 -> (job, uid); uid None: unknown, or root so far."""
+        self._steps: dict[tuple[str, int], bool] = {}
+        """(folder of a step, its inode) -> whether the step is llload's."""
+        self._kills: dict[str, dict[str, int]] = {}
+        """Folder of a job in v2 -> step of llload -> processes that the kernel ended there, also after its end."""
 
     def read(self) -> tuple[JobGroup, ...] | None:
         """Return the use of each job; None: Slurm keeps no jobs in cgroups here (proctrack/linuxproc), or none has run
         yet."""
+        before, self._steps = self._steps, {}
         scope = self._find_v2()
         if scope is not None:
-            return self._read_v2(scope)
+            return self._read_v2(scope, before)
         trees = self._find_v1()
-        return self._read_v1(trees) if trees else None
+        return self._read_v1(trees, before) if trees else None
+
+    def _llload_steps(self, job: str, branch: str, before: dict[tuple[str, int], bool]) -> list[str]:
+        """Return the folders of a job's steps that are llload's. `branch`: the folder of the tasks in a step's."""
+        found = []
+        for name in _names(job):
+            if not name.startswith("step_") or not name[5:].isdecimal():
+                continue
+            step = f"{job}/{name}"
+            try:
+                key = step, os.stat(step).st_ino  # noqa: PTH116
+            except OSError:
+                continue
+            is_llload = before[key] if key in before else self._is_llload(f"{step}{branch}")
+            if is_llload is not None:
+                self._steps[key] = is_llload
+            if is_llload:
+                found.append(step)
+        return found
+
+    def _is_llload(self, folder: str) -> bool | None:
+        """Return whether the only task below this folder is a sampler; None: it cannot be told yet."""
+        tasks = [name for name in _names(folder) if name.startswith("task_")]
+        if len(tasks) > 1:
+            return False
+        for group in (folder, *(f"{folder}/{name}" for name in tasks)):
+            for pid in _pids(f"{group}/cgroup.procs"):
+                found = is_sampler(self._proc / str(pid))
+                if found is not None:
+                    return found
+        return None
 
     # ---- v2 ----
 
@@ -221,7 +271,7 @@ class JobGroups:
             ][:256]
         return None
 
-    def _read_v2(self, scope: str) -> tuple[JobGroup, ...]:
+    def _read_v2(self, scope: str, before: dict[tuple[str, int], bool]) -> tuple[JobGroup, ...]:
         found, known = [], {}
         for name in _names(scope):
             place = _parse_path(f"/slurmstepd.scope/{name}")
@@ -236,19 +286,23 @@ class JobGroups:
             if uid is None:
                 uid = _read_owner(folder, self._proc)
             known[folder] = (job, uid or None)
-            found.append(self._group_v2(folder, job, uid))
+            found.append(self._group_v2(folder, job, uid, self._llload_steps(folder, "/user", before)))
         self._known = known
+        self._kills = {folder: kills for folder, kills in self._kills.items() if folder in known}
         return tuple(found)
 
-    def _group_v2(self, folder: str, job: int, uid: int | None) -> JobGroup:
-        usage = keyed(f"{folder}/cpu.stat").get(b"usage_usec")
-        memory = keyed(f"{folder}/memory.stat")
-        used = None
-        if b"anon" in memory:
-            swap = slurp(f"{folder}/memory.swap.current").strip()
-            used = memory[b"anon"] + memory.get(b"shmem", 0) + (int(swap) if swap.isdigit() else 0)
-        kills = keyed(f"{folder}/memory.events").get(b"oom_kill")
-        return _job_group(job, uid, None if usage is None else usage / 1e6, used, kills)
+    def _group_v2(self, folder: str, job: int, uid: int | None, llload: list[str]) -> JobGroup:
+        cpu_s, used, kills = _use_v2(folder)
+        llload_s, llload_used = {}, 0
+        for step in llload:
+            its_cpu_s, its_used, its_kills = _use_v2(step)
+            llload_s[step] = its_cpu_s or 0.0
+            llload_used += its_used or 0
+            if its_kills:
+                self._kills.setdefault(folder, {})[step] = its_kills
+        if kills is not None:
+            kills = max(0, kills - sum(self._kills.get(folder, {}).values()))
+        return _job_group(job, uid, cpu_s, used, kills, llload_s, llload_used)
 
     # ---- v1 ----
 
@@ -263,7 +317,7 @@ class JobGroups:
                     break
         return found
 
-    def _read_v1(self, trees: dict[str, str]) -> tuple[JobGroup, ...]:
+    def _read_v1(self, trees: dict[str, str], before: dict[tuple[str, int], bool]) -> tuple[JobGroup, ...]:
         jobs: dict[tuple[int, int], None] = {}
         for tree in trees.values():
             for user in _names(tree):
@@ -271,33 +325,73 @@ class JobGroups:
                     place = _parse_path(f"/slurm/{user}/{name}")
                     if place is not None and place.job is not None and place.uid is not None:
                         jobs[place.job, place.uid] = None
-        return tuple(self._group_v1(trees, job, uid) for job, uid in jobs)
+        # The first tree in which there are steps; they have the same names in all.
+        folder = next(iter(trees.values()))
+        found = []
+        for job, uid in jobs:
+            steps = self._llload_steps(f"{folder}/uid_{uid}/job_{job}", "", before)
+            found.append(self._group_v1(trees, job, uid, [step.rpartition("/")[2] for step in steps]))
+        return tuple(found)
 
-    def _group_v1(self, trees: dict[str, str], job: int, uid: int) -> JobGroup:
-        usage, below = b"", f"uid_{uid}/job_{job}"
+    def _group_v1(self, trees: dict[str, str], job: int, uid: int, llload: list[str]) -> JobGroup:
+        cpu_s = used = kills = None
+        below, llload_s, llload_used = f"uid_{uid}/job_{job}", {}, 0
         if (cpu := trees.get("cpuacct") or trees.get("cpu,cpuacct")) is not None:
-            usage = slurp(f"{cpu}/{below}/cpuacct.usage").strip()
-        used = kills = None
+            cpu_s = _cpu_v1(f"{cpu}/{below}")
+            llload_s = {step: _cpu_v1(f"{cpu}/{below}/{step}") or 0.0 for step in llload}
         if (memory := trees.get("memory")) is not None:
-            stat = keyed(f"{memory}/{below}/memory.stat")
-            if b"total_rss" in stat:
-                used = stat[b"total_rss"] + stat.get(b"total_shmem", 0) + stat.get(b"total_swap", 0)
-            kills = _kills_v1(f"{memory}/{below}")
-        return _job_group(job, uid, int(usage) / 1e9 if usage.isdigit() else None, used, kills)
+            used = _memory_v1(f"{memory}/{below}")
+            llload_used = sum(_memory_v1(f"{memory}/{below}/{step}") or 0 for step in llload)
+            kills = _kills_v1(f"{memory}/{below}", llload)
+        return _job_group(job, uid, cpu_s, used, kills, llload_s, llload_used)
 
 
-def _job_group(job: int, uid: int | None, cpu_s: float | None, used: int | None, kills: int | None) -> JobGroup:
-    """Return the record, with the reasons for unknown figures. used: bytes of memory."""
+def _use_v2(folder: str) -> tuple[float | None, int | None, int | None]:
+    """Return CPU time in seconds, bytes of memory, and out-of-memory kills of a group and all below it."""
+    usage = keyed(f"{folder}/cpu.stat").get(b"usage_usec")
+    memory = keyed(f"{folder}/memory.stat")
+    used = None
+    if b"anon" in memory:
+        swap = slurp(f"{folder}/memory.swap.current").strip()
+        used = memory[b"anon"] + memory.get(b"shmem", 0) + (int(swap) if swap.isdigit() else 0)
+    kills = keyed(f"{folder}/memory.events").get(b"oom_kill")
+    return None if usage is None else usage / 1e6, used, kills
+
+
+def _cpu_v1(folder: str) -> float | None:
+    usage = slurp(f"{folder}/cpuacct.usage").strip()
+    return int(usage) / 1e9 if usage.isdigit() else None
+
+
+def _memory_v1(folder: str) -> int | None:
+    stat = keyed(f"{folder}/memory.stat")
+    return (
+        stat[b"total_rss"] + stat.get(b"total_shmem", 0) + stat.get(b"total_swap", 0) if b"total_rss" in stat else None
+    )
+
+
+def _job_group(
+    job: int,
+    uid: int | None,
+    cpu_s: float | None,
+    used: int | None,
+    kills: int | None,
+    llload_s: dict[str, float],
+    llload_used: int,
+) -> JobGroup:
+    """Return the record, with the reasons for unknown figures. used, llload_used: bytes of memory."""
     unknown = {} if cpu_s is not None else {"cpu_cores": "the job's cgroup counts no CPU time"}
     for figure, value in (("memory_mib", used), ("memory_kills", kills)):
         if value is None:
             unknown[figure] = "the job's cgroup counts no memory"
-    memory_mib = None if used is None else used // _MIB
-    return JobGroup(job=job, uid=uid, cpu_s=cpu_s, memory_mib=memory_mib, memory_kills=kills, unknown=unknown)
+    memory_mib = None if used is None else max(0, used - min(llload_used, LLLOAD_MOST_MIB * _MIB)) // _MIB
+    return JobGroup(
+        job=job, uid=uid, cpu_s=cpu_s, memory_mib=memory_mib, memory_kills=kills, llload_s=llload_s, unknown=unknown
+    )
 
 
-def _kills_v1(folder: str) -> int | None:
-    """Return the sum of the out-of-memory kills of all groups of a job.
+def _kills_v1(folder: str, llload: Iterable[str] = ()) -> int | None:
+    """Return the sum of the out-of-memory kills of all groups of a job, without these steps of llload.
 
     v1 counts a kill only in the group of the process, not in its parents. The groups of a step disappear when it ends.
     """
@@ -305,7 +399,9 @@ def _kills_v1(folder: str) -> int | None:
     if own is None:
         return None
     return own + sum(
-        _kills_v1(f"{folder}/{name}") or 0 for name in _names(folder) if name.startswith(("step_", "task_"))
+        _kills_v1(f"{folder}/{name}") or 0
+        for name in _names(folder)
+        if name.startswith(("step_", "task_")) and name not in llload
     )
 
 

@@ -86,8 +86,12 @@ class JobNow(Struct, frozen=True, kw_only=True):
     user: str
     cpu_s: dict[str, float] | None = None
     """CPU time by source, each a separate counter: the job's cgroup, or each of its steps. None: unknown."""
+    llload_s: dict[str, float] = {}
+    """The part of `cpu_s` that is of steps of llload, which only look at the job, each a separate counter."""
     memory_mib: int | None = None
+    """Without the steps of llload."""
     memory_kills: int | None = None
+    """Without the steps of llload."""
     unknown: Reasons = {}
 
 

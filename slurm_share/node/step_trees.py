@@ -33,6 +33,8 @@ class Step(Struct):
     uid: int | None
     cpu_ticks: int
     memory_pages: int
+    is_llload: bool = False
+    """It only looks at the job, for llload."""
 
 
 class StepTrees:
@@ -42,6 +44,8 @@ class StepTrees:
         self._proc = proc
         self._stepds: dict[tuple[int, bytes], tuple[int, str] | None] = {}
         self._owners: dict[tuple[int, bytes], int] = {}
+        self._llload: dict[tuple[int, bytes], bool] = {}
+        """slurmstepd -> whether its step is llload's."""
 
     def read(self) -> tuple[Mapping[str, Step], Mapping[int, tuple[Step, int]]]:
         """Return (steps by slurmstepd, pid of each process below them -> its step and the top process of its task)."""
@@ -97,7 +101,26 @@ class StepTrees:
                 if match and int(match[1]) != 0:  # root: the process has not changed to the user of the task yet
                     owner.uid = int(match[1])
         self._owners = {key: uid for pid, key in owners.items() if (uid := roots[pid].uid) is not None}
+        self._mark_llload(roots, owners, {top: step for step, top in tops.values()})
         return steps, tops
+
+    def _mark_llload(
+        self, roots: Mapping[int, Step], stepds: Mapping[int, tuple[int, bytes]], of_tops: Mapping[int, Step]
+    ) -> None:
+        """Mark the steps of llload: their only task here is a sampler."""
+        tasks: dict[int, list[int]] = {}
+        for top, step in of_tops.items():
+            tasks.setdefault(id(step), []).append(top)
+        known = {}
+        for pid, key in stepds.items():
+            step = roots[pid]
+            tops = tasks.get(id(step), []) if step.name.isdecimal() else []
+            found = self._llload.get(key)
+            if found is None and tops:
+                found = cgroups.is_sampler(f"{self._proc}/{tops[0]}") if len(tops) == 1 else False
+            if found is not None:
+                known[key] = step.is_llload = found
+        self._llload = known
 
     def _read_step(self, pid: int) -> tuple[int, str] | None:
         found = cgroups.read_stepd(Path(self._proc, str(pid)))
@@ -149,6 +172,7 @@ def jobs_of(
             uid=uid,
             user=user_of(uid),
             cpu_s=cpu_s,
+            llload_s=_llload_s(tree) if group.cpu_s is None else group.llload_s,
             memory_mib=memory,
             memory_kills=group.memory_kills,
             unknown=unknown,
@@ -161,6 +185,7 @@ def jobs_of(
                 uid=uid,
                 user=user_of(uid),
                 cpu_s=_cpu_s(tree),
+                llload_s=_llload_s(tree),
                 memory_mib=_memory_mib(tree),
                 unknown={"memory_kills": "Slurm keeps no job in a cgroup on this node"},
             )
@@ -175,8 +200,16 @@ def _cpu_s(tree: Mapping[str, Step]) -> dict[str, float] | None:
     return {key: step.cpu_ticks / TICKS for key, step in tree.items()} if tree else None
 
 
+def _llload_s(tree: Mapping[str, Step]) -> dict[str, float]:
+    return {key: step.cpu_ticks / TICKS for key, step in tree.items() if step.is_llload}
+
+
 def _memory_mib(tree: Mapping[str, Step]) -> int | None:
-    return sum(step.memory_pages for step in tree.values()) * PAGE // MIB if tree else None
+    if not tree:
+        return None
+    llload = sum(step.memory_pages for step in tree.values() if step.is_llload)
+    pages = sum(step.memory_pages for step in tree.values()) - min(llload, cgroups.LLLOAD_MOST_MIB * MIB // PAGE)
+    return pages * PAGE // MIB
 
 
 def read_stat(folder: str) -> tuple[bytes, list[bytes]]:

@@ -117,6 +117,24 @@ def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
     assert replayed.splitlines() == shown[:3]
 
 
+def test_steps_of_llload_are_not_the_jobs(cluster: Cluster) -> None:
+    """Two that watch and one that looks once: a job that sleeps uses no CPU time, and no memory but its script's."""
+    job = cluster.sbatch("alice", "sleep 300", "--gres=gpu:1", "-wn2")
+    cluster.wait_running(job)
+    pids = [
+        cluster.as_user("alice", "llload -q --watch 0.5 > /dev/null 2>&1 < /dev/null & echo $!", check=True).stdout
+        for _ in range(2)
+    ]
+    try:
+        until(lambda: len(steps(cluster)) == 2, "the steps of two that watch")
+        (load,) = survey(cluster, "-j", str(job))["nodes"][0]["snapshot"]["jobs"]
+    finally:
+        cluster.exec("login", ["kill", *map(str.strip, pids)])
+    assert (load["job"], load["cpu_cores"], load["tasks"]) == (job, 0.0, 0)
+    assert load["memory_mib"] <= 4
+    until(lambda: steps(cluster) == [], "the end of the steps")
+
+
 def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None:
     """The power of one of two nodes is cut: the other one answers, and nothing hangs or is made up."""
     job = cluster.sbatch("alice", TASK, "--share-gpu=1", "-N2", "-wn2,n3")

@@ -201,6 +201,8 @@ def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None
         first, *lines, last = shell(cgroup_cluster, "n1", watch).splitlines()
         took = time.monotonic() - begin
         stat = shell(cgroup_cluster, "n1", f"cat /sys/fs/cgroup/memory/slurm*/{folder}/memory.stat").split()
+        before = sample(cgroup_cluster, "n1")["jobs"][0]["memory_mib"]
+        looked = json.loads(cgroup_cluster.as_user("alice", ["llload", "--json"], check=True).stdout)
     finally:
         cgroup_cluster.cancel_all()
     seen = json.loads(lines[-1])
@@ -209,6 +211,8 @@ def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None
     cores = (int(last) - int(first)) / 1e9 / took
     assert its_job["cpu"]["m1"] == pytest.approx(cores, abs=CORES_TOLERANCE)
     assert its_job["cpu"]["m1"] > cores / 2 > 0
+    # The step of llload, of at least 14 MiB, is in the job's cgroup and not among the job's figures.
+    assert looked["nodes"][0]["snapshot"]["jobs"][0]["memory_mib"] < before + 8
     told = dict(zip(stat[::2], stat[1::2], strict=True))
     memory = sum(int(told[key]) for key in ("total_rss", "total_shmem", "total_swap")) >> 20
     assert its_job["memory_mib"] == pytest.approx(memory, abs=MEMORY_TOLERANCE_MIB)

@@ -37,6 +37,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     uid: int
     at: float
     cpu_s: dict[str, float] | None = None
+    llload_s: dict[str, float] = {}
     cpu_cores_windows: Series = Series()
     kills: int | None = None
     kills_seen: int = 0

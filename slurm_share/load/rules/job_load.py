@@ -22,6 +22,10 @@ MAX_TASKS = 1024
 MAX_GONE = 256
 """Most jobs that are remembered after they left the node."""
 
+LLLOAD_MOST_CORES = 2.0
+"""Most cores of one job that count as llload's: anybody can name a program so. Each start of a sampler is busy for
+about half a second."""
+
 
 class _Member(Struct, frozen=True):
     """A process of a job: its record, and the kernel's reading of it."""
@@ -85,7 +89,7 @@ def _job(
     cpu_cores = None
     # Only if the last sample had the job too: over a gap there is no rate.
     if history is not None and dt is not None and history.at == last:
-        cpu_cores = _job_rate(job.cpu_s, history.cpu_s, dt)
+        cpu_cores = _job_rate(job, history, dt)
     if cpu_cores is None:
         unknown.setdefault("cpu_cores", ONE_SAMPLE)
     cpu = before.cpu_cores_windows
@@ -144,6 +148,7 @@ def _job(
         before,
         at=now,
         cpu_s=job.cpu_s,
+        llload_s=job.llload_s,
         cpu_cores_windows=cpu,
         kills=kills,
         kills_seen=kills_seen,
@@ -179,11 +184,17 @@ def _job(
     return load, after
 
 
-def _job_rate(now: Mapping[str, float] | None, before: Mapping[str, float] | None, dt: float) -> float | None:
-    """Return the cores in use by counters that appear and vanish. A new one has counted since the last sample. None if
-    the job's own cgroup went back: it is another one of the same name."""
+def _job_rate(job: JobNow, history: JobHistory, dt: float) -> float | None:
+    """Return the cores in use by counters that appear and vanish, without the steps of llload. A new counter has
+    counted since the last sample. None if the job's own cgroup went back: it is another one of the same name."""
+    now, before = job.cpu_s, history.cpu_s
     if now is None or before is None:
         return None
     if now.keys() == before.keys() == {"cgroup"} and now["cgroup"] < before["cgroup"]:
         return None
-    return sum(max(0.0, value - before.get(key, 0.0)) for key, value in now.items()) / dt
+    llload = min(_since(job.llload_s, history.llload_s) / dt, LLLOAD_MOST_CORES)
+    return max(0.0, _since(now, before) / dt - llload)
+
+
+def _since(now: Mapping[str, float], before: Mapping[str, float]) -> float:
+    return sum(max(0.0, value - before.get(key, 0.0)) for key, value in now.items())

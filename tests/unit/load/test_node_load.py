@@ -144,6 +144,15 @@ def test_without_cgroups_the_slurmstepd_above_names_the_job(node: Node) -> None:
     assert job.unknown["memory_kills"]
 
 
+def test_without_cgroups_the_steps_of_llload_are_not_the_jobs(node: Node) -> None:
+    for stepd, words in ((100, "python\0"), (110, "python\0-m\0slurm_share.cli.main\0sample\0--stream\0--frames\0")):
+        node.add(stepd, name="slurmstepd", uid=0, title=f"slurmstepd: [7.{stepd}]\0")
+        node.add(stepd + 1, parent=stepd, title=words, ticks=(TICKS, 0, 0, 0), pages=(int(64 / PAGE_MIB), 0))
+    (job,) = node.reader().read(()).jobs
+    assert (job.cpu_s, job.llload_s) == ({"100.100.1000": 1.0, "110.110.1100": 1.0}, {"110.110.1100": 1.0})
+    assert job.memory_mib == 64
+
+
 def test_tasks_of_one_cgroup_are_told_apart_by_who_started_them(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Slurm's task/cgroup all are in task_special, with one session, and a number that only they know."""
     (node.cgroups / "cgroup.controllers").write_text("")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from slurm_share.node import cgroups, processes
-from slurm_share.node.cgroups import CgroupPlace, JobGroup, JobGroups
+from slurm_share.node.cgroups import LLLOAD_MOST_MIB, CgroupPlace, JobGroup, JobGroups
 
 SLUID = "sD2NM7WG72QG00"
 V1_26_05 = b"""\
@@ -199,6 +200,54 @@ def test_a_v1_job_is_read(tmp_path: Path) -> None:
     write(cpu / "cpuacct.usage", "1500000000\n")
     expected = JobGroup(job=3, uid=2001, cpu_s=1.5, memory_mib=101, memory_kills=2)
     assert JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() == (expected,)
+
+
+SAMPLER = "/opt/python\0-I\0-m\0slurm_share.cli.main\0sample\0--stream\0--frames\0"
+
+
+def test_steps_of_llload_are_told_from_the_jobs_own_in_v2(tmp_path: Path) -> None:
+    """Also after the kernel has ended a sampler, which it does first where the job's memory is full."""
+    folder = make_v2(tmp_path / "cg", "job_4711")
+    add_process(tmp_path / "proc", 51, "python\0", 2001)
+    for step, pid in ((1, 61), (2, 62), (3, 63)):
+        write(folder / f"step_{step}/user/task_1/cgroup.procs", f"{pid}\n")
+        write(folder / f"step_{step}/cpu.stat", "usage_usec 500000\n")
+        write(folder / f"step_{step}/memory.stat", f"anon {30 << 20}\n")
+        write(folder / f"step_{step}/memory.events", "oom_kill 1\n")
+        add_process(tmp_path / "proc", pid, "sleep\0" if step == 3 else SAMPLER, 2001)
+    reader = JobGroups("n1", tmp_path / "proc", tmp_path / "cg")
+    (group,) = reader.read() or ()
+    assert {Path(step).name: cpu_s for step, cpu_s in group.llload_s.items()} == {"step_1": 0.5, "step_2": 0.5}
+    assert (group.cpu_s, group.memory_mib, group.memory_kills) == (2.5, 51, 0)
+    shutil.rmtree(folder / "step_1")
+    (group,) = reader.read() or ()
+    assert (list(map(Path, group.llload_s)), group.memory_kills) == ([folder / "step_2"], 0)
+
+
+def test_a_step_that_has_not_started_its_program_is_judged_later(tmp_path: Path) -> None:
+    folder = make_v2(tmp_path / "cg", "job_4711")
+    write(folder / "step_0/user/task_0/cgroup.procs", "51\n")
+    add_process(tmp_path / "proc", 51, "slurmstepd: [4711.0]\0", 0)
+    reader = JobGroups("n1", tmp_path / "proc", tmp_path / "cg")
+    reader.read()
+    add_process(tmp_path / "proc", 51, SAMPLER, 2001)
+    (group,) = reader.read() or ()
+    assert len(group.llload_s) == 1
+
+
+def test_steps_of_llload_are_told_from_the_jobs_own_in_v1(tmp_path: Path) -> None:
+    memory, cpu = (tmp_path / "cg" / name / "slurm_n1/uid_2001/job_3" for name in ("memory", "cpuacct"))
+    for folder, mib in ((memory, 2000), (memory / "step_1", 900)):
+        write(folder / "memory.stat", f"total_rss {mib << 20}\n")
+        write(folder / "memory.oom_control", "oom_kill 0\n")
+    write(memory / "step_1/task_0/memory.oom_control", "oom_kill 1\n")
+    write(memory / "step_1/task_0/cgroup.procs", "61\n")
+    write(cpu / "cpuacct.usage", "1500000000\n")
+    write(cpu / "step_1/cpuacct.usage", "500000000\n")
+    add_process(tmp_path / "proc", 61, SAMPLER, 2001)
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert (group.cpu_s, group.llload_s, group.memory_kills) == (1.5, {"step_1": 0.5}, 0)
+    assert group.memory_mib == 2000 - LLLOAD_MOST_MIB  # a program that only has such words
 
 
 def test_a_controller_that_is_not_there_is_unknown_and_not_0(tmp_path: Path) -> None:

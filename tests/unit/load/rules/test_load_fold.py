@@ -187,6 +187,15 @@ def test_a_counter_that_goes_back_is_no_rate(walk: Walk) -> None:
     assert walk.read(jobs=(job(cpu=6.0),), busy_s=10.0).jobs[0].cpu_cores == 1.0
 
 
+@pytest.mark.parametrize(("llload", "cores"), [(3.0, 1.0), (19.0, 2.0)])
+def test_the_cpu_time_of_llloads_steps_is_not_the_jobs(walk: Walk, llload: float, cores: float) -> None:
+    """But no more than two cores: anybody can name a program so."""
+    walk.read(jobs=(job(cpu=10.0, llload_s={"step_1": 1.0}),))
+    used = 5 * cores + min(llload - 1.0 + 2.0, 10.0)
+    seen = walk.read(jobs=(job(cpu=10.0 + used, llload_s={"step_1": llload, "step_2": 2.0}),))
+    assert seen.jobs[0].cpu_cores == pytest.approx(cores)
+
+
 def test_steps_that_come_and_go_are_counted_for_what_they_did(walk: Walk) -> None:
     """Without cgroups each step is a counter: a new one counts from 0, one that has gone is not taken off."""
     walk.read(jobs=(job(cpu_s={"0": 100.0, "1": 5.0}),))
