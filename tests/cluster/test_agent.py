@@ -15,7 +15,8 @@ from subprocess import CompletedProcess
 
 import pytest
 from clusters import by_release, cluster_of
-from hooked import BOB, Node, start_agent, until
+from hooked import BOB, Node, requeue, start_agent, until
+from test_packing import SubmittedTasks
 
 from localcluster import Cluster
 from slurm_share.load import snapshot as snapshots
@@ -54,12 +55,22 @@ try:
 except SlurmShareError as error:
     sys.exit(str(error))
 """
+OWN = """
+import sys
+from msgspec.structs import replace
+from slurm_share.core import config
+from slurm_share.load import NodeWatcher, snapshot, this_node
+settings = config.load().settings
+watcher = NodeWatcher(this_node(), replace(settings, agent_socket="") if "alone" in sys.argv else settings)
+print(snapshot.render(watcher.read(watcher.caller)).decode())
+"""
 GET = """
 import sys, httpx
 headers = {"authorization": sys.argv[2]} if len(sys.argv) > 2 else {}
 answer = httpx.get(sys.argv[1], headers=headers, trust_env=False, timeout=10)
 print(answer.status_code, answer.text)
 """
+RUN = '{"run": "simgpu-task --load 10 --util 20 --progress 0.1 --work 3000 --memory 1G", "name": "a"}\n' * 2
 JOB = """srun -n1 simgpu-task --memory 3G --load 20 --seconds 3
 srun simgpu-task --memory 1G --load 20 --seconds 600"""
 
@@ -74,6 +85,8 @@ class Scene:
     bobs_job: int
     bobs_gpu: str
     """UUID of the GPU on n1 that bob's own program uses."""
+    run: int
+    """alice's packed run on n3, which was requeued."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
         return self.cluster.as_user("alice", argv, node=node, timeout=300)
@@ -139,7 +152,10 @@ def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[S
         n1.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": "3"}, "700M")
         alices = cluster.sbatch("alice", JOB, "--share-gpu=2", "--gres=gpu:1", "-n2", "-w", "n1")
         bobs = cluster.sbatch("bob", "srun simgpu-task --memory 2G --seconds 600", "--share-gpu=1", "-w", "n2")
-        made = Scene(cluster, n1, alices, bobs, bobs_gpu)
+        run = SubmittedTasks(cluster, RUN, "[1,2,1]", "--pack", "--window=1", "--options=-w n3 --requeue").job
+        cluster.wait_running(run)
+        requeue(cluster, run)
+        made = Scene(cluster, n1, alices, bobs, bobs_gpu, run)
 
         def has_both_tasks(seen: Snapshot) -> bool:
             jobs = [job for job in seen.jobs if job.job == alices]
@@ -181,6 +197,46 @@ def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
     refused = scene.as_alice(PYTHON, "-c", ASK, "all")
     assert refused.returncode == 1
     assert "everybody's load is for root, and for members of the group gpu-operators" in refused.stderr
+
+
+def test_with_the_agent_a_user_has_every_figure_that_there_is_without_it(scene: Scene) -> None:
+    """A packed run that was requeued: environments, rates and bookings, which only its user may read."""
+
+    def seen(*how: str) -> Snapshot:
+        return parsed(scene.as_alice(PYTHON, "-c", OWN, *how, node="n3"))
+
+    def has_rates(one: Snapshot) -> bool:
+        return any(job.progress is not None and job.progress.rate_per_s is not None for job in one.jobs)
+
+    hers = answered(seen, has_rates, "the rate of a requeued run")
+    alone = seen("alone")
+    assert (hers.source, alone.source) == ("agent", "local")
+    tasks = [one for one in hers.processes if one.job == scene.run]
+    assert {(one.task, one.progress is not None and one.progress.task) for one in tasks} == {(0, 0), (1, 1)}
+    assert sum(gpu.booked_mib or 0 for gpu in hers.gpus) > 0
+    for ours, theirs in (
+        *zip(hers.gpus, alone.gpus, strict=True),
+        *zip(hers.jobs, alone.jobs, strict=True),
+        *zip(hers.processes, alone.processes, strict=True),
+    ):
+        for field in ours.__struct_fields__:
+            is_missing = getattr(ours, field) in (None, ()) and getattr(theirs, field) not in (None, ())
+            assert not is_missing, (field, ours, theirs)
+        assert ours.unknown.keys() <= theirs.unknown.keys()
+
+    rows = scene.as_alice("llload", "--processes", "--tsv", "-n", "n3", node="login").stdout.splitlines()
+    head, *lines = (row.split("\t") for row in rows)
+    found = [dict(zip(head, line, strict=True)) for line in lines]
+    assert {(one["task"], one["rate_source"]) for one in found if one["job"] == str(scene.run)} == {
+        ("0", "progress"),
+        ("1", "progress"),
+    }
+    advice = scene.as_alice("llload", "--advise", str(scene.run), node="login").stdout
+    assert re.search("measured on a node, from progress|rate of its tasks is not known yet", advice), advice
+    # An operator's agent may not read them, and says so.
+    theirs = scene.as_olga("llload", "--source", "agents", "--all", "--advise", str(scene.run)).stdout
+    assert "the rate of its tasks is not known: only its user and root can read" in theirs
+    scene.cluster.exec("ctl", ["scancel", str(scene.run)], check=True)
 
 
 def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -> None:
