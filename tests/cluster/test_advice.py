@@ -1,4 +1,4 @@
-"""The command that llload's advice prints, run as it stands, makes the advised job."""
+"""What llload --advise says of real jobs; the command that it prints, run as it stands, makes the advised job."""
 
 from __future__ import annotations
 
@@ -68,3 +68,68 @@ def test_the_line_to_submit_again_makes_the_job_that_was_advised(cluster: Cluste
     again = advice(cluster, 8)
     assert again["job"] != first["job"]
     assert again["verdict"] != "fewer"
+
+
+LATER_S = 1200
+LOADED = "130.00 130.00 130.00 1/99 99\n"
+
+
+def later(recording: str, *, loaded: bool = True) -> str:
+    """Return a recording of one survey as it would be twenty minutes later, if nothing changed. `loaded` False: without
+    the load average of n1. That of the others is of the machine on which all of them are."""
+    survey = json.loads(recording.splitlines()[-1])
+    for job in survey["jobs"]:
+        job["start"] -= LATER_S
+    for seen in (node["snapshot"] for node in survey["nodes"]):
+        seen["measured_s"] += LATER_S
+        seen["load"] = seen["load"] if loaded and seen["node"] == "n1" else [0.5, 0.5, 0.5]
+        for job in seen["jobs"]:
+            job["measured_s"] += LATER_S
+    return json.dumps(survey) + "\n"
+
+
+def test_jobs_that_leave_their_gpus_wait_for_storage_and_may_take_memory_in_advance(cluster: Cluster) -> None:
+    """One job holds two GPUs without a process; the load average of the other's node is 130, its CPU time is small."""
+    task = (
+        "#!/bin/bash\nexport XLA_PYTHON_CLIENT_PREALLOCATE=true\n"
+        "exec simgpu-task --memory 60G --load 20 --seconds 600 >/dev/null\n"
+    )
+    cluster.as_user("alice", f"mkdir '{FOLDER}' && cd '{FOLDER}' && cat >task.sh && chmod +x task.sh", input=task)
+    unused = cluster.sbatch("alice", "sleep 600", "-pgpu", "--mem=0", "--gres=gpu:2", "-wn2")
+    holder = cluster.sbatch("alice", f"'{FOLDER}/task.sh'", "-pgpu", "--mem=0", "--exclusive", "--gres=gpu:1", "-wn1")
+    capped = cluster.sbatch("alice", "srun simgpu-task --memory 3G --load 5", "--share-gpu=1,mem=60G", "-wn3")
+    cluster.exec("n1", ["sh", "-c", "cat >/tmp/loadavg && mount --bind /tmp/loadavg /proc/loadavg"], input=LOADED)
+    try:
+        found: list[Any] = []
+        for _ in range(100):
+            told = cluster.as_user("alice", ["llload", "--advise", "--json"])
+            found = json.loads(told.stdout)["advice"] if told.returncode == 0 else []
+            if {one["job"]: one["now"] is not None for one in found} == {unused: False, holder: True, capped: True}:
+                break
+            time.sleep(0.2)
+        (advice,) = (one for one in found if one["job"] == holder)
+        memory = next(one["why"] for one in advice["bounds"] if one["resource"] == "host memory")
+        assert "that Slurm gave the job" in memory, "with --mem=0"
+        cluster.as_user("alice", f"llload --record '{FOLDER}/now.jsonl' >/dev/null", check=True)
+    finally:
+        cluster.exec("n1", ["umount", "/proc/loadavg"])
+    recorded = cluster.as_user("alice", ["cat", f"{FOLDER}/now.jsonl"], check=True).stdout
+
+    def replayed(text: str, *options: str) -> str:
+        cluster.as_user("alice", f"cat >'{FOLDER}/later.jsonl'", input=text, check=True)
+        replay = ["llload", "--replay", f"{FOLDER}/later.jsonl", "--advise", *options]
+        return cluster.as_user("alice", replay, check=True).stdout
+
+    first, second, third = json.loads(replayed(later(recorded), "--json"))["advice"]
+    assert (first["job"], first["verdict"], first["unused_gpus"]) == (unused, "release", 2)
+    assert f"uses none of its 2 GPUs: release them (scancel {unused}" in first["sentence"]
+    assert (second["job"], second["verdict"], second["next"], second["confidence"]) == (holder, "waits", None, "low")
+    assert "waits for storage or locks: the load average is 130" in second["sentence"]
+    assert (third["job"], third["verdict"]) == (capped, "more")
+    assert "your mem=61440M is left out" in third["sentence"]
+    calm = later(recorded, loaded=False)
+    jax = " ".join(replayed(calm).split())
+    assert jax.index("uses none of its 2 GPUs") < jax.index("let its program not take memory in advance")
+    assert "as JAX, which its libraries or variables show, does at the start" in jax
+    unknown = " ".join(replayed(calm.replace('"in_advance": ["JAX"]', '"in_advance": null')).split())
+    assert "if it is JAX or TensorFlow, let its program not take memory in advance" in unknown

@@ -187,8 +187,10 @@ def _full(node: Evidence, card: Card) -> str:
 
 
 def libraries_text(libraries: Sequence[str]) -> str:
-    """Return the clause that a process has libraries that take memory, such as: JAX, which is loaded, does."""
-    return f"{' and '.join(libraries)}, which it has loaded, {'does' if len(libraries) == 1 else 'do'}"
+    """Return the clause that libraries take memory, such as: JAX, which its libraries or variables show, does."""
+    return (
+        f"{' and '.join(libraries)}, which its libraries or variables show, {'does' if len(libraries) == 1 else 'do'}"
+    )
 
 
 def named(task: int | None) -> str:

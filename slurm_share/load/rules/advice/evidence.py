@@ -513,7 +513,7 @@ def _host_memory(
     free = min(snapshot.memory_total_mib - others, int(total * part))
     limits = [_memory_of(job, snapshot.node) for job in jobs]
     limit = sum(limits) if limits and all(limits) else None
-    return (free, False) if limit is None or limit >= free else (limit, True)
+    return (free, False) if limit is None or limit > free else (limit, True)
 
 
 def _memory_of(job: QueuedJob, node: str) -> int:

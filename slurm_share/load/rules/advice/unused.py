@@ -150,7 +150,8 @@ def _are_listed(job: QueuedJob, snapshot: Snapshot, uuids: set[str], numbers: Se
 
 
 def _surest(jobs: Sequence[QueuedJob], unused_s: float, cores: float) -> Confidence:
-    """Return how sure it is that the job does not need its GPUs: a person at a shell, or a long start, may soon."""
+    """Return how sure it is that the job does not need its GPUs: a person at a shell, or a long start, may soon. Of a
+    job without a known script (salloc, srun, --wrap) it is not known whether it is a shell."""
     if not all(job.script for job in jobs) or cores >= thresholds.STARTING_CORES:
         return "low"
     return "high" if unused_s >= thresholds.UNUSED_LONG_S else "medium"
@@ -165,7 +166,7 @@ def _sentence(jobs: Sequence[QueuedJob], gpus: int, unused_s: float, cores: floa
     ids = [job.id for job in jobs]
     end = f"scancel {' '.join(ids) if len(ids) <= _MOST_NAMED else jobs[0].array}"
     if not all(job.script for job in jobs):
-        end = f"it has no batch script: leave its shell, or {end}"
+        end += ", or leave its shell if it is one"
     long = span_text(unused_s)
     why = f"since its start {long} ago" if has_steps else f"for {long} at least, and no step of it runs"
     said = f"{none}: release {them} ({end}): no process of it has been there {why}"

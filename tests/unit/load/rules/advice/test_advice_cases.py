@@ -123,7 +123,8 @@ CASES = {
     ),
     "the same with JAX's library loaded": (
         with_libraries(seen(tasks=2, load=(10, 10), peak_gib=24.0), ("JAX",)), {}, ("change", 2, "high"),
-        ["^let its program not take memory in advance: a task holds 24.0 GiB", "as JAX, which it has loaded, does",
+        ["^let its program not take memory in advance: a task holds 24.0 GiB",
+         "as JAX, which its libraries or variables show, does",
          "submit it with XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true"],
     ),
     "the same without such a library, or with it turned off": (

@@ -50,7 +50,7 @@ RELEASED = {
     "for two hours": (held(120), unused(119), "high", "since its start 2 h"),
     "one GPU": (held(gpus=1, gpu_indexes=((0,),)), unused(), "medium", "does not use its GPU: release it (scancel 11)"),
     "it unpacks its input": (held(), unused(cpu=3.0), "low", "its CPU time is 3.0 cores: if it prepares its input"),
-    "a shell": (held(40, script=""), unused(40), "low", "it has no batch script: leave its shell, or scancel 11"),
+    "a shell": (held(40, script=""), unused(40), "low", "release them (scancel 11, or leave its shell if it is one)"),
     "a share, with the server of MPS": (
         held(share="4"), on_gpu(unused(), name="nvidia-cuda-mps-server"), "medium", "uses none of its 2 GPUs"),
     "a Prolog that took a minute": (held(12), unused(10.8), "medium", "uses none of its 2 GPUs"),
