@@ -63,9 +63,9 @@ columns
                          above 150 %); gL, gH: low, high load of the used GPUs
                          (below 50, above 100 %); iL: a GPU that a job holds is
                          idle (below 5 % for 10 minutes, as measured by agent,
-                         Prometheus or --watch); m!: host memory is full, or
-                         processes were killed for lack of it; v!: the memory
-                         of a GPU is full; n!: a problem, or no answer
+                         Prometheus or --watch); m!: host memory is full;
+                         mH: processes were killed for lack of it; v!: the
+                         memory of a GPU is full; n!: a problem, or no answer
   ?: not known (1.20?: the sum without GPUs of unknown load). -: none. On a
   narrow terminal some columns are left out, and the last line names them.
 

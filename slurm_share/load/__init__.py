@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.notes import View, is_color_wanted
-    from .rules import choice, figures, idle, thresholds
+    from .rules import choice, figures, flags, idle, thresholds
     from .rules.advice import evidence
     from .rules.advice.advise import advise_all
     from .rules.figures import percent
     from .rules.gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
     from .rules.job_rows import JobRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
-    from .rules.node_rows import NodeRow, rows_of
+    from .rules.node_rows import NodeRow, SeverityOrder, rows_of
     from .sampler import Sampler
     from .snapshot import Advice, AdviceReport, GpuLoad, JobLoad, NodeLoad, ProcessLoad, Snapshot, Survey, UserLoad
     from .sources import frames, origin, srun
@@ -36,8 +36,8 @@ __getattr__, __all__ = exports(
         *("agent.client", "agent.service", "columns", "columns.advice_columns", "columns.gpu_columns"),
         *("columns.job_columns", "columns.node_columns", "columns.process_columns", "options", "output.notes"),
         *("output.plain", "output.table", "output.values", "recording", "rules.advice.evidence", "rules.choice"),
-        *("rules.figures", "rules.idle", "rules.thresholds", "snapshot", "sources.frames", "sources.origin"),
-        *("sources.srun", "text"),
+        *("rules.figures", "rules.flags", "rules.idle", "rules.thresholds", "snapshot", "sources.frames"),
+        *("sources.origin", "sources.srun", "text"),
     ],
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],
@@ -47,7 +47,7 @@ __getattr__, __all__ = exports(
         "rules.figures": ["percent"],
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
         "rules.job_rows": ["JobRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"],
-        "rules.node_rows": ["NodeRow", "rows_of"],
+        "rules.node_rows": ["NodeRow", "SeverityOrder", "rows_of"],
         "sampler": ["Sampler"],
         "snapshot": [
             *("Advice", "AdviceReport", "GpuLoad", "JobLoad", "NodeLoad", "ProcessLoad", "Snapshot", "Survey"),

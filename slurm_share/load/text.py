@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from ..core import nodelist, terminal
 from .rules.figures import Figures
-from .rules.flags import MEANINGS
+from .rules.flags import MEANINGS, WRONG_NOW, needs_attention
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 from .snapshot import NodeLoad
 
@@ -23,7 +23,7 @@ NONE = "-"
 Triple = tuple[str, str, str]
 """TOTAL, USED, FREE."""
 Letter = Literal["L", "H", "!", ""]
-"""The mark of a cell besides its text: low, high, over; as llload's flags."""
+"""The mark of a cell besides its text: L a hint, H full or wasted, ! wrong now. Only the last is red."""
 ABOUT_IDLE = (
     f"idle is below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} minutes; ?: not known yet; 1?: without GPUs for which "
     "it is not known"
@@ -31,7 +31,9 @@ ABOUT_IDLE = (
 ABOUT_NOTE = (
     f"cL cH: CPU load below {CPU_BAND[0]:.0f} or above {CPU_BAND[1]:.0f} % of the CPUs in use; "
     f"gL gH: GPU load below {GPU_BAND[0]:.0f} or above {GPU_BAND[1]:.0f} % of the GPUs in use; "
-) + "; ".join(f"{code}: {MEANINGS[code]}" for code in ("iL", "m!", "v!", "n!"))
+) + "; ".join(f"{code}: {MEANINGS[code]}" for code in ("iL", "m!", "mH", "v!", "n!"))
+
+ABOUT_SEVERITY = "dead (n!), full (m! mH v!), waste (iL), hint (cL cH gL gH)"
 
 
 def number(value: int | None, none: str = UNKNOWN) -> str:
@@ -216,16 +218,18 @@ def known(shown_text: str) -> str | None:
 
 def letter_of(codes: Iterable[str], of: str) -> Letter:
     """Return the mark of the cell of one kind of load (c, g, i, m, v or n), from the codes of its line."""
-    for code in codes:
-        if code[0] == of:
-            return "!" if code[1] == "!" else "H" if code[1] == "H" else "L"
-    return ""
+    return worst(code for code in codes if code[0] == of)
 
 
 def worst(codes: Iterable[str]) -> Letter:
     """Return the letter that marks a line: ! before H before L."""
-    letters = {code[1] for code in codes}
+    letters = {mark(code) for code in codes}
     return "!" if "!" in letters else "H" if "H" in letters else "L" if "L" in letters else ""
+
+
+def mark(code: str) -> Letter:
+    """Return the mark of one code."""
+    return "!" if code in WRONG_NOW else "H" if needs_attention([code]) else "L"
 
 
 def time_text(seconds: float | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from ..snapshot import CONFIDENCES, VERDICTS, Advice, Verdict
 from ..text import NONE, UNKNOWN, Letter, fold, named, number
@@ -20,6 +21,32 @@ SIGNS: Mapping[Verdict, str] = {
 }
 ORDER = {verdict: place for place, verdict in enumerate(reversed(VERDICTS))}
 """Value for sorting: jobs that should be changed come first, jobs at risk before others."""
+SAID: Mapping[Verdict, tuple[str, str]] = {
+    "release": ("uses none of its GPUs", "use none of their GPUs"),
+    "fewer": ("should run fewer tasks", "should run fewer tasks"),
+    "change": ("should change something else", "should change something else"),
+    "waits": ("waits for storage or locks", "wait for storage or locks"),
+    "look": ("hardly uses what it has", "hardly use what they have"),
+    "more": ("could run more tasks", "could run more tasks"),
+    "stay": ("stays", "stay"),
+    "unknown": ("not known yet", "not known yet"),
+}
+"""The verdicts in words, for one job and for several, as every line with their numbers says them."""
+WANTS_CHANGE: frozenset[Verdict] = frozenset({"release", "fewer", "change", "waits", "look"})
+"""Verdicts about jobs that waste something, or are at risk; `more` is a hint."""
+
+
+def counts(found: Iterable[Advice | None]) -> dict[Verdict, int]:
+    """Return the number of jobs with each verdict, the most urgent first; an array is one job. Several rows may have
+    the same advice, such as the elements of an array. None: a row without advice."""
+    once = {(one.job, one.user, one.nodes if one.job is None else ()): one.verdict for one in found if one is not None}
+    counted = Counter(once.values())
+    return {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]}
+
+
+def said(verdict: Verdict, count: int) -> str:
+    """Return a number of jobs with a verdict as text: 3 should run fewer tasks."""
+    return f"{count} {SAID[verdict][count != 1]}"
 
 
 def job(advice: Advice) -> str:
@@ -33,7 +60,7 @@ def advised(advice: Advice) -> str:
 
 
 def _letter(advice: Advice) -> Letter:
-    return "!" if advice.verdict in ("release", "fewer", "change") else "H" if advice.verdict == "more" else ""
+    return "H" if advice.verdict in WANTS_CHANGE else ""
 
 
 ADVICE: tuple[Column[Advice], ...] = (

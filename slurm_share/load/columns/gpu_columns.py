@@ -130,11 +130,10 @@ def _memory_plain(row: GpuRow) -> str:
 
 
 def note(row: GpuRow) -> str:
-    """Return the note of the dashboard: flags, the GPU's problem, others' memory, or why the node is silent. The table
-    of nodes has a column of its own for idle GPUs."""
+    """Return the note of the dashboard: flags, the GPU's problem, others' memory, or why the node is silent."""
     node = row.node.node
     if row.gpu is not None:
-        return _note_of(row, row.gpu, [code for code in row.codes if code[0] == "v"])
+        return llload_note(row)
     if node.snapshot is None:
         return " ".join([*row.codes, why_silent(node)])
     sums = node.snapshot.gpu_sums
@@ -146,7 +145,7 @@ def note(row: GpuRow) -> str:
 
 
 def llload_note(row: GpuRow) -> str:
-    """Return the note of llload's table, with the letter of an idle GPU."""
+    """Return the note of llload's table, which has no lines for silent nodes."""
     return "" if row.gpu is None else _note_of(row, row.gpu, [code for code in row.codes if code[0] in "iv"])
 
 

@@ -197,7 +197,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         text=lambda row: NONE if row.is_waiting else summed_count(row.kills), value=lambda row: row.kills.value,
         table=lambda row: number(_here(row).memory_kills),
         outputs=ON_SCREEN, right=True, least=6, most=7, goes=13,
-        letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
+        letter=lambda row: "H" if row.kills.value else "", sorts_down=True,
     ),
     Column(
         "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...core import terminal
 from ..rules import rates
 from ..rules.figures import percent
+from ..rules.flags import SEVERITIES
 from ..rules.node_rows import NodeRow
 from ..snapshot import Means, Snapshot
 from ..text import (
     ABOUT_IDLE,
     ABOUT_NOTE,
+    ABOUT_SEVERITY,
     NONE,
     UNKNOWN,
     Letter,
@@ -93,9 +96,14 @@ def by(row: NodeRow) -> str:
 
 
 def note(row: NodeRow, with_util: bool = False) -> str:
-    """Return llload's last column: the flags, and why a silent node is silent. `with_util`: name utilisation if the GPU
-    load rests on it."""
+    """Return llload's last column: the flags, a problem of the node, that it is drained, why it is silent.
+    `with_util`: name utilisation if the GPU load rests on it."""
     said = list(row.codes)
+    if row.node.snapshot is not None:
+        said += [terminal.safe(flag.why) for flag in row.flags if flag.of == "n"][:1]
+        if row.node.slurm is not None and "DRAIN" in row.node.slurm.states:
+            reason = terminal.safe(row.node.slurm.reason)
+            said.append(f"drained: {reason}" if reason else "drained")
     if with_util and row.figures.gpu_load_by in ("util", "both"):
         said.append("util")
     if row.node.snapshot is None:
@@ -167,7 +175,7 @@ def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRo
 
 
 def _letter(of: str, row: NodeRow) -> Letter:
-    return letter_of(row.codes, of)
+    return letter_of([code for code in row.codes if code != "mH"], of)  # the past marks no figure
 
 
 def _percent(
@@ -294,6 +302,11 @@ NODES: tuple[Column[NodeRow], ...] = (
         text=note, value=note, field="flags", raw=lambda row: " ".join(row.codes) or None,
         outputs=NOT_PLAIN, least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
         alias=("flags", "why"),
+    ),
+    Column(
+        "severity", "SEVERITY", f"of its worst flag: {ABOUT_SEVERITY}",
+        text=lambda row: row.severity or NONE, value=lambda row: SEVERITIES.index(row.severity),
+        outputs=DASHBOARD, least=8, most=8, goes=12, shown=False, sorts_down=True,
     ),
     Column(
         "jobs", "JOBS", "Slurm's numbers of the jobs on it",

@@ -209,7 +209,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         outputs=DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
-        letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpu_columns.OF_CAP_FULL else "",
+        letter=lambda row: "H" if row.cap_mib and (memory_percent(row) or 0) >= gpu_columns.OF_CAP_FULL else "",
     ),
     Column(
         "rate", "RATE",

@@ -7,7 +7,6 @@ from ..rules.job_rows import UsageRow
 from ..text import (
     NONE,
     gb,
-    letter_of,
     number,
     share,
     summed_count,
@@ -28,14 +27,13 @@ IDLE: Column[UsageRow] = Column(
     "gpus_idle", "IDLE", "",
     text=lambda row: NONE if row.has_no_gpu or not row.node_names else summed_count(row.idle_gpus),
     value=lambda row: row.idle_gpus.value if row.gpus or row.held else None,
-    letter=lambda row: "L" if row.idle_gpus.value else "",
+    letter=lambda row: "H" if row.idle_gpus.value else "",
     right=True, least=4, most=5, goes=1, alias=("idle",), sorts_down=True,
 )  # fmt: skip
 GPU: Column[UsageRow] = Column(
     "gpu", "GPU", "",
     text=lambda row: NONE if row.has_no_gpu else summed_percent(row.gpu_percent, is_whole=row.is_whole),
     value=lambda row: row.gpu_percent, bar=lambda row: share(row.gpu_percent),
-    letter=lambda row: letter_of(row.codes, "g"),
     unit="%", right=True, least=9, most=18, sorts_down=True,
 )  # fmt: skip
 GPU_LOAD: Column[UsageRow] = Column(
@@ -53,7 +51,6 @@ CPU: Column[UsageRow] = Column(
     "cpu", "CPU", "",
     text=lambda row: NONE if row.is_waiting else summed_percent(row.cpu_percent, is_whole=row.is_whole),
     value=lambda row: row.cpu_percent, bar=lambda row: share(row.cpu_percent),
-    letter=lambda row: letter_of(row.codes, "c"),
     unit="%", right=True, least=9, most=18, sorts_down=True,
 )  # fmt: skip
 MEMORY: Column[UsageRow] = Column(

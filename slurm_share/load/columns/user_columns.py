@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..rules.job_rows import UserRow
+from ..snapshot import VERDICTS
 from ..text import ABOUT_IDLE, ABOUT_NOTE, NONE, UNKNOWN, named, number, of_text, summed_count
+from . import advice_columns
 from . import usage_columns as usage
 from .base import Column
 
@@ -22,13 +24,13 @@ def nodes(row: UserRow) -> str:
     return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
 
 
-ADVISED = ("more", "fewer", "release", "change", "waits", "look")
+ADVISED = tuple(verdict for verdict in VERDICTS if verdict not in ("stay", "unknown"))
 
 
 def advice(row: UserRow) -> str:
     """Return how many of the user's jobs should run more tasks on a node, fewer, or change something else."""
-    counts = {verdict: sum(one.verdict == verdict for one in row.advice) for verdict in ADVISED}
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    counts = advice_columns.counts(row.advice)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if verdict in ADVISED)
     return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)
 
 
@@ -78,7 +80,9 @@ USERS: tuple[Column[UserRow], ...] = (
     ),
     Column(
         "advice", "ADVICE", "jobs that should run more tasks on a node, and fewer (view Advice)",
-        text=advice, value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
+        text=advice, value=lambda row: sum(
+            count for verdict, count in advice_columns.counts(row.advice).items() if verdict in ADVISED
+        ),
         least=6, most=18, goes=7, sorts_down=True,
     ),
     replace(usage.NOTE, doc=f"of the user's nodes, {ABOUT_NOTE}", most=20, goes=1),

@@ -13,6 +13,7 @@ from ...core import terminal
 from ...core.text import counted, span_text
 from ..rules import flags as flagging
 from ..rules import idle
+from ..rules.figures import is_used
 from ..rules.node_rows import NodeRow
 from ..snapshot import CAUSES, VERDICTS, Advice, Survey
 from ..text import UNKNOWN, fold, why_silent, wrapped
@@ -65,7 +66,7 @@ def header(survey: Survey, view: View, width: int) -> list[str]:
     whole = view.whole or survey
     used = f"{len(whole.nodes)}"
     if survey.everybody:
-        in_use = sum(node.slurm is not None and node.slurm.cpus_allocated > 0 for node in whole.nodes)
+        in_use = sum(map(is_used, whole.nodes))
         asked = any(node.slurm is not None for node in whole.nodes)
         used = f"{in_use if asked else UNKNOWN} of {len(whole.nodes)}"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(survey.taken))

@@ -18,8 +18,9 @@ from ..text import cut, filled, worst, wrapped
 from .notes import View, footer, header
 
 HOST_LEAST = 8
-_YELLOW, _RED, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[7m", "\x1b[0m"
-_PAINT = {"L": _YELLOW, "H": _RED, "!": _RED + _REVERSE}
+_YELLOW, _RED, _BOLD, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[1m", "\x1b[7m", "\x1b[0m"
+_PAINT = {"H": _BOLD + _YELLOW, "!": _RED + _REVERSE}
+"""A line with only a hint has no colour."""
 
 
 def as_lines(survey: Survey, view: View, width: int) -> list[str]:
@@ -146,7 +147,7 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
             line = f"{line} {cut('NOTE' if place == 0 else notes[place - 1], note)}"
         line = line.rstrip()
         line = cut(line, width)
-        if place and view.color and (letter := worst(rows[place - 1].codes)):
+        if place and view.color and (letter := worst(rows[place - 1].codes)) in _PAINT:
             line = f"{_PAINT[letter]}{line}{_OFF}"
         lines.append(line)
     left_out = [heading for heading in shape.left_out if view.gpus or heading != "GPUS"]

@@ -163,6 +163,11 @@ def _is_open(slurm: SlurmNode) -> bool:
     return not CLOSED & set(slurm.states)
 
 
+def is_used(node: NodeLoad) -> bool:
+    """Return whether jobs have CPUs of the node by Slurm."""
+    return node.slurm is not None and node.slurm.cpus_allocated > 0
+
+
 def tasks_on(snapshot: Snapshot, gpu: GpuLoad) -> tuple[ProcessLoad, ...]:
     """Return the programs on a GPU, without the daemons and servers of MPS."""
     return tuple(

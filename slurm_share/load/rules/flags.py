@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from msgspec import Struct
 from ...core.text import counted
 from ..snapshot import GpuSums, NodeLoad
 from .figures import Figures, figures
+from .steps import NO_STEPS
 from .thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
 MEMORY_FULL = 0.95
@@ -48,14 +50,52 @@ MEANINGS = {
     "gL": f"GPU load below {GPU_BAND[0]:.0f} % of the GPUs used",
     "gH": f"GPU load above {GPU_BAND[1]:.0f} % of the GPUs used",
     "iL": f"a job's GPU idle: below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min",
-    "m!": "host memory full, or processes killed for lack of it",
+    "m!": "host memory full",
+    "mH": "processes killed for lack of host memory",
     "v!": "a GPU's memory full",
     "n!": "silent, or with a problem",
 }
 
+Severity = Literal["", "hint", "waste", "full", "dead"]
+SEVERITIES: tuple[Severity, ...] = ("", "hint", "waste", "full", "dead")
+"""The least severe first; empty: nothing to say."""
+URGENT: tuple[Severity, ...] = ("dead", "full", "waste")
+"""The severities of what somebody should look at, the worst first. A hint needs nobody."""
+_OF_CODE: Mapping[str, Severity] = {
+    "n!": "dead", "m!": "full", "mH": "full", "v!": "full", "iL": "waste",
+    "cL": "hint", "cH": "hint", "gL": "hint", "gH": "hint",
+}  # fmt: skip
+_RANKS = {code: SEVERITIES.index(one) for code, one in _OF_CODE.items()}
+OF_JOBS = frozenset({"iL", "mH"})
+"""Codes of what a single job does on a node."""
+WRONG_NOW = frozenset({"n!", "m!"})
+"""Codes of what is wrong now, which are marked in red: a node or a GPU that does not work, and a node that is about to
+kill processes. Full GPU memory is full use, and processes that were killed are the past."""
+EXPECTED_SILENCE = frozenset({*NO_STEPS.values(), "powered down"})
+"""Reasons of silence (`NodeLoad.why`) with which nothing is wrong."""
+
+
+def severity(codes: Iterable[str]) -> Severity:
+    """Return the severity of the most severe of these codes."""
+    return SEVERITIES[max(map(_RANKS.__getitem__, codes), default=0)]
+
+
+def in_order(codes: Iterable[str]) -> tuple[str, ...]:
+    """Return each code once, the most severe first."""
+    return tuple(sorted(dict.fromkeys(codes), key=lambda code: -_RANKS[code]))
+
+
+def needs_attention(codes: Iterable[str]) -> bool:
+    """Return whether somebody should look at the node, the GPU, the job or the user with these codes."""
+    return severity(codes) in URGENT
+
 
 def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
-    """Return the flags of a node. An unknown value gives none. `known`: the node's figures, if the caller has them."""
+    """Return the flags of a node. An unknown value gives none, nor does silence that is expected. `known`: the node's
+    figures, if the caller has them."""
+    snapshot = node.snapshot
+    if snapshot is None:  # Slurm may have an old load
+        return () if node.why in EXPECTED_SILENCE else (Flag("n", "!", node.why or "no answer"),)
     one = figures(node) if known is None else known
     found: list[Flag] = [
         *_outside("c", one.load_per_cpu, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
@@ -64,11 +104,8 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     ]
     if one.memory_mib and one.memory_used_mib is not None and one.memory_used_mib > MEMORY_FULL * one.memory_mib:
         found.append(Flag("m", "!", f"{one.memory_used_mib} of {one.memory_mib} MiB of host memory in use"))
-    snapshot = node.snapshot
-    if snapshot is None:
-        return (*found, Flag("n", "!", node.why or "no answer"))
     found += [
-        Flag("m", "!", f"job {job.job}: {counted(job.memory_kills, 'process')} killed for lack of host memory")
+        Flag("m", "H", f"job {job.job}: {counted(job.memory_kills, 'process')} killed for lack of host memory")
         for job in snapshot.jobs
         if job.memory_kills
     ]

@@ -21,6 +21,7 @@ from ...slurm.records import QueuedJob
 from ..snapshot import Advice, HeldGpu, JobLoad, Snapshot, Survey, UserLoad
 from . import idle
 from .figures import percent
+from .flags import OF_JOBS, in_order
 from .node_rows import NodeRow
 
 Key = TypeVar("Key", bound=Hashable)
@@ -168,8 +169,16 @@ class UsageRow:
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
-        """Return the codes of its nodes' flags, each once."""
-        return tuple(dict.fromkeys(code for row, _ in self.loads for code in row.codes))
+        """Return the codes of its nodes' flags, each once. What one job does to a node, such as an idle GPU, counts for
+        that job and its user only."""
+        codes = [code for row, _ in self.loads for code in row.codes if code not in OF_JOBS]
+        codes += ["iL"] if any(one.idle for one in self.held) else []
+        return in_order([*codes, *(["mH"] if self.has_kills else [])])
+
+    @property
+    def has_kills(self) -> bool:
+        """Return whether the kernel ended processes of it because host memory was full."""
+        return False
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -234,6 +243,10 @@ class JobRow(UsageRow):
         began = [one.start for one in self.records if one.start is not None and one.nodes]
         expected = [one.start for one in self.records if one.start is not None and not one.nodes]
         return min(began or expected, default=None)
+
+    @property
+    def has_kills(self) -> bool:
+        return bool(self.kills.value)
 
     @cached_property
     def kills(self) -> Sum:
@@ -388,6 +401,12 @@ class UserRow(UsageRow):
     @property
     def has_no_gpu(self) -> bool:
         return self.gpus == 0 and not self.processes.value
+
+    @property
+    def has_kills(self) -> bool:
+        snapshots = (row.node.snapshot for row, _ in self.loads)
+        jobs = (job for snapshot in snapshots if snapshot is not None for job in snapshot.jobs)
+        return any(job.memory_kills for job in jobs if job.user == self.user)
 
     @cached_property
     def running(self) -> int:

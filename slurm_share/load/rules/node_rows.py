@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from ..snapshot import NodeLoad, Survey
 from . import figures, flags, idle
 from .figures import Figures
-from .flags import Flag
+from .flags import SEVERITIES, Flag, Severity, in_order, needs_attention, severity
 
 
 class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -28,8 +30,33 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Return each flag's code once, as in llload's NOTE: gL, m!."""
-        return tuple(dict.fromkeys(flag.code for flag in self.flags))
+        """Return each flag's code once, the most severe first, as in llload's NOTE: m!, gL."""
+        return in_order(flag.code for flag in self.flags)
+
+    @property
+    def severity(self) -> Severity:
+        """Return the severity of its most severe flag."""
+        return severity(self.codes)
+
+    @property
+    def needs_attention(self) -> bool:
+        """Return whether somebody should look at it."""
+        return needs_attention(self.codes)
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether jobs have CPUs of it by Slurm."""
+        return figures.is_used(self.node)
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether no job has CPUs of it by Slurm, and one could start there."""
+        return self.figures.is_open and self.figures.cpus_used == 0
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether no job has CPUs of it by Slurm, and none could start there: drained, down, reserved."""
+        return not self.figures.is_open and self.figures.cpus_used == 0
 
 
 def row_of(node: NodeLoad) -> NodeRow:
@@ -41,3 +68,38 @@ def row_of(node: NodeLoad) -> NodeRow:
 def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
     """Return a row for each node of a survey, with its GPUs judged."""
     return tuple(map(row_of, idle.judged(survey).nodes))
+
+
+CALM_S = 60.0
+"""Seconds for which a node keeps its place after it has become less severe, so that a load at a bound does not move
+rows at every survey. Ours."""
+
+
+class SeverityOrder:
+    """The order of nodes by severity, the worst first, then by name, over successive surveys. A node that becomes more
+    severe rises at once; one that becomes less severe falls after CALM_S."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, float]] = {}
+        """Node -> its rank, and when it last was that severe, Unix time."""
+        self._places: dict[str, int] = {}
+
+    def sorted(self, rows: Sequence[NodeRow], now: float, *, is_held: bool = False) -> list[NodeRow]:
+        """Return the rows in order. `now`: Unix time of the survey. `is_held`: keep the order of the survey before;
+        nodes that it did not have come last."""
+        ranks = {row.name: self._rank(row, now) for row in rows}
+        last = len(self._places)
+        if is_held:
+            found = sorted(rows, key=lambda row: (self._places.get(row.name, last), -ranks[row.name]))
+        else:
+            found = sorted(rows, key=lambda row: -ranks[row.name])
+        self._places = {row.name: place for place, row in enumerate(found)}
+        return found
+
+    def _rank(self, row: NodeRow, now: float) -> int:
+        rank = SEVERITIES.index(row.severity)
+        held, since = self._since.get(row.name, (rank, now))
+        if rank < held and 0.0 <= now - since < CALM_S:
+            return held
+        self._since[row.name] = (rank, now)
+        return rank

@@ -196,5 +196,6 @@ def test_time_is_written_as_squeue_writes_it(seconds, said):
 
 
 def test_letters_of_a_line_mark_the_cell_that_they_are_about():
-    assert [letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "H", "!", ""]
-    assert [worst(codes) for codes in (("cL", "n!"), ("cL", "gH"), ("cL",), ())] == ["!", "H", "L", ""]
+    assert [letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "L", "!", ""]
+    assert letter_of(("v!", "n!"), "v") == "H"
+    assert [worst(codes) for codes in (("cL", "n!"), ("cL", "iL"), ("cH",), ())] == ["!", "H", "L", ""]

@@ -117,7 +117,7 @@ def test_a_line_in_a_pipe_is_not_folded():
 def test_a_silent_node_is_a_line_with_its_reason():
     lines = shown(node("n1"), silent("n2"), silent("n3"))
     line = next(line for line in lines if line.startswith("n2"))
-    assert fields(line) == fields("n2 40 - 40 = 0 7.00 384GB - ? = ? 2 - 2 = 0 ? ? - ? = ? cL n! no answer within 5 s")
+    assert fields(line) == fields("n2 40 - 40 = 0 7.00 384GB - ? = ? 2 - 2 = 0 ? ? - ? = ? n! no answer within 5 s")
     assert "1 of 3 nodes answered; n[2-3]: no answer within 5 s" in lines
 
 
@@ -172,13 +172,16 @@ def test_utilisation_is_called_so():
     assert any("GPU LOAD: SM activity" in line and "util: utilisation" in line for line in lines)
 
 
-def test_letters_say_what_colours_say():
-    low, high = node("n1", load=2.0), node("n2", load=80.0)
-    plain = table(shown(low, high, view=View()))
-    assert [line.split()[-1] for line in plain[1:3]] == ["cL", "cH"]
+def test_letters_say_what_colours_say_and_only_what_is_wrong_now_is_red():
+    hint, full, dead = node("n1", load=80.0), node("n2", gpus=(gpu(0, used=32 * 1024),)), silent("n3")
+    nodes = (hint, full, dead, node("n4"))
+    plain = table(shown(*nodes, view=View()))
+    assert plain[1].endswith(" cH")
+    assert plain[2].endswith(" v! gL")
     assert not any("\x1b" in line for line in plain)
-    colored = table(shown(low, high, node("n3"), view=View(color=True)))
-    assert [line.startswith("\x1b[") for line in colored[1:4]] == [True, True, False]
+    colored = table(shown(*nodes, view=View(color=True)))
+    assert ["\x1b[31m" in line for line in colored[1:5]] == [False, False, True, False]
+    assert ["\x1b[33m" in line for line in colored[1:5]] == [False, True, False, False]
 
 
 def test_strangers_texts_stay_texts():

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from slurm_share.load.rules import flags
 from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, NodeLoad
+from slurm_share.load.text import mark
 
 
 def node(*, load=20.0, gpu_loads=(), memory_used=10, gpus=None, **more):
@@ -56,7 +57,7 @@ def test_what_is_unknown_is_no_reason():
 def test_memory_problems_and_kills():
     assert codes(node(memory_used=96)) == ("m!",)
     killed = JobLoad(job=1, uid=1, user="a", memory_kills=2)
-    assert codes(node(jobs=(killed, killed))) == ("m!",)
+    assert codes(node(jobs=(killed, killed))) == ("mH",)
     full = GpuLoad(uuid="G", index=0, name="x", memory_total_mib=100, memory_used_mib=99)
     assert codes(node(gpus=(full,))) == ("v!",)
     lost = GpuLoad(uuid="G", index=0, name="x", problem="GPU is lost")
@@ -81,4 +82,31 @@ def test_a_gpu_that_a_job_leaves_idle_is_flagged():
 
 
 def test_every_letter_has_a_meaning():
-    assert {one + letter for one in "cg" for letter in "LH"} | {"iL", "m!", "v!", "n!"} == set(flags.MEANINGS)
+    assert {one + letter for one in "cg" for letter in "LH"} | {"iL", "m!", "mH", "v!", "n!"} == set(flags.MEANINGS)
+
+
+def test_every_code_has_a_severity_and_dead_is_above_full_above_waste_above_hints():
+    found = {code: flags.severity((code,)) for code in flags.MEANINGS}
+    assert {code for code, severity in found.items() if severity == "dead"} == {"n!"}
+    assert {code for code, severity in found.items() if severity == "full"} == {"m!", "mH", "v!"}
+    assert {code for code, severity in found.items() if severity == "waste"} == {"iL"}
+    assert {code for code, severity in found.items() if severity == "hint"} == {"cL", "cH", "gL", "gH"}
+    assert flags.severity(("cL", "iL", "v!")) == "full"
+    assert flags.severity(()) == ""
+
+
+def test_hints_need_no_attention_and_waste_does():
+    assert [flags.needs_attention(codes) for codes in ((), ("cL", "gH"), ("cL", "iL"), ("v!",), ("n!",))] == [
+        False, False, True, True, True
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("why", ["the job is suspended", "the job is starting", "the job is ending", "powered down"])
+def test_silence_that_is_expected_is_no_flag(why):
+    assert codes(NodeLoad(name="n1", why=why)) == ()
+
+
+def test_only_what_is_wrong_now_is_marked_red():
+    """Use, even full use, and what is over are not."""
+    assert {code for code in flags.MEANINGS if mark(code) == "!"} == {"n!", "m!"}
+    assert {code for code in flags.MEANINGS if mark(code) == "H"} == {"mH", "v!", "iL"}
