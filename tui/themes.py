@@ -1,7 +1,8 @@
 """The dashboard's themes. None depends on hue alone: letters, words, bold and reverse carry every meaning too.
 
-Figures are marked with these roles: `accent` low, `warning` high, `error` over, `success` fine; text has `foreground`
-and `text-muted`. Each has a contrast of 4.5 to 1 on `background`, `surface` and `panel`, in high-contrast 7 to 1.
+Figures are marked with these roles: `accent` a hint, `warning` what needs attention, `error` what is wrong now and
+nothing else, `success` fine; text has `foreground` and `text-muted`. Each has a contrast of 4.5 to 1 on `background`,
+`surface` and `panel`, in high-contrast 7 to 1.
 """
 
 from __future__ import annotations

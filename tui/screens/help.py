@@ -33,8 +33,8 @@ FILTER = (
 )
 LETTERS = (
     ("L", "low: capacity is left unused"),
-    ("H", "high: more is asked for than there is"),
-    ("!", "above the limit, or failed"),
+    ("H", "high or full, or failed in the past"),
+    ("!", "wrong now"),
     ("?", "unknown"),
     ("-", "none"),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
@@ -23,7 +22,7 @@ from ..widgets.bars import bar
 from ..widgets.glyphs import arrow
 from ..wire import Subject
 from . import targets
-from .summaries import knows_jobs, no_jobs_text
+from .summaries import advised, knows_jobs, no_jobs_text
 from .table import TableView
 from .text import Lines, Piece, facts, line, paragraph, ruled
 
@@ -34,23 +33,11 @@ LABEL, BAR_MOST, SCALE = 12, 32, 4
 of tasks."""
 
 
-SAID: Mapping[str, str] = {
-    "release": "use none of their GPUs",
-    "fewer": "should run fewer tasks",
-    "change": "should change something else",
-    "waits": "wait for storage or locks",
-    "look": "hardly use their GPUs",
-    "more": "could run more",
-    "stay": "stay",
-    "unknown": "not known yet",
-}
-"""The verdicts in words, the most urgent first."""
-
-
 class AdviceView(TableView[Advice]):
     """All advice, or the advice for the jobs of one user or node."""
 
     view = "advice"
+    what = "job"
     DEFAULT_CSS = """
     AdviceView > .body { layout: vertical; height: 1fr; }
     AdviceView > .body.-wide { layout: horizontal; }
@@ -92,20 +79,14 @@ class AdviceView(TableView[Advice]):
             found = [one for one in found if location.node in one.nodes]
         return sorted(found, key=lambda one: -table.ORDER[one.verdict])
 
-    def codes(self, row: Advice) -> Sequence[str]:
-        """Flag every job that should be changed."""
-        return ("n!",) if row.verdict not in ("stay", "unknown") else ()
+    def needs_attention(self, row: Advice) -> bool:
+        return row.verdict in table.WANTS_CHANGE
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
-        rows = self.grid.rows
-        if not rows:
+        if not self.all_rows:
             return []
-        parts: list[Piece | str] = [(f"advice for {counted(len(rows), 'job')}", "strong")]
-        counts: Counter[str] = Counter(row.verdict for row in rows)
-        for verdict, label in SAID.items():
-            if counts[verdict]:
-                parts.append((f"{counts[verdict]} {label}", "!" if verdict in ("release", "fewer", "change") else ""))
-        return [facts(parts, width)]
+        head = (f"advice for {self.count_text()}", "strong")
+        return [facts([head, *advised(self.grid.shown_rows)], width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "no job here to give advice on" if picture.nodes and knows_jobs(picture) else no_jobs_text(picture)

@@ -59,7 +59,7 @@ class GpuView(SlotsView):
         counters += [column.plain_of(row) for column in _FURTHER if column.says(row)]
         lines.append(facts(counters, width))
         flags = [flag for flag in row.node.flags if flag.uuid == gpu.uuid]
-        lines += [line((flag.code, flag.letter), "  ", flag.why) for flag in flags]
+        lines += [line((flag.code, text.mark(flag.code)), "  ", flag.why) for flag in flags]
         if gpu.others_mib or gpu_table.held(row):
             lines.append(line((gpu_table.note(row), "H")))
         return lines

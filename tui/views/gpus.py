@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.core.text import counted
-from slurm_share.load import Column, GpuRow, JobRow, gpu_rows, percent, slot_rows, text
+from slurm_share.load import Column, GpuRow, JobRow, flags, gpu_rows, percent, slot_rows, text
 from slurm_share.load import gpu_columns as table
 
 from .. import tables
@@ -18,7 +17,8 @@ from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
 from .nodes import nodes_at
-from .table import TableView
+from .summaries import attention, left_idle
+from .table import TableView, count_of
 from .text import Piece, facts, line, small_table
 
 SLOT_COLUMNS = ("slot", "user", "task", "now", "mem", "memory_used", "cap", "job", "name", "pid", "peak", "memory")
@@ -28,6 +28,7 @@ class GpusView(TableView[GpuRow]):
     """All GPUs, or those of a node, a job or a user."""
 
     view = "gpus"
+    what = "GPU"
     has_charts = True
 
     def make_columns(self) -> tuple[Column[GpuRow], ...]:
@@ -43,28 +44,34 @@ class GpusView(TableView[GpuRow]):
         jobs = () if location.job is None else (location.job,)
         return gpu_rows(nodes, users=(location.user,) if location.user else (), jobs=jobs)
 
-    def codes(self, row: GpuRow) -> Sequence[str]:
-        """Return the codes of the GPU, and those about GPU load of its node."""
-        return (*row.codes, *(code for code in row.node.codes if code[0] == "g"))
+    def needs_attention(self, row: GpuRow) -> bool:
+        return flags.needs_attention(row.codes)
+
+    def count_text(self) -> str:
+        """Return the number of GPUs that are shown, and of nodes whose GPUs are not known. A GPU in MIG mode is no GPU
+        of its own: its instances follow."""
+        gpus, unread = _count(self.grid.shown_rows)
+        all_gpus, all_unread = _count(self.all_rows)
+        nodes = f", {count_of(unread, all_unread, 'node')} not read" if all_unread else ""
+        return count_of(gpus, all_gpus, self.what) + nodes
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of GPUs, their load and memory, and how the load is measured."""
-        whole = sum(row.gpu is not None and not row.gpu.mig_parent for row in self.grid.rows)
         rows = [row for row in self.grid.shown_rows if row.gpu is not None]
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
-        if not gpus:
+        if not self.grid.shown_rows:
             return []
         known = [gpu.load_percent_5min for gpu in gpus if gpu.load_percent_5min is not None]
         sizes = [(gpu.memory_used_mib, gpu.memory_total_mib) for gpu in gpus]
         memory = sum(used for used, total in sizes if used is not None and total is not None)
         total = sum(total for used, total in sizes if used is not None and total is not None)
         load = f"load {sum(known) / 100:.2f} ({text.percent_text(percent(sum(known), 100.0 * len(known)))})"
-        idle = sum(value < 1.0 for value in known)
         has_util = any(table.by(row) == "util" for row in rows)
         parts: list[Piece | str] = [
-            ((f"{len(gpus)} of " if len(gpus) < whole else "") + counted(whole, "GPU"), "strong"),
+            (self.count_text(), "strong"),
+            *attention([row.codes for row in rows], has_severities=True),
+            left_idle(sum("iL" in row.codes for row in rows)),
             load if known else "",
-            f"{idle} below 1 %" if idle else "",
             f"memory {text.whole_gigabytes(memory)} of {text.whole_gigabytes(total)}" if total else "",
             "sm: SM activity; util: utilisation, an upper bound of it" if has_util else "",
         ]
@@ -121,3 +128,9 @@ class GpusView(TableView[GpuRow]):
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(row.gpu.uuid for row in self.selected_rows() if row.gpu is not None)
+
+
+def _count(rows: Sequence[GpuRow]) -> tuple[int, int]:
+    """Return (GPUs, nodes whose GPUs are not known)."""
+    gpus = sum(row.gpu is not None and not row.gpu.mig_parent for row in rows)
+    return gpus, sum(row.gpu is None for row in rows)

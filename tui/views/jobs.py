@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Column, JobRow, job_rows, text
+from slurm_share.load import Column, JobRow, flags, job_rows, text
 from slurm_share.load import job_columns as table
 
 from .. import tables
@@ -19,8 +19,8 @@ from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import advice_text, knows_jobs, no_jobs_text, tasks_text, usage_charts
-from .table import TableView, fetching
+from .summaries import advice_text, advised, attention, knows_jobs, no_jobs_text, tasks_text, usage_charts
+from .table import TableView, count_of, fetching
 from .text import Piece, facts, line, paragraph
 
 
@@ -28,6 +28,7 @@ class JobsView(TableView[JobRow]):
     """All jobs, those of a user or a node, or the elements of one array."""
 
     view = "jobs"
+    what = "job"
     has_charts = True
 
     def make_columns(self) -> tuple[Column[JobRow], ...]:
@@ -46,8 +47,8 @@ class JobsView(TableView[JobRow]):
             found = [one for one in found if location.node in one.node_names]
         return [one for one in found if location.user in ("", one.user)]
 
-    def codes(self, row: JobRow) -> Sequence[str]:
-        return (*row.codes, "m!") if row.kills.value else row.codes
+    def needs_attention(self, row: JobRow) -> bool:
+        return flags.needs_attention(row.codes)
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of jobs by state, and how many should change."""
@@ -59,31 +60,23 @@ class JobsView(TableView[JobRow]):
             states.update(row.states)
         of_user = f" of {location.user}" if location.user else "" if picture.survey.everybody else " of yours"
         where = f" on {location.node}" if location.node else ""
-        how_many = self.count_text("job")
+        how_many = self.count_text()
         if location.job is not None:
-            how_many = f"{self.count_text('element')} of array {location.job}"
-        verdicts = [row.advice.verdict for row in rows if row.advice is not None]
+            how_many += f" of array {location.job}"
         parts: list[Piece | str] = [
             (f"{how_many}{of_user}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in states.items()),
-            f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
+            *attention([row.codes for row in rows]),
+            *advised(row.advice for row in rows),
         ]
-        if "fewer" in verdicts:
-            parts.append((f"{verdicts.count('fewer')} should run fewer (6: advice)", "!"))
-        if "release" in verdicts:
-            parts.append((f"{verdicts.count('release')} use none of their GPUs (6: advice)", "!"))
-        others = sum(verdicts.count(verdict) for verdict in ("change", "waits", "look"))
-        if others:
-            parts.append((f"{others} should change something else (6: advice)", "!"))
         return [facts(parts, width)]
 
-    def count_text(self, what: str) -> str:
-        """Return the number of jobs, every element of an array counted: 12 jobs, with a filter 3 of 12 jobs."""
+    def count_text(self) -> str:
+        """Return the number of jobs, every element of an array counted."""
         shown, total = (
-            sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
+            sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.all_rows)
         )
-        whole = counted(total, what)
-        return whole if shown == total else f"{shown} of {whole}"
+        return count_of(shown, total, self.what if self.location.job is None else "element")
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         if location.job is not None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import counted, span_text
-from slurm_share.load import Column, NodeRow, SlotRow, gpu_rows, job_row, slot_rows, text
+from slurm_share.load import Column, NodeRow, SlotRow, flags, gpu_rows, job_row, slot_rows, text
 from slurm_share.load import node_columns as table
 
 from .. import tables
@@ -112,9 +112,8 @@ class NodeView(SlotsView):
             return []
         return [slot for gpu in gpu_rows([node]) if gpu.gpu is not None for slot in slot_rows(gpu, with_gpu=True)]
 
-    def codes(self, row: SlotRow) -> Sequence[str]:
-        """Return the codes of the slot's GPU."""
-        return row.on.codes
+    def needs_attention(self, row: SlotRow) -> bool:
+        return flags.needs_attention(row.on.codes)
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the node's identity, trends, flags and jobs."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load import Column, NodeRow, job_row, nodes_of, text
+from slurm_share.load import Column, NodeRow, SeverityOrder, job_row, nodes_of, text
 from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
+from ..history import History
 from ..location import Location, Target
 from ..picture import Picture
 from ..widgets.charts import Chart
@@ -29,6 +30,7 @@ class NodesView(TableView[NodeRow]):
     """All nodes, or those of a job or a user."""
 
     view = "nodes"
+    what = "node"
     has_charts = True
 
     _summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
@@ -40,11 +42,19 @@ class NodesView(TableView[NodeRow]):
     def key(self, row: NodeRow) -> str:
         return row.name
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[NodeRow]:
-        return nodes_at(picture, location)
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._order, self._ordered_at = SeverityOrder(), self.location
 
-    def codes(self, row: NodeRow) -> Sequence[str]:
-        return row.codes
+    def rows(self, picture: Picture, location: Location) -> Sequence[NodeRow]:
+        """Return the nodes, the most severe first. While the cursor is on a row that the user chose, and so that no row
+        moves under it, they keep their order."""
+        is_held = self.grid.is_placed and location == self._ordered_at
+        self._ordered_at = location
+        return self._order.sorted(nodes_at(picture, location), picture.survey.taken, is_held=is_held)
+
+    def needs_attention(self, row: NodeRow) -> bool:
+        return row.needs_attention
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the job whose nodes these are, or the totals of the nodes."""
@@ -60,12 +70,12 @@ class NodesView(TableView[NodeRow]):
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
         """Return the totals of the nodes; for very many they are kept for SUMS_S."""
-        rows = self.grid.shown_rows if self.grid.query_text else self.grid.rows
+        rows = self.grid.shown_rows
         taken, is_of, known = self._summed
         now_of = (len(rows), width, self.location, self.grid.query_text)
         is_many = len(rows) > MANY and is_of == now_of
         if not (is_many and 0.0 <= picture.survey.taken - taken < SUMS_S):
-            known = [nodes_summary(rows, width, self.count_text("node"))] if rows else []
+            known = [nodes_summary(rows, width, self.count_text())] if rows else []
             self._summed = (picture.survey.taken, now_of, known)
         return known
 

@@ -128,7 +128,7 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
         return " " * BAR if value is None else "".join(bar(value, BAR))
 
     full = cap is not None and part is not None and part >= 95.0
-    memory = (f"{text.gigabytes(one.memory_mib)} ({text.percent_text(part)}) {against}", "!" if full else "")
+    memory = (f"{text.gigabytes(one.memory_mib)} ({text.percent_text(part)}) {against}", "H" if full else "")
     sm = f"{text.percent_text(one.sm_percent)} of the time its kernels ran"
     return [
         facts([(name, "strong"), model], width),

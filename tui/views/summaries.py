@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, nodes_of, percent, text
+from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, nodes_of, percent, text
+from slurm_share.load import advice_columns as advice_table
 from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
 
@@ -20,34 +23,50 @@ from .text import Piece, facts, line
 
 def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Content:
     """Return the totals of these nodes in one line. `count`: their number as text."""
-    answered = used = free = flagged = gpus = idle = 0
+    gpus = 0
     cpus = load = gpu_load = memory = total = 0.0
     for row in rows:
         one = row.figures
-        answered += row.node.snapshot is not None
-        flagged += bool(row.flags)
-        if row.node.slurm is not None and one.is_open:
-            used += bool(one.cpus_used)
-            free += not one.cpus_used
         if one.load is not None and one.cpus:
             cpus, load = cpus + one.cpus, load + one.load
         if one.gpu_load is not None and one.gpus:
             gpus, gpu_load = gpus + one.gpus, gpu_load + one.gpu_load
-        idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    silent = len(rows) - answered
+    used, free, out = (sum(map(attrgetter(one), rows)) for one in ("is_used", "is_free", "is_out"))
     parts: list[Piece | str] = [
         (count or counted(len(rows), "node"), "strong"),
-        (f"{silent} silent" if silent else "", "!"),
-        (f"{flagged} flagged (f)" if flagged else "", "H"),
-        f"{used} in use, {free} idle" if used + free else "",
-        (f"{counted(idle, 'GPU')} left idle" if idle else "", "L"),
+        *attention([row.codes for row in rows], has_severities=True),
+        left_idle(sum(row.figures.gpus_idle or 0 for row in rows)),
+        f"{used} in use, {free} free{f', {out} out of service' if out else ''}" if used + free + out else "",
         f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}" if cpus else "",
         f"GPU {gpu_load:.2f} of {gpus} ({text.percent_text(percent(gpu_load, gpus))})" if gpus else "",
         f"GPU memory {text.whole_gigabytes(int(memory))} of {text.whole_gigabytes(int(total))}" if total else "",
     ]
     return facts(parts, width)
+
+
+def attention(codes: Iterable[Sequence[str]], *, has_severities: bool = False) -> list[Piece]:
+    """Return how many rows with these codes need attention. `has_severities`: and how many have which severity; only
+    dead is red. A job or a user has no severity: its nodes have."""
+    counts = Counter(flags.severity(one) for one in codes)
+    told = [(f"{counts[one]} {one}", kind) for one, kind in zip(flags.URGENT, "!HH", strict=True) if counts[one]]
+    number = sum(counts[one] for one in flags.URGENT)
+    head = (f"{number} need{'s' * (number == 1)} attention (f)", "strong")
+    return [] if not told else [head, *told] if has_severities else [(head[0], "H")]
+
+
+def left_idle(number: int) -> Piece:
+    """Return how many GPUs running jobs hold and leave idle; no text for none."""
+    return (f"{counted(number, 'GPU')} left idle" if number else "", "H")
+
+
+def advised(found: Iterable[Advice | None]) -> list[Piece]:
+    """Return how many jobs have which verdict, the most urgent first."""
+    return [
+        (advice_table.said(verdict, count), "H" if verdict in advice_table.WANTS_CHANGE else "")
+        for verdict, count in advice_table.counts(found).items()
+    ]
 
 
 def tasks_text(tasks: str) -> str:
@@ -71,7 +90,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     if row.gpus:
         parts.append(f"GPU {text.summed_load(row.gpu_load)} of {row.gpus}")
         if row.idle_gpus.value:
-            parts.append((f"{text.summed_count(row.idle_gpus)} idle", "L"))
+            parts.append((f"{text.summed_count(row.idle_gpus)} idle", "H"))
         parts.append(text.summed_memory(row.gpu_memory))
     parts.append(f"CPU {text.load_text(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
     if row.tasks_measured:
@@ -79,7 +98,7 @@ def job_summary(row: JobRow, width: int) -> Content:
     if (nppn := job_table.nppn(row.advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if row.kills.value:
-        parts.append((f"{row.kills.value:.0f} ended out of memory", "!"))
+        parts.append((f"{row.kills.value:.0f} ended out of memory", "H"))
     return facts(parts, width)
 
 
@@ -104,7 +123,7 @@ def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None,
     if (nppn := job_table.nppn(advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if load.memory_kills:
-        parts.append((f"{load.memory_kills} ended out of memory", "!"))
+        parts.append((f"{load.memory_kills} ended out of memory", "H"))
     return facts(parts, width)
 
 
@@ -139,7 +158,7 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     else:
         found += [(flag, flag.why) for flag in idle]
     shown = found if len(found) <= most else found[: max(0, most - 1)]
-    lines = [line((flag.code, flag.letter), "  ", why) for flag, why in shown]
+    lines = [line((flag.code, text.mark(flag.code)), "  ", why) for flag, why in shown]
     left = len(found) - len(shown)
     return [*lines, line(f"... and {left} more")] if left and most > 0 else lines
 

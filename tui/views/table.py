@@ -50,6 +50,8 @@ class TableView(Vertical, Generic[Row]):
     TableView > .middle > Charts { border-left: solid $primary; }
     """
     view: ViewName
+    what = "row"
+    """What a row is, for their number."""
     has_charts = False
     """Whether the row under the cursor has a history to draw."""
 
@@ -66,9 +68,12 @@ class TableView(Vertical, Generic[Row]):
         self.picture: Picture | None = None
         self.location = Location(view=self.view)
         self.only_flagged = False
-        """True: the table shows only rows with a code (`codes`)."""
+        """True: the table shows only rows that need attention (`needs_attention`)."""
+        self.all_rows: Sequence[Row] = ()
+        """The rows of this picture, those that are not shown too."""
         self.columns: tuple[Column[Row], ...] = self.make_columns()
         self.grid: Grid[Row] = Grid(self.columns, self.key, name=self.view)
+        self.grid.count_text = self.count_text
         self.head = Lines(classes="head")
         self.pane = Lines(classes="pane")
         self.middle, self.left = Horizontal(classes="middle"), Vertical(classes="left")
@@ -96,8 +101,9 @@ class TableView(Vertical, Generic[Row]):
         """Return the rows of this picture, narrowed to the place."""
         raise NotImplementedError
 
-    def codes(self, row: Row) -> Sequence[str]:
-        return ()
+    def needs_attention(self, row: Row) -> bool:
+        """Return whether somebody should look at the row: severity waste or above."""
+        return False
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the lines above the table."""
@@ -151,12 +157,11 @@ class TableView(Vertical, Generic[Row]):
 
     def draw(self, picture: Picture, location: Location) -> None:
         self.picture, self.location = picture, location
-        rows = self.rows(picture, location)
+        rows = self.all_rows = self.rows(picture, location)
         self.grid.empty = fetching(picture) or self.empty_text(picture, location)
         if self.only_flagged:
-            rows = [row for row in rows if self.codes(row)]
-            nothing = "nothing is flagged: every node that answered has a good load (f shows all)"
-            self.grid.empty = fetching(picture) or nothing
+            rows = [row for row in rows if self.needs_attention(row)]
+            self.grid.empty = fetching(picture) or "nothing needs attention (f shows all)"
         details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)
         self.grid.show(rows)
@@ -183,7 +188,7 @@ class TableView(Vertical, Generic[Row]):
         if waits and (self.view != "nodes" or self.grid.waits_for):
             lines = [line((waits, "H")), *lines]
         if self.only_flagged:
-            lines = [*lines, line(("only what is flagged (f shows all)", "strong"))]
+            lines = [*lines, line(("only what needs attention (f shows all)", "strong"))]
         self.head.show(lines[: max(1, height - ROWS_LEAST)])
 
     def draw_details(self) -> None:
@@ -260,14 +265,19 @@ class TableView(Vertical, Generic[Row]):
         if (below := self.enter_location()) is not None:
             self.post_message(self.Down(below))
 
-    def count_text(self, what: str) -> str:
-        """Return the number of rows as text: 12 nodes, with a filter 3 of 12 nodes."""
-        whole = counted(self.grid.total, what)
-        return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
+    def count_text(self) -> str:
+        """Return the number of shown rows as text: 12 nodes; with a filter, or with `f`, 3 of 12 nodes. Every line that
+        has this number has this text."""
+        return count_of(self.grid.count, len(self.all_rows), self.what)
 
     def selected_rows(self) -> tuple[Row, ...]:
         """Return the marked rows, else the row under the cursor."""
         return self.grid.marked_rows() or (() if self.grid.row is None else (self.grid.row,))
+
+
+def count_of(shown: int, total: int, what: str) -> str:
+    """Return a number of rows as text: 12 nodes, 3 of 12 nodes."""
+    return counted(total, what) if shown == total else f"{shown:,} of {counted(total, what)}"
 
 
 def fetching(picture: Picture) -> str:

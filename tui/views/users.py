@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_rows
+from slurm_share.load import Column, UserRow, flags, job_rows, text, user_rows
 
 from .. import tables
 from ..location import Location, Target
@@ -16,9 +16,9 @@ from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import no_jobs_text, usage_charts
+from .summaries import advised, attention, no_jobs_text, usage_charts
 from .table import TableView, fetching
-from .text import facts, line, small_table
+from .text import Piece, facts, line, small_table
 
 JOB_COLUMNS = ("job", "name", "state", "tasks", "gpus_idle", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
 
@@ -27,6 +27,7 @@ class UsersView(TableView[UserRow]):
     """The users in the picture."""
 
     view = "users"
+    what = "user"
     has_charts = True
 
     def make_columns(self) -> tuple[Column[UserRow], ...]:
@@ -38,22 +39,19 @@ class UsersView(TableView[UserRow]):
     def rows(self, picture: Picture, location: Location) -> Sequence[UserRow]:
         return [] if fetching(picture) else user_rows(picture)
 
-    def codes(self, row: UserRow) -> Sequence[str]:
-        return row.codes
+    def needs_attention(self, row: UserRow) -> bool:
+        return flags.needs_attention(row.codes)
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of users and jobs, or whose figures these are."""
-        survey = picture.survey
-        if self.grid.query_text and self.grid.count < self.grid.total:
-            return [line((self.count_text("user"), "strong"))]
-        if not survey.everybody:
+        survey, rows = picture.survey, self.grid.shown_rows
+        if not survey.everybody and self.grid.count == len(self.all_rows):
             return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
-        users = {job.user for job in survey.jobs}
-        users.update(load.user for snapshot in picture.snapshots for load in snapshot.users)
-        jobs = sum(bool(job.nodes) for job in survey.jobs)
-        waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
-        head, running = (counted(len(users), "user"), "strong"), counted(jobs, "running job")
-        return [facts([head, running, f"{waiting} waiting" if waiting else ""], width)]
+        # As the column JOBS: 3+12.
+        jobs, waiting = sum(row.running for row in rows), sum(row.waiting for row in rows)
+        parts: list[Piece | str] = [(self.count_text(), "strong"), *attention([row.codes for row in rows])]
+        parts += [f"{counted(jobs, 'job')} with nodes", f"{waiting} waiting" if waiting else ""]
+        return [facts([*parts, *advised(one for row in rows for one in row.advice)], width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)

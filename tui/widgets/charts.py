@@ -50,9 +50,9 @@ SERIES: tuple[Series, ...] = (
     Series("gpu_load_percent", "g", "GPU load", "success"),
     Series("sm_percent", "s", "SM now", "accent"),
     Series("memory_percent", "m", "memory", "warning"),
-    Series("gpu_memory_percent", "v", "GPU memory", "error"),
+    Series("gpu_memory_percent", "v", "GPU memory", "secondary"),
 )
-"""All series; their letters are those of llload's flags."""
+"""All series; their letters are those of llload's flags. None has the colour of errors."""
 
 Polyline = list[tuple[float, float]]
 _STYLES = {series.of: f"$text-{series.role}" for series in SERIES}

@@ -118,7 +118,7 @@ class FilterLine(Horizontal):
         note, said = self.query_one(".filter-line--note", Static), ""
         if self.grid is not None:
             waits = f", not fetched yet: {', '.join(self.grid.waits_for)}" if self.grid.waits_for else ""
-            said = self.grid.mistake or f"{self.grid.count:,} of {self.grid.total:,}{waits}"
+            said = self.grid.mistake or f"{self.grid.count_text()}{waits}"
         note.set_class(self.grid is not None and bool(self.grid.mistake), "-mistake")
         note.update(Content(said))
 

@@ -82,6 +82,8 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
         choices. `empty`: what an empty table says."""
         super().__init__(columns, key, name=name)
         self.empty = empty
+        self.count_text: Callable[[], str] = lambda: f"{self.count:,} of {self.total:,}"
+        """Returns the number of shown rows as text. Set by the owner of the rows."""
         self.arranged: Signal[Any] = Signal(self, "arranged")
         """Published when other rows are shown, or in another order."""
         self.mistake = ""
@@ -138,6 +140,11 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
     def row(self) -> Row | None:
         """The row under the cursor; None: there are no rows."""
         return self._rows.rows[self._order[self.cursor]] if self._order else None
+
+    @property
+    def is_placed(self) -> bool:
+        """Return whether the user has put the cursor on a row."""
+        return self._wanted is not None
 
     @property
     def is_on_another_row(self) -> bool:

@@ -83,7 +83,7 @@ def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
 
 def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> list[Piece]:
     survey = picture.survey
-    answered = len(picture.snapshots)
+    answered = survey.answered
     whole = answered == len(survey.nodes)
     found = [Piece(f"{answered} of {counted(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
     if picture.is_replay:

@@ -339,7 +339,7 @@ async def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> 
         lines = screen_text(app).splitlines()
         assert lines[0].startswith("SIMULATED CLUSTER")
         assert lines[-1].startswith(" 10 of 12 nodes")
-        assert any(line.startswith(" c-1") for line in lines)
+        assert any(line.startswith(" c-2") for line in lines)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 12), (80, 24)])
@@ -526,7 +526,7 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
         await pilot.press("1")
         await pilot.pause()
         reverse = [one.text for one in segments(app) if one.style is not None and one.style.reverse]
-        assert any("c-1" in text for text in reverse)
+        assert any("c-2" in text for text in reverse)
         assert any("1 Nodes" in text for text in reverse)
         await pilot.press("ctrl+p", "j", "o", "b")
         await until(pilot, lambda: "Views: Jobs" in screen_text(app))

@@ -230,9 +230,9 @@ async def stops(bench: Bench) -> None:
 
 
 async def flags(bench: Bench) -> None:
-    """The key shows the flagged rows only; again: all rows."""
+    """The key shows only rows that need attention; again: all rows."""
     view, rows = bench.app.main_screen.shown, list(bench.grid.rows)
-    flagged = [row for row in rows if view.codes(row)]
+    flagged = [row for row in rows if view.needs_attention(row)]
     if view.view == "nodes":
         assert 0 < len(flagged) < len(rows)
     await bench.press()

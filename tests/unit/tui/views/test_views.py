@@ -102,9 +102,9 @@ async def test_only_flagged_rows_are_shown_where_that_is_wanted_and_all_again_af
     async with looking(Location(view=name), a_picture()) as (app, pilot):
         before = app.shown.grid.total
         app.shown.flag()
-        seen.append((before, app.shown.grid.total, [app.shown.codes(row) for row in app.shown.grid.rows]))
+        seen.append((before, app.shown.grid.total, [app.shown.needs_attention(row) for row in app.shown.grid.rows]))
         await pilot.pause()
-        assert "only what is flagged" in app.text
+        assert "only what needs attention" in app.text
         app.shown.flag()
         seen.append(app.shown.grid.total)
     (before, flagged, codes), after = seen
@@ -159,7 +159,8 @@ def test_the_nodes_have_a_line_that_says_how_full_all_of_them_are():
     text = look_at(Location(view="nodes"), a_picture()).splitlines()[0]
 
     assert text.strip() == (
-        "12 nodes  2 silent  5 flagged (f)  11 in use, 0 idle  4 GPUs left idle  CPU 83% of 520  GPU 11.13 of 22 (51%)"
+        "12 nodes  4 need attention (f)  2 dead  2 waste  4 GPUs left idle  11 in use, 0 free, 1 out of service  "
+        "CPU 83% of 520"
     )
 
 
@@ -175,11 +176,11 @@ def test_the_nodes_of_a_job_are_those_that_slurm_has_and_those_that_carry_it():
     location = Location(view="nodes", job=job.job_id, job_name=f"{job.id} {job.name}")
 
     async def play(app: OneView, pilot):
-        assert [row.name for row in app.shown.grid.rows] == ["v-3", "v-4", "v-5"]
+        assert [row.name for row in app.shown.grid.rows] == ["v-4", "v-5", "v-3"]
         (target,) = app.shown.targets()
         assert (target.job, target.owner) == (str(job.job_id), job.user)
-        assert app.shown.enter_location() == replace(location, view="node", node="v-3")
-        assert app.shown.subject() == Subject(node="v-3")
+        assert app.shown.enter_location() == replace(location, view="node", node="v-4")
+        assert app.shown.subject() == Subject(node="v-4")
 
     assert f"job {job.id}  {job.name}  of {job.user}" in look_at(location, found, play=play)
 
@@ -193,9 +194,9 @@ def test_the_nodes_of_a_job_that_has_ended_say_that_it_has():
 async def test_no_command_acts_on_a_node():
     async with looking(Location(view="nodes"), a_picture()) as (app, pilot):
         assert app.shown.targets() == ()
-        assert app.shown.copy_lines() == ("c-1",)
+        assert app.shown.copy_lines() == ("c-2",)
         await pilot.press("space", "space")
-        assert app.shown.copy_lines() == ("c-1", "c-2")
+        assert app.shown.copy_lines() == ("c-2", "v-4")
 
 
 async def test_of_thousands_of_nodes_the_line_above_is_not_made_at_every_look():

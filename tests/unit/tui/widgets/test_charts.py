@@ -86,7 +86,7 @@ def test_charts_are_of_the_row_under_the_cursor() -> None:
     assert "last 10 minutes of h-1" in text
     assert all(head in text for head in HEADS)
     text = look_at(Location(view="nodes"), *pictures())
-    assert "last 10 minutes of c-1" in text
+    assert "last 10 minutes of c-2" in text
     assert [head in text for head in HEADS] == [True, False, True, False]
     text = look_at(Location(view="jobs"), *pictures(), at="20778")
     assert "last 10 minutes of job 20778" in text

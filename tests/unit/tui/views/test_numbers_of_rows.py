@@ -1,0 +1,145 @@
+"""A number beside a phrase is the number of the rows that its key or its filter shows, in every view."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from dashboards import a_survey, picture_of
+from msgspec.structs import replace
+from slurm_share_tui.location import Location
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.views.table import TableView
+from slurm_share_tui.widgets.filter_line import FilterLine
+from view_apps import looking, put_on
+
+from slurm_share.load.snapshot import Survey
+
+COUNT = 60
+
+
+@cache
+def picture() -> Picture:
+    """A cluster with a GPU whose memory is full, silent nodes, idle GPUs, and every verdict that it has."""
+    found = a_survey(count=COUNT)
+    return picture_of(with_full_gpu(found))
+
+
+def with_full_gpu(survey: Survey) -> Survey:
+    nodes = list(survey.nodes)
+    at = next(at for at, node in enumerate(nodes) if node.snapshot is not None and node.snapshot.gpus)
+    snapshot = nodes[at].snapshot
+    first, *others = snapshot.gpus
+    full = replace(first, memory_used_mib=first.memory_total_mib)
+    nodes[at] = replace(nodes[at], snapshot=replace(snapshot, gpus=(full, *others)))
+    return replace(survey, nodes=tuple(nodes))
+
+
+def number(text: str, phrase: str) -> int:
+    """Return the number before a phrase; 0: the phrase is not there."""
+    found = re.search(rf"([\d,]+) {phrase}", text)
+    return 0 if found is None else int(found[1].replace(",", ""))
+
+
+def head(view: TableView) -> str:
+    return view.head.text
+
+
+def fit(view: TableView, query: str) -> int:
+    """Return the number of rows that a filter shows."""
+    view.grid.query_text = query
+    assert not view.grid.mistake
+    count = view.grid.count
+    view.grid.query_text = ""
+    return count
+
+
+@pytest.mark.parametrize("name", ["nodes", "users", "jobs", "gpus"])
+async def test_what_needs_attention_is_what_f_shows(name):
+    async with looking(Location(view=name), picture(), size=(300, 60)) as (app, pilot):
+        needed = number(head(app.shown), "needs? attention")
+        assert needed > 0
+        if name in ("nodes", "gpus"):
+            of_severities = [number(head(app.shown), severity) for severity in ("dead", "full", "waste")]
+            assert sum(of_severities) == needed
+        app.shown.flag()
+        await pilot.pause()
+        shown_rows = app.shown.grid.count
+        assert shown_rows - number(app.shown.count_text(), "nodes? not read") == needed
+        assert number(head(app.shown), "needs? attention") == needed
+
+
+async def test_the_numbers_above_the_nodes_are_those_of_filters():
+    async with looking(Location(view="nodes"), picture(), size=(300, 60)) as (app, _):
+        view, said = app.shown, head(app.shown)
+        for phrase, query in (
+            ("dead", "severity=dead"),
+            ("full", "severity=full"),
+            ("waste", "severity=waste"),
+            ("in use", "cores>0"),
+            ("free", "corefree>0 & cores=0"),
+            ("out of service", "corefree=- & cores=0"),
+        ):
+            assert number(said, phrase) == fit(view, query), phrase
+        idle = number(said, "GPUs left idle")
+    async with looking(Location(view="gpus"), picture(), size=(300, 60)) as (app, _):
+        assert number(head(app.shown), "GPUs left idle") == idle == fit(app.shown, "note~iL") > 0
+
+
+async def test_a_job_counts_once_behind_every_phrase_of_advice_in_every_view():
+    seen = {}
+    for name in ("jobs", "advice", "users"):
+        async with looking(Location(view=name), picture(), size=(300, 60)) as (app, _):
+            seen[name] = head(app.shown)
+            if name == "advice":
+                fitting = {
+                    verdict: fit(app.shown, f"verdict~{verdict}") for verdict in ("fewer", "change", "look", "more")
+                }
+    phrases = {
+        "fewer": "should run fewer tasks", "change": "should change something else",
+        "look": "hardly uses? what", "more": "could run more tasks",
+    }  # fmt: skip
+    for verdict, phrase in phrases.items():
+        assert {number(text, phrase) for text in seen.values()} == {fitting[verdict]}, phrase
+    assert sum(fitting.values()) > 0
+
+
+@pytest.mark.parametrize("name", ["nodes", "users", "jobs", "gpus", "advice"])
+async def test_a_filter_has_one_total_with_f_and_without(name):
+    """The line of the filter and the line above the table have the same text."""
+    async with looking(Location(view=name), picture(), size=(300, 60)) as (app, pilot):
+        view = app.shown
+        line, totals = FilterLine(), set()
+        await app.mount(line)
+        for _ in range(2):
+            view.grid.query_text = "alice"
+            line.show_for(view.grid)
+            view.draw(app.picture, app.location)
+            await pilot.pause()
+            text = view.count_text()
+            assert " of " in text
+            assert text in head(view)
+            assert str(line.query_one(".filter-line--note").render()) == text
+            totals.add(re.search(r" of ([\d,]+)", text)[1])
+            view.flag()
+        assert len(totals) == 1
+
+
+async def test_rows_of_nodes_keep_their_places_under_the_cursor_until_the_user_goes_home():
+    before = a_survey(count=COUNT)
+    worse = replace(
+        before,
+        taken=before.taken + 5,
+        nodes=(*before.nodes[:-1], replace(before.nodes[-1], snapshot=None, why="no answer")),
+    )
+    async with looking(Location(view="nodes"), picture_of(before)) as (app, pilot):
+        grid = app.shown.grid
+        first = [row.name for row in grid.shown_rows]
+        assert first[0] == next(row.name for row in grid.shown_rows if row.severity == "dead")
+        put_on(grid, first[3])
+        app.shown.draw(picture_of(worse), app.location)
+        assert [row.name for row in grid.shown_rows] == first
+        await pilot.press("home")
+        app.shown.draw(picture_of(worse), app.location)
+        assert before.nodes[-1].name in [row.name for row in grid.shown_rows][:5]
