@@ -64,8 +64,9 @@ class ProcessView(SlotsView):
         """Return the progress of the process's task, with its rate over ten minutes."""
         progress = one.progress
         if progress is None or not (progress.is_paused or progress.rate_per_s is not None):
-            how = "LLSUB_PROGRESS or llsub --progress tells"
-            return [facts([("WORK", "strong"), "no progress reported", how], width)]
+            unread = one.unknown.get("progress", "")
+            what = "not known" if unread else "no progress reported"
+            return [facts([("WORK", "strong"), what, unread or "LLSUB_PROGRESS or llsub --progress tells"], width)]
         full = self.history.work.most_per_s(node, one)
         now = "paused" if progress.is_paused else core_text.rate_text(progress.rate_per_s, progress.rate_source)
         values = self.history.work.percents(node, one, width)

@@ -17,6 +17,7 @@ from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, looking, put_on
 
 from slurm_share.load.rules.job_rows import user_rows
+from slurm_share.load.rules.own_figures import NO_REPORT
 from slurm_share.load.snapshot import Advice, Bound, JobProgress
 
 NAMES = ("nodes", "users", "jobs", "gpus")
@@ -775,6 +776,10 @@ def test_a_process_without_progress_says_so_and_how_it_could():
     text = look_at(the_process(found), changed(found, processes=silent), size=(80, 24))
     assert "WORK  no progress reported  LLSUB_PROGRESS or llsub --progress tells" in text
     assert "RATE" not in text
+    unread = tuple(replace(one, unknown={"progress": NO_REPORT}) for one in silent)
+    text = look_at(the_process(found), changed(found, processes=unread), size=(80, 24))
+    assert "WORK  not known  only its user" in text
+    assert "LLSUB_PROGRESS" not in text
 
 
 def test_a_nodes_tasks_have_rate_and_trend_at_80_columns():
