@@ -199,46 +199,6 @@ def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
     assert "everybody's load is for root, and for members of the group gpu-operators" in refused.stderr
 
 
-def test_with_the_agent_a_user_has_every_figure_that_there_is_without_it(scene: Scene) -> None:
-    """A packed run that was requeued: environments, rates and bookings, which only its user may read."""
-
-    def seen(*how: str) -> Snapshot:
-        return parsed(scene.as_alice(PYTHON, "-c", OWN, *how, node="n3"))
-
-    def has_rates(one: Snapshot) -> bool:
-        return any(job.progress is not None and job.progress.rate_per_s is not None for job in one.jobs)
-
-    hers = answered(seen, has_rates, "the rate of a requeued run")
-    alone = seen("alone")
-    assert (hers.source, alone.source) == ("agent", "local")
-    tasks = [one for one in hers.processes if one.job == scene.run]
-    assert {(one.task, one.progress is not None and one.progress.task) for one in tasks} == {(0, 0), (1, 1)}
-    assert sum(gpu.booked_mib or 0 for gpu in hers.gpus) > 0
-    for ours, theirs in (
-        *zip(hers.gpus, alone.gpus, strict=True),
-        *zip(hers.jobs, alone.jobs, strict=True),
-        *zip(hers.processes, alone.processes, strict=True),
-    ):
-        for field in ours.__struct_fields__:
-            is_missing = getattr(ours, field) in (None, ()) and getattr(theirs, field) not in (None, ())
-            assert not is_missing, (field, ours, theirs)
-        assert ours.unknown.keys() <= theirs.unknown.keys()
-
-    rows = scene.as_alice("llload", "--processes", "--tsv", "-n", "n3", node="login").stdout.splitlines()
-    head, *lines = (row.split("\t") for row in rows)
-    found = [dict(zip(head, line, strict=True)) for line in lines]
-    assert {(one["task"], one["rate_source"]) for one in found if one["job"] == str(scene.run)} == {
-        ("0", "progress"),
-        ("1", "progress"),
-    }
-    advice = scene.as_alice("llload", "--advise", str(scene.run), node="login").stdout
-    assert re.search("measured on a node, from progress|rate of its tasks is not known yet", advice), advice
-    # An operator's agent may not read them, and says so.
-    theirs = scene.as_olga("llload", "--source", "agents", "--all", "--advise", str(scene.run)).stdout
-    assert "the rate of its tasks is not known: only its user and root can read" in theirs
-    scene.cluster.exec("ctl", ["scancel", str(scene.run)], check=True)
-
-
 def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -> None:
     """The token, the file of peaks, the runtime folder, the agent's process, both ports."""
     for file in (
@@ -364,6 +324,46 @@ time.sleep(600)
     assert sorted(scene.read("agents").snapshots) == ["n1", "n2", "n3"]
     assert parsed(scene.cluster.as_user("bob", [PYTHON, "-c", ASK], node="n1")).view == "bob"
     scene.n1.run("kill", str(pid))
+
+
+def test_with_the_agent_a_user_has_every_figure_that_there_is_without_it(scene: Scene) -> None:
+    """A packed run that was requeued: environments, rates and bookings, which only its user may read."""
+
+    def seen(*how: str) -> Snapshot:
+        return parsed(scene.as_alice(PYTHON, "-c", OWN, *how, node="n3"))
+
+    def has_rates(one: Snapshot) -> bool:
+        return any(job.progress is not None and job.progress.rate_per_s is not None for job in one.jobs)
+
+    hers = answered(seen, has_rates, "the rate of a requeued run")
+    alone = seen("alone")
+    assert (hers.source, alone.source) == ("agent", "local")
+    tasks = [one for one in hers.processes if one.job == scene.run]
+    assert {(one.task, one.progress is not None and one.progress.task) for one in tasks} == {(0, 0), (1, 1)}
+    assert sum(gpu.booked_mib or 0 for gpu in hers.gpus) > 0
+    for ours, theirs in (
+        *zip(hers.gpus, alone.gpus, strict=True),
+        *zip(hers.jobs, alone.jobs, strict=True),
+        *zip(hers.processes, alone.processes, strict=True),
+    ):
+        for field in ours.__struct_fields__:
+            is_missing = getattr(ours, field) in (None, ()) and getattr(theirs, field) not in (None, ())
+            assert not is_missing, (field, ours, theirs)
+        assert ours.unknown.keys() <= theirs.unknown.keys()
+
+    rows = scene.as_alice("llload", "--processes", "--tsv", "-n", "n3", node="login").stdout.splitlines()
+    head, *lines = (row.split("\t") for row in rows)
+    found = [dict(zip(head, line, strict=True)) for line in lines]
+    assert {(one["task"], one["rate_source"]) for one in found if one["job"] == str(scene.run)} == {
+        ("0", "progress"),
+        ("1", "progress"),
+    }
+    advice = scene.as_alice("llload", "--advise", str(scene.run), node="login").stdout
+    assert re.search("measured on a node, from progress|rate of its tasks is not known yet", advice), advice
+    # An operator's agent may not read them, and says so.
+    theirs = scene.as_olga("llload", "--source", "agents", "--all", "--advise", str(scene.run)).stdout
+    assert "the rate of its tasks is not known: only its user and root can read" in theirs
+    scene.cluster.exec("ctl", ["scancel", str(scene.run)], check=True)
 
 
 def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> None:
