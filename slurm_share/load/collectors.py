@@ -25,7 +25,7 @@ from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step,
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
 from .rules.sums import NO_MAPS
-from .run_rates import ReadRates, RunRates, read_run_rates
+from .run_rates import MOST_PARENTS, ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20
@@ -39,6 +39,7 @@ _WANTED = frozenset(
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Values of SLURM_STEP_ID for special steps (slurm.h)."""
+_LAUNCHER = b"\0slurm_share.cli.main\0launch\0"
 _NO_ENVIRONMENT = "only its user and root can read its environment"
 
 
@@ -245,7 +246,8 @@ class NodeReader:
         unknown = {}
         if environ is None:
             unknown = dict.fromkeys(("slot", "cap_mib", "connections", "in_advance"), _NO_ENVIRONMENT)
-            if task is None and step is not None:
+            is_of_run = self._is_launched(int(fields[1]))
+            if step is not None and (task is None or is_of_run):
                 unknown["task"] = _NO_ENVIRONMENT
         libraries = None if environ is None else in_advance(_read_maps(folder), environ)
         if libraries is None:
@@ -272,7 +274,7 @@ class NodeReader:
             job=job,
             is_own_claim=is_own_claim,
             step=step,
-            task=task if run_task is None else run_task,
+            task=None if "task" in unknown else task if run_task is None else run_task,
             task_key=task_key,
             slot=_whole(told.get(names.ENV_SLOT)),
             slots=_whole(told.get(names.ENV_SLOTS)),
@@ -298,6 +300,18 @@ class NodeReader:
                 return job, place.step, place.task, "" if found is None else found[2], False
         found = find_step(pid, self._proc, tops)
         return (None, None, None, "", False) if found is None else (found[0], found[1], None, found[2], False)
+
+    def _is_launched(self, pid: int) -> bool:
+        """Return whether a process or a parent of it is a launcher of llsub, whose own task is Slurm's."""
+        for _ in range(MOST_PARENTS):
+            folder = f"{self._proc}/{pid}"
+            if _LAUNCHER in slurp(f"{folder}/cmdline"):
+                return True
+            fields = read_stat(folder)[1]
+            pid = int(fields[1]) if len(fields) > 1 else 0
+            if pid <= 1:
+                return False
+        return False
 
     def _read_environ(self, folder: str) -> dict[str, str] | None:
         """Return the variables of Slurm and slurm-share in its environment; None if it may not be read."""

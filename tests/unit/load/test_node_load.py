@@ -218,6 +218,20 @@ def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.M
     first, second = node.reader().read((70, 71)).processes
     assert first.unknown.keys() == {"slot", "cap_mib", "connections", "in_advance"}
     assert first.task_key != second.task_key
+    assert (first.task, second.task) == (0, 0)
+
+
+def test_the_task_of_a_run_is_unknown_where_only_slurms_can_be_read(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In cgroups all tasks of a launcher are in its own, which is Slurm's task 0."""
+    cgroup = "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n"
+    node.add(60, title="python\0-m\0slurm_share.cli.main\0launch\0--run\0aa\0", cgroup=cgroup)
+    node.add(61, parent=60, cgroup=cgroup)
+    node.add(62, parent=61, cgroup=cgroup, session=62)
+    monkeypatch.setattr(os, "open", closed(os.open))
+    (process,) = node.reader().read((62,)).processes
+    assert (process.task, "task" in process.unknown, process.task_key) == (None, True, "0/0/s62")
 
 
 def test_facts_are_read_once_and_counters_each_time(node: Node) -> None:
