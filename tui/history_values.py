@@ -40,12 +40,15 @@ def gpu_values(gpu: GpuLoad) -> Values:
 
 
 def user_values(rows: Iterable[NodeRow]) -> dict[str, Values]:
-    """Return the figures of each user, relative to the user's nodes and GPUs."""
-    found: dict[str, list[tuple[Snapshot, UserLoad]]] = defaultdict(list)
+    """Return the figures of each user, relative to the user's nodes and the GPUs that the user's jobs hold there."""
+    found: dict[str, list[tuple[Snapshot, UserLoad, set[str]]]] = defaultdict(list)
     for row in rows:
         if row.node.snapshot is not None:
+            held: dict[str, set[str]] = defaultdict(set)
+            for one in row.node.held_gpus or ():
+                held[one.user].add(one.uuid)
             for user in row.node.snapshot.users:
-                found[user.user].append((row.node.snapshot, user))
+                found[user.user].append((row.node.snapshot, user, held[user.user] | set(user.gpus)))
     return {name: _user_values(places) for name, places in found.items()}
 
 
@@ -99,12 +102,12 @@ def all_values(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject
             yield Subject(job=job), values
 
 
-def _user_values(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
-    on_gpus = [(gpu, user) for one, user in places for gpu in one.whole_gpus if gpu.uuid in user.gpus]
-    has_gpus = any(snapshot.gpus for snapshot, _ in places)
-    load = _sum(user.gpu_load for _, user in places)
+def _user_values(places: Sequence[tuple[Snapshot, UserLoad, set[str]]]) -> Values:
+    on_gpus = [(gpu, user) for one, user, held in places for gpu in one.whole_gpus if gpu.uuid in held]
+    has_gpus = any(snapshot.gpus for snapshot, _, _ in places)
+    load = _sum(user.gpu_load for _, user, _ in places)
     return (
-        percent(_sum(user.cpu_cores for _, user in places), sum(snapshot.cpus for snapshot, _ in places)),
+        percent(_sum(user.cpu_cores for _, user, _ in places), sum(snapshot.cpus for snapshot, _, _ in places)),
         percent(load, len(on_gpus)) if on_gpus else 0.0 if has_gpus and load == 0 else None,
         _mean(
             mine.sm_percent_windows.m5
@@ -112,8 +115,8 @@ def _user_values(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
             for mine in gpu.users
             if mine.uid == user.uid and mine.sm_percent_windows is not None
         ),
-        percent(_sum(user.memory_mib for _, user in places), _sum(snapshot.memory_total_mib for snapshot, _ in places)),
-        percent(_sum(user.gpu_memory_mib for _, user in places), _sum(gpu.memory_total_mib for gpu, _ in on_gpus)),
+        percent(_sum(user.memory_mib for _, user, _ in places), _sum(one.memory_total_mib for one, _, _ in places)),
+        percent(_sum(user.gpu_memory_mib for _, user, _ in places), _sum(gpu.memory_total_mib for gpu, _ in on_gpus)),
     )
 
 

@@ -51,7 +51,7 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
     def spark(of: Figure) -> Trend[UserRow]:
         return lambda row: history.spark(Subject(user=row.user), of, SPARK_VALUES)
 
-    gpu = "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process"
+    gpu = "GPU load over the last ten minutes, 0 to 100 percent of the GPUs that the user's jobs have"
     cpu = "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes"
     trends = (
         _trend("gpu_trend", "GPU 10 MIN", gpu, attrgetter("gpu_percent"), spark("gpu_load_percent"), 10),
@@ -108,7 +108,7 @@ def slots(row: GpuRow) -> str:
 
 def _sign(row: SlotRow) -> str:
     if row.process is None:
-        return FREE[glyphs.is_ascii_only()]
+        return text.UNKNOWN if row.is_unknown else FREE[glyphs.is_ascii_only()]
     if (part := row.process.of_cap) is None:
         return text.UNKNOWN
     is_over = row.cap_mib and part >= of_gpus.OF_CAP_FULL

@@ -351,6 +351,8 @@ def lines_of(
 
         form = values.as_tsv if arguments.tsv else values.as_csv
         row_of: values.Of = "processes" if arguments.processes else "gpus" if arguments.detail else "nodes"
+        if row_of == "processes":
+            _check_processes(chosen)
         yield from form([values.HEADINGS[row_of]] if first else [])
         yield from form(values.rows(chosen, row_of))
         return
@@ -373,6 +375,13 @@ def lines_of(
         yield from plain.as_plain(chosen, view)
     else:
         yield from table.fitted(chosen, view, width, height)
+
+
+def _check_processes(survey: Survey) -> None:
+    """Raise UsageError if no node's source keeps processes: no row would say that none runs."""
+    whys = {node.snapshot.unknown.get("processes") for node in survey.nodes if node.snapshot is not None}
+    if whys and None not in whys:
+        raise UsageError(f"--processes has no rows: the processes are not known ({whys.pop()})")
 
 
 def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:

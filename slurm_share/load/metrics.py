@@ -21,10 +21,9 @@ from msgspec import Struct
 from ..core.metric import Measured, measured
 from ..core.records import Reasons
 from ..core.text import counted
-from ..mps.records import MPS_NAME
 from ..node.gpu_figures import Activity
 from .rules import own_figures
-from .snapshot import GpuLoad, GpuSums, JobLoad, JobProgress, Means, ProcessLoad, Snapshot, UserLoad
+from .snapshot import GpuLoad, GpuSums, JobLoad, JobProgress, Means, Snapshot, UserLoad
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -37,7 +36,7 @@ _DIGITS = 6
 """Digits to which a percentage is rounded after it was divided by 100 and multiplied again."""
 
 NOT_REPORTED = "not in Prometheus: the node's agent did not report it"
-NOT_KEPT = "Prometheus does not keep it; ask the agents"
+NOT_KEPT = "Prometheus keeps none; --source agents has them"
 NOT_ASKED = "left out, as requested"
 PROBLEMS = "the agent of this node reports {}; its log and --source agents have the text"
 
@@ -170,7 +169,7 @@ def render(snapshot: Snapshot) -> bytes:
     node = {"node": snapshot.node}
     _node(page, node, snapshot)
     for gpu in snapshot.gpus:
-        _gpu(page, node, gpu, snapshot.processes)
+        _gpu(page, node, gpu)
     for job in snapshot.jobs:
         _job(page, node, job)
     accounts = Counter(user.user for user in snapshot.users)
@@ -216,7 +215,7 @@ def _node(page: _Page, node: Mapping[str, str], snapshot: Snapshot) -> None:
     page.add("node_problems", "Problems on this node; the agent's log names them.", node, len(snapshot.problems))
 
 
-def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> None:
+def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad) -> None:
     labels = {**node, "gpu": gpu.uuid, "index": str(gpu.index)}
     info = {
         **labels,
@@ -231,19 +230,10 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
     if gpu.problem is not None:
         page.add("gpu_unusable", "A GPU that cannot be used.", {**labels, "problem": gpu.problem[:_TEXT_MAX] or "?"}, 1)
     page.figures("gpu", labels, gpu)
-    page.add("gpu_mps_servers", "MPS servers on the GPU.", labels, _mps_servers(gpu, processes))
     page.windows("gpu", labels, gpu)
     for one in _series_of(Activity):
         text = "Activity of a part of the GPU since the sample before (GPM)."
         page.add(f"gpu_{ACTIVITY}", text, {**labels, "unit": one.json}, getattr(gpu.activity, one.name), one.factor)
-
-
-def _mps_servers(gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> int | None:
-    """Return the number of MPS servers on the GPU; None if the driver does not list its processes."""
-    if gpu.clients is None:
-        return None
-    servers = (process for process in processes if process.name.startswith(MPS_NAME))
-    return sum(on.uuid == gpu.uuid for process in servers for on in process.gpus)
 
 
 def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
@@ -256,6 +246,9 @@ def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
     page.windows("job", labels, job)
     for uuid in job.gpus:
         page.add("job_on_gpu", "The job has a process on that GPU.", {**labels, "gpu": uuid}, 1)
+    for uuid in sorted({*job.gpus, *(job.granted or ())}):
+        text = "Slurm gave the job that GPU, whole or in part, or the job has a process on it."
+        page.add("job_holds_gpu", text, {**labels, "gpu": uuid}, 1)
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -445,6 +438,9 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     fields, unknown = _read(JobLoad, "job", values, rows)
     fields["slots"] = _number(info.slots)
     unknown.pop("slots", None)
+    granted = _on_gpus(rows, "job_holds_gpu") or None
+    if granted is None:
+        unknown["granted"] = NOT_REPORTED
     # Prometheus does not keep the source of a rate, so a job's progress is shown and never compared.
     has_progress = any(one.series in values for one in _series_of(JobProgress))
     if not has_progress:
@@ -454,7 +450,8 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
         uid=int(info.uid),
         user=info.user,
         share=_number(info.share),
-        gpus=_on_gpus(rows),
+        gpus=_on_gpus(rows, "job_on_gpu"),
+        granted=granted,
         progress=JobProgress(**_figures(JobProgress, values)[0]) if has_progress else None,
         unknown=unknown,
         **fields,
@@ -468,7 +465,9 @@ def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
             continue
         fields, unknown = _read(UserLoad, "user", values, rows)
         own = tuple(job.job for job in jobs if job.uid == int(info.uid))
-        yield UserLoad(uid=int(info.uid), user=user, jobs=own, gpus=_on_gpus(rows), unknown=unknown, **fields)
+        yield UserLoad(
+            uid=int(info.uid), user=user, jobs=own, gpus=_on_gpus(rows, "user_on_gpu"), unknown=unknown, **fields
+        )
 
 
 def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
@@ -514,8 +513,8 @@ def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
     return Means(**found, over_s=over) if is_whole and over is not None else None
 
 
-def _on_gpus(rows: Sequence[Series]) -> tuple[str, ...]:
-    return tuple(sorted(one.metric.gpu for one in rows if one.metric.name.endswith("_on_gpu")))
+def _on_gpus(rows: Sequence[Series], name: str) -> tuple[str, ...]:
+    return tuple(sorted(one.metric.gpu for one in rows if one.metric.name == PREFIX + name))
 
 
 def _number(text: str) -> int | None:

@@ -71,7 +71,7 @@ class OnGpu(Struct, frozen=True, gc=False, kw_only=True):
     memory_mib: Amount | None = None
     peak_mib: Amount | None = None
     """The most memory that was seen since the process started."""
-    sm_percent: Level | None = None
+    sm_time_percent: Level | None = None
     """Share of the time in which its kernels ran (nvmlDeviceGetProcessUtilization)."""
 
 
@@ -122,6 +122,8 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     tasks: Annotated[Count, Metric("Tasks with a process on a GPU now.", together="sum")] = 0
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs on which it has processes."""
+    granted: tuple[str, ...] | None = None
+    """UUIDs of the GPUs that Slurm gave it here, whole or in part; None: not known to this source."""
     gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the job's processes here.", together="sum")] = None
     gpu_load: Annotated[
         Level | None, Metric("Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum")
@@ -214,6 +216,11 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
     problems: tuple[str, ...] = ()
     """Problems of this node, a sentence each."""
     unknown: Reasons = {}
+
+    @property
+    def knows_processes(self) -> bool:
+        """Return whether its source reports processes: False for one that keeps none, such as Prometheus."""
+        return "processes" not in self.unknown
 
     @property
     def whole_gpus(self) -> tuple[GpuLoad, ...]:

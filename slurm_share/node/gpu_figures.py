@@ -128,6 +128,8 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     temperature_c: Annotated[Amount | None, Metric("Temperature.", seen="free")] = None
     clients: Annotated[Count | None, Metric("Processes with a context on the GPU.", seen="free")] = None
     """Processes with a context on it; a user sees only their own."""
+    mps_servers: Annotated[Count | None, Metric("MPS servers on the GPU.", seen="free")] = None
+    """Servers of MPS among `clients`."""
     others_mib: Amount = 0
     """Memory of processes that this reader may not see."""
     users: tuple[GpuUser, ...] = ()

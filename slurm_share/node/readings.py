@@ -20,7 +20,7 @@ class ProcessSm(Struct, frozen=True):
     """Use of the multiprocessors by one process (nvmlDeviceGetProcessUtilization)."""
 
     pid: int
-    sm_percent: float
+    sm_time_percent: float
     """Percent of the time, 0 to 100."""
 
 

@@ -20,7 +20,10 @@ from test_packing import SubmittedTasks
 
 from localcluster import Cluster
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.snapshot import Snapshot
+from slurm_share.load.columns import process_columns
+from slurm_share.load.rules.gpu_rows import gpu_rows, slot_rows
+from slurm_share.load.rules.node_rows import row_of
+from slurm_share.load.snapshot import NodeLoad, Snapshot
 
 pytestmark = pytest.mark.cluster
 
@@ -246,6 +249,89 @@ def test_agents_and_prometheus_say_what_the_socket_says(scene: Scene) -> None:
     until(lambda: scene.everything().measured_s > 6, "some seconds of measuring")
     for source in ("agents", "prometheus"):
         agreed(scene, source)
+
+
+EQUAL = {
+    "gpus": ("NOW", "GPUMEM", "TASKS", "OCC", "TENSOR", "DRAM", "JOBS", "USERS"),
+    "jobs": ("SHARE", "SLOTS", "TASKS", "GPUS", "IDLE", "GPUMEM", "TASKPEAK", "TRIPLE"),
+    "processes": ("JOB", "STEP", "TASK", "SLOT", "GPU", "SMTIME", "GPUMEM", "PEAK", "CAP"),
+}
+"""Columns of llload whose figures stand still while the tasks do the same."""
+Table = dict[str, dict[str, str]]
+
+
+def tables(text: str) -> dict[str, Table]:
+    """Return llload's tables of GPUs, jobs and processes: the row's name -> heading -> cell."""
+    found: dict[str, Table] = {"gpus": {}, "jobs": {}, "processes": {}}
+    name, headings = "", []
+    for line in text.splitlines():
+        # Of TOTAL - USED = FREE what is used. Only the last columns, NAME and NOTE, have blanks or nothing in a cell.
+        line = line.replace("GPUMEM - USED = FREE", "GPUMEM")
+        words = re.sub(r"\S+ - +(\S+) = +\S+", r"\1", line).split()
+        if words[:1] in (["HOSTNAME"], ["JOB"]):
+            headings = words
+            name = "jobs" if words[0] == "JOB" else "processes" if "PID" in words else "gpus"
+        elif headings and "n3" in words[:3]:
+            row = dict(zip(headings, words, strict=False))
+            found[name][row[{"jobs": "JOB", "processes": "PID", "gpus": "GPU"}[name]]] = row
+        else:
+            headings = []
+    return found
+
+
+def test_every_source_shows_the_same_figures_or_a_question_mark(scene: Scene) -> None:
+    """A share with tasks in all of its slots, a job that leaves its GPU idle, and one on CPUs, all on n3: two known
+    cells of one column are never different, and nothing that is there is shown as none."""
+    on_n3 = ("-w", "n3", "-n1")
+    task = "srun -n2 simgpu-task --memory 1G --load 20 --seconds 600"
+    share = scene.cluster.sbatch("alice", task, "--share-gpu=2", "--gres=gpu:1", "-w", "n3", "-n2")
+    idle = scene.cluster.sbatch("alice", "sleep 600", "-p", "plain", "--gres=gpu:1", *on_n3)
+    on_cpus = scene.cluster.sbatch("alice", "sleep 600", "-p", "plain", *on_n3)
+    for job in (share, idle, on_cpus):
+        scene.cluster.wait_running(job)
+    words = ("llload", "-n", "n3", "-g", "--detail", "--processes")
+    operators = ("--all", *words[1:])
+
+    def of_prometheus() -> Snapshot:
+        return scene.read("prometheus", "n3").snapshots["n3"]
+
+    answered(of_prometheus, lambda seen: [job.tasks for job in seen.jobs] == [2, 0, 0], "two tasks in Prometheus")
+    answered(of_prometheus, lambda seen: seen.jobs[1].granted, "the GPU of the idle job in Prometheus")
+    said = {
+        "srun": scene.as_alice(*words, node="login"),
+        "local": scene.as_alice(*words, "--source", "local", node="n3"),
+        "root": scene.cluster.exec("n3", ["llload", "--source", "local", *operators]),
+        "agents": scene.as_olga("llload", "--source", "agents", "--record", "/tmp/seen", *operators),
+        "replay": scene.as_olga("llload", "--replay", "/tmp/seen", *operators[1:]),
+        "prometheus": scene.as_olga("llload", "--source", "prometheus", *operators),
+        "her operator": scene.as_olga("llload", "-u", "alice", "--source", "prometheus", *words[1:]),
+    }
+    found = {source: tables(done.stdout) for source, done in said.items()}
+    for source, done in said.items():
+        assert done.returncode == 0, (source, done.stderr)
+        of_jobs = found[source]["jobs"]
+        assert [of_jobs[str(job)]["GPUS"] for job in (share, idle, on_cpus)] == ["1", "1", "0"], (source, done.stdout)
+        assert [of_jobs[str(job)]["TASKS"] for job in (share, idle, on_cpus)] == ["2", "0", "-"], source
+        assert sorted(row["TASKS"] for row in found[source]["gpus"].values()) == ["0", "2"], (source, done.stdout)
+        assert sorted(row["JOBS"] for row in found[source]["gpus"].values()) == ["-", str(share)], source
+        assert "no process is on these GPUs" not in done.stdout, source
+    for table, columns in EQUAL.items():
+        rows = {key for of in found.values() for key in of[table]}
+        assert rows, table
+        for key in sorted(rows):
+            for column in columns:
+                cells = {source: of[table][key][column] for source, of in found.items() if key in of[table]}
+                assert len(set(cells.values()) - {"?"}) <= 1, (table, key, column, cells)
+    assert "the processes on n3 are not known: Prometheus keeps none" in said["prometheus"].stdout
+    names = {"agents": set(), "prometheus": set()}
+    for source, of in names.items():
+        row = row_of(NodeLoad(name="n3", snapshot=scene.read(source, "n3").snapshots["n3"]))
+        of |= {
+            process_columns.name(slot) for gpu in gpu_rows([row]) for slot in slot_rows(gpu) if slot.number is not None
+        }
+    assert names == {"agents": set(), "prometheus": {"?"}}
+    for job in (share, idle, on_cpus):
+        scene.cluster.as_user("alice", ["scancel", str(job)], check=True)
 
 
 def agreed(scene: Scene, source: str) -> None:

@@ -1,13 +1,14 @@
 """Every expression of the Grafana dashboard and of the alert rules, asked of a real Prometheus over real agents.
 
 Two clusters in one Prometheus: n1 is of `east`, n2 and n3 of `west`. On n1 alice has a shared job with two tasks, and
-an ordinary one that fills a GPU and leaves it idle. On n2 bob has a shared job without a task. On n3 there is no job,
-but an MPS server of bob's, and a GPU that the driver has lost. Later agents end.
+two ordinary ones that leave their GPU idle: one fills it, and one has no process on it. On n2 bob has a shared job
+without a task. On n3 there is no job, but an MPS server of bob's, and a GPU that the driver has lost. Later agents end.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,7 @@ def scene(can_make_clusters: None) -> Iterator[Scene]:
         jobs = [
             cluster.sbatch("alice", SHARED, "--share-gpu=2", "--gres=gpu:1", "-n2", "-w", "n1"),
             cluster.sbatch("alice", FILLS, "-p", "plain", "--gres=gpu:1", "-n1", "-w", "n1"),
+            cluster.sbatch("alice", "sleep 600", "-p", "plain", "--gres=gpu:1", "-n1", "-w", "n1"),
             cluster.sbatch("bob", "sleep 600", "--share-gpu=1", "-w", "n2"),
         ]
         cluster.as_user("bob", SERVER, node="n3", check=True)
@@ -188,7 +190,7 @@ def test_every_alert_finds_what_it_is_for(scene: Scene) -> None:
         "SlurmShareGpuUnusable": {"n3"},
         "SlurmShareMpsServerLeft": {"n3"},
         "SlurmShareJobWithoutTasks": {"n2"},
-        "SlurmShareGpuHeldIdle": {"n1"},
+        "SlurmShareGpuHeldIdle": {"n1", "n2"},
         "SlurmShareGpuMemoryFull": {"n1"},
     }
     left = {rule["alert"]: rule["expr"] for rule in alerts() if rule["alert"] not in OF_AGENTS_DOWN}
@@ -197,6 +199,22 @@ def test_every_alert_finds_what_it_is_for(scene: Scene) -> None:
     found = scene.answered(wanted, "every alert")
     assert {name: {labels["node"] for labels, _ in rows} for name, rows in found.items()} == expected
     scene.ask({name: (left[name], 0.0) for name in BY_PROMTOOL_ALONE})
+
+
+def test_a_gpu_is_held_and_idle_with_and_without_a_process_on_it(scene: Scene) -> None:
+    """n1: a process that does nothing, and a job without one, of which only Slurm knows the GPU. n2: a shared job
+    without a task. n1's fourth GPU and all of n3 are no job's."""
+    panel = next(text for name, text in expressions() if name.startswith("GPUs held and idle") and "jobid" in text)
+    (rule,) = (rule["expr"] for rule in alerts() if rule["alert"] == "SlurmShareGpuHeldIdle")
+    expected = {("n1", "alice"): 2, ("n2", "bob"): 2}
+
+    def held() -> dict[tuple[str, str], int]:
+        rows = scene.ask({"": (resolved(panel, ALL), 0.0)})[""]
+        return Counter((labels["node"], labels["user"]) for labels, _ in rows)
+
+    until(lambda: held() == expected, "the GPUs that are held and idle", lambda: str(held()))
+    rows = scene.ask({"": (rule, 0.0)})[""]
+    assert Counter(labels["node"] for labels, _ in rows) == {"n1": 2, "n2": 2}
 
 
 def test_a_hostile_name_is_a_label_and_nothing_else(scene: Scene) -> None:

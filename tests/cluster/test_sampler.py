@@ -69,7 +69,7 @@ def _compare(cluster: Cluster, jobs: dict[str, int], want: dict[str, tuple[int, 
                 one["pid"]: one["gpu_memory_usage"] for one in other["processes"]
             }
             assert gpu["clients"] == len(processes) == share + 1  # the MPS server is one
-            assert sum(one["sm_percent"] for one in processes.values()) == gpu["utilization_percent"]
+            assert sum(one["sm_time_percent"] for one in processes.values()) == gpu["utilization_percent"]
         nvitop = cluster.exec(node, ["nvitop", "-1", "--ascii"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
         tasks = [process for process in seen["processes"] if process["name"] == "simgpu-task"]
         for process in tasks:

@@ -83,7 +83,7 @@ def test_a_loaded_gpu_is_read_whole(node: Node) -> None:
     assert (second["clients"], second["power_w"], second["activity"]["fp64"]) == (0, 52.0, 0.0)
     (process,) = seen["processes"]
     assert (process["pid"], process["name"], process["slot"], process["job"]) == (task.pid, "simgpu-task", 3, None)
-    expected = {"uuid": first["uuid"], "memory_mib": 2048, "peak_mib": 2048, "sm_percent": 30.0}
+    expected = {"uuid": first["uuid"], "memory_mib": 2048, "peak_mib": 2048, "sm_time_percent": 30.0}
     assert process["gpus"] == [expected]
 
 
@@ -160,7 +160,7 @@ def test_sixty_clients_on_one_card(node: Node) -> None:
     (gpu,) = seen["gpus"]
     assert (gpu["clients"], gpu["memory_used_mib"], gpu["utilization_percent"]) == (60, 60 * 1024, 60.0)
     assert {one["pid"] for one in seen["processes"]} == {task.pid for task in tasks}
-    assert sum(one["gpus"][0]["sm_percent"] for one in seen["processes"]) == pytest.approx(60.0)
+    assert sum(one["gpus"][0]["sm_time_percent"] for one in seen["processes"]) == pytest.approx(60.0)
 
 
 def test_a_sampler_that_was_restarted_goes_on(node: Node) -> None:

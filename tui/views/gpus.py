@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load import Column, GpuRow, JobRow, flags, gpu_rows, percent, slot_rows, text
+from slurm_share.load import Column, GpuLoad, GpuRow, JobRow, flags, gpu_rows, percent, slot_rows, text
 from slurm_share.load import gpu_columns as table
 
 from .. import tables
@@ -21,7 +21,7 @@ from .summaries import attention, left_idle
 from .table import TableView, count_of
 from .text import Piece, facts, line, small_table
 
-SLOT_COLUMNS = ("slot", "user", "task", "now", "mem", "memory_used", "cap", "job", "name", "pid", "peak", "memory")
+SLOT_COLUMNS = ("slot", "user", "task", "sm_time", "mem", "memory_used", "cap", "job", "name", "pid", "peak", "memory")
 
 
 class GpusView(TableView[GpuRow]):
@@ -89,7 +89,7 @@ class GpusView(TableView[GpuRow]):
         head: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             row.gpu.name,
-            "" if found else "no process" if row.knows_tasks else "not fetched yet",
+            "" if found else "no process" if row.knows_tasks else _why_unknown(row, row.gpu),
             table.note(row),
         ]
         lines = [facts(head, width)]
@@ -121,7 +121,7 @@ class GpusView(TableView[GpuRow]):
         """Return the user's own job on the GPU, if it is the only one."""
 
         def jobs_on(row: GpuRow) -> list[JobRow]:
-            numbers = {one.job for one in row.tasks}
+            numbers = {*(row.jobs or ()), *(one.job for one in row.holders)}
             return [job for job in targets.jobs_on_node(picture, row.node.name) if job.number in numbers]
 
         return targets.single_job_targets(map(jobs_on, rows))
@@ -134,3 +134,10 @@ def _count(rows: Sequence[GpuRow]) -> tuple[int, int]:
     """Return (GPUs, nodes whose GPUs are not known)."""
     gpus = sum(row.gpu is not None and not row.gpu.mig_parent for row in rows)
     return gpus, sum(row.gpu is None for row in rows)
+
+
+def _why_unknown(row: GpuRow, gpu: GpuLoad) -> str:
+    """Return why the processes on a GPU are not known."""
+    snapshot = row.node.node.snapshot
+    why = "" if snapshot is None else snapshot.unknown.get("processes", "")
+    return f"processes not known: {why or gpu.unknown.get('clients', 'not reported')}"

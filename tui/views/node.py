@@ -124,6 +124,8 @@ class NodeView(SlotsView):
         lines = [_identity(node, picture, width)]
         if node.node.snapshot is None:
             lines.append(line(("silent", "!"), "  ", text.why_silent(node.node)))
+        elif node.node.snapshot.gpus and not node.node.snapshot.knows_processes:
+            lines.append(line((f"processes not known: {node.node.snapshot.unknown['processes']}", "dim")))
         lines += self._trends(node, width, height)
         room = max(2, (height - len(lines)) // 3)
         flags = flag_lines(node, max(1, room - 1))

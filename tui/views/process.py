@@ -130,9 +130,9 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
 
     full = cap is not None and part is not None and part >= 95.0
     memory = (f"{text.gigabytes(one.memory_mib)} ({text.percent_text(part)}) {against}", "H" if full else "")
-    sm = f"{text.percent_text(one.sm_percent)} of the time its kernels ran"
+    sm = f"{text.percent_text(one.sm_time_percent)} of the time its kernels ran"
     return [
         facts([(name, "strong"), model], width),
-        facts([f"  SM     {drawn(one.sm_percent)}", sm], width),
-        facts([f"  memory {drawn(part)}", memory, f"peak {text.gigabytes(one.peak_mib)}"], width),
+        facts([f"  SM time {drawn(one.sm_time_percent)}", sm], width),
+        facts([f"  memory  {drawn(part)}", memory, f"peak {text.gigabytes(one.peak_mib)}"], width),
     ]

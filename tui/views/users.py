@@ -68,7 +68,7 @@ class UsersView(TableView[UserRow]):
         return [*lines, line((f"... and {counted(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
-        return usage_charts(newest, "GPUs with a process", has_gpu=not row.has_no_gpu)
+        return usage_charts(newest, "GPUs of the user's jobs", has_gpu=not row.has_no_gpu)
 
     def location_of(self, row: UserRow) -> Location | None:
         """Return the user's jobs; processes without a known user have no list."""

@@ -28,6 +28,7 @@ from .. import metrics
 from ..rules import own_figures
 from ..snapshot import Snapshot
 from . import cost, shares
+from .held import HeldGpus
 from .http_server import HttpServer
 from .newest import Newest
 from .socket_server import SocketServer
@@ -79,6 +80,7 @@ class Sampling:
         self._in_round_since: float | None = None
         self._remembered = float("-inf")
         self._said = ""
+        self._held = HeldGpus(interval_s)
         # A daemon thread: one that hangs in the driver must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
@@ -106,7 +108,8 @@ class Sampling:
             try:
                 if sampler is None:
                     sampler = self._make_sampler()
-                seen = shares.filled(sampler.sample(), shares.read(Paths()))
+                ledger = shares.read(Paths())
+                seen = self._held.filled(shares.filled(sampler.sample(), ledger), ledger)
                 self._put(own_figures.closed(seen, os.geteuid()))
                 failed, rounds = 0, rounds + 1
                 self._said = ""

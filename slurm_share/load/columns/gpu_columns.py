@@ -12,6 +12,7 @@ from functools import partial
 from ...node.gpu_figures import Activity, Means
 from ..rules import rates
 from ..rules.gpu_rows import GpuRow
+from ..rules.visible import BEFORE
 from ..snapshot import GpuLoad
 from ..text import (
     ABOUT_NOTE,
@@ -25,6 +26,7 @@ from ..text import (
     load_text,
     moment_text,
     named,
+    number,
     percent_text,
     share,
     why_silent,
@@ -60,25 +62,17 @@ def now_percent(row: GpuRow) -> float | None:
 
 def users(row: GpuRow) -> str:
     """Return the users with a task on it; `+others` stands for users who are not shown."""
-    if row.gpu is None or not row.knows_tasks:
+    if row.gpu is None or row.users is None:
         return UNKNOWN
-    found = ",".join(named(user) for user in _users_of(row))
+    found = ",".join(map(named, row.users))
     if row.gpu.others_mib:
         return f"{found}+others" if found else "others"
     return found or NONE
 
 
-def _users_of(row: GpuRow) -> list[str]:
-    return sorted({one.user for one in row.tasks})
-
-
 def jobs(row: GpuRow) -> str:
     """Return Slurm's numbers of the jobs on it."""
-    return UNKNOWN if not row.knows_tasks else joined(_jobs_of(row))
-
-
-def _jobs_of(row: GpuRow) -> list[int]:
-    return sorted({one.job for one in row.tasks if one.job is not None})
+    return UNKNOWN if row.jobs is None else joined(row.jobs)
 
 
 def memory(row: GpuRow) -> str:
@@ -107,6 +101,12 @@ def held(row: GpuRow) -> list[str]:
         for one in ([] if gpu is None else gpu.bookings)
         if one.held_for is not None
     ]
+
+
+def _others_mib(row: GpuRow) -> int | None:
+    """Return the memory of processes that are not shown; None from a source without processes."""
+    snapshot = row.node.node.snapshot
+    return None if row.gpu is None or snapshot is None or not snapshot.knows_processes else row.gpu.others_mib
 
 
 def _memory_free_mib(gpu: GpuLoad) -> int | None:
@@ -178,7 +178,8 @@ def _counter(field: str, row: GpuRow) -> str:
     """Return a GPM counter as text: `-` if the driver has no GPM for this GPU, `?` if it has and did not report it."""
     if row.gpu is None:
         return UNKNOWN
-    none = NONE if row.gpu.sm_percent_windows is None and row.gpu.activity == Activity() else UNKNOWN
+    has_none = row.gpu.sm_percent_windows is None and row.gpu.activity == Activity()
+    none = NONE if has_none and row.gpu.unknown.get("activity") != BEFORE else UNKNOWN
     return percent_text(getattr(row.gpu.activity, field), none)
 
 
@@ -262,20 +263,20 @@ GPUS: tuple[Column[GpuRow], ...] = (
     ),
     Column(
         "user", "USERS", "users with a task on the GPU",
-        text=users, value=lambda row: known(users(row)), table=lambda row: joined(_users_of(row)),
-        field="users", raw=lambda row: ",".join(_users_of(row)) or None,
+        text=users, value=lambda row: known(users(row)),
+        table=lambda row: UNKNOWN if row.users is None else joined(row.users),
+        field="users", raw=lambda row: ",".join(row.users or ()) or None,
         outputs=NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
     ),
     Column(
         "job", "JOBS", "Slurm's numbers of the jobs on the GPU",
-        text=jobs, value=lambda row: known(jobs(row)), table=lambda row: joined(_jobs_of(row)),
-        field="jobs", raw=lambda row: ",".join(map(str, _jobs_of(row))) or None,
+        text=jobs, value=lambda row: known(jobs(row)),
+        field="jobs", raw=lambda row: ",".join(map(str, row.jobs or ())) or None,
         outputs=NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
     ),
     Column(
         "tasks", "TASKS", "programs on the GPU, without MPS's own",
-        text=lambda row: str(len(row.tasks)) if row.knows_tasks else UNKNOWN,
-        value=lambda row: len(row.tasks) if row.knows_tasks else None, table=lambda row: str(len(row.tasks)),
+        text=lambda row: number(row.task_count), value=lambda row: row.task_count,
         outputs=ON_SCREEN, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
     ),
     Column(
@@ -320,7 +321,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         right=True, least=4, most=18, goes=3, sorts_down=True, unless_empty=True,
     ),
     Column(
-        "now", "NOW", "load since the sample before, percent",
+        "now", "NOW", "SM activity since the sample before, percent; utilisation if the driver does not report it",
         text=lambda row: percent_text(now_percent(row)), value=now_percent,
         outputs=ON_SCREEN, unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
     ),
@@ -362,10 +363,15 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _figure("fp16_percent", "FP16", "FP16 units in use, percent", outputs=VALUES),
     _field("memory_mib", "memory of the GPU", lambda gpu: gpu.memory_total_mib),
     _field("memory_free_mib", "free memory", _memory_free_mib),
-    _field("others_mib", "memory of processes that are not shown", lambda gpu: gpu.others_mib),
+    Column(
+        "others_mib", "OTHERS_MIB", "memory of processes that are not shown",
+        text=lambda row: str(_others_mib(row)), value=_others_mib,
+        outputs=VALUES,
+    ),
     _field("held_for", "the task for which a packed run keeps it free",
            lambda gpu: next((one.held_for for one in gpu.bookings if one.held_for is not None), None)),
     _field("clients", "processes with a context on it", lambda gpu: gpu.clients),
+    _field("mps_servers", "servers of MPS among its processes", lambda gpu: gpu.mps_servers),
     _field("energy_j", "energy since the driver was loaded, J", lambda gpu: gpu.energy_j),
     Column(
         "idle", "IDLE", "whether a job that holds it leaves it idle",

@@ -141,12 +141,12 @@ JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
         text=lambda row: NONE if row.has_no_gpu else tasks(row), value=lambda row: row.tasks.value,
-        table=lambda row: str(_here(row).tasks),
+        table=lambda row: NONE if row.has_no_gpu else summed_count(row.tasks),
         outputs=ON_SCREEN, right=True, least=5, most=11, goes=3, sorts_down=True,
     ),
     replace(
         usage.GPUS, doc="GPUs that it has, over all its nodes",
-        table=lambda row: str(len(row.loads[0][1].gpus)), outputs=ON_SCREEN, goes=9,
+        table=lambda row: number(row.gpus_on(row.loads[0][0].name)), outputs=ON_SCREEN, goes=9,
     ),
     replace(usage.IDLE, doc=f"GPUs that it holds and leaves idle; {ABOUT_IDLE}", table=_idle_here, outputs=ON_SCREEN),
     replace(
@@ -157,11 +157,12 @@ JOBS: tuple[Column[JobRow], ...] = (
     ),
     replace(
         usage.GPU_LOAD, doc="the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes",
-        table=lambda row: load_text(row.loads[0][1].gpu_load), outputs=ON_SCREEN, goes=11,
+        table=lambda row: NONE if row.has_no_gpu else load_text(row.loads[0][1].gpu_load), outputs=ON_SCREEN, goes=11,
     ),
     replace(
         usage.GPU_MEMORY, doc="GPU memory of its processes",
-        table=lambda row: gigabytes(row.loads[0][1].gpu_memory_mib), outputs=ON_SCREEN, goes=2,
+        table=lambda row: NONE if row.has_no_gpu else gigabytes(row.loads[0][1].gpu_memory_mib),
+        outputs=ON_SCREEN, goes=2,
     ),
     Column(
         "rate", "RATE",

@@ -17,19 +17,26 @@ FREE = "free"
 PAUSED = "paused"
 
 
+def _none(row: SlotRow, field: str = "") -> str:
+    """Return the text of a cell without a value: `?` if it is not known whether there is one, `-` if there is none.
+    `field`: the field of the process's record."""
+    if row.is_unknown or (row.process is not None and not row.is_mps and field in row.process.process.unknown):
+        return UNKNOWN
+    return NONE
+
+
 def slot(row: SlotRow) -> str:
     """Return the slot's number; `all` is the GPU itself."""
     if row.kind == "gpu":
         return "all"
-    return number(row.number, NONE)
+    return number(row.number, _none(row, "slot"))
 
 
 def task(row: SlotRow) -> str:
     """Return the task's number, in its run of llsub or in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
-        return counted(len(row.on.tasks), "task")
-    one = None if row.process is None else row.process.process
-    return number(None if one is None else one.task, UNKNOWN if one is not None and "task" in one.unknown else NONE)
+        return UNKNOWN if row.on.task_count is None else counted(row.on.task_count, "task")
+    return number(None if row.process is None else row.process.process.task, _none(row, "task"))
 
 
 def user(row: SlotRow) -> str:
@@ -50,15 +57,15 @@ def job(row: SlotRow) -> str:
 
 
 def load_percent(row: SlotRow) -> float | None:
-    """Return the load since the sample before, of a process or of the GPU."""
+    """Return the share of the time in which kernels ran since the sample before, of a process or of the GPU."""
     if row.kind == "gpu":
-        return gpu_columns.now_percent(row.on)
-    return None if row.process is None or row.process.on is None else row.process.on.sm_percent
+        return None if row.on.gpu is None else row.on.gpu.utilization_percent
+    return None if row.process is None or row.process.on is None else row.process.on.sm_time_percent
 
 
 def load(row: SlotRow) -> str:
-    """Return the load as text, in percent."""
-    return NONE if row.kind == "slot" and row.process is None else percent_text(load_percent(row))
+    """Return the share of the time as text, in percent."""
+    return _none(row) if row.kind == "slot" and row.process is None else percent_text(load_percent(row))
 
 
 def memory_mib(row: SlotRow) -> int | None:
@@ -86,21 +93,23 @@ def memory_percent(row: SlotRow) -> float | None:
 
 def memory(row: SlotRow) -> str:
     """Return the GPU memory in use as text."""
-    return NONE if row.kind == "slot" and row.process is None else gigabytes(memory_mib(row))
+    return _none(row) if row.kind == "slot" and row.process is None else gigabytes(memory_mib(row))
 
 
 def cap(row: SlotRow) -> str:
     """Return the cap of a task, or the memory of a GPU."""
     if row.kind == "gpu":
         return gigabytes(most_mib(row))
-    return NONE if row.cap_mib is None else gigabytes(row.cap_mib)
+    return _none(row, "cap_mib") if row.cap_mib is None else gigabytes(row.cap_mib)
 
 
 def name(row: SlotRow) -> str:
     """Return the program's name; for a GPU, its model."""
     if row.kind == "gpu":
         return UNKNOWN if row.on.gpu is None else row.on.gpu.name
-    return FREE if row.process is None else row.process.process.name
+    if row.process is None:
+        return UNKNOWN if row.is_unknown else FREE
+    return row.process.process.name
 
 
 def progress(row: SlotRow) -> TaskProgress | None:
@@ -194,17 +203,19 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         least=5, most=12, goes=4,
     ),
     Column(
-        "now", "NOW",
-        "load since the sample before: of a process the share of the time in which its kernels ran, of a GPU all "
-        "of it (the mean over 5 minutes is above the table, and in view GPUs)",
+        "sm_time", "SMTIME",
+        "share of the time in which kernels ran, since the sample before: of a process its own, of a GPU any "
+        "(utilisation, an upper bound of SM activity)",
         text=load, value=load_percent,
-        outputs=DASHBOARD,
+        outputs=NOT_PLAIN, field="sm_time_percent",
         bar=lambda row: share(load_percent(row)),
-        unit="%", right=True, least=9, most=24, alias=("sm", "load"), sorts_down=True,
+        unit="%", right=True, least=9, most=24, alias=("sm", "now", "load"), sorts_down=True,
     ),
     Column(
         "mem", "MEM", "GPU memory in percent of what it may have: of a GPU all of it, of a task its cap",
-        text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_text(memory_percent(row)),
+        text=lambda row: (
+            _none(row) if row.kind == "slot" and row.process is None else percent_text(memory_percent(row))
+        ),
         value=memory_percent,
         outputs=DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
@@ -240,31 +251,33 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "peak", "PEAK", "the most GPU memory that was seen since it started",
-        text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)), value=lambda row: gb(peak_mib(row)),
+        text=lambda row: _none(row) if row.process is None else gigabytes(peak_mib(row)),
+        value=lambda row: gb(peak_mib(row)),
         field="gpu_memory_peak_mib", raw=peak_mib,
         outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "cores in use",
-        text=lambda row: NONE if row.process is None else load_text(row.process.process.cpu_cores),
+        text=lambda row: _none(row) if row.process is None else load_text(row.process.process.cpu_cores),
         value=partial(_told, "cpu_cores"), field="cpu_cores",
         outputs=NOT_PLAIN, right=True, least=5, most=7, goes=9, sorts_down=True,
     ),
     Column(
         "memory", "MEMORY", "host memory, resident",
-        text=lambda row: NONE if row.process is None else gigabytes(row.process.process.memory_mib),
+        text=lambda row: _none(row) if row.process is None else gigabytes(row.process.process.memory_mib),
         value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
         field="memory_mib", raw=partial(_told, "memory_mib"),
         outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "pid", "PID", "the process id on the node",
-        text=lambda row: NONE if row.process is None else str(row.process.process.pid), value=partial(_told, "pid"),
+        text=lambda row: _none(row) if row.process is None else str(row.process.process.pid),
+        value=partial(_told, "pid"),
         outputs=NOT_PLAIN, right=True, least=5, most=8, goes=6,
     ),
     Column(
         "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
-        text=lambda row: NONE if row.process is None else row.process.process.step or NONE,
+        text=lambda row: _none(row) if row.process is None else row.process.process.step or NONE,
         value=partial(_told, "step"),
         outputs=NOT_PLAIN, least=4, most=12, goes=11,
     ),
@@ -277,11 +290,6 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: row.on.node.name, value=lambda row: row.on.node.name,
         outputs=TABLE,
-    ),
-    Column(
-        "sm", "SM", "share of the time in which its kernels ran, since the sample before",
-        text=lambda row: percent_text(load_percent(row)), value=load_percent,
-        field="sm_percent", outputs=frozenset({"table", "values"}), unit="%", right=True,
     ),
     Column(
         "uid", "UID", "the user id",

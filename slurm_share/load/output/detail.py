@@ -15,6 +15,7 @@ from ..rules.job_rows import JobRow
 from ..rules.node_rows import NodeRow
 from ..snapshot import Survey
 from ..text import NONE, UNKNOWN, Triple, cut, wrapped
+from .notes import unknown_processes
 
 Row = TypeVar("Row")
 
@@ -109,7 +110,7 @@ _JOBS = (
 )  # fmt: skip
 _PROCESSES = (
     _Place("hostname", shrinks_to=8), _Place("pid"), _Place("user", 5, shrinks_to=8), _Place("job", 3, right=True),
-    _Place("step", 10), _Place("task", 11), _Place("slot", 9), _Place("gpu", 2, right=True), _Place("sm", 1),
+    _Place("step", 10), _Place("task", 11), _Place("slot", 9), _Place("gpu", 2, right=True), _Place("sm_time", 1),
     _Place("rate", 1), _Place("speed", 3), _Place("memory_used"), _Place("peak", 8), _Place("cap", 7), _Place("cpu", 4),
     _Place("memory", 6), _Place(REST, GOES_FIRST), _Place("name", 5, shrinks_to=8),
 )  # fmt: skip
@@ -133,9 +134,11 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
-    """Return the table of processes, a line per GPU of a process; a sentence if the survey has no process."""
+    """Return the table of processes, a line per GPU of a process; a sentence if the survey has no process, and for the
+    nodes whose source keeps none."""
     found = [one for row in rows for one in process_slots(row)]
-    if found:
-        return _laid_out(columns.PROCESSES, _PROCESSES, found, width)
-    is_anywhere = any(node.snapshot is not None and node.snapshot.processes for node in whole.nodes)
-    return [] if is_anywhere else wrapped(["no process is on these GPUs"], width), []
+    lines, left_out = _laid_out(columns.PROCESSES, _PROCESSES, found, width) if found else ([], [])
+    said = unknown_processes(row.node for row in rows)
+    if not (found or said) and not any(node.snapshot and node.snapshot.processes for node in whole.nodes):
+        said = ["no process is on these GPUs"]
+    return [*lines, *wrapped(said, width)], left_out

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...core import terminal
@@ -15,7 +15,7 @@ from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.figures import is_used
 from ..rules.node_rows import NodeRow
-from ..snapshot import CAUSES, VERDICTS, Advice, Survey
+from ..snapshot import CAUSES, VERDICTS, Advice, NodeLoad, Survey
 from ..text import UNKNOWN, fold, why_silent, wrapped
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
@@ -155,6 +155,15 @@ def _problems(survey: Survey) -> list[str]:
         if node.slurm is not None and not node.slurm.answers:
             found.setdefault("answers, but Slurm says that it does not respond", []).append(node.name)
     return [f"{fold(names)}: {problem}" for problem, names in found.items()]
+
+
+def unknown_processes(nodes: Iterable[NodeLoad]) -> list[str]:
+    """Return on which nodes the processes are not known, and why, a sentence for each reason."""
+    why: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.snapshot is not None and not node.snapshot.knows_processes:
+            why.setdefault(node.snapshot.unknown["processes"], []).append(node.name)
+    return [f"the processes on {fold(names)} are not known: {reason}" for reason, names in why.items()]
 
 
 IDLE_LINES = 5

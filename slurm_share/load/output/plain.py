@@ -8,9 +8,10 @@ from ..columns import gpu_columns
 from ..rules import flags as flagging
 from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from ..rules.node_rows import NodeRow, row_of
+from ..rules.sums import add_up, whole
 from ..snapshot import OnGpu, Survey
 from ..text import why_silent
-from .notes import View, banner, footer, header
+from .notes import View, banner, footer, header, unknown_processes
 
 _OF_NODE = columns.shown_in("plain", columns.NODES)
 _OF_ITS_GPUS = ("gpus_used", "gpu_load", "gpumem_used")
@@ -48,8 +49,9 @@ def _plain_node(row: NodeRow, view: View) -> list[str]:
             facts = (terminal.safe(column.plain_of(one_gpu)) for column in _OF_GPU if column.says(one_gpu))
             said.append(f"GPU {gpu.index}: {', '.join((*facts, *gpu_columns.held(one_gpu)))}")
     if view.processes and snapshot is not None:
+        said += unknown_processes([row.node])
         for process in snapshot.processes:
-            on_all = OnGpu(uuid="", memory_mib=sum(on.memory_mib or 0 for on in process.gpus))
+            on_all = OnGpu(uuid="", memory_mib=whole(add_up(on.memory_mib for on in process.gpus)))
             one = SlotRow(GpuRow(row), "process", process.slot, process=ProcessRow(row, process, on_all))
             facts = (terminal.safe(column.plain_of(one)) for column in _OF_PROCESS if column.says(one))
             said.append(f"process {process.pid}: {', '.join(facts)}")

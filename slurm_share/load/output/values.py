@@ -42,7 +42,7 @@ _PROCESSES = columns.shown_in(
     "values",
     columns.PROCESSES,
     (
-        *("pid", "name", "user", "uid", "job", "step", "task", "slot", "gpu", "uuid", "sm", "memory_used", "peak"),
+        *("pid", "name", "user", "uid", "job", "step", "task", "slot", "gpu", "uuid", "sm_time", "memory_used", "peak"),
         *("cap", "cpu", "memory", columns.REST),
     ),
 )

@@ -127,18 +127,20 @@ def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[
 
 def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow) -> GpuLoad:
     now = host.at
-    unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_percent")}
+    unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_time_percent")}
     means = _means(history, now)
     for one in WINDOWED:
         if means[one.windows] is None:
             unknown[one.json] = next((unknown[key] for key in one.unknown if unknown.get(key)), ONE_SAMPLE)
     if gpu.processes is None:
-        unknown["clients"] = unknown["unused_s"] = gpu.unknown.get("processes", "the driver does not list processes")
+        why = gpu.unknown.get("processes", "the driver does not list processes")
+        unknown |= dict.fromkeys(("clients", "mps_servers", "unused_s"), why)
     if gpu.mig_of is not None:
         unknown["minor"] = "a MIG instance has none of its own"
     elif gpu.minor is None:
         unknown.setdefault("minor", UNREPORTED)
     hidden = frozenset(host.hidden)
+    servers = {process.pid for process in host.processes if process.name.startswith(MPS_NAME)}
     there = hidden.union(process.pid for process in host.processes)
     listed = [process for process in gpu.processes or () if process.pid in there]
     known: dict[str, Any] = {name: getattr(gpu, name) for name in GpuLoad.__struct_fields__}
@@ -148,6 +150,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow) -> GpuLoad:
         "booked_mib": sum(one.booked_mib for one in bookings) if bookings else None,
         "bookings": bookings,
         "clients": None if gpu.processes is None else len(listed),
+        "mps_servers": None if gpu.processes is None else sum(process.pid in servers for process in listed),
         "others_mib": sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
         "users": tuple(
             GpuUser(uid=uid, **_means(history, now, stay.since))
@@ -187,7 +190,7 @@ def _processes(
         for listed in gpu.processes or ():
             on.setdefault(listed.pid, []).append((gpu, listed.memory_used_mib))
     used = {
-        uuid: {one.pid: one.sm_percent for one in gpu.process_sm}
+        uuid: {one.pid: one.sm_time_percent for one in gpu.process_sm}
         for uuid, gpu in gpus.items()
         if gpu.process_sm is not None
     }
@@ -204,10 +207,10 @@ def _processes(
         shown = []
         for gpu, memory_mib in on.get(process.pid, ()):
             before = Held() if history is None else history.gpus.get(gpu.uuid, Held())
-            sm_at, sm_was = before.sm_at, before.sm_percent
+            sm_at, sm_was = before.sm_at, before.sm_time_percent
             sm = used[gpu.uuid].get(process.pid) if gpu.uuid in used else None
             if gpu.uuid not in used:
-                unknown["gpus.sm_percent"] = gpu.unknown.get("sm_percent", UNREPORTED)
+                unknown["gpus.sm_time_percent"] = gpu.unknown.get("sm_time_percent", UNREPORTED)
             elif sm is not None:
                 sm_at, sm_was = now, sm
             else:
@@ -216,7 +219,7 @@ def _processes(
             if memory_mib is None:
                 unknown["gpus.memory_mib"] = UNREPORTED
             held[gpu.uuid] = Held(peak, sm_was, sm_at)
-            shown.append(OnGpu(uuid=gpu.uuid, memory_mib=memory_mib, peak_mib=peak, sm_percent=sm))
+            shown.append(OnGpu(uuid=gpu.uuid, memory_mib=memory_mib, peak_mib=peak, sm_time_percent=sm))
         since = None if history is None or dt is None else now - history.at
         cpu_cores = None if history is None else rate(process.cpu_s, history.cpu_s, since)
         if cpu_cores is None:
@@ -281,7 +284,7 @@ def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]
         "cpu_cores": add_up(job.cpu_cores for job in jobs),
         "memory_mib": whole(add_up(job.memory_mib for job in jobs)),
     }
-    unknown_of = {"gpu_memory_mib": "gpus.memory_mib", "gpu_load": "gpus.sm_percent"}
+    unknown_of = {"gpu_memory_mib": "gpus.memory_mib", "gpu_load": "gpus.sm_time_percent"}
     unknown = {}
     for field, value in sums.items():
         if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...mps.records import MPS_NAME
-from ..snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from ..snapshot import GpuLoad, HeldGpu, JobLoad, OnGpu, ProcessLoad, Snapshot
 from .figures import percent, tasks_on
 from .node_rows import NodeRow
 
@@ -40,9 +41,57 @@ class GpuRow(Struct, frozen=True, dict=True):
 
     @property
     def knows_tasks(self) -> bool:
-        """Return whether the processes on it are known: False if it has some and none was fetched."""
+        """Return whether the processes on it are known: False if the driver does not list them, or if it has some and
+        the source keeps none."""
         snapshot = self.node.node.snapshot
-        return self.gpu is not None and snapshot is not None and (bool(snapshot.processes) or not self.gpu.clients)
+        if self.gpu is None or snapshot is None:
+            return False
+        return bool(self.tasks) or self.gpu.clients == 0 or (self.gpu.clients is not None and snapshot.knows_processes)
+
+    @cached_property
+    def task_count(self) -> int | None:
+        """Return the number of programs on it, without those of MPS. None: not known."""
+        if self.knows_tasks:
+            return len(self.tasks)
+        if self.gpu is None or self.gpu.clients is None or self.gpu.mps_servers is None:
+            return None
+        return max(0, self.gpu.clients - self.gpu.mps_servers)
+
+    @cached_property
+    def users(self) -> tuple[str, ...] | None:
+        """Return the users with a task on it. None: not known."""
+        snapshot = self.node.node.snapshot
+        if self.knows_tasks or snapshot is None or self.gpu is None or not self.task_count:
+            return tuple(sorted({one.user for one in self.tasks})) if self.task_count is not None else None
+        return tuple(sorted(one.user for one in snapshot.users if self.gpu.uuid in one.gpus)) or None
+
+    @cached_property
+    def jobs(self) -> tuple[int, ...] | None:
+        """Return Slurm's numbers of the jobs with a task on it. None: not known."""
+        snapshot = self.node.node.snapshot
+        if self.knows_tasks or snapshot is None or self.gpu is None or not self.task_count:
+            numbers = {one.job for one in self.tasks if one.job is not None}
+            return tuple(sorted(numbers)) if self.task_count is not None else None
+        if "jobs" in snapshot.unknown:
+            return None
+        return tuple(sorted(one.job for one in snapshot.jobs if self.gpu.uuid in one.gpus))
+
+    @property
+    def holders(self) -> tuple[HeldGpu, ...]:
+        """Return the running jobs that hold it, with or without a process on it."""
+        return tuple(
+            one for one in self.node.node.held_gpus or () if self.gpu is not None and one.uuid == self.gpu.uuid
+        )
+
+    def is_of(self, users: Collection[str], jobs: Collection[int]) -> bool:
+        """Return whether one of these jobs of these users has a task on it or holds it; empty: all jobs, all users."""
+        pairs: set[tuple[str, int | None]] = {(one.user, one.job) for one in self.tasks}
+        pairs |= {(one.user, one.job) for one in self.holders}
+        snapshot = self.node.node.snapshot
+        if snapshot is not None and self.gpu is not None and not self.knows_tasks:
+            pairs |= {(one.user, one.job) for one in snapshot.jobs if self.gpu.uuid in one.gpus}
+            pairs |= {(one.user, None) for one in snapshot.users if self.gpu.uuid in one.gpus}
+        return any((not users or user in users) and (not jobs or job in jobs) for user, job in pairs)
 
     @property
     def memory_percent(self) -> float | None:
@@ -58,15 +107,9 @@ class GpuRow(Struct, frozen=True, dict=True):
 
 
 def gpu_rows(nodes: Iterable[NodeRow], users: Collection[str] = (), jobs: Collection[int] = ()) -> list[GpuRow]:
-    """Return a row for each GPU, and for each node whose GPUs are not known. `users`, `jobs`: only GPUs with a process
-    of one of these."""
-    return [
-        row
-        for node in nodes
-        for row in _gpus_of(node)
-        if not (users or jobs)
-        or any((not users or one.user in users) and (not jobs or one.job in jobs) for one in row.tasks)
-    ]
+    """Return a row for each GPU, and for each node whose GPUs are not known. `users`, `jobs`: only GPUs that one of
+    these holds or has a process on."""
+    return [row for node in nodes for row in _gpus_of(node) if not (users or jobs) or row.is_of(users, jobs)]
 
 
 def _gpus_of(node: NodeRow) -> Iterator[GpuRow]:
@@ -128,7 +171,9 @@ class SlotRow(Struct, frozen=True):
     job: JobLoad | None = None
     """The job of the slot or the process; None: no job."""
     process: ProcessRow | None = None
-    """The process; None: the slot is free."""
+    """The process; None: the slot is free, unless `is_unknown`."""
+    is_unknown: bool = False
+    """True: whether a process is in the slot is not known."""
 
     @property
     def key(self) -> str:
@@ -158,6 +203,8 @@ def slot_rows(row: GpuRow, *, with_gpu: bool = False) -> list[SlotRow]:
     jobs = {job.job: job for job in snapshot.jobs}
     here: list[SlotRow] = []
     taken: set[tuple[int, int]] = set()
+    unplaced: Counter[int] = Counter()
+    """Job -> its processes here whose slots are not known, because only their user can read them."""
     for one in snapshot.processes:
         for on in one.gpus:
             if on.uuid != gpu.uuid:
@@ -167,12 +214,13 @@ def slot_rows(row: GpuRow, *, with_gpu: bool = False) -> list[SlotRow]:
             here.append(SlotRow(row, "process" if one.slot is None else "slot", one.slot, job, process))
             if one.slot is not None and one.job is not None:
                 taken.add((one.job, one.slot))
+            elif one.job is not None and "slot" in one.unknown and not one.name.startswith(MPS_NAME):
+                unplaced[one.job] += 1
     for job in snapshot.jobs:
-        here += [
-            SlotRow(row, "slot", number, job)
-            for number in slots_of(snapshot, job, gpu)
-            if (job.job, number) not in taken
-        ]
+        left = [number for number in slots_of(snapshot, job, gpu) if (job.job, number) not in taken]
+        is_unknown = not row.knows_tasks or unplaced[job.job] > 0
+        if not (unplaced[job.job] and len(left) <= unplaced[job.job]):  # else all of them are taken
+            here += [SlotRow(row, "slot", number, job, is_unknown=is_unknown) for number in left]
     return found + sorted(here, key=_in_order)
 
 
@@ -184,8 +232,8 @@ def _in_order(row: SlotRow) -> tuple[bool, bool, int, int, int]:
 
 def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
     """Return the slots of a job that are on this GPU. Slot i is on GPU i mod G of the job's GPUs, whose order the node
-    does not report. It follows from the processes in slots, and from the GPUs' order if the job has all of them. Else
-    the GPU of a free slot is not known."""
+    does not report. It follows from the processes in slots, and from the GPUs' order if the job has all of them or only
+    one. Else the GPU of a free slot is not known."""
     if not job.slots:
         return ()
     count = job.slots // job.share if job.share and job.slots % job.share == 0 else len(job.gpus)
@@ -199,6 +247,9 @@ def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
             return ()  # the slots were distributed in another way
     if len(set(seen.values())) < len(seen):
         return ()
+    its_gpus = job.granted or job.gpus
+    if count == len(its_gpus) == 1:
+        seen.setdefault(0, its_gpus[0])
     whole = [each.uuid for each in sorted(snapshot.whole_gpus, key=lambda each: each.index)]
     if len(whole) == count and all(whole[turn] == uuid for turn, uuid in seen.items()):
         seen = dict(enumerate(whole))

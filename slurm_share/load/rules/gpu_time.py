@@ -74,11 +74,11 @@ class GpuTime:
         mine = [on for pid, on in there if pid in pids]
         if len(mine) == len(there) and not hidden:
             return 1.0
-        percents = [on.sm_percent for _, on in there]
+        percents = [on.sm_time_percent for _, on in there]
         if any(percent is None for percent in percents):
             return None
-        used = {one.pid: one.sm_percent for one in (gpu.process_sm if gpu is not None else None) or ()}
+        used = {one.pid: one.sm_time_percent for one in (gpu.process_sm if gpu is not None else None) or ()}
         whole = sum(percent or 0.0 for percent in percents) + sum(used.get(pid, 0.0) for pid in hidden)
         if whole <= 0:
             return len(mine) / (len(there) + len(hidden))  # all of them are idle: equal parts
-        return sum(on.sm_percent or 0.0 for on in mine) / whole
+        return sum(on.sm_time_percent or 0.0 for on in mine) / whole

@@ -18,7 +18,7 @@ class Held(Struct, frozen=True):
     """The history of a process on one GPU."""
 
     peak_mib: int | None = None
-    sm_percent: float = 0.0
+    sm_time_percent: float = 0.0
     sm_at: float = -1e9
 
 

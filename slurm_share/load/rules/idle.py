@@ -52,7 +52,10 @@ def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: floa
         record, load = records.get(number), loads.get(number)
         if record is not None and "RUNNING" not in record[0].states:
             continue
-        mine = _held_by(snapshot, record, load)
+        uuids = set() if load is None else {*load.gpus, *(load.granted or ())}
+        if record is not None:
+            uuids |= given(snapshot, record[0], node.name) or set()
+        mine = [gpu for gpu in snapshot.whole_gpus if gpu.uuid in uuids]
         user = record[0].user if record is not None else load.user if load is not None else ""
         for gpu in mine:
             idle, why = is_idle(gpu, _age_s(record, load, now))
@@ -101,6 +104,16 @@ def numbers_on(job: QueuedJob, node: str) -> tuple[int, ...] | None:
     return indexes[told.index(node)] if node in told else None
 
 
+def count_on(job: QueuedJob, node: str) -> int | None:
+    """Return how many GPUs Slurm gave a job on one of its nodes, whole or in part; None: not told."""
+    if job.gpu_indexes:
+        numbers = numbers_on(job, node)
+        return None if numbers is None else len(numbers)
+    if job.gpus == 0 and not job.has_shards:
+        return 0
+    return None if job.has_shards or (job.node_count or 0) != 1 else job.gpus
+
+
 def granted(snapshot: Snapshot, numbers: Collection[int]) -> set[str]:
     """Return the UUIDs of the node's GPUs with these numbers of Slurm, which counts device files: the driver's minor
     numbers. MIG instances have none."""
@@ -111,19 +124,17 @@ def granted(snapshot: Snapshot, numbers: Collection[int]) -> set[str]:
     }
 
 
-def _held_by(snapshot: Snapshot, record: tuple[QueuedJob, int] | None, load: JobLoad | None) -> tuple[GpuLoad, ...]:
+def given(snapshot: Snapshot, job: QueuedJob, node: str) -> set[str] | None:
+    """Return the UUIDs of the GPUs that Slurm gave a job on a node; None: Slurm does not tell them."""
+    numbers = numbers_on(job, node)
+    if numbers is not None:
+        return granted(snapshot, numbers)
+    if job.gpus == 0 and not job.has_shards:
+        return set()
     whole = snapshot.whole_gpus
-    uuids = set() if load is None else set(load.gpus)
-    if record is not None:
-        job, place = record
-        indexes = job.gpu_indexes
-        if indexes and place < len(indexes):
-            uuids |= granted(snapshot, indexes[place])
-        elif (
-            job.gpus and not job.has_shards and job.gpus == (job.node_count or 1) * (len(whole) + snapshot.hidden_gpus)
-        ):
-            uuids |= {gpu.uuid for gpu in whole}
-    return tuple(gpu for gpu in whole if gpu.uuid in uuids)
+    if job.gpus and not job.has_shards and job.gpus == (job.node_count or 1) * (len(whole) + snapshot.hidden_gpus):
+        return {gpu.uuid for gpu in whole}
+    return None
 
 
 def _queue_of_nodes(jobs: Iterable[QueuedJob]) -> Mapping[str, Sequence[tuple[QueuedJob, int]]]:

@@ -15,6 +15,7 @@ from .gpu_time import GpuTime
 from .history import JobHistory, NodeHistory
 from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids, whole
 
+NOT_ASKED = "the node does not show it; the agent asks Slurm after a minute"
 KEPT_S = windows.KEPT_S
 """How long a job without a process on the node is remembered, seconds: it may be between two steps."""
 MAX_TASKS = 1024
@@ -128,13 +129,14 @@ def _job(
     if gpu_memory is None:
         unknown["gpu_memory_mib"] = "the driver does not report the memory of each process"
     if gpu_load is None:
-        reasons = (member.shown.unknown.get("gpus.sm_percent") for member in members)
+        reasons = (member.shown.unknown.get("gpus.sm_time_percent") for member in members)
         unknown["gpu_load"] = next((why for why in reasons if why), UNREPORTED)
     if peak is None:
         unknown["task_peak_mib"] = UNREPORTED if is_unreported else "no task has been on a GPU"
     shown_host_peak = most(host_peak, host_mean)
     if shown_host_peak is None:
         unknown["task_host_peak_mib"] = "no task has been on a GPU"
+    unknown["granted"] = NOT_ASKED
     shares = first_known(member.read.share for member in tasks)
     slots = first_known(member.read.slots for member in tasks)
     for field, value in (("share", shares), ("slots", slots)):

@@ -114,6 +114,14 @@ class UsageRow:
             return sum(known)
         return None if self.records or not self.loads else sum(len(load.gpus) for _, load in self.loads)
 
+    def gpus_on(self, node: str) -> int | None:
+        """Return the GPUs that Slurm gave it on one node; without Slurm, those with a process on them."""
+        told = [idle.count_on(one, node) for one in self.records if node in nodes_of(one)]
+        if not self.records:
+            return sum(len(load.gpus) for row, load in self.loads if row.name == node)
+        known = [count for count in told if count is not None]
+        return sum(known) if known and len(known) == len(told) else None
+
     @property
     def has_no_gpu(self) -> bool:
         """Return whether Slurm gave it no GPU and none of its processes is on one. Tasks are counted on GPUs, so the
@@ -256,7 +264,8 @@ class JobRow(UsageRow):
     @cached_property
     def tasks(self) -> Sum:
         """Return the number of tasks with a process on a GPU now."""
-        return summed((load.tasks for _, load in self.loads), is_all=self.is_whole)
+        found = (None if "tasks" in load.unknown else load.tasks for _, load in self.loads)
+        return summed(found, is_all=self.is_whole)
 
     @cached_property
     def slots(self) -> int | None:
@@ -423,7 +432,8 @@ class UserRow(UsageRow):
     @cached_property
     def processes(self) -> Sum:
         """Return the number of processes on GPUs."""
-        return summed((load.processes for _, load in self.loads), is_all=self.is_whole)
+        found = (None if "processes" in load.unknown else load.processes for _, load in self.loads)
+        return summed(found, is_all=self.is_whole)
 
 
 def user_rows(picture: Picture) -> list[UserRow]:

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from ...core.metric import Seen, measured
+from ...mps.records import MPS_NAME
 from ...node.gpu_figures import WINDOWED, Activity
 from ..snapshot import GpuBooking, GpuLoad, GpuUser, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import thresholds
 
 OTHERS = "others use parts of this GPU"
+OTHERS_TOO = "other users are on this GPU, and their number of processes is not kept"
 BEFORE = "it would show what others did here before"
 
 OF_THE_NODE = (
@@ -31,10 +33,18 @@ OWN: dict[type[Struct], tuple[str, ...]] = {
         *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
         *("in_advance", "cpu_cores", "memory_mib", "progress", "unknown"),
     ),
-    OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_percent"),
+    OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_time_percent"),
     JobLoad: (
-        *("job", "uid", "user", "share", "slots", "tasks", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores"),
-        *("cpu_cores_windows", "memory_mib", "memory_kills", "task_peak_mib", "task_host_peak_mib", "tasks_measured"),
+        *("job", "uid", "user", "share", "slots", "tasks", "gpus", "granted", "gpu_memory_mib", "gpu_load"),
+        *(
+            "cpu_cores",
+            "cpu_cores_windows",
+            "memory_mib",
+            "memory_kills",
+            "task_peak_mib",
+            "task_host_peak_mib",
+            "tasks_measured",
+        ),
         *("tasks_at_once", "measured_s", "progress", "unknown"),
     ),
     UserLoad: (
@@ -101,6 +111,7 @@ def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
     jobs = tuple(_own(job) for job in snapshot.jobs if job.user == user)
     users = tuple(_own(one) for one in snapshot.users if one.user == user)
     own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}
+    others = {uuid for one in snapshot.users if one.user != user for uuid in one.gpus}
     keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or gpu.clients == 0}
     keep |= {gpu.mig_of for gpu in snapshot.gpus if gpu.uuid in keep and gpu.mig_of is not None}
     shared_parents = {gpu.mig_of for gpu in snapshot.gpus if gpu.mig_of is not None and gpu.uuid not in keep}
@@ -108,7 +119,9 @@ def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
         **_fields(snapshot, OF_THE_NODE),
         view=user,
         gpus=tuple(
-            _without_load(gpu) if gpu.mig_parent and gpu.uuid in shared_parents else _without_bookings(gpu, own)
+            _without_load(gpu)
+            if gpu.mig_parent and gpu.uuid in shared_parents
+            else _without_clients(_without_bookings(gpu, own), others)
             for gpu in snapshot.gpus
             if gpu.uuid in keep
         ),
@@ -153,7 +166,8 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
     """Return a GPU that the user or nobody is on. Its windows, and `activity` since the sample before, are shown only
     for the user's own time."""
     theirs = sum(on.memory_mib or 0 for one in hidden for on in one.gpus if on.uuid == gpu.uuid)
-    mine = sum(on.uuid == gpu.uuid for one in processes for on in one.gpus)
+    own = [one for one in processes for on in one.gpus if on.uuid == gpu.uuid]
+    mine = len(own)
     bookings = tuple(_own(one) for one in gpu.bookings if one.uid == uid)
     since = next((_own(one) for one in gpu.users if one.uid == uid), None)
     allowed = _ON_IT if mine else _OF_A_FREE_ONE
@@ -163,6 +177,7 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
     shown |= {
         "activity": Activity(**_fields(gpu.activity, _PARTS)) if known else Activity(),
         "clients": None if gpu.clients is None else mine,
+        "mps_servers": None if gpu.clients is None else sum(one.name.startswith(MPS_NAME) for one in own),
         "others_mib": gpu.others_mib + theirs,
         "booked_mib": sum(one.booked_mib for one in bookings) if bookings else None,
         "bookings": bookings,
@@ -182,6 +197,14 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
 def _without_bookings(gpu: GpuLoad, own: Collection[str]) -> GpuLoad:
     """Return the GPU without bookings if the user is not on it, because they are another user's."""
     return gpu if gpu.uuid in own or gpu.booked_mib is None else structs.replace(gpu, booked_mib=None, bookings=())
+
+
+def _without_clients(gpu: GpuLoad, others: Collection[str]) -> GpuLoad:
+    """Return the GPU without the number of its processes if other users are on it, because some are theirs."""
+    if gpu.uuid not in others:
+        return gpu
+    unknown = {**gpu.unknown, **dict.fromkeys(("clients", "mps_servers"), OTHERS_TOO)}
+    return structs.replace(gpu, clients=None, mps_servers=None, unknown=unknown)
 
 
 def _without_load(gpu: GpuLoad) -> GpuLoad:

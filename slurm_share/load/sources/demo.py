@@ -362,9 +362,12 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         host_mib += int(work.host_gib * 1024 * (job.tasks - job.lost) * grown)
         host_mib = min(host_mib, int(kind.memory_mib * 0.93))
         for slot in range(0 if not work.per_gpu else job.tasks - job.lost if rich else min(job.tasks, 2 * kind.gpus)):
-            sm_percent = min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(slot))))
+            sm_time_percent = min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(slot))))
             on = OnGpu(
-                uuid=uuids[slot % kind.gpus], memory_mib=task_mib, peak_mib=peak_mib, sm_percent=round(sm_percent, 1)
+                uuid=uuids[slot % kind.gpus],
+                memory_mib=task_mib,
+                peak_mib=peak_mib,
+                sm_time_percent=round(sm_time_percent, 1),
             )
             processes.append(
                 ProcessLoad(
@@ -502,6 +505,7 @@ def _gpu(
         power_w=round(45.0 + 2.5 * load.m1, 1),
         temperature_c=int(30 + 0.45 * level),
         clients=on_it,
+        mps_servers=0,
         unused_s=None if on_it else min(900.0, age),
         unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
         **_made_up(GpuLoad, load.m1),

@@ -78,7 +78,7 @@ _QUESTIONS = (
 )
 _READ_FIELDS = (
     *("memory_total_mib", "memory_used_mib", *(one.field for one in _QUESTIONS)),
-    *("activity", "processes", "sm_percent"),
+    *("activity", "processes", "sm_time_percent"),
 )
 
 
@@ -364,8 +364,8 @@ class NvmlSession:
 
         Without samples, the binding raises NVMLError "Success" and the driver NOT_FOUND: nothing ran.
         """
-        if "sm_percent" in unit.refused:
-            unknown["sm_percent"] = unit.refused["sm_percent"]
+        if "sm_time_percent" in unit.refused:
+            unknown["sm_time_percent"] = unit.refused["sm_time_percent"]
             return None
         set_back = unit.seen_us > self._wall_clock() * 1e6  # no sample is newer until the clock gets there
         try:
@@ -376,12 +376,12 @@ class NvmlSession:
             raise
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_SUCCESS:
-                _note_refusal(unit, "sm_percent", unknown, error)
+                _note_refusal(unit, "sm_time_percent", unknown, error)
                 return None
             samples = []
         if set_back and not samples:
             unit.seen_us = 0
-            unknown["sm_percent"] = "the node's clock was set back"
+            unknown["sm_time_percent"] = "the node's clock was set back"
             return None
         # Samples from before the clock was set back seem to lie in the future.
         now_us = self._wall_clock() * 1e6

@@ -319,7 +319,7 @@ def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, printed)
     out = printed(*idler, "--flagged", "--detail")
     row = next(line.split() for line in out.splitlines() if line.endswith("interactive"))
     job = row[0]
-    assert row[6:8] == ["1", "2"]  # with a process on one of the two GPUs that it holds
+    assert row[6:8] == ["2", "2"]  # a process is on one of the two GPUs that it holds
     assert f"job {job} of alice: 2 of 2 GPUs idle (v-2: 0,1)" in out
     assert "iL: a job's GPU idle: below 5 % for 10 min" in out
     assert sum(line.endswith("iL") for line in out.splitlines()) == 2

@@ -80,7 +80,7 @@ def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0"):
         step="0",
         task=0,
         slot=0,
-        gpus=(OnGpu(uuid=on, memory_mib=2300, peak_mib=2300, sm_percent=9.0),),
+        gpus=(OnGpu(uuid=on, memory_mib=2300, peak_mib=2300, sm_time_percent=9.0),),
         cap_mib=7800,
         cpu_cores=0.5,
         memory_mib=1536,
@@ -118,5 +118,15 @@ def shared_node(name="n1", **more):
 def queued(name="train"):
     """Slurm's record of that job."""
     return QueuedJob(
-        job_id=4711, name=name, user="alice", uid=2001, partition="gpu", states=("RUNNING",), nodes="n1", share="4"
+        job_id=4711,
+        name=name,
+        user="alice",
+        uid=2001,
+        partition="gpu",
+        states=("RUNNING",),
+        nodes="n1",
+        node_count=1,
+        gpus=2,
+        gpu_indexes=((0, 1),),
+        share="4",
     )

@@ -56,7 +56,7 @@ def node(
         count = tasks if own is None else own
         owner = {"job": number, "uid": 2001, "user": "alice"}
         for place in range(count if gpus else 0):
-            on = OnGpu(uuid=uuids[place % gpus], memory_mib=peak, peak_mib=peak, sm_percent=None)
+            on = OnGpu(uuid=uuids[place % gpus], memory_mib=peak, peak_mib=peak, sm_time_percent=None)
             processes.append(
                 ProcessLoad(
                     pid=1000 * number + place,

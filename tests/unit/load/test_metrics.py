@@ -89,7 +89,8 @@ def snapshots(draw):
     for number in draw(st.lists(st.integers(1, 2**31), max_size=3 if people else 0, unique=True).map(sorted)):
         uid, user = draw(st.sampled_from(people))
         owner = {"job": st.just(number), "uid": st.just(uid), "user": st.just(user)}
-        jobs.append(draw(st.builds(JobLoad, gpus=on, **owner, **OF_JOB)))
+        job = draw(st.builds(JobLoad, gpus=on, **owner, **OF_JOB))
+        jobs.append(replace(job, granted=job.gpus or None))
     users = []
     for uid, user in sorted(people, key=lambda person: person[1]):
         own = st.just(tuple(job.job for job in jobs if job.uid == uid))
@@ -204,18 +205,24 @@ def test_the_rate_of_a_jobs_tasks_comes_back_without_where_it_is_from():
     assert second.progress is None
 
 
-def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
-    on = (OnGpu(uuid="GPU-0"),)
-    server = ProcessLoad(pid=4711, name="nvidia-cuda-mps", uid=2001, user="alice", gpus=on)
-    gpus = (
-        GpuLoad(uuid="GPU-0", index=0, name="Fake", clients=3),
-        GpuLoad(uuid="GPU-1", index=1, name="Fake", clients=0),
-        GpuLoad(uuid="GPU-2", index=2, name="Fake"),
+def test_a_gpu_that_a_job_holds_has_a_series_with_and_without_a_process():
+    jobs = (
+        JobLoad(job=7, uid=1, user="a", gpus=("GPU-0",), granted=("GPU-0", "GPU-1")),
+        JobLoad(job=8, uid=1, user="a", gpus=("GPU-1",)),
+        JobLoad(job=9, uid=1, user="a", granted=()),
     )
-    page = metrics.render(replace(BUSY, gpus=gpus, processes=(*BUSY.processes, server))).decode()
-    counts = [line.partition(" ")[0::2] for line in page.splitlines() if line.startswith("slurm_share_gpu_mps_servers")]
-    assert [(name.partition('gpu="')[2][:5], count) for name, count in counts] == [("GPU-0", "1.0"), ("GPU-1", "0.0")]
-    assert "4711" not in page
+    page = metrics.render(replace(BUSY, jobs=jobs))
+    held = [line for line in page.decode().splitlines() if line.startswith("slurm_share_job_holds_gpu{")]
+    assert held == [
+        f'slurm_share_job_holds_gpu{{gpu="{gpu}",jobid="{job}",node="n1",user="a"}} 1.0'
+        for job, gpu in ((7, "GPU-0"), (7, "GPU-1"), (8, "GPU-1"))
+    ]
+    back = metrics.snapshots(scraped(page))["n1"].jobs
+    assert [(job.gpus, job.granted) for job in back] == [
+        (("GPU-0",), ("GPU-0", "GPU-1")),
+        (("GPU-1",), ("GPU-1",)),
+        ((), None),
+    ]
 
 
 def test_slots_can_be_added_up():

@@ -29,7 +29,7 @@ def test_this_process_on_a_gpu() -> None:
     clock[0] += 5
     seen = sampler.sample()
     (process,) = seen.processes
-    assert (process.pid, process.uid, process.gpus[0].sm_percent) == (os.getpid(), os.getuid(), 30.0)
+    assert (process.pid, process.uid, process.gpus[0].sm_time_percent) == (os.getpid(), os.getuid(), 30.0)
     assert (seen.gpus[0].clients, seen.interval_s, seen.users[0].gpu_memory_mib) == (1, 5.0, 50)
     sampler.close()
     assert driver.open == 0

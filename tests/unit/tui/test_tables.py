@@ -12,7 +12,7 @@ from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.load import text
-from slurm_share.load.columns import gpu_columns, job_columns, node_columns
+from slurm_share.load.columns import GPUS, PROCESSES, gpu_columns, job_columns, node_columns, shown_in
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
 from slurm_share.load.output.notes import View
@@ -32,7 +32,20 @@ TABLES = {
 }
 WIDE = 10_000
 GPU_TEXTS = ["load", "by", "now", "load1", "load15", "tasks", "occ", "tensor", "dram", "watt", "temp", "job", "user"]
-PROCESS_TEXTS = ["user", "job", "step", "task", "slot", "now", "memory_used", "peak", "cap", "cpu", "memory", "name"]
+PROCESS_TEXTS = [
+    "user",
+    "job",
+    "step",
+    "task",
+    "slot",
+    "sm_time",
+    "memory_used",
+    "peak",
+    "cap",
+    "cpu",
+    "memory",
+    "name",
+]
 MOMENTS = (NOW, NOW + 200.0, NOW + 900.0)
 
 
@@ -250,12 +263,15 @@ def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
     assert column["cpu"].text(whole).endswith("%")
 
 
-def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
-    column = by_id("processes")["now"]
+def test_a_column_has_one_quantity_for_a_gpu_and_its_processes():
+    """SM time above SM time; SM activity, which is less, is in another column with another name."""
+    column = by_id("processes")["sm_time"]
     for gpu in gpu_rows(a_picture().nodes):
         if gpu.gpu is not None:
-            assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpu_columns.now_percent(gpu)
-    assert column.heading == by_id("gpus")["now"].heading == "NOW"
+            assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpu.gpu.utilization_percent
+    assert column.heading != by_id("gpus")["now"].heading
+    of_gpus, of_processes = ({one.field_name for one in shown_in("values", some)} for some in (GPUS, PROCESSES))
+    assert ({"sm_percent", "utilization_percent"} & of_processes, "sm_time_percent" in of_gpus) == (set(), False)
 
 
 def test_the_columns_of_the_filter_examples_exist():
@@ -356,5 +372,5 @@ def test_a_free_slot_says_free_and_a_gpu_how_many_tasks_it_has():
     assert [column["slot"].text(row) for row in (whole, taken, free)] == ["all", "0", "8"]
     assert [column["task"].text(row) for row in (whole, taken, free)] == ["2 tasks", "0", "-"]
     assert [column["name"].text(row) for row in (whole, taken, free)] == ["Simulated H100-80GB", "python", "free"]
-    assert [column["now"].text(free), column["mem"].text(free), column["cap"].text(free)] == ["-", "-", "-"]
+    assert [column["sm_time"].text(free), column["mem"].text(free), column["cap"].text(free)] == ["-", "-", "-"]
     assert len(process_rows(gpu.node)) == 8

@@ -448,7 +448,7 @@ def _own(
 ) -> tuple[float | None, bool]:
     """Return (the job's part of the load, whether that is known), as the driver divides SM time among processes."""
     uuids = {gpu.uuid for gpu in busy}
-    there = [(one.job in ids, on.sm_percent) for one in programs for on in one.gpus if on.uuid in uuids]
+    there = [(one.job in ids, on.sm_time_percent) for one in programs for on in one.gpus if on.uuid in uuids]
     hidden = any(gpu.others_mib for gpu in busy)
     if load is None or (all(is_mine for is_mine, _ in there) and not hidden):
         return load, True

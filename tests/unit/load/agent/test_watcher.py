@@ -179,7 +179,7 @@ def test_an_agent_that_is_of_no_use_is_passed_over_and_it_is_said(node, samplers
 def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers, agent, tmp_path):
     """The agent may not; its windows and peaks are kept. Of a process that has another's number by now, nothing."""
     progress = TaskProgress(task=2, rate_per_s=51.0, rate_source="log", family="f")
-    closed = {"slot": CLOSED, "cap_mib": CLOSED, "gpus.sm_percent": "one sample so far"}
+    closed = {"slot": CLOSED, "cap_mib": CLOSED, "gpus.sm_time_percent": "one sample so far"}
     mine = [a_process(pid, os.getuid(), ME, job=5, unknown=closed) for pid in (1, 3)]
     job = JobLoad(job=5, uid=os.getuid(), user=ME, task_peak_mib=3072, unknown={"share": CLOSED, "slots": CLOSED})
     agent.answer = a_snapshot(source="agent", measured_s=900.0, processes=tuple(mine), jobs=(job,))
@@ -194,7 +194,7 @@ def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers
     seen = NodeWatcher("n1", Settings(agent_socket=str(tmp_path / "socket")), kernel=kernel).read(ME)
     first, other = seen.processes
     assert (first.slot, first.task, first.connections, first.progress) == (1, 2, 8, progress)
-    assert first.unknown == {"cap_mib": "not understood", "gpus.sm_percent": "one sample so far"}
+    assert first.unknown == {"cap_mib": "not understood", "gpus.sm_time_percent": "one sample so far"}
     assert (other.slot, other.unknown) == (None, closed)
     assert (seen.jobs[0].share, seen.jobs[0].slots, seen.jobs[0].task_peak_mib) == (2, 4, 3072)
     assert (seen.jobs[0].unknown, seen.measured_s) == ({}, 900.0)

@@ -16,7 +16,7 @@ from slurm_share.node.records import GpuProcess
 
 ALICE, BOB = 2001, 2002
 # The figures of a GPU that these tests leave out.
-LEFT_OUT = ("power_w", "energy_j", "temperature_c", "activity", "minor", "sm_percent", "utilization_percent")
+LEFT_OUT = ("power_w", "energy_j", "temperature_c", "activity", "minor", "sm_time_percent", "utilization_percent")
 
 
 def gpu(uuid: str = "GPU-a", index: int = 0, **fields: Any) -> GpuNow:
@@ -227,7 +227,7 @@ def test_a_suspended_job_uses_nothing_and_keeps_its_peaks(walk: Walk) -> None:
         idle = gpu(pids={7: 200}, utilization_percent=0.0)
         seen = walk.read(idle, processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
     one, its_job = only(seen)
-    assert (one.cpu_cores, one.gpus[0].sm_percent, its_job.cpu_cores, its_job.gpu_load) == (0.0, 0.0, 0.0, 0.0)
+    assert (one.cpu_cores, one.gpus[0].sm_time_percent, its_job.cpu_cores, its_job.gpu_load) == (0.0, 0.0, 0.0, 0.0)
     assert (its_job.task_peak_mib, one.gpus[0].peak_mib, its_job.tasks) == (900, 900, 1)
 
 
@@ -246,7 +246,7 @@ def test_use_that_is_left_out_is_held_for_a_round_and_then_0(walk: Walk) -> None
     found = []
     for use in ({7: 40.0}, {}, {}, {7: 10.0}):
         seen = walk.read(gpu(pids={7: 100}, use=use), processes=(process(7),), jobs=(job(),))
-        found.append(seen.processes[0].gpus[0].sm_percent)
+        found.append(seen.processes[0].gpus[0].sm_time_percent)
     assert found == [40.0, 40.0, 0.0, 10.0]
 
 
@@ -254,7 +254,7 @@ def test_between_quick_looks_use_is_held_for_a_second(walk: Walk) -> None:
     walk.read(gpu(pids={7: 100}, use={7: 40.0}), processes=(process(7),), jobs=(job(),))
     for expected in (40.0, 40.0, 40.0):
         seen = walk.read(gpu(pids={7: 100}), processes=(process(7),), jobs=(job(),), after=0.15)
-        assert seen.processes[0].gpus[0].sm_percent == expected
+        assert seen.processes[0].gpus[0].sm_time_percent == expected
 
 
 def test_use_by_strangers_is_left_out(walk: Walk) -> None:
@@ -303,11 +303,14 @@ def test_use_that_is_not_told_is_unknown_and_not_0(walk: Walk) -> None:
     assert seen.jobs[0].gpu_load == 0.5
     seen = walk.read(gpu(pids={7: 100, 8: 1}, use=None), processes=two, jobs=(job(), job(2)))
     one, its_job = seen.processes[0], seen.jobs[0]
-    assert (one.gpus[0].sm_percent, its_job.gpu_load) == (None, None)
+    assert (one.gpus[0].sm_time_percent, its_job.gpu_load) == (None, None)
     seen = walk.read(gpu(pids={7: 100, 9: 1}, use=None), processes=(process(7),), jobs=(job(),), hidden=(9,))
     one, its_job = only(seen)
     assert (
-        one.unknown["gpus.sm_percent"] == its_job.unknown["gpu_load"] == seen.users[0].unknown["gpu_load"] == "not told"
+        one.unknown["gpus.sm_time_percent"]
+        == its_job.unknown["gpu_load"]
+        == seen.users[0].unknown["gpu_load"]
+        == "not told"
     )
 
 
@@ -490,7 +493,7 @@ def test_a_gpu_that_is_lost_for_a_while_keeps_its_windows_and_peaks(walk: Walk) 
     """While it is lost its figures are unknown; when it is back its window has a hole and no zeros."""
     for _ in range(3):
         walk.read(gpu(pids={7: 900}), processes=(process(7),), jobs=(job(),))
-    nothing = ("memory_total_mib", "memory_used_mib", "utilization_percent", "processes", "sm_percent", "activity")
+    nothing = ("memory_total_mib", "memory_used_mib", "utilization_percent", "processes", "sm_time_percent", "activity")
     lost = GpuNow(
         uuid="GPU-a",
         index=0,

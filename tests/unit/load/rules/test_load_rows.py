@@ -25,7 +25,7 @@ def load(number=4711, *, user="alice", **more):
 
 
 def process(slot, *, job=4711, on="GPU-0", pid=None, name="python"):
-    at = OnGpu(uuid=on, memory_mib=1024, peak_mib=2048, sm_percent=10.0)
+    at = OnGpu(uuid=on, memory_mib=1024, peak_mib=2048, sm_time_percent=10.0)
     return ProcessLoad(
         pid=pid or 100 + (slot or 0), name=name, uid=2001, user="alice", job=job, task=slot, slot=slot, gpus=(at,)
     )
@@ -99,6 +99,21 @@ def test_a_job_that_slurm_does_not_name_is_there_by_the_number_its_node_has():
     assert (row.id, row.user, row.states, row.gpus, row.job) == ("5", "alice", {}, 1, None)
 
 
+def test_gpus_of_a_job_on_a_node_are_those_that_slurm_gave_it_there():
+    def on(name, **more):
+        (row,) = job_rows(picture(node("n1", jobs=[load(gpus=("GPU-0",))]), node("n2"), jobs=[record(**more)]))
+        return row.gpus_on(name)
+
+    told = {"nodes": "n[1-2]", "gpus": 3, "gpu_indexes": ((0, 1), (3,)), "node_count": 2}
+    assert (on("n1", **told), on("n2", **told)) == (2, 1)
+    assert on("n1", gpus=0) == 0
+    assert on("n1", gpu_indexes=None, gpus=2, node_count=1) == 2
+    for unknown in ({"nodes": "n[1-2]", "gpus": 3, "node_count": 2}, {"has_shards": True, "node_count": 1}):
+        assert on("n1", gpu_indexes=None, **unknown) is None
+    (row,) = job_rows(picture(node(jobs=[load(5, gpus=("GPU-0",))])))
+    assert row.gpus_on("n1") == 1
+
+
 def test_one_job_by_its_number_is_the_one_of_the_table():
     found = a_picture()
     for row in job_rows(found, arrays=False):
@@ -169,6 +184,57 @@ def test_only_gpus_with_a_process_of_the_user_or_the_job_are_wanted():
     assert [row.name for row in gpu_rows(found.nodes, users=("alice",))] == ["1"]
     assert [row.name for row in gpu_rows(found.nodes, jobs=(4711,))] == ["1"]
     assert gpu_rows(found.nodes, users=("bob",)) == []
+
+
+def test_a_gpu_that_a_job_holds_without_a_process_is_the_jobs_and_its_users():
+    found = picture(node(jobs=[load()]), jobs=[record(gpu_indexes=((1,),), node_count=1)])
+    assert [row.name for row in gpu_rows(found.nodes, users=("alice",))] == ["1"]
+    assert [row.name for row in gpu_rows(found.nodes, jobs=(4711,))] == ["1"]
+    assert [[one.job for one in row.holders] for row in gpu_rows(found.nodes)] == [[], [4711]]
+
+
+NO_PROCESSES = {"processes": "not kept"}
+
+
+def without_processes(*clients, unknown=NO_PROCESSES, jobs=(), **more):
+    """The rows of a node with GPUs that have so many processes, one of them MPS's, from a source that keeps none."""
+    gpus = [
+        gpu(at, clients=count, mps_servers=None if count is None else min(1, count)) for at, count in enumerate(clients)
+    ]
+    one = llload_surveys.node("n1", gpus=gpus, jobs=jobs, unknown=unknown, **more)
+    return gpu_rows(picture(one).nodes)
+
+
+def test_tasks_of_a_source_without_processes_are_counted_from_its_clients_and_named_by_its_jobs():
+    user = UserLoad(uid=2001, user="alice", processes=3, gpus=("GPU-0",))
+    busy, empty, silent_one = without_processes(3, 0, None, jobs=[load(gpus=("GPU-0",))], users=(user,))
+    assert [(row.task_count, row.users, row.jobs) for row in (busy, empty, silent_one)] == [
+        (2, ("alice",), (4711,)),
+        (0, (), ()),
+        (None, None, None),
+    ]
+    assert [row.name for row in gpu_rows([busy.node], jobs=(4711,))] == ["0"]
+    assert [row.name for row in gpu_rows([busy.node], users=("alice",))] == ["0"]
+
+
+def test_a_slot_is_free_only_where_the_processes_are_known():
+    job = load(share=2, slots=4, gpus=("GPU-0", "GPU-1"))
+    one = load(share=2, slots=2, granted=("GPU-1",))
+    assert [row.number for at in without_processes(3, 3, 0, jobs=[one]) for row in slot_rows(at)] == [0, 1]
+    full, empty = without_processes(3, 0, jobs=[job])
+    assert [(row.number, row.is_unknown) for row in slot_rows(full)] == [(0, True), (2, True)]
+    assert [(row.number, row.is_unknown) for row in slot_rows(empty)] == [(1, False), (3, False)]
+
+
+def test_a_process_whose_slot_is_not_known_leaves_no_slot_free():
+    hidden = [replace(process(None, pid=pid), unknown={"slot": "not to be read"}) for pid in (7, 8)]
+    found = picture(node(jobs=[load(share=2, slots=4)], processes=hidden))
+    assert [(row.number, row.process.process.pid) for row in slot_rows(first_gpu(found))] == [(None, 7), (None, 8)]
+    found = picture(node(jobs=[load(share=2, slots=4)], processes=hidden[:1]))
+    rows = slot_rows(first_gpu(found))
+    assert [(row.number, row.is_unknown, row.process is None) for row in rows] == [
+        (0, True, True), (2, True, True), (None, False, False),
+    ]  # fmt: skip
 
 
 def test_the_free_slots_of_a_share_are_shown_on_the_gpu_that_they_are_on():

@@ -61,7 +61,7 @@ def test_figures_are_such_as_can_be():
                 assert 0 <= gpu.memory_used_mib <= gpu.memory_total_mib
                 assert 0 <= gpu.utilization_percent <= 100
                 assert 0 <= gpu.load_percent_windows.m5 <= 100
-            assert all(0 <= on.sm_percent <= 100 for process in one.processes for on in process.gpus)
+            assert all(0 <= on.sm_time_percent <= 100 for process in one.processes for on in process.gpus)
 
 
 def test_a_user_sees_his_own_nodes():

@@ -58,7 +58,7 @@ def test_what_a_gpu_cannot_answer_has_a_reason_and_is_not_asked_again(clock: Clo
         assert seen.unknown["utilization_percent"] == "this GPU or its driver does not have it"
         assert seen.unknown["power_w"] == "the driver tells it to root only"
         assert seen.process_sm is None
-        assert seen.unknown["sm_percent"]
+        assert seen.unknown["sm_time_percent"]
     assert driver.asked["nvmlDeviceGetUtilizationRates"] == 1
     assert driver.asked["nvmlDeviceGetPowerUsage"] == 1
     assert driver.asked["nvmlDeviceGetMemoryInfo"] == 3
@@ -161,9 +161,9 @@ def test_use_is_unknown_where_nothing_is_left_of_before_the_clock_was_set_back(c
     driver.clock_us -= hour_us
     gpu.sm = {}
     seen = read_only_gpu(reader)
-    assert (seen.process_sm, seen.unknown["sm_percent"]) == (None, "the node's clock was set back")
+    assert (seen.process_sm, seen.unknown["sm_time_percent"]) == (None, "the node's clock was set back")
     seen = read_only_gpu(reader)
-    assert (seen.process_sm, "sm_percent" in seen.unknown) == ((), False)
+    assert (seen.process_sm, "sm_time_percent" in seen.unknown) == ((), False)
 
 
 def test_of_samples_from_before_and_after_the_clock_was_set_back_the_later_count(clock: Clock) -> None:

@@ -374,7 +374,7 @@ def test_below_the_gpus_stand_the_slots_of_the_one_under_the_cursor():
 
     lines = look_at(Location(view="gpus"), a_picture(), at="h-2/GPU-demo-h-2-1", play=play).splitlines()
     at = next(number for number, line in enumerate(lines) if "h-2 GPU 1  Simulated H100" in line)
-    assert lines[at + 1].split()[:4] == ["SLOT", "USER", "TASK", "NOW"]
+    assert lines[at + 1].split()[:4] == ["SLOT", "USER", "TASK", "SMTIME"]
     assert lines[at + 2].split()[:3] == ["1", "alice", "1"]
     assert "10.3GB  39.2GB" in lines[at + 2]
     assert lines[at + 3].split()[:3] == ["5", "alice", "5"]

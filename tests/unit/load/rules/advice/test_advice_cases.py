@@ -259,7 +259,7 @@ class Noise:
                 on,
                 memory_mib=mib,
                 peak_mib=self.most((one.pid, on.uuid), on.peak_mib),
-                sm_percent=self.off(on.sm_percent),
+                sm_time_percent=self.off(on.sm_time_percent),
             )
             for on, mib in zip(one.gpus, memory, strict=True)
         )

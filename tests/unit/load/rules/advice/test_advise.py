@@ -137,7 +137,8 @@ def test_advice_that_connections_decide_names_the_variable():
 def test_the_load_of_others_on_the_same_gpu_is_not_the_jobs():
     both = node(jobs=((11, 2), (12, 2)), load=(60, 60))
     told = tuple(
-        replace(one, gpus=(replace(one.gpus[0], sm_percent=10.0 if one.job == 11 else 50.0),)) for one in both.processes
+        replace(one, gpus=(replace(one.gpus[0], sm_time_percent=10.0 if one.job == 11 else 50.0),))
+        for one in both.processes
     )
     advice = advise(job(tasks=2), [replace(both, processes=told)])
     assert (advice.now, bound(advice, "GPU load")) == (2, 6)  # 0.2 of 1.2 is its own: (1.6 - 1.0) / 0.1
