@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core.text import counted
 from ..snapshot import GpuSums, NodeLoad
@@ -97,8 +98,9 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     if snapshot is None:  # Slurm may have an old load
         return () if node.why in EXPECTED_SILENCE else (Flag("n", "!", node.why or "no answer"),)
     one = figures(node) if known is None else known
+    of_cpus = _outside("c", one.load_per_cpu, CPU_BAND, "CPU load", one.load, one.cpus_used is not None)
     found: list[Flag] = [
-        *_outside("c", one.load_per_cpu, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
+        *(_with_cpu_time(flag, node) for flag in of_cpus),
         *_outside("g", one.load_per_gpu, GPU_BAND, "GPU load", one.gpu_load, one.gpus_used is not None),
         *_idle(node),
     ]
@@ -127,6 +129,15 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     if node.slurm is not None and not node.slurm.answers:
         found.append(Flag("n", "!", "it does not answer Slurm"))
     return tuple(found)
+
+
+def _with_cpu_time(flag: Flag, node: NodeLoad) -> Flag:
+    """Return the flag with the CPU time of the node. The load average also counts processes that wait for storage, so
+    a high one alone does not show that the CPUs are busy."""
+    if flag.letter != "H" or node.snapshot is None or node.snapshot.cpu_cores is None:
+        return flag
+    now = f"CPU time now {node.snapshot.cpu_cores:.1f} cores"
+    return replace(flag, why=f"{flag.why}; {now} (the load also counts processes that wait for storage)")
 
 
 def _of_sums(sums: GpuSums) -> list[Flag]:

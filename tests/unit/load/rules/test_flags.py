@@ -39,6 +39,16 @@ def test_llscs_band_of_gpu_load(loads, expected):
     assert codes(node(gpu_loads=(40.0,))) == ("gL",)
 
 
+def test_a_high_load_is_told_with_the_cpu_time():
+    """Tasks that wait for storage count in the load average."""
+    seen = node(load=130.0)
+    seen = replace(seen, snapshot=replace(seen.snapshot, cpu_cores=3.0))
+    (flag,) = flags.flags(seen)
+    assert (flag.code, "CPU time now 3.0 cores" in flag.why) == ("cH", True)
+    (low,) = flags.flags(replace(seen, snapshot=replace(seen.snapshot, load=(1.0, 1.0, 1.0))))
+    assert "CPU time" not in low.why
+
+
 def test_what_is_in_use_is_what_counts():
     assert codes(node(load=10.0, used=10)) == ()
     assert codes(node(load=30.0, used=10)) == ("cH",)

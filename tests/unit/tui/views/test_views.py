@@ -336,7 +336,7 @@ def test_the_jobs_of_one_user_or_one_node_are_those_alone():
 
 def test_below_the_jobs_stands_the_advice_and_what_each_node_has_of_the_job():
     text = look_at(Location(view="jobs"), a_picture(), at="48367")
-    assert "v-3  CPU 59.05  memory 42.9GB" in text
+    assert "v-3  CPU 39.20  memory 42.9GB" in text
     assert "... and 1 more node, 1 of them silent" in text
 
 
