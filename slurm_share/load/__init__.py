@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import client, service
     from .agent.watcher import NodeWatcher, this_node
-    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns
+    from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.notes import View, is_color_wanted
@@ -34,10 +34,10 @@ __getattr__, __all__ = exports(
     __name__,
     modules=[
         *("agent.client", "agent.service", "columns", "columns.advice_columns", "columns.gpu_columns"),
-        *("columns.job_columns", "columns.node_columns", "columns.process_columns", "options", "output.notes"),
-        *("output.plain", "output.table", "output.values", "recording", "rules.advice.evidence", "rules.choice"),
-        *("rules.figures", "rules.flags", "rules.idle", "rules.thresholds", "snapshot", "sources.frames"),
-        *("sources.origin", "sources.srun", "text"),
+        *("columns.job_columns", "columns.job_request", "columns.node_columns", "columns.process_columns", "options"),
+        *("output.notes", "output.plain", "output.table", "output.values", "recording", "rules.advice.evidence"),
+        *("rules.choice", "rules.figures", "rules.flags", "rules.idle", "rules.thresholds", "snapshot"),
+        *("sources.frames", "sources.origin", "sources.srun", "text"),
     ],
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],

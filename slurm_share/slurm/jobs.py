@@ -102,7 +102,7 @@ class _Names(msgspec.Struct):
     nodes: list[str]
 
 
-class Number(msgspec.Struct):
+class Number(msgspec.Struct, frozen=True):
     set: bool = False
     infinite: bool = False
     number: int = 0
@@ -235,6 +235,14 @@ class _Queued(msgspec.Struct):
     command: str = ""
     restart_cnt: int | None = None
     job_resources: _Resources | None = None
+    submit_time: Number = Number()
+    time_limit: Number = Number()
+    end_time: Number = Number()
+    priority: Number = Number()
+    qos: str = ""
+    account: str = ""
+    dependency: str = ""
+    memory_per_tres: str = ""
 
 
 class _Version(msgspec.Struct):
@@ -256,6 +264,8 @@ class _AnyAnswer(msgspec.Struct):
 
 
 _ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]+)(?=,|$)")
+_MEMORY_PER_GPU = re.compile(r"(?:^|,)gres/gpu[:=]([0-9]+)(?=,|$)")
+"""In MiB."""
 _NO_SUCH_JOB = "Invalid job id"
 
 
@@ -315,6 +325,9 @@ def _queued_job(job: _Queued) -> QueuedJob:
     array = _known(job.array_job_id) or None
     het = _known(job.het_job_id) or None
     per_cpu = _known(job.memory_per_cpu)
+    limit_min = _known(job.time_limit)
+    per_gpu = _MEMORY_PER_GPU.search(job.memory_per_tres)
+    runs = "RUNNING" in job.job_state and "SUSPENDED" not in job.job_state
     return QueuedJob(
         job_id=job.job_id,
         array=array,
@@ -336,6 +349,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
         memory_mib=_known(job.memory_per_node) if per_cpu is None else per_cpu,
         memory_is_per_cpu=per_cpu is not None,
         memory_on_nodes_mib=_memory_on_nodes(job),
+        memory_per_gpu_mib=int(per_gpu[1]) if per_gpu else None,
         gpus=granted_gpus(job.gres_detail) if job.nodes else _asked_gpus(job),
         keeps_others_out=bool(job.shared),
         gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
@@ -344,6 +358,14 @@ def _queued_job(job: _Queued) -> QueuedJob:
         comment=job.comment,
         script=job.command,
         restarts=job.restart_cnt,
+        submitted=_known(job.submit_time) or None,
+        limit_s=None if limit_min is None else 60 * limit_min,
+        is_unlimited=job.time_limit.infinite,
+        ends=_known(job.end_time) or None if runs and limit_min is not None else None,
+        priority=_known(job.priority),
+        qos=job.qos,
+        account=job.account,
+        dependency=job.dependency,
     )
 
 

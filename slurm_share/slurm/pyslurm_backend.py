@@ -8,6 +8,8 @@ then. With pyslurm 25.11.2 on Slurm 26.05.5 that is:
 * a queue with waiting jobs, and nodes, where AccountingStorageTRES lacks gres/gpu: of `--gpus=4` pyslurm's
   `tres_per_job` is None, and of a node it has no GresUsed. What is tracked as a TRES it tells;
 * the same, and any queue with jobs on nodes, where GresTypes has `shard`: no TRES says which GPUs have shards taken;
+* a queue with a job that depends on others or has no time limit: pyslurm takes the dependencies apart, and has the same
+  None for no limit and for one that is not known;
 * kinds of nodes with GPUs of several types, or with CPUs that are kept for the system: how many of each type are taken,
   and what sinfo makes of such CPUs, is not told.
 
@@ -16,7 +18,7 @@ It never tells, so that the commands are always asked for:
 * a node's state in one word, which is of sinfo's making;
 * controllers that do not answer: pyslurm's `ping` has no name for these;
 * how a job was submitted (submissions.py), limits of accounting (cpu_limits.py), sbatch's options, and steps, of which
-  slurm-share asks nothing.
+  slurm-share asks nothing, and the memory that a job asks for each GPU.
 
 pyslurm is asked in a process of its own. Its import ends the process where no slurm.conf is found, and it restates
 Slurm's inner structures: built for another release, it may end with a signal. The import takes 0.1 s, all of squeue
@@ -53,7 +55,8 @@ import pyslurm
 def asked_gpus(job):
     gpu = (job.requested_tres.gres if job.requested_tres else {}).get("gpu")
     return gpu.count if gpu else 0
-special = {"layout": lambda job: job.get_resource_layout_per_node(), "asked_gpus": asked_gpus}
+special = {"layout": lambda job: job.get_resource_layout_per_node(), "asked_gpus": asked_gpus,
+           "depends": lambda job: bool(job.dependencies)}
 loads = {"jobs": pyslurm.Jobs.load, "nodes": pyslurm.Nodes.load, "partitions": pyslurm.Partitions.load}
 config = pyslurm.slurmctld.Config.load()
 answer = {"pyslurm": pyslurm.__version__, "cluster": config.cluster_name, "version": config.version,
@@ -106,6 +109,13 @@ class PyJob(Struct, frozen=True, kw_only=True):
     admin_comment: str | None
     comment: str | None
     command: str | None
+    submit_time: int | None = None
+    time_limit: int | None = None
+    """Minutes."""
+    end_time: int | None = None
+    qos: str | None = None
+    account: str | None = None
+    depends: bool = False
     layout: dict[str, _Layout]
     """By node, in the order of the job's nodes."""
     asked_gpus: int
@@ -247,6 +257,8 @@ def queue(
         if is_wanted and _is_of(job, users):
             if not answer.tells_gpus and ("shard" in answer.gres_types or not job.allocated_nodes):
                 return None
+            if job.depends or job.time_limit is None:
+                return None
             found.append(_queued_job(job, words))
     return ClusterName(answer.cluster, answer.version), tuple(found)
 
@@ -287,6 +299,12 @@ def _queued_job(job: PyJob, states: tuple[str, ...]) -> QueuedJob:
         share=share_of(job.admin_comment or ""),
         comment=job.comment or "",
         script=job.command or "",
+        submitted=job.submit_time,
+        limit_s=None if job.time_limit is None else 60 * job.time_limit,
+        ends=job.end_time if "RUNNING" in states else None,
+        priority=job.priority,
+        qos=job.qos or "",
+        account=job.account or "",
     )
 
 

@@ -129,6 +129,8 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     memory_on_nodes_mib: tuple[Count, ...] = ()
     """Memory that Slurm has given the job on each node, in the order of `nodes`: with --mem=0 all of the node's. Empty:
     it has no nodes yet, or Slurm does not tell."""
+    memory_per_gpu_mib: Count | None = None
+    """Requested memory for each GPU; None: it asks for none, or not told."""
     gpus: Count | None = None
     """GPUs on all nodes of the job; of a waiting job, the requested ones. None: it waits for whole nodes, and their
     number is not known."""
@@ -146,6 +148,19 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     """Path of its batch script; empty: none, or not told."""
     restarts: Count | None = None
     """How often it was requeued; None: not told."""
+    submitted: Count | None = None
+    """Unix time of its submission; None: not told."""
+    limit_s: Count | None = None
+    """Its time limit; None: unlimited (`is_unlimited`), or not known."""
+    is_unlimited: bool = False
+    ends: Count | None = None
+    """Unix time at which its time limit ends it; None: it is not running, has no limit, or not known."""
+    priority: Count | None = None
+    """0: it is held."""
+    qos: str = ""
+    account: str = ""
+    dependency: str = ""
+    """What it waits for, as Slurm writes it: afterok:4711(unfulfilled)."""
 
     @property
     def id(self) -> str:

@@ -33,6 +33,10 @@ class Terminal:
         """Press keys by tmux's names (Enter, Escape, F5); type anything else."""
         self._tmux("send-keys", "-t", self.name, *keys)
 
+    def paste(self, text: str) -> None:
+        """Paste a text, in brackets if the program asked for them."""
+        self._tmux("set-buffer", "--", text, ";", "paste-buffer", "-p", "-t", self.name)
+
     def close(self) -> None:
         """End the program that runs in it."""
         self._tmux("kill-session", "-t", self.name)

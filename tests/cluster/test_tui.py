@@ -138,10 +138,10 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
     measured = {job["job"]: job for node in survey["nodes"] for job in node["snapshot"]["jobs"]}
     for job, (user, name, state, nodes, place) in queue.items():
         row = screen.row(str(job), user, name)
-        assert (row[3], row[6]) == (state, nodes)  # TIME and START between them
+        assert (row[3], row[8]) == (state, nodes)  # TIME, START, TIME_LEFT and LIMIT between them
         tasks = measured[job]["tasks"]
         assert tasks == {scene.sweep: 8, scene.short: 2}[job]
-        assert row[7:9] == [f"{tasks}/{measured[job]['slots']}", "2"]
+        assert row[9:11] == [f"{tasks}/{measured[job]['slots']}", "2"]
         assert gigabytes(measured[job]["gpu_memory_mib"]) in row
         assert place in row
 
@@ -230,7 +230,7 @@ def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Sc
     screen.shows("written later")
     assert screen.text.count("ended with") == 1
     goes_to(screen, "Escape", "Jobs")
-    assert screen.row(str(scene.sweep), "alice", "sweep")[7] == "7/8"
+    assert screen.row(str(scene.sweep), "alice", "sweep")[9] == "7/8"
 
 
 def tasks_of(scene: Scene, job: int) -> list[Any]:
@@ -314,8 +314,41 @@ def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
     screen.press("3")
     screen.until(lambda: str(scene.sweep) in screen.text.split(), "jobs on a small screen")
     screen.resize(200, 50)
-    screen.shows("Enter down", "llload-tui", "NODELIST(REASON)")
+    screen.shows("Enter down", "llload-tui", "NODELIST")
     screen.row(str(scene.sweep), "alice", "sweep", "R")
+
+
+def test_a_waiting_jobs_page_says_what_squeue_says(scene: Scene) -> None:
+    """By both sources. And a paste with escape sequences, as tmux gives it, runs none of its letters."""
+    asks = ("-H", "-Jasks", "-N2", "-n4", "--gpus=2", "--mem=300", "-t90", f"--dependency=afterany:{scene.sweep}")
+    job = scene.cluster.sbatch("alice", "true", *asks)
+    said = scene.as_alice("squeue", "-h", f"-j{job}", "-o", "%r %l %Q %P %C %D %m").split()
+    assert said == ["JobHeldUser", "1:30:00", "0", said[3], "4", "2", "300M"]
+    wanted = [
+        "its user holds it: scontrol release lets it start (JobHeldUser)",
+        "2 nodes  4 CPUs  2 GPUs  300MB on each node  time limit 1:30:00",
+        "0 (held)  submitted ",
+        f"partition {said[3]}",
+        f"afterany:{scene.sweep}",
+    ]
+    for screen in (scene.alice, scene.olga):
+        goes_to(screen, "3", "Jobs")
+        screen.press("F5")
+        screen.press("/")
+        screen.press("asks")
+        screen.press("Enter")
+        screen.row(str(job), "alice", "asks", "PD")
+        screen.shows("1:30:00", *wanted)
+        goes_to(screen, "Enter", f"Jobs > {job} asks")
+        screen.shows(*wanted)
+        screen.paste("x \x1b[1mq\x1b[0m s more than the thirty-two characters of a long sequence y")
+        screen.shows("pasted text is not")
+        screen.press("Escape", "Escape")
+        screen.until(lambda: path_line(screen) == "Jobs", "its list")  # noqa: B023
+    scene.as_alice("scancel", str(job))
+    until(lambda: set(scene.squeue()) == {scene.sweep}, "the end of the job")
+    scene.alice.press("F5")
+    scene.alice.hides(" asks ")
 
 
 def test_without_a_terminal_llload_is_run_once(scene: Scene) -> None:

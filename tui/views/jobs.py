@@ -19,7 +19,17 @@ from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import advice_text, advised, attention, knows_jobs, no_jobs_text, tasks_text, usage_charts
+from .summaries import (
+    advice_text,
+    advised,
+    attention,
+    job_headline,
+    knows_jobs,
+    no_jobs_text,
+    request_lines,
+    tasks_text,
+    usage_charts,
+)
 from .table import TableView, count_of, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -86,11 +96,12 @@ class JobsView(TableView[JobRow]):
         return f"no job is on {location.node}" if location.node and knows_jobs(picture) else no_jobs_text(picture)
 
     def details(self, row: JobRow, width: int, most: int) -> list[Content]:
-        """Return the job's identity, the advice, and its share of each node."""
+        """Return the job's identity, the advice, and its share of each node; of a waiting job what it asks for."""
         head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
+        if row.is_waiting:
+            return [job_headline(row, width), *request_lines(row, width, most - 1)]
         if row.job is not None:
-            waits, partition = table.waits_text(row), f"partition {row.job.partition}"
-            head += [waits, partition] if waits else [partition, table.place(row)]
+            head += [f"partition {row.job.partition}", table.place(row)]
         if row.share is not None:
             head.append(f"--share-gpu={row.share}")
         if row.triple:

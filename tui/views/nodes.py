@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.load import Column, NodeRow, SeverityOrder, job_row, nodes_of, text
-from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
@@ -18,7 +17,16 @@ from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import advice_text, flag_lines, job_summary, jobs_on_node, no_jobs_text, nodes_summary
+from .summaries import (
+    advice_text,
+    flag_lines,
+    job_headline,
+    job_summary,
+    jobs_on_node,
+    no_jobs_text,
+    nodes_summary,
+    request_lines,
+)
 from .table import TableView
 from .text import Piece, facts, line
 
@@ -57,12 +65,14 @@ class NodesView(TableView[NodeRow]):
         return row.needs_attention
 
     def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
-        """Return the job whose nodes these are, or the totals of the nodes."""
+        """Return the job whose nodes these are, of a waiting one what it asks for; or the totals of the nodes."""
         if location.job is None:
             return self._sums(picture, width)
         job = job_row(picture, location.job)
         if job is None:
             return [line((f"job {location.job_name or location.job} is not there any more", "H"))]
+        if job.is_waiting:
+            return [job_headline(job, width), *request_lines(job, width)]
         lines = [job_summary(job, width)]
         if height >= 16 and job.advice is not None:
             lines.append(facts([advice_text(job.advice)], width))
@@ -82,7 +92,7 @@ class NodesView(TableView[NodeRow]):
     def empty_text(self, picture: Picture, location: Location) -> str:
         job = None if location.job is None else job_row(picture, location.job)
         if job is not None and job.is_waiting:
-            return f"job {job.id} {job_table.waits_text(job)}"
+            return f"job {job.id} has no nodes yet"
         if location.job is not None or location.user:
             what = location.user if location.job is None else f"job {location.job_name or location.job}"
             return f"no node of {what} here"

@@ -9,7 +9,7 @@ from operator import attrgetter
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, nodes_of, percent, text
+from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, job_request, nodes_of, percent, text
 from slurm_share.load import advice_columns as advice_table
 from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
@@ -18,7 +18,7 @@ from ..history import Figure
 from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point
-from .text import Piece, facts, line
+from .text import Piece, facts, labelled, line
 
 
 def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Content:
@@ -100,6 +100,19 @@ def job_summary(row: JobRow, width: int) -> Content:
     if row.kills.value:
         parts.append((f"{row.kills.value:.0f} ended out of memory", "H"))
     return facts(parts, width)
+
+
+def job_headline(row: JobRow, width: int) -> Content:
+    """Return the identity of a job in one line, with its state."""
+    return facts(
+        [(f"job {job_table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}", job_table.state(row)],
+        width,
+    )
+
+
+def request_lines(row: JobRow, width: int, most: int = 99) -> list[Content]:
+    """Return why a waiting job waits and what it asks for, the most important first."""
+    return [one for label, texts in job_request.facts(row) for one in labelled(label, texts, width)][: max(0, most)]
 
 
 def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:

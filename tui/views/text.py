@@ -23,6 +23,8 @@ LONGEST = 2000
 PART_MOST = 60
 """Most columns of one fact, so that a long name leaves room for the others."""
 GAP = "  "
+LABEL = 10
+"""Columns of a label before facts."""
 TREND_HEAD = 25
 """Columns before a sparkline: its label and newest figure."""
 BAR = 8
@@ -57,6 +59,19 @@ def facts(parts: Iterable[Piece | str], width: int) -> Content:
             found += [GAP, (text, kind)] if found else [(text, kind)]
             room -= wide
     return line(*found)
+
+
+def labelled(label: str, parts: Iterable[str], width: int) -> list[Content]:
+    """Return facts with a label before them, on as many lines as they need."""
+    head, room = load_text.filled(label, LABEL - 1), max(10, width - LABEL)
+    found: list[str] = []
+    for part in parts:
+        text = safe(part[:LONGEST])
+        if found and cell_len(found[-1]) + cell_len(GAP) + cell_len(text) <= room:
+            found[-1] += GAP + text
+        else:
+            found += load_text.wrapped([text], room)
+    return [line((head if at == 0 else " " * (LABEL - 1), "strong"), " ", text) for at, text in enumerate(found)]
 
 
 def ruled(content: Content, width: int) -> Content:

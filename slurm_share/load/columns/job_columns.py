@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,6 +29,8 @@ from ..text import (
 )
 from . import usage_columns as usage
 from .base import DASHBOARD, ON_SCREEN, TABLE, Column
+
+UNLIMITED = "UNLIMITED"
 
 
 def job_id(row: JobRow) -> str:
@@ -59,13 +62,24 @@ def place(row: JobRow) -> str:
     return UNKNOWN if row.job is None else queue.place_of(row.job)
 
 
-def waits_text(row: JobRow) -> str:
-    """Return why a job waits and until when: waits (Resources), expected to start at 14:05."""
-    if row.job is None or not row.is_waiting:
-        return ""
-    reasons = dict.fromkeys(one.reason or "no reason told" for one in row.records)
-    start = f"expected to start at {moment_text(row.starts, row.now)}" if row.starts is not None else "start not known"
-    return f"waits ({', '.join(reasons)}), {start}"
+def limit(row: JobRow) -> str:
+    """Return the time limit as squeue writes it: 1-00:00:00, 30:00, UNLIMITED."""
+    if row.is_unlimited:
+        return UNLIMITED
+    return UNKNOWN if row.limit_s is None else time_text(row.limit_s)
+
+
+def time_left(row: JobRow) -> str:
+    """Return the time until the limit ends it, as squeue writes it; - for a job that waits."""
+    if row.is_waiting:
+        return NONE
+    if row.is_unlimited:
+        return UNLIMITED
+    return UNKNOWN if row.left_s is None else time_text(row.left_s)
+
+
+def _seconds(row: JobRow, known: float | None) -> float | None:
+    return math.inf if row.is_unlimited else known
 
 
 def tasks(row: JobRow) -> str:
@@ -132,6 +146,16 @@ JOBS: tuple[Column[JobRow], ...] = (
         text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
         outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
+    ),
+    Column(
+        "left", "TIME_LEFT", "time until its time limit ends it; for an array, its first running element",
+        text=time_left, value=lambda row: None if row.is_waiting else _seconds(row, row.left_s),
+        outputs=ON_SCREEN, unit="s", right=True, least=9, most=12, goes=11, alias=("timeleft",),
+    ),
+    Column(
+        "limit", "LIMIT", "its time limit, as squeue writes it",
+        text=limit, value=lambda row: _seconds(row, row.limit_s),
+        outputs=ON_SCREEN, unit="s", right=True, least=7, most=12, goes=15, alias=("timelimit",), sorts_down=True,
     ),
     Column(
         "nodes", "NODES", "number of its nodes; 1/2: one of two answered",

@@ -106,7 +106,8 @@ _JOBS = (
     _Place("job", right=True), _Place("user", 6, shrinks_to=8), _Place("hostname", shrinks_to=8), _Place("share", 8),
     _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
     _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
-    _Place("killed", 2), _Place(REST, GOES_FIRST), _Place("triple", 11), _Place("name", 10, shrinks_to=8),
+    _Place("killed", 2), _Place("left", 12), _Place("limit", 13), _Place(REST, GOES_FIRST), _Place("triple", 11),
+    _Place("name", 10, shrinks_to=8),
 )  # fmt: skip
 _PROCESSES = (
     _Place("hostname", shrinks_to=8), _Place("pid"), _Place("user", 5, shrinks_to=8), _Place("job", 3, right=True),
@@ -127,6 +128,7 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
                 records=() if named is None else (named,),
                 loads=((row, job),),
                 held=tuple(one for one in row.node.held_gpus or () if one.job == job.job),
+                now=survey.taken,
                 number=job.job,
             )
             found.append(one)

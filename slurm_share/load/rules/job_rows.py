@@ -256,6 +256,23 @@ class JobRow(UsageRow):
     def has_kills(self) -> bool:
         return bool(self.kills.value)
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Return whether it has no time limit."""
+        return bool(self.records) and all(one.is_unlimited for one in self.records)
+
+    @property
+    def limit_s(self) -> float | None:
+        """Return the time limit, seconds; of an array's elements the longest. None: unlimited, or not known."""
+        return max((one.limit_s for one in self.records if one.limit_s is not None), default=None)
+
+    @property
+    def left_s(self) -> float | None:
+        """Return the seconds until its limit ends it, or an array's first running element. None: it waits, is
+        unlimited, or not known."""
+        ends = min((one.ends for one in self.records if one.ends is not None), default=None)
+        return None if ends is None else max(0.0, ends - self.now)
+
     @cached_property
     def kills(self) -> Sum:
         """Return the number of processes that the kernel ended because the job's memory was full."""

@@ -108,6 +108,8 @@ _IDLER = _Work("interactive", 1, 0.6, 5.6, 1.5, 6.0, share=False)
 _IDLER_GROUP, _DAY_S, _IDLER_LEAST_S = 1, 86_400.0, 3600.0
 """One of the viewer's jobs holds all GPUs of its nodes for a day with one task that does almost nothing, to show idle
 GPUs."""
+_LIMIT_S = 2 * 86_400
+"""Time limit of every job."""
 
 
 class Demo:
@@ -297,6 +299,12 @@ def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
         gpu_indexes=tuple(tuple(range(kind.gpus)) for _ in group) if job.work.per_gpu else (),
         share=str(job.work.per_gpu) if job.work.share else None,
         comment=f"llsub {triple} LLSUB.{job.id}",
+        submitted=int(job.start) - 60,
+        limit_s=_LIMIT_S,
+        ends=int(job.start) + _LIMIT_S,
+        priority=1000,
+        account="demo",
+        qos="normal",
     )
 
 

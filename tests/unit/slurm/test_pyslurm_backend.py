@@ -85,8 +85,11 @@ SHARDS = replace(ANSWER, gres_types=["gpu", "shard"])
 
 @pytest.mark.parametrize(
     "answer",
-    [_with_job(state="COMPLETING"), _with_job(state="REQUEUE_HOLD"), UNTRACKED, SHARDS],
-    ids=["completing", "requeued", "GPUs are not tracked", "shards"],
+    [
+        *(_with_job(state="COMPLETING"), _with_job(state="REQUEUE_HOLD"), UNTRACKED, SHARDS),
+        *(_with_job(depends=True), _with_job(time_limit=None)),
+    ],
+    ids=["completing", "requeued", "GPUs are not tracked", "shards", "depends", "no limit"],
 )
 def test_a_queue_that_is_not_told_in_full_is_not_told(answer: Answer) -> None:
     assert pyslurm_backend.queue(answer, (), (), ()) is None

@@ -141,6 +141,31 @@ def test_jobs_have_the_gpus_that_squeue_names(folder):
     assert any(job.has_shards and job.nodes for job in jobs)
 
 
+def test_jobs_have_what_they_ask_for_as_squeue_has_it(folder):
+    """Both releases; the partition's limit is a day."""
+    _, jobs = slurm_jobs.parse_queue((folder / "squeue.json").read_text())
+    assert {(job.limit_s, job.is_unlimited, job.priority) for job in jobs} == {(86400, False, 1)}
+    assert all(job.submitted and (job.start is None or job.submitted <= job.start) for job in jobs)
+    assert {job.ends - job.start for job in jobs if job.nodes} == {86400}
+    assert {job.ends for job in jobs if not job.nodes} == {None}
+    assert [job.dependency for job in jobs if job.dependency] == ["singleton(unfulfilled)"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"time_limit": {"set": False, "infinite": True, "number": 0}}, (None, True, None)),
+        ({"time_limit": {"set": False, "infinite": False, "number": 0}}, (None, False, None)),
+        ({"job_state": ["RUNNING", "SUSPENDED"]}, (86400, False, None)),
+    ],
+)
+def test_a_limit_is_none_or_not_known_or_does_not_run(folder, fields, wanted):
+    """Of a suspended job Slurm has an end that is too early."""
+    queue = json.loads((folder / "squeue.json").read_text())
+    (job,) = slurm_jobs.parse_queue(json.dumps({**queue, "jobs": [{**queue["jobs"][0], **fields}]}))[1]
+    assert (job.limit_s, job.is_unlimited, job.ends) == wanted
+
+
 @pytest.mark.parametrize(
     ("details", "count", "indexes"),
     [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import llload_surveys
+import pytest
 from dashboards import NOW, a_picture, picture_of
 from llload_surveys import gpu, silent
 from msgspec.structs import replace
 from slurm_share_tui.picture import Picture
 
+from slurm_share.load import job_request
+from slurm_share.load.columns import JOBS
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
 from slurm_share.load.snapshot import JobLoad, OnGpu, ProcessLoad, Survey, UserLoad
@@ -49,6 +52,66 @@ def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
 def test_own_jobs_come_first_and_the_others_in_slurms_order():
     rows = job_rows(picture(node(), jobs=[record(3, user="bob"), record(2, user="carol"), record(9)]))
     assert [(row.id, row.is_own) for row in rows] == [("9", True), ("3", False), ("2", False)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"limit_s": 86400, "ends": int(NOW) + 90}, ("1:30", "1-00:00:00")),
+        ({"limit_s": 60, "ends": int(NOW) - 5}, ("0:00", "1:00")),
+        ({"is_unlimited": True}, ("UNLIMITED", "UNLIMITED")),
+        ({}, ("?", "?")),
+        ({"limit_s": 60}, ("?", "1:00")),
+        ({"limit_s": 7200, "nodes": "", "states": ("PENDING",)}, ("-", "2:00:00")),
+    ],
+)
+def test_the_time_that_is_left_and_the_limit_are_squeues(fields, texts):
+    (row,) = job_rows(picture(node(), jobs=[record(**fields)]))
+    shown = {column.id: column for column in JOBS}
+    assert (shown["left"].text(row), shown["limit"].text(row)) == texts
+
+
+def test_the_first_element_to_end_is_what_is_left_of_an_array():
+    jobs = [record(78 + at, array=77, element=at, limit_s=600, ends=int(NOW) + 60 * (at + 1)) for at in range(3)]
+    waits = record(77, array=77, waiting="3-5", nodes="", states=("PENDING",), limit_s=600)
+    (row,) = job_rows(picture(node(), jobs=[*jobs, waits]))
+    assert (row.left_s, row.limit_s) == (60, 600)
+
+
+def test_a_waiting_job_tells_all_that_it_asks_for_and_why_it_waits():
+    job = record(
+        nodes="", states=("PENDING",), reason="Resources", start=int(NOW) + 600, gpus=4, cpus=8, node_count=2,
+        memory_mib=2048, limit_s=7200, submitted=int(NOW) - 3600, priority=4001, qos="high", account="lab",
+        dependency="afterok:12(unfulfilled)", features="a100", share="4", comment="llsub [2,8,1] LLSUB.1",
+    )  # fmt: skip
+    (row,) = job_rows(picture(jobs=[job]))
+    found = dict(job_request.facts(row))
+    assert found["waits"] == ("the nodes, CPUs, GPUs or memory that it asks for are in use (Resources)",)
+    assert found["start"][0].endswith(", in 10:00")
+    assert found["asks for"] == ("2 nodes", "8 CPUs", "4 GPUs", "2.0GB on each node", "time limit 2:00:00")
+    assert found["shares"] == ("--share-gpu=4", "triple [2,8,1] of llsub")
+    assert found["priority"][0] == "4001"
+    assert found["priority"][1].endswith(", 1:00:00 ago")
+    assert found["in"] == ("partition gpu", "QOS high", "account lab")
+    assert (found["depends"], found["features"]) == (("afterok:12",), ("a100",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (
+            {"gpus": None, "keeps_others_out": True, "memory_mib": 0},
+            ("all GPUs of its nodes", "all memory of its nodes"),
+        ),
+        ({"gpus": None, "memory_mib": None}, ("? GPUs", "? on each node")),
+        ({"gpus": 1, "memory_per_gpu_mib": 1024, "memory_mib": 512}, ("1 GPU", "1.0GB for each GPU")),
+        ({"gpus": 0, "memory_mib": 500, "memory_is_per_cpu": True}, ("no GPU", "500MB for each CPU")),
+        ({"has_shards": True, "memory_mib": 500}, ("a part of a GPU", "500MB on each node")),
+    ],
+)
+def test_what_is_not_known_of_a_request_is_no_none(fields, wanted):
+    (row,) = job_rows(picture(jobs=[record(nodes="", states=("PENDING",), **fields)]))
+    assert dict(job_request.facts(row))["asks for"][2:4] == wanted
 
 
 def test_all_elements_of_an_array_are_one_line_with_what_all_of_them_use():
