@@ -61,18 +61,45 @@ def now_percent(row: GpuRow) -> float | None:
 
 
 def users(row: GpuRow) -> str:
-    """Return the users with a task on it; `+others` stands for users who are not shown."""
-    if row.gpu is None or row.users is None:
+    """Return the users with a task on it, and those whose jobs hold it; for a silent node those in Slurm's queue.
+    `+others` stands for users who are not shown."""
+    names = _names(row)
+    if names is None:
         return UNKNOWN
-    found = ",".join(map(named, row.users))
-    if row.gpu.others_mib:
+    found = ",".join(map(named, names))
+    if row.gpu is not None and row.gpu.others_mib:
         return f"{found}+others" if found else "others"
     return found or NONE
 
 
 def jobs(row: GpuRow) -> str:
-    """Return Slurm's numbers of the jobs on it."""
-    return UNKNOWN if row.jobs is None else joined(row.jobs)
+    """Return Slurm's numbers of the jobs with a task on it, and of those that hold it; for a silent node those in
+    Slurm's queue."""
+    if row.gpu is None:
+        return joined(row.node.queued_jobs) if row.node.queued_jobs else UNKNOWN
+    numbers = _numbers(row)
+    return UNKNOWN if numbers is None else joined(numbers)
+
+
+def _names(row: GpuRow) -> list[str] | None:
+    if row.gpu is None:
+        return list(row.node.queued_users) or None
+    names = {*(row.users or ()), *(one.user for one in row.holders)}
+    return None if row.users is None and not names else sorted(names)
+
+
+def _numbers(row: GpuRow) -> list[int] | None:
+    numbers = {*(row.jobs or ()), *(one.job for one in row.holders)}
+    return None if row.jobs is None and not numbers else sorted(numbers)
+
+
+def held_idle(row: GpuRow) -> str:
+    """Return which jobs hold the GPU without a process on it; empty: none, or not known."""
+    there = set(row.jobs or ())
+    if not row.knows_tasks:
+        return ""
+    jobs = ",".join(str(one.job) for one in row.holders if one.job not in there)
+    return f"held by job {jobs}, no process" if jobs else ""
 
 
 def memory(row: GpuRow) -> str:
@@ -156,6 +183,7 @@ def _note_of(row: GpuRow, gpu: GpuLoad, said: list[str]) -> str:
         said.append(f"n! {gpu.problem}")
     if gpu.is_host_memory:
         said.append("memory of the node")
+    said += [held_idle(row)] if held_idle(row) else []
     said += held(row)
     if gpu.others_mib:
         said.append(f"others have {gigabytes(gpu.others_mib)}")
@@ -262,16 +290,16 @@ GPUS: tuple[Column[GpuRow], ...] = (
         outputs=NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
     ),
     Column(
-        "user", "USERS", "users with a task on the GPU",
+        "user", "USERS", "users with a task on the GPU, or whose job holds it",
         text=users, value=lambda row: known(users(row)),
-        table=lambda row: UNKNOWN if row.users is None else joined(row.users),
-        field="users", raw=lambda row: ",".join(row.users or ()) or None,
+        table=lambda row: UNKNOWN if (found := _names(row)) is None else joined(found),
+        field="users", raw=lambda row: ",".join(_names(row) or ()) or None,
         outputs=NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
     ),
     Column(
-        "job", "JOBS", "Slurm's numbers of the jobs on the GPU",
+        "job", "JOBS", "Slurm's numbers of the jobs with a task on the GPU, and of those that hold it",
         text=jobs, value=lambda row: known(jobs(row)),
-        field="jobs", raw=lambda row: ",".join(map(str, row.jobs or ())) or None,
+        field="jobs", raw=lambda row: ",".join(map(str, _numbers(row) or ())) or None,
         outputs=NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
     ),
     Column(

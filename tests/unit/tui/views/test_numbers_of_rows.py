@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 import pytest
-from dashboards import a_survey, picture_of
+from dashboards import a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui.location import Location
 from slurm_share_tui.picture import Picture
@@ -14,6 +14,7 @@ from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.filter_line import FilterLine
 from view_apps import looking, put_on
 
+from slurm_share.load import gpu_columns
 from slurm_share.load.snapshot import Survey
 
 COUNT = 60
@@ -143,3 +144,22 @@ async def test_rows_of_nodes_keep_their_places_under_the_cursor_until_the_user_g
         await pilot.press("home")
         app.shown.draw(picture_of(worse), app.location)
         assert before.nodes[-1].name in [row.name for row in grid.shown_rows][:5]
+
+
+async def test_a_gpu_that_a_job_holds_without_a_process_names_its_user_and_its_job():
+    """GPU 1 of v-2 in the demonstration."""
+    async with looking(Location(view="gpus"), a_picture(), size=(80, 24)) as (app, pilot):
+        row = next(row for row in app.shown.grid.rows if row.node.name == "v-2" and row.name == "1")
+        (holder,) = row.holders
+        assert not row.tasks
+        put_on(app.shown.grid, row.key)
+        await pilot.pause()
+        line = next(line for line in app.text.splitlines() if line.split()[:2] == ["v-2", "1"])
+        assert "alice" in line
+        assert f"held by job {holder.job}, no process" in app.text
+        assert (app.shown.targets()[0].job_id, app.shown.targets()[0].owner) == (holder.job, "alice")
+        silent = next(row for row in app.shown.grid.rows if row.gpu is None and row.node.queued_users)
+        assert gpu_columns.users(silent) == ",".join(silent.node.queued_users)
+        assert gpu_columns.jobs(silent) == ",".join(silent.node.queued_jobs)
+        free = next(row for row in app.shown.grid.rows if row.gpu is not None and not row.holders and not row.tasks)
+        assert (gpu_columns.users(free), gpu_columns.jobs(free), gpu_columns.held_idle(free)) == ("-", "-", "")
