@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from clusters import WITHOUT, name_for
 from hooked import until
-from terminal import Terminals, terminals
+from terminal import Terminal, Terminals, terminals
 from test_tui import as_alice, goes_to
 
 from localcluster import RELEASES, Cluster
@@ -33,6 +33,11 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminals]:
 
 def steps(cluster: Cluster) -> int:
     return cluster.exec("ctl", ["squeue", "-h", "-s", "-o", "%j"], check=True).stdout.split().count("llload")
+
+
+def names(screen: Terminal) -> list[str]:
+    """Return the first words of the table's rows."""
+    return [line.split()[0] for line in screen.lines if line.split()[:1] and line.split()[0] in ("n1", "n2", "n3")]
 
 
 def llload(cluster: Cluster) -> Any:
@@ -86,8 +91,15 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
 def test_a_node_that_was_rebooted_under_a_job_is_seen_again(cluster: Cluster, opened: Terminals) -> None:
     """The job goes on, and so do the figures of its other node; by the dashboard and by llload --watch."""
     job = cluster.sbatch("alice", WORK, "--share-gpu=2", "-N2", "-wn2,n3", "-Jpair")
+    hog = cluster.sbatch("alice", "sleep 900", "--gres=gpu:1", "-wn1", "-Jhog")
     cluster.wait_running(job)
+    cluster.wait_running(hog)
     try:
+        gpus = opened.open("gpus", as_alice(cluster, "llload-tui", "--interval", "1", "--view", "gpus"), (80, 24))
+        gpus.shows(f"job {hog} holds it, no process")
+        assert gpus.row("n1")[2] == "alice"
+        gpus.press("q")
+        cluster.exec("ctl", ["scancel", str(hog)], check=True)
         dashboard = opened.open("power", as_alice(cluster, "llload-tui", "--interval", "1", "--view", "nodes"))
         watch = opened.open("watch", as_alice(cluster, "llload", "--watch", "1"))
         dashboard.shows("2 of 2 nodes answered")
@@ -97,6 +109,12 @@ def test_a_node_that_was_rebooted_under_a_job_is_seen_again(cluster: Cluster, op
             screen.shows("1 of 2 nodes answered", "nothing for ")
             assert "nothing for" not in " ".join(screen.row("n2"))
             assert "nothing for" in " ".join(screen.row("n3"))
+        # The node that needs somebody comes first; f shows it alone, and the line above has their number.
+        dashboard.shows("1 needs attention (f)  1 dead")
+        dashboard.until(lambda: names(dashboard) == ["n3", "n2"], "n3 before n2")
+        dashboard.press("f")
+        dashboard.until(lambda: names(dashboard) == ["n3"], "n3 alone")
+        dashboard.press("f")
         cluster.reboot("n3")
         dashboard.shows("2 of 2 nodes answered")
         watch.hides("1 of 2 nodes answered")

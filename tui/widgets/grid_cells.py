@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -13,6 +13,7 @@ from textual.strip import Strip
 
 from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Letter, Row
+from slurm_share.load.text import NONE, UNKNOWN
 
 from .bars import bar, spark
 from .grid_layout import NOTHING, Layout, Need
@@ -64,7 +65,7 @@ def cell_text(column: Column[Row], row: Row) -> str:
     """Return the text of a cell on one line, safe to draw; empty for a sparkline that is always drawn."""
     if column.spark is not None and not column.unless_empty:
         return ""
-    text = column.text(row)
+    text = (column.short(row) if column.short is not None else "") or column.text(row)
     return safe(text) if len(text) <= LONGEST else safe(text[:LONGEST]) + CUT
 
 
@@ -122,6 +123,35 @@ def line_of(cells: Sequence[Cell], row: Any, width: int, line_style: LineStyle, 
         at = cell.x + cell.width
     made.add(" " * (width - at), line_style.line)
     return made.strip(max(width, at))
+
+
+def spread(cells: Sequence[Cell], row: Any) -> list[Cell]:
+    """Return the cells of a row with the whole text of a column that was short (`Column.short`), as far left as it
+    needs and the cells there say nothing. The first cell stays."""
+    found = list(cells)
+    for at in range(len(found) - 1, 0, -1):
+        cell = found[at]
+        if cell.column.short is None or not cell.column.short(row):
+            continue
+        text = safe(cell.column.text(row)[:LONGEST])
+        first, end, wide = at, cell.x + cell.width, cell_len(text)
+        while first > 1 and end - found[first].x < wide and _says_nothing(found[first - 1]):
+            first -= 1
+        x = found[first].x
+        found[first : at + 1] = [replace(cell, x=x, width=end - x, text=text)]
+        break
+    return [_trimmed(cell) for cell in found]
+
+
+def _trimmed(cell: Cell) -> Cell:
+    """Return a cell with text at the left as wide as its text, so that a mark does not fill the rest of its column."""
+    if cell.column.right or cell.column.bar is not None or cell.column.spark is not None or not cell.text:
+        return cell
+    return replace(cell, width=min(cell.width, cell_len(cell.text)))
+
+
+def _says_nothing(cell: Cell) -> bool:
+    return cell.text == NONE or cell.text[:1] in ("", UNKNOWN)
 
 
 def _draw(made: Line, cell: Cell, row: Any, line_style: LineStyle) -> None:

@@ -17,7 +17,7 @@ from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
-from .grid_cells import Cell, HeadStyle, Line, LineStyle, cell_text, filled, head, line_of, need
+from .grid_cells import Cell, HeadStyle, Line, LineStyle, cell_text, filled, head, line_of, need, spread
 from .grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, scrolled
 from .grid_rows import RowSet
 
@@ -225,6 +225,7 @@ class GridLines(ScrollView, Generic[Row]):
         for place in self._layout_now.placed:
             id = self._chosen[place.column]
             cells.append(Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id]))
+        cells = spread(cells, row)
         is_marked = bool(self._marks) and self._rows.key(number) in self._marks
         return line_of(cells, row, self._layout_now.width, line_style, is_marked=is_marked)
 

@@ -73,6 +73,9 @@ class Column(Generic[_Of]):
     """Largest width in the dashboard; longer text is cut and marked."""
     goes: int = 0
     """If the dashboard is too narrow, it leaves out the columns with the highest value first; 0: never."""
+    short: Callable[[_Of], str] | None = None
+    """Returns the text for which the dashboard's column makes room in a row whose other cells say nothing: there the
+    whole text takes the place of the cells left of it. Empty: another row."""
     letter: Callable[[_Of], Letter] | None = None
     """Returns the mark of the cell, which is shown by colour. `text` or another column says the same."""
     bar: Callable[[_Of], float | None] | None = None

@@ -99,7 +99,7 @@ def held_idle(row: GpuRow) -> str:
     if not row.knows_tasks:
         return ""
     jobs = ",".join(str(one.job) for one in row.holders if one.job not in there)
-    return f"held by job {jobs}, no process" if jobs else ""
+    return f"job {jobs} holds it, no process" if jobs else ""
 
 
 def memory(row: GpuRow) -> str:
@@ -363,6 +363,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         "note", "NOTE", f"the GPU's problem, the task for which it is kept free, others' memory; {ABOUT_NOTE}",
         text=note, value=note, table=llload_note,
         outputs=ON_SCREEN, least=5, keeps=14, most=44,
+        short=lambda row: " ".join(row.codes) or NONE if row.gpu is None else "",
         letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
         alias=("flags",), sorts_down=True,
     ),

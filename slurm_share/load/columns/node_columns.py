@@ -301,7 +301,7 @@ NODES: tuple[Column[NodeRow], ...] = (
         "note", "NOTE", ABOUT_NOTE,
         text=note, value=note, field="flags", raw=lambda row: " ".join(row.codes) or None,
         outputs=NOT_PLAIN, least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
-        alias=("flags", "why"),
+        short=lambda row: " ".join(row.codes) or NONE if row.node.snapshot is None else "", alias=("flags", "why"),
     ),
     Column(
         "severity", "SEVERITY", f"of its worst flag: {ABOUT_SEVERITY}",

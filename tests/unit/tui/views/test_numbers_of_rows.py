@@ -156,10 +156,29 @@ async def test_a_gpu_that_a_job_holds_without_a_process_names_its_user_and_its_j
         await pilot.pause()
         line = next(line for line in app.text.splitlines() if line.split()[:2] == ["v-2", "1"])
         assert "alice" in line
-        assert f"held by job {holder.job}, no process" in app.text
+        assert f"job {holder.job} holds it, no process" in app.text
         assert (app.shown.targets()[0].job_id, app.shown.targets()[0].owner) == (holder.job, "alice")
         silent = next(row for row in app.shown.grid.rows if row.gpu is None and row.node.queued_users)
         assert gpu_columns.users(silent) == ",".join(silent.node.queued_users)
         assert gpu_columns.jobs(silent) == ",".join(silent.node.queued_jobs)
         free = next(row for row in app.shown.grid.rows if row.gpu is not None and not row.holders and not row.tasks)
         assert (gpu_columns.users(free), gpu_columns.jobs(free), gpu_columns.held_idle(free)) == ("-", "-", "")
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+@pytest.mark.parametrize("name", ["nodes", "gpus"])
+async def test_the_reason_of_a_silent_node_stands_in_its_own_row_and_costs_no_column(name, width):
+    found = a_survey()
+    why = "nothing for 25 s, and its slurmd does not answer either"
+    nodes = tuple(replace(node, why=why) if node.name == "v-4" else node for node in found.nodes)
+    headings, rows = {}, {}
+    for case, survey in (
+        ("silent", replace(found, nodes=nodes)),
+        ("short", replace(found, nodes=tuple(replace(one, why="x" if one.why else "") for one in found.nodes))),
+    ):
+        async with looking(Location(view=name), picture_of(survey), size=(width, 40)) as (app, _):
+            lines = app.text.splitlines()
+            headings[case] = next(line.split() for line in lines if "HOSTNAME" in line)
+            rows[case] = next(line for line in lines if line.startswith(" v-4"))
+    assert headings["silent"] == headings["short"]
+    assert "n! nothing for 25 s" in rows["silent"]
