@@ -29,7 +29,7 @@ from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import CONFIDENCES, Advice, Confidence, JobLoad, Snapshot, Survey, WorkClass
+from ...snapshot import CONFIDENCES, Advice, Bound, Confidence, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
 from . import bounds, causes, evidence, measured, resubmit, sentences, unused
 from .case import Case
@@ -456,10 +456,13 @@ def _with_memory(case: Case, factor: float) -> Case:
     """Return the case as if the tasks needed so many times the memory."""
     if factor == 1.0:
         return case
-    hard = tuple(
-        replace(one, nppn=max(1, case.gpus, int(one.nppn / factor))) if one.resource in _OF_MEMORY and one.nppn else one
-        for one in case.hard
-    )
+
+    def scaled(one: Bound) -> Bound:
+        if one.resource not in _OF_MEMORY or not one.nppn:
+            return one
+        return replace(one, nppn=bounds.in_gpus(max(1, case.gpus, int(one.nppn / factor)), case.gpus))
+
+    hard = tuple(map(scaled, case.hard))
     nodes = tuple(
         node if node.peak_mib is None else replace(node, peak_mib=round(node.peak_mib * factor)) for node in case.nodes
     )

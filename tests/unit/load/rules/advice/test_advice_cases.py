@@ -9,6 +9,7 @@ TensorFlow.
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -355,6 +356,36 @@ NEAR = {
 def test_noise_on_every_figure_changes_the_verdict_once_at_most(state, noise):
     counts = {seed: changes_of(NEAR[state], seed, EVEN[noise], verdict) for seed in range(2)}
     assert max(counts.values()) <= 1, counts
+
+
+def any_state(rng):
+    """A node and its job with figures that are often near a threshold."""
+    gpus, tasks = rng.choice([0, 1, 2, 4]), rng.randint(1, 12)
+    seen = {
+        "tasks": tasks,
+        "gpus": gpus,
+        "load": tuple(rng.choice([rng.uniform(0, 100), 5, 80, 41, 50]) for _ in range(gpus)),
+        "peak_gib": rng.choice([rng.uniform(0.1, 30), 15.5, 22.3, 7.8]) if gpus else None,
+        "cpu": rng.choice([rng.uniform(0, 40), rng.uniform(15, 35)]),
+        "sm": rng.random() < 0.6,
+        "host_gib": rng.choice([64, 384]),
+        "host_peak_gib": rng.choice([1.0, 7.8, rng.uniform(0.1, 20)]),
+    }
+    average = rng.choice([seen["cpu"], rng.uniform(0, 140), 60.0])
+    one = replace(node(**seen), load=(average, average, average))
+    return one, job(cpus=40, gpus=gpus, comment=f"llsub [1,{tasks},{max(1, 40 // tasks)}]")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_of_ten_percent_changes_the_verdict_of_no_state_more_than_once(seed):
+    rng = random.Random(100 + seed)
+    for number in range(12):
+        one, of_job = any_state(rng)
+        noisy, previous, found = Noise(number, EVEN["10 %"]), (), []
+        for _ in range(60):
+            previous = advise_all(survey([noisy(one)], [of_job]), previous=previous)
+            found.append(previous[0].verdict)
+        assert sum(now != before for before, now in pairwise(found)) <= 1, (one, found)
 
 
 def test_what_has_changed_is_said_soon():
