@@ -39,8 +39,8 @@ def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     cpu = "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs"
     gpu = "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs"
     trends = (
-        _trend("cpu_trend", "CPU 10 MIN", cpu, of_nodes.cpu_percent, spark("cpu_load_percent"), 12),
-        _trend("gpu_trend", "GPU 10 MIN", gpu, of_nodes.gpu_percent, spark("gpu_load_percent"), 11),
+        _trend("cpu_trend", "CPU 10 MIN", cpu, of_nodes.cpu_percent, spark("cpu_load_percent"), 22),
+        _trend("gpu_trend", "GPU 10 MIN", gpu, of_nodes.gpu_percent, spark("gpu_load_percent"), 21),
     )
     return _with(columns.NODES, before="note", more=trends)
 
@@ -54,8 +54,8 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
     gpu = "GPU load over the last ten minutes, 0 to 100 percent of the GPUs that the user's jobs have"
     cpu = "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes"
     trends = (
-        _trend("gpu_trend", "GPU 10 MIN", gpu, attrgetter("gpu_percent"), spark("gpu_load_percent"), 10),
-        _trend("cpu_trend", "CPU 10 MIN", cpu, attrgetter("cpu_percent"), spark("cpu_load_percent"), 11),
+        _trend("gpu_trend", "GPU 10 MIN", gpu, attrgetter("gpu_percent"), spark("gpu_load_percent"), 21),
+        _trend("cpu_trend", "CPU 10 MIN", cpu, attrgetter("cpu_percent"), spark("cpu_load_percent"), 22),
     )
     return _with(columns.USERS, before="note", more=trends)
 
@@ -75,10 +75,10 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
     signs = f"({steps[0]} to {steps[-1]}, {OVER} above 95 percent), {free} free"
     slot: Column[GpuRow] = Column(
         "slots", "SLOTS", f"a sign for each slot: how full its memory is against its cap {signs}",
-        text=slots, value=lambda row: text.known(slots(row)), needs="details", least=5, most=24, goes=3,
+        text=slots, value=lambda row: text.known(slots(row)), needs="details", least=5, most=24, goes=12,
     )  # fmt: skip
     doc = "load over the last ten minutes, from 0 to 100 percent"
-    load = replace(_trend("trend", "LOAD 10 MIN", doc, percent, spark, 9), text=of_gpus.load)
+    load = replace(_trend("trend", "LOAD 10 MIN", doc, percent, spark, 19), text=of_gpus.load)
     return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(load,))
 
 
@@ -94,7 +94,7 @@ def processes(history: History) -> tuple[Column[SlotRow], ...]:
     trend: Column[SlotRow] = Column(
         "work_trend", "WORK", doc,
         text=of_processes.rate, value=of_processes.rate_per_s, spark=spark,
-        least=8, most=20, goes=2, sorts_down=True, unless_empty=True,
+        least=8, most=20, goes=7, sorts_down=True, unless_empty=True,
     )  # fmt: skip
     return _with(columns.PROCESSES, before="memory_used", more=(trend,))
 

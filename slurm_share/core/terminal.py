@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
 WIDE = 10_000
 GAP = "  "
+ELLIPSIS = "…"
+Cut = Literal["end", "middle", "list"]
+"""Where a text that is too long loses characters. end: a sentence keeps its begin. middle: a name keeps some of its
+begin, and its end, which tells node names apart; a reason in parentheses is cut as a sentence. list: whole names
+between commas stay, the last ones go."""
 
 
 def width() -> int:
@@ -42,6 +47,8 @@ class Column:
     """Least width in characters to which cells are cut, with an ellipsis, if a line is too long; None: never cut."""
     goes: int = 0
     """If lines are still too long, columns are left out, the highest number first; 0: never left out."""
+    cut: Cut = "end"
+    """Where its cells are cut."""
 
 
 def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
@@ -64,17 +71,36 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
         place = max(shown, key=lambda place: widths[place] - least(place))
         widths[place] = max(least(place), widths[place] - 1)
     lines = [
-        GAP.join(_fill(cells[place][line], widths[place], columns[place].right) for place in shown).rstrip()
+        GAP.join(_fill(cells[place][line], widths[place], columns[place]) for place in shown).rstrip()
         for line in range(len(rows) + 1)
     ]
     return lines, [column.heading for place, column in enumerate(columns) if place not in shown]
 
 
-def _fill(text: str, width: int, right: bool) -> str:
-    if cell_len(text) > width:
-        text = set_cell_size(text, width - 1) + "…"
+def _fill(text: str, width: int, column: Column) -> str:
+    text = cut(text, width, column.cut)
     blanks = " " * (width - cell_len(text))
-    return blanks + text if right else text + blanks
+    return blanks + text if column.right else text + blanks
+
+
+def cut(text: str, width: int, where: Cut = "end") -> str:
+    """Return the text cut to at most `width` columns; an ellipsis shows where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    if where == "list":
+        kept = text
+        while "," in kept and cell_len(kept) + 2 > width:
+            kept = kept.rpartition(",")[0]
+        if cell_len(kept) + 2 <= width:
+            return f"{kept},{ELLIPSIS}"
+    if where == "end" or width < 3 or text[:1] == "(":
+        return set_cell_size(text, max(0, width - 1)) + ELLIPSIS
+    head, tail = set_cell_size(text, (width - 1) // 3), ""
+    for one in reversed(text):
+        if cell_len(head) + 1 + cell_len(one + tail) > width:
+            break
+        tail = one + tail
+    return f"{head}{ELLIPSIS}{tail}"
 
 
 def safe(text: str) -> str:
@@ -86,8 +112,7 @@ def safe(text: str) -> str:
 
 def shortened(text: str, most: int) -> str:
     """Return untrusted text as `safe` does, cut to `most` columns with an ellipsis."""
-    text = safe(text)
-    return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
+    return cut(safe(text), most)
 
 
 def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .agent import client, service
     from .agent.watcher import NodeWatcher, this_node
     from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
-    from .columns.base import Column, Row, Unit, Value
+    from .columns.base import BARS_GO, Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.notes import View, is_color_wanted
     from .rules import choice, figures, flags, idle, thresholds
@@ -41,7 +41,7 @@ __getattr__, __all__ = exports(
     ],
     names={
         "agent.watcher": ["NodeWatcher", "this_node"],
-        "columns.base": ["Column", "Row", "Unit", "Value"],
+        "columns.base": ["BARS_GO", "Column", "Row", "Unit", "Value"],
         "output.notes": ["View", "is_color_wanted"],
         "rules.advice.advise": ["advise_all"],
         "rules.figures": ["percent"],

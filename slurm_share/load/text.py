@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.cells import cell_len, set_cell_size
 
 from ..core import nodelist, terminal
+from ..core.terminal import ELLIPSIS
+from ..core.terminal import cut as cut
 from .rules.figures import Figures
 from .rules.flags import MEANINGS, WRONG_NOW, needs_attention
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
@@ -124,15 +126,10 @@ def fold(names: Iterable[str]) -> str:
     return terminal.safe(nodelist.fold(names))
 
 
-def filled(text: str, width: int) -> str:
+def filled(text: str, width: int, where: terminal.Cut = "end") -> str:
     """Cut the text or pad it with blanks to exactly `width` columns."""
-    text = cut(text, width)
+    text = cut(text, width, where)
     return text + " " * (width - cell_len(text))
-
-
-def cut(text: str, width: int) -> str:
-    """Cut the text to at most `width` columns; an ellipsis shows that it was cut."""
-    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
@@ -206,6 +203,12 @@ def joined(names: Iterable[object]) -> str:
     return ",".join(map(str, names)) or NONE
 
 
+def first_of(names: str) -> str:
+    """Return the first of the names that `joined` has joined, and whether there are more: alice,…"""
+    first, comma, _ = names.partition(",")
+    return f"{first},{ELLIPSIS}" if comma else first
+
+
 def named(name: str) -> str:
     """Return the name of a user or a node; ? if it is empty, and in quotes if it is `?` or `-` itself."""
     return f'"{name}"' if name in (UNKNOWN, NONE) else name or UNKNOWN
@@ -245,8 +248,8 @@ def time_text(seconds: float | None) -> str:
 
 
 def moment_text(taken: float | None, now: float) -> str:
-    """Return a time of day, such as 14:05; of another day with its date, such as 23.11. 14:05."""
+    """Return a time of day, such as 14:05; of another day with its date, such as 2026-11-23 14:05."""
     if taken is None:
         return UNKNOWN
     at, today = time.localtime(taken), time.localtime(now)
-    return time.strftime("%H:%M" if at[:3] == today[:3] else "%d.%m. %H:%M", at)
+    return time.strftime("%H:%M" if at[:3] == today[:3] else "%Y-%m-%d %H:%M", at)

@@ -16,19 +16,18 @@ from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
 from ..widgets.bars import bar, spark, tall
-from ..widgets.grid_cells import filled
+from ..widgets.grid_cells import BAR_LEAST, cell_text, filled, need
+from ..widgets.grid_layout import GUTTER, MARGIN, fitted
 
 LONGEST = 2000
 """Most characters that are read of one piece of text."""
-PART_MOST = 60
-"""Most columns of one fact, so that a long name leaves room for the others."""
+PART_MOST, NAME_MOST = 60, 24
+"""Most columns of one fact, and of one that is a single word, so that a long name leaves room for the others."""
 GAP = "  "
 LABEL = 10
 """Columns of a label before facts."""
 TREND_HEAD = 25
 """Columns before a sparkline: its label and newest figure."""
-BAR = 8
-"""Width of a bar in a small table, in columns."""
 STYLES = {
     "": "", "strong": "bold", "dim": "$text-muted", "head": "bold underline",
     "L": "bold $text-primary", "H": "bold $text-warning", "!": "bold reverse $text-error",
@@ -46,19 +45,26 @@ def line(*pieces: Piece | str) -> Content:
 
 
 def facts(parts: Iterable[Piece | str], width: int) -> Content:
-    """Return a line with as many of these facts as fit; the first one always."""
-    found: list[Piece | str] = []
+    """Return a line with as many of these facts as fit; the first one always. A long fact leaves room for the others
+    and gets what they leave."""
+    pieces = [(part, "") if isinstance(part, str) else part for part in parts]
+    whole = [(safe(text[:LONGEST]), kind) for text, kind in pieces if text]
+    found: list[tuple[int, int]] = []
     room = width
-    for part in parts:
-        text, kind = (part, "") if isinstance(part, str) else part
-        text = safe(text[:LONGEST])
-        if found:
-            text = load_text.cut(text, PART_MOST)
-        wide = cell_len(text) + (cell_len(GAP) if found else 0)
-        if text and (wide <= room or not found):
-            found += [GAP, (text, kind)] if found else [(text, kind)]
+    for at, (text, _) in enumerate(whole):
+        most = PART_MOST if " " in text else NAME_MOST
+        least = min(cell_len(text), most) if found else cell_len(text)
+        wide = least + (len(GAP) if found else 0)
+        if wide <= room or not found:
+            found.append((at, least))
             room -= wide
-    return line(*found)
+    shown: list[Piece | str] = []
+    for at, least in found:
+        text, kind = whole[at]
+        more = max(0, min(room, cell_len(text) - least))
+        room -= more
+        shown += [GAP if shown else "", (load_text.cut(text, least + more, "end" if " " in text else "middle"), kind)]
+    return line(*shown)
 
 
 def labelled(label: str, parts: Iterable[str], width: int) -> list[Content]:
@@ -89,27 +95,28 @@ def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Con
 
 
 def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequence[Row], width: int) -> list[Content]:
-    """Return some columns of these rows as text, headings first; the last ones are left out where they do not fit."""
+    """Return some columns of these rows as text, headings first. In a narrow view they give way as those of a Grid."""
     by_id = {column.id: column for column in columns}
-    shown = [_cells(by_id[id], rows) for id in ids]
-    while len(shown) > 1 and sum(cell_len(cells[0][0]) for cells in shown) + len(GAP) * (len(shown) - 1) > width:
-        shown.pop()
-    headings, *others = zip(*shown, strict=True)
-    lines = [line((GAP.join(text for text, _ in headings), "head"))]
-    return lines + [line(*[one for cell in cells for one in (GAP, cell)][1:]) for cells in others]
-
-
-def _cells(column: Column[Row], rows: Sequence[Row]) -> list[Piece]:
-    """Return the heading of a column and its cells, all of one width."""
-    found: list[Piece] = [(column.heading, "head")]
-    for row in rows:
-        text = safe(column.text(row)[:LONGEST])
-        if column.bar is not None:
-            share = column.bar(row)
-            text = f"{' ' * BAR if share is None else ''.join(bar(share, BAR))} {text:>4}"
-        found.append((text, "" if column.letter is None else column.letter(row)))
-    width = min(column.most, max(cell_len(text) for text, _ in found))
-    return [(filled(text, width, column.right or column.bar is not None), kind) for text, kind in found]
+    shown = [by_id[id] for id in ids]
+    texts = [[cell_text(column, row) for row in rows] for column in shown]
+    widest = [max(map(cell_len, cells), default=0) for cells in texts]
+    whole = [0 if one.whole is None else max(cell_len(safe(one.whole(row))) for row in rows) for one in shown]
+    layout = fitted(list(map(need, shown, widest, whole, map(set, texts))), width + GUTTER + MARGIN)
+    lines: list[list[Piece]] = [[] for _ in range(len(rows) + 1)]
+    at = GUTTER
+    for place in layout.placed:
+        column, gap, is_right = shown[place.column], " " * (place.x - at), shown[place.column].right
+        lines[0].append((gap + filled(column.heading, place.width, is_right), "head"))
+        for pieces, row, text in zip(lines[1:], rows, texts[place.column], strict=True):
+            letter = "" if column.letter is None else column.letter(row)
+            room = place.width - widest[place.column] - 1
+            if column.bar is not None and room >= BAR_LEAST:
+                share = column.bar(row)
+                drawn = " " * room if share is None else "".join(bar(share, room))
+                text = f"{drawn} {filled(text, widest[place.column], right=True)}"
+            pieces += [(gap, ""), (filled(text, place.width, is_right, column.cut), letter)]
+        at = place.x + place.width
+    return [line(*pieces) for pieces in lines]
 
 
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from slurm_share.core import terminal
 from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Letter, Row
+from slurm_share.load import text as load_text
 from slurm_share.load.text import NONE, UNKNOWN
 
 from .bars import bar, spark
@@ -20,10 +22,13 @@ from .grid_layout import NOTHING, Layout, Need
 
 LONGEST = 500
 """Most characters of a text that are read: no column is that wide."""
-BAR_LEAST, BAR_WISH, BAR_MOST = 4, 8, 20
+BAR_LEAST, BAR_MOST = 4, 20
 """Width of a bar without its text, in columns."""
 SPARK_LEAST, SPARK_WISH = 5, 10
-CUT, MARK, UP, DOWN, MORE_LEFT, MORE_RIGHT = "…", "*", "▲", "▼", "‹", "›"
+NOTHING_SAID = frozenset(("", load_text.NONE, load_text.UNKNOWN))
+SAYS_NOTHING_GOES = 100
+"""Added to the `goes` of a column that says nothing in these rows, so that it is left out before all others."""
+MARK, UP, DOWN, MORE_LEFT, MORE_RIGHT = "*", "▲", "▼", "‹", "›"
 
 
 @dataclass(frozen=True)
@@ -66,32 +71,36 @@ def cell_text(column: Column[Row], row: Row) -> str:
     if column.spark is not None and not column.unless_empty:
         return ""
     text = (column.short(row) if column.short is not None else "") or column.text(row)
-    return safe(text) if len(text) <= LONGEST else safe(text[:LONGEST]) + CUT
+    return safe(text) if len(text) <= LONGEST else safe(text[:LONGEST]) + terminal.ELLIPSIS
 
 
-def filled(text: str, width: int, right: bool = False) -> str:
+def filled(text: str, width: int, right: bool = False, where: terminal.Cut = "end") -> str:
     """Return the text cut with a sign or padded to exactly `width` columns."""
-    length = cell_len(text)
-    if length > width:
-        return set_cell_size(text, width - 1) + CUT if width > 0 else ""
-    blanks = " " * (width - length)
+    text = terminal.cut(text, width, where) if width > 0 else ""
+    blanks = " " * (width - cell_len(text))
     return blanks + text if right else text + blanks
 
 
-def need(column: Column[Row], text_width: int) -> Need:
-    """Return the widths that a column needs. Figures are never cut."""
+def need(column: Column[Row], text_width: int, whole_width: int = 0, texts: Collection[str] = ()) -> Need:
+    """Return the widths that a column needs. `whole_width`: of the widest text that must not be cut. Figures are never
+    cut. `texts`: its different texts, if they are known; two are enough."""
     if column.unless_empty and not text_width:
         return NOTHING
+    says_nothing = bool(texts) and (NOTHING_SAID.issuperset(texts) or (column.repeats and len(texts) == 1))
+    goes = column.goes + SAYS_NOTHING_GOES if column.goes and says_nothing else column.goes
     heading = cell_len(column.heading)
     if column.spark is not None:
         wish = min(column.most, max(column.least, heading, SPARK_WISH))
-        return Need(min(wish, max(column.least, SPARK_LEAST)), wish, max(wish, column.most), column.goes)
+        least = min(wish, max(column.least, SPARK_LEAST))
+        return Need(least, least, max(wish, column.most), goes, draws=True)
     if column.bar is not None:
-        wish = min(column.most, max(column.least, heading, text_width + 1 + BAR_WISH))
-        least = min(wish, max(column.least, heading, text_width + 1 + BAR_LEAST))
-        return Need(least, wish, max(wish, min(column.most, text_width + 1 + BAR_MOST)), column.goes)
-    wish = min(column.most, max(column.least, heading, text_width))
-    return Need(wish if column.right else min(wish, max(column.least, column.keeps)), wish, wish, column.goes)
+        least, wish = max(heading, text_width), max(column.least, heading, text_width + 1 + BAR_LEAST)
+        return Need(least, wish, max(wish, min(column.most, text_width + 1 + BAR_MOST)), goes, draws=True)
+    most = max(column.least, heading, text_width)
+    if column.right:
+        return Need(most, most, most, goes)
+    least = max(min(most, column.least), whole_width)
+    return Need(least, max(least, min(column.most, most)), most, goes, min(column.keeps, most))
 
 
 class Line:
@@ -161,16 +170,17 @@ def _draw(made: Line, cell: Cell, row: Any, line_style: LineStyle) -> None:
     if column.spark is not None:
         made.add(spark(column.spark(row), width), line_style.bars[letter])
         return
+    text = cell.text or (load_text.NONE if column.unless_empty else "")
     room = 0 if column.bar is None else width - cell.text_width - 1
-    if column.bar is None or room < 1:
-        made.add(filled(cell.text, width, column.right or column.bar is not None), style)
+    if column.bar is None or room < BAR_LEAST:
+        made.add(filled(text, width, column.right or column.bar is not None, column.cut), style)
         return
     share = column.bar(row)
     full, rest = ("", " " * room) if share is None else bar(share, room)
     made.add(full, line_style.bars[letter])
     made.add(rest, line_style.track)
     made.add(" ", line_style.line)
-    made.add(filled(cell.text, cell.text_width, True), style)
+    made.add(filled(text, cell.text_width, True), style)
 
 
 def head(

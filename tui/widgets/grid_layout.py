@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_share.load import BARS_GO
+
 GUTTER = 1
 """Width left of the columns, for the sign of a marked row."""
 MARGIN = 1
@@ -16,13 +18,17 @@ class Need:
     """The widths that one column asks for, in columns of the terminal."""
 
     least: int
-    """Least width, unless the terminal is narrower."""
+    """Least width, unless the terminal is narrower: the heading of a text, a figure, a part that is never cut."""
     wish: int
-    """Width of its content."""
+    """Width that is given before columns beyond BARS_GO are shown; of a bar or a sparkline its least one."""
     most: int
-    """Largest width: bars and sparklines grow into free space."""
+    """Largest width: that of the whole text, or of the longest bar or sparkline, which grow into free space."""
     goes: int = 0
     """Order in which columns are left out, as Column.goes."""
+    keeps: int = 0
+    """Width below which a text is not cut while another column can be left out, at most two fifths of the line."""
+    draws: bool = False
+    """True: a bar or a sparkline, which gets what texts leave."""
 
 
 NOTHING = Need(0, 0, 0)
@@ -60,39 +66,85 @@ class Layout:
 
 
 def fitted(needs: Sequence[Need], width: int) -> Layout:
-    """Lay out as many columns as fit. The highest `goes` are left out first, of equals the rightmost; then columns from
-    the right. The first stays."""
+    """Lay out as many columns as fit. The first stays. What gives way, in this order: columns whose `goes` is above
+    BARS_GO, the highest first, of equals the rightmost; bars; the ends of long texts; the other columns by their
+    `goes`; then columns from the right."""
     room = max(1, width - GUTTER - MARGIN)
-    shown = _that_say(needs)
-    if not shown:
+    wanted = tuple(_that_say(needs))
+    if not wanted:
         return Layout(width)
-    wanted = tuple(shown)
+    part = room * 2 // 5
+    least = [need.least if need.draws else max(need.least, min(need.keeps, part)) for need in needs]
+    whole = [need.wish if need.draws else min(need.most, room) for need in needs]
+    wish = [need.wish if need.draws else max(one, min(need.wish, room)) for need, one in zip(needs, least, strict=True)]
+    bars = True
+    shown = _left(needs, wanted, wish, room, above=BARS_GO)
+    if shown is None:
+        bars = False
+        bare = [need.least if need.draws else one for need, one in zip(needs, wish, strict=True)]
+        shown = _left(needs, wanted, bare, room, above=BARS_GO)
+    if shown is None:
+        important = [at for at in wanted if at == wanted[0] or needs[at].goes <= BARS_GO]
+        shown = _left(needs, important, least, room) or important[:1]
 
-    def too_long(widths: Sequence[int], gap: int) -> int:
+    def over(widths: Sequence[int], gap: int) -> int:
         return sum(widths) + gap * (len(shown) - 1) - room
 
-    while too_long([needs[at].least for at in shown], 1) > 0 and len(shown) > 1:
-        going = [at for at in shown[1:] if needs[at].goes]
+    floor = {at: needs[at].wish if needs[at].draws and bars else least[at] for at in shown}
+    soft = {at: max(floor[at], min(wish[at], whole[at])) for at in shown}
+    widths = [max(floor[at], whole[at]) if bars or not needs[at].draws else least[at] for at in shown]
+    gap = 2 if over(widths, 2) <= 0 else 1
+    for limit in (soft, floor):
+        _narrow(widths, [limit[at] for at in shown], over(widths, gap))
+    spare = -over(widths, gap)
+    if not bars and spare >= sum(needs[at].wish - widths[place] for place, at in enumerate(shown) if needs[at].draws):
+        bars = True  # the next column is wider than what is free
+    if bars:
+        _widen(widths, [needs[at].most if needs[at].draws else 0 for at in shown], spare)
+    return _placed(shown, widths, gap, width, wanted, is_left=False)
+
+
+def _left(
+    needs: Sequence[Need], wanted: Sequence[int], widths: Sequence[int], room: int, above: int = 0
+) -> list[int] | None:
+    """Return the columns of these widths that fit after those with the highest `goes` are left out. `above`: only those
+    with a higher `goes` may be; None: they are not enough."""
+    shown = list(wanted)
+
+    def is_too_long(some: Sequence[int]) -> bool:
+        return sum(widths[at] for at in some) + len(some) - 1 > room
+
+    while is_too_long(shown) and len(shown) > 1:
+        going = [at for at in shown[1:] if needs[at].goes > above]
+        if not going and above:
+            return None
         shown.remove(max(going, key=lambda at: (needs[at].goes, at)) if going else shown[-1])
-    widths = [needs[at].wish for at in shown]
-    gap = 2 if too_long(widths, 2) <= 0 else 1
-    over = too_long(widths, gap)
+    for at in sorted(set(wanted) - set(shown), key=lambda at: (needs[at].goes, at)):
+        if needs[at].goes and not is_too_long([*shown, at]):  # narrower than the last one that went
+            shown.append(at)
+    return sorted(shown)
+
+
+def _narrow(widths: list[int], limits: Sequence[int], over: int) -> None:
+    """Take `over` columns from the widths, always from the one that is furthest above its limit."""
     while over > 0:
-        at = max(range(len(shown)), key=lambda at: widths[at] - needs[shown[at]].least)
-        if widths[at] <= needs[shown[at]].least:
-            break  # only the first column is left, and the terminal is narrower
+        at = max(range(len(widths)), key=lambda at: widths[at] - limits[at])
+        if widths[at] <= limits[at]:
+            return
         widths[at] -= 1
         over -= 1
-    spare = -over
-    growing = [at for at in range(len(shown)) if needs[shown[at]].most > widths[at]]
+
+
+def _widen(widths: list[int], limits: Sequence[int], spare: int) -> None:
+    """Add `spare` columns to the widths, one each in turn up to its limit."""
+    growing = [at for at in range(len(widths)) if limits[at] > widths[at]]
     while spare > 0 and growing:
         for at in growing[:]:
-            if spare > 0 and widths[at] < needs[shown[at]].most:
+            if spare > 0:
                 widths[at] += 1
                 spare -= 1
-            if widths[at] >= needs[shown[at]].most:
+            if widths[at] >= limits[at]:
                 growing.remove(at)
-    return _placed(shown, widths, gap, width, wanted, is_left=False)
 
 
 def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
@@ -101,8 +153,8 @@ def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
     room = max(1, width - GUTTER - MARGIN)
     if not needs:
         return Layout(width)
-    frozen = needs[0]
-    head = min(frozen.wish, room)
+    frozen, whole = needs[0], [max(need.least, need.wish if need.draws else need.most) for need in needs]
+    head = min(whole[0], room)
     if len(needs) > 1 and head > room // 2:
         head = min(head, max(frozen.least, room // 2))
     shown, widths, left = [0], [head], room - head
@@ -110,10 +162,10 @@ def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
     for at in wanted:
         if at < max(1, first):
             continue
-        if left < 2 or left - 1 < min(needs[at].least, needs[at].wish, room // 3):
+        if left < 2 or left - 1 < min(needs[at].least, room // 3):
             break
         shown.append(at)
-        widths.append(min(needs[at].wish, left - 1))
+        widths.append(min(whole[at], left - 1))
         left -= widths[-1] + 1
     return _placed(shown, widths, 1, width, wanted, is_left=first > 1)
 

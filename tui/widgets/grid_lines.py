@@ -25,6 +25,8 @@ SAMPLE = 64
 """Number of rows over a new table that are measured, so that columns rarely grow while the user scrolls."""
 LEAST = 2
 """Least width of the terminal in which something is drawn."""
+KINDS = 4
+"""Most texts of a column that are remembered: more than those that say nothing."""
 KEPT = 2_000
 """Most lines that are cached while the user scrolls."""
 
@@ -93,6 +95,10 @@ class GridLines(ScrollView, Generic[Row]):
         """Horizontal scroll: 0 shows what fits, from 1 on it is the argument `first` of `scrolled`."""
         self._widest: dict[str, int] = {}
         """Width of the widest text seen in each column, by id."""
+        self._whole: dict[str, int] = {}
+        """Width of the widest part that is never cut (Column.whole), by id."""
+        self._said: dict[str, set[str]] = {}
+        """Different texts seen in each column, at most KINDS, by id."""
         self._layout_now = Layout(0)
         self._texts: dict[int, tuple[str, ...]] = {}
         """Cell texts of drawn rows, by number."""
@@ -121,13 +127,16 @@ class GridLines(ScrollView, Generic[Row]):
         raise NotImplementedError
 
     def _needs(self) -> list[Need]:
-        return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
+        return [
+            need(self._by_id[id], self._widest.get(id, 0), self._whole.get(id, 0), self._said.get(id, ()))
+            for id in self._chosen
+        ]
 
     def wish(self, *, sparks: bool) -> int:
         """Return the width in which the whole table fits, with or without its sparklines."""
         both = zip(self._chosen, self._needs(), strict=True)
-        needs = [one.wish for id, one in both if one != NOTHING and (sparks or self._by_id[id].spark is None)]
-        return GUTTER + MARGIN + sum(needs) + 2 * (len(needs) - 1)
+        needs = [one for id, one in both if one != NOTHING and (sparks or self._by_id[id].spark is None)]
+        return GUTTER + MARGIN + sum(one.wish if one.draws else one.most for one in needs) + 2 * (len(needs) - 1)
 
     def _measure(self, *, is_new: bool = False) -> bool:
         """Widen columns to their visible texts, narrow them only if `is_new`; return whether a width may have
@@ -139,18 +148,26 @@ class GridLines(ScrollView, Generic[Row]):
             self._texts.clear()
         if is_new:
             self._widest.clear()
+            self._whole.clear()
+            self._said.clear()
             lines += range(0, count, max(1, count // SAMPLE))
         for line in lines:
             number = self._order[line]
-            texts = self._texts.get(number)
+            texts, row = self._texts.get(number), self._rows.rows[number]
             if texts is None:
-                row = self._rows.rows[number]
                 texts = self._texts[number] = tuple(cell_text(self._by_id[id], row) for id in self._chosen)
             elif not is_new:
                 continue
             for id, text in zip(self._chosen, texts, strict=True):
+                said = self._said.setdefault(id, set())
+                if len(said) < KINDS and text not in said:
+                    said.add(text)
+                    has_grown = True
                 if (width := cell_len(text)) > self._widest.get(id, 0):
                     self._widest[id] = width
+                    has_grown = True
+                if (part := self._by_id[id].whole) and (width := cell_len(safe(part(row)))) > self._whole.get(id, 0):
+                    self._whole[id] = width
                     has_grown = True
         return has_grown
 

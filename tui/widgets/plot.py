@@ -48,7 +48,7 @@ def ticks(begin: float, end: float, count: int) -> list[tuple[float, str]]:
     span = end - begin
     steps = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
     step = next((one for one in steps if span / one <= max(1, count)), max(1.0, span))
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if span < 86400 else "%d.%m. %H:%M"
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if span < 86400 else "%Y-%m-%d %H:%M"
     found: list[tuple[float, str]] = []
     try:
         zone = datetime.datetime.fromtimestamp(begin).astimezone().utcoffset() or datetime.timedelta()
@@ -118,7 +118,7 @@ class Plot(PlotextPlot):
         marks = [0, 50, 100] if height < 14 else [0, 25, 50, 75, 100]
         marks += [150] * (top >= 150) + [200] * (top >= 200)
         plt.yticks(marks, [f"{mark:g}%" for mark in marks])
-        times = ticks(self.begin, self.end, max(1, width // 16))
+        times = ticks(self.begin, self.end, max(1, width // 18))
         plt.xticks([at - self.begin for at, _ in times], [label for _, label in times])
         plt.grid(True, False)
         plt.scatter([0], [0], marker=" ", color="default")  # without a point plotext draws no scale

@@ -67,12 +67,12 @@ ADVICE: tuple[Column[Advice], ...] = (
     Column(
         "job", "JOB", "Slurm's number; for an array, the array's number",
         text=job, value=job,
-        least=6, most=14, alias=("id",),
+        least=6, most=14, whole=job, alias=("id",),
     ),
     Column(
         "user", "USER", "the job's user",
         text=lambda advice: named(advice.user), value=lambda advice: advice.user or None,
-        least=5, most=16, goes=4,
+        least=5, most=16, goes=4, cut="middle", repeats=True, whole=lambda advice: named(advice.user),
     ),
     Column(
         "now", "NOW", "tasks on a node (NPPN)",
@@ -93,27 +93,27 @@ ADVICE: tuple[Column[Advice], ...] = (
     Column(
         "decided", "DECIDED BY", "the bound that decided",
         text=lambda advice: advice.decided_by or NONE, value=lambda advice: advice.decided_by or NONE,
-        least=10, most=14, goes=1, alias=("bound", "by"),
+        least=10, most=14, goes=1, whole=lambda advice: advice.decided_by or NONE, alias=("bound", "by"),
     ),
     Column(
         "work", "WORK", "the class of the job's load, such as idle or CPU-bound",
         text=lambda advice: advice.work, value=lambda advice: advice.work,
-        least=9, most=24, goes=2,
+        least=9, keeps=24, most=24, goes=2,
     ),
     Column(
-        "confidence", "CONFIDENCE", "low, medium, high",
+        "confidence", "CONF", "confidence: low, medium, high",
         text=lambda advice: advice.confidence,
         value=lambda advice: CONFIDENCES.index(advice.confidence),
-        least=6, most=10, goes=3, alias=("sure",), sorts_down=True,
+        least=4, most=10, goes=3, alias=("sure",), sorts_down=True,
     ),
     Column(
         "nodes", "NODES", "the job's nodes",
         text=lambda advice: fold(advice.nodes) or UNKNOWN, value=lambda advice: fold(advice.nodes) or None,
-        least=5, most=24, goes=5, alias=("node",),
+        least=5, keeps=16, most=24, goes=5, cut="middle", alias=("node",),
     ),
     Column(
         "sentence", "WHY", "the advice in one sentence",
         text=lambda advice: advice.sentence, value=lambda advice: advice.sentence,
-        least=20, most=140, goes=6, alias=("why",),
+        least=20, most=40, goes=6, alias=("why",),
     ),
 )  # fmt: skip

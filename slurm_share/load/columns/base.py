@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from ...core.terminal import Cut
 from ..text import UNKNOWN, Letter, Triple
 
 Row = TypeVar("Row")
@@ -25,6 +26,8 @@ VALUES: frozenset[Output] = frozenset({"values"})
 NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 GOES_FIRST = 50
 """`goes` of a column that sets none."""
+BARS_GO = 10
+"""Columns with a higher `goes` are left out before bars are, and before a text is cut below `most`."""
 REST = "*"
 """Stands in an order of ids for all columns that the order does not name."""
 
@@ -68,14 +71,22 @@ class Column(Generic[_Of]):
     least: int = 4
     """Least width in the dashboard, in columns of the terminal."""
     keeps: int = 0
-    """Width of the text that the dashboard never cuts; the column is narrower if its text is (but for `least`)."""
+    """Width to which the dashboard cuts no text while it can leave out another column; at most two fifths of a line."""
     most: int = 40
-    """Largest width in the dashboard; longer text is cut and marked."""
+    """Width that the dashboard gives a text before it shows columns beyond BARS_GO; a longer text takes the width that
+    is free. Also the largest width of a bar or a sparkline."""
     goes: int = 0
     """If the dashboard is too narrow, it leaves out the columns with the highest value first; 0: never."""
     short: Callable[[_Of], str] | None = None
     """Returns the text for which the dashboard's column makes room in a row whose other cells say nothing: there the
     whole text takes the place of the cells left of it. Empty: another row."""
+    cut: Cut = "end"
+    """Where a text is cut that is too long. Numbers (`right`) are never cut."""
+    repeats: bool = False
+    """True: left out first where all rows say the same, such as the user of one's own jobs. So is every column with a
+    `goes` in which all rows say - or ?."""
+    whole: Callable[[_Of], str] | None = None
+    """Returns the begin of the text that the dashboard never cuts, such as a job's number; None: there is none."""
     letter: Callable[[_Of], Letter] | None = None
     """Returns the mark of the cell, which is shown by colour. `text` or another column says the same."""
     bar: Callable[[_Of], float | None] | None = None

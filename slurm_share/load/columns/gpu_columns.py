@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 
 from ...node.gpu_figures import Activity, Means
 from ..rules import rates
+from ..rules.flags import MEANINGS
 from ..rules.gpu_rows import GpuRow
 from ..rules.visible import BEFORE
 from ..snapshot import GpuLoad
@@ -18,6 +20,7 @@ from ..text import (
     ABOUT_NOTE,
     NONE,
     UNKNOWN,
+    first_of,
     gb,
     gigabytes,
     joined,
@@ -171,6 +174,11 @@ def note(row: GpuRow) -> str:
     return " ".join([*row.codes, "no GPU answers"])
 
 
+def _note_codes(row: GpuRow) -> str:
+    """Return the flags at the begin of the note."""
+    return " ".join(takewhile(MEANINGS.__contains__, note(row).split()))
+
+
 def llload_note(row: GpuRow) -> str:
     """Return the note of llload's table, which has no lines for silent nodes."""
     return "" if row.gpu is None else _note_of(row, row.gpu, [code for code in row.codes if code[0] in "iv"])
@@ -282,30 +290,33 @@ GPUS: tuple[Column[GpuRow], ...] = (
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: named(row.node.name), value=lambda row: row.node.name,
-        outputs=ON_SCREEN, least=8, most=32, alias=("node", "host"),
+        outputs=ON_SCREEN, least=8, most=32, cut="middle", whole=lambda row: named(row.node.name),
+        alias=("node", "host"),
     ),
     Column(
         "gpu", "GPU", "the GPU's number on the node; with the profile for a MIG instance",
         text=lambda row: row.name or UNKNOWN, value=lambda row: None if row.gpu is None else row.gpu.index,
-        outputs=NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
+        outputs=NOT_PLAIN, twin="load", least=3, most=12, whole=lambda row: row.name or UNKNOWN, alias=("index",),
     ),
     Column(
         "user", "USERS", "users with a task on the GPU, or whose job holds it",
         text=users, value=lambda row: known(users(row)),
         table=lambda row: UNKNOWN if (found := _names(row)) is None else joined(found),
         field="users", raw=lambda row: ",".join(_names(row) or ()) or None,
-        outputs=NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
+        outputs=NOT_PLAIN, needs="details", least=6, keeps=20, most=20, goes=2, cut="list", repeats=True,
+        whole=lambda row: first_of(users(row)), alias=("users",),
     ),
     Column(
         "job", "JOBS", "Slurm's numbers of the jobs with a task on the GPU, and of those that hold it",
         text=jobs, value=lambda row: known(jobs(row)),
         field="jobs", raw=lambda row: ",".join(map(str, _numbers(row) or ())) or None,
-        outputs=NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
+        outputs=NOT_PLAIN, needs="details", least=5, keeps=18, most=20, goes=3, cut="list",
+        whole=lambda row: first_of(jobs(row)), alias=("jobs",),
     ),
     Column(
         "tasks", "TASKS", "programs on the GPU, without MPS's own",
         text=lambda row: number(row.task_count), value=lambda row: row.task_count,
-        outputs=ON_SCREEN, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
+        outputs=ON_SCREEN, needs="details", right=True, least=5, most=6, goes=14, sorts_down=True,
     ),
     Column(
         "load", "LOAD", "mean over 5 minutes: 1.00 is always busy; filters take percent",
@@ -330,14 +341,14 @@ GPUS: tuple[Column[GpuRow], ...] = (
         text=memory, value=lambda row: None if row.gpu is None else gb(row.gpu.memory_used_mib),
         field="memory_used_mib", raw=lambda row: None if row.gpu is None else row.gpu.memory_used_mib,
         triple=_memory_triple, plain=_memory_plain,
-        unit="GB", twin="mem", right=True, least=9, most=14, goes=1, alias=("gpumem",), sorts_down=True,
+        unit="GB", twin="mem", right=True, least=9, most=14, goes=11, alias=("gpumem",), sorts_down=True,
     ),
     Column(
         "booked", "BOOKED", "memory that packed runs (llsub --pack) have booked; shown only if one has",
         text=booked, value=lambda row: None if row.gpu is None else gb(row.gpu.booked_mib),
         field="booked_mib", raw=lambda row: None if row.gpu is None else row.gpu.booked_mib,
         table=lambda row: booked(row) or NONE,
-        unit="GB", right=True, least=6, most=9, goes=3, sorts_down=True, unless_empty=True,
+        unit="GB", right=True, least=6, most=9, goes=13, sorts_down=True, unless_empty=True,
     ),
     Column(
         "rate", "RATE",
@@ -346,23 +357,23 @@ GPUS: tuple[Column[GpuRow], ...] = (
         text=lambda row: rates.text(_work(row)), value=lambda row: rates.per_s(_work(row)), field="rate_per_s",
         table=lambda row: rates.text(_work(row), with_source=True) or NONE,
         plain=lambda row: f"rate {rates.text(_work(row), with_source=True)}",
-        right=True, least=4, most=18, goes=3, sorts_down=True, unless_empty=True,
+        right=True, least=4, most=18, goes=13, sorts_down=True, unless_empty=True,
     ),
     Column(
         "now", "NOW", "SM activity since the sample before, percent; utilisation if the driver does not report it",
         text=lambda row: percent_text(now_percent(row)), value=now_percent,
-        outputs=ON_SCREEN, unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
+        outputs=ON_SCREEN, unit="%", right=True, least=4, most=7, goes=16, sorts_down=True,
     ),
     _figure("occupancy_percent", "OCC", "resident warps in percent of those that fit (occupancy)",
-            id="occ", outputs=NOT_PLAIN, goes=11),
-    _figure("tensor_percent", "TENSOR", "tensor cores in use, percent", outputs=NOT_PLAIN, goes=12),
-    _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=NOT_PLAIN, goes=10),
-    _figure("power_w", "WATT", "power, W", id="watt", outputs=NOT_PLAIN, goes=7),
-    _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=NOT_PLAIN, goes=8),
+            id="occ", outputs=NOT_PLAIN, goes=21),
+    _figure("tensor_percent", "TENSOR", "tensor cores in use, percent", outputs=NOT_PLAIN, goes=22),
+    _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=NOT_PLAIN, goes=20),
+    _figure("power_w", "WATT", "power, W", id="watt", outputs=NOT_PLAIN, goes=17),
+    _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=NOT_PLAIN, goes=18),
     Column(
         "note", "NOTE", f"the GPU's problem, the task for which it is kept free, others' memory; {ABOUT_NOTE}",
         text=note, value=note, table=llload_note,
-        outputs=ON_SCREEN, least=5, keeps=14, most=44,
+        outputs=ON_SCREEN, least=5, keeps=14, most=14, whole=_note_codes,
         short=lambda row: " ".join(row.codes) or NONE if row.gpu is None else "",
         letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
         alias=("flags",), sorts_down=True,
@@ -372,15 +383,15 @@ GPUS: tuple[Column[GpuRow], ...] = (
         text=lambda row: UNKNOWN if row.gpu is None else row.gpu.name,
         value=lambda row: None if row.gpu is None else row.gpu.name,
         plain=lambda row: "" if row.gpu is None else row.gpu.name,
-        least=8, most=28, goes=13, alias=("model",),
+        least=8, most=28, goes=23, cut="middle", repeats=True, alias=("model",),
     ),
-    _mean(1, 14),
-    _mean(15, 15),
+    _mean(1, 24),
+    _mean(15, 25),
     Column(
         "uuid", "UUID", "the driver's identifier of the GPU",
         text=lambda row: UNKNOWN if row.gpu is None else row.gpu.uuid,
         value=lambda row: None if row.gpu is None else row.gpu.uuid,
-        outputs=frozenset({"values", "dashboard"}), least=8, most=44, goes=16, shown=False,
+        outputs=frozenset({"values", "dashboard"}), least=8, most=44, goes=26, shown=False,
     ),
     _field("mig_of", "UUID of the GPU that a MIG instance is part of", lambda gpu: gpu.mig_of),
     _field("load_over_s", "how long the load was measured, seconds",

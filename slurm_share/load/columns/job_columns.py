@@ -38,6 +38,14 @@ def job_id(row: JobRow) -> str:
     return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
 
 
+ELEMENTS_MOST = 32
+"""Longest id of waiting elements of an array that is never cut: Slurm itself cuts their list at 64 characters."""
+
+
+def _whole_id(row: JobRow) -> str:
+    return job_id(row)[:ELEMENTS_MOST]
+
+
 def state(row: JobRow) -> str:
     """Return the state as in squeue's ST; for an array, the elements in each state: 12R 3PD."""
     if not row.states:
@@ -59,6 +67,8 @@ def place(row: JobRow) -> str:
     """Return squeue's NODELIST(REASON); for an array in one line, the nodes of all elements."""
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)
+    if row.is_waiting and row.job is not None and not row.job.reason:
+        return NO_REASON
     return UNKNOWN if row.job is None else queue.place_of(row.job)
 
 
@@ -80,6 +90,18 @@ def time_left(row: JobRow) -> str:
 
 def _seconds(row: JobRow, known: float | None) -> float | None:
     return math.inf if row.is_unlimited else known
+
+
+REASON_MOST = 30
+"""Longest reason that is never cut: Slurm's names of reasons are not longer, texts with node lists are."""
+
+
+def _whole_reason(row: JobRow) -> str:
+    return place(row)[:REASON_MOST] if row.is_waiting else ""
+
+
+NO_REASON = "(no reason yet)"
+"""The place of a waiting job at which Slurm has not looked yet; squeue writes (None)."""
 
 
 def tasks(row: JobRow) -> str:
@@ -118,34 +140,35 @@ JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
         text=job_id, value=lambda row: row.id, table=lambda row: row.id,
-        outputs=ON_SCREEN, least=6, most=18, alias=("id", "jobid"),
+        outputs=ON_SCREEN, least=6, most=18, cut="middle", whole=_whole_id, alias=("id", "jobid"),
     ),
     Column(
         "user", "USER", "the job's user",
         text=lambda row: named(row.user), value=lambda row: row.user or None, table=lambda row: _here(row).user,
-        outputs=ON_SCREEN, least=5, most=16, goes=6,
+        outputs=ON_SCREEN, least=5, most=16, goes=6, cut="middle", repeats=True,
+        whole=lambda row: named(row.user),
     ),
     Column(
         "name", "NAME", "the job's name",
-        text=lambda row: row.name if row.job is not None else UNKNOWN,
-        value=lambda row: row.name if row.job is not None else None, table=lambda row: row.name,
-        outputs=ON_SCREEN, least=8, most=28, goes=5,
+        text=lambda row: UNKNOWN if row.job is None else row.name or NONE,
+        value=lambda row: row.name if row.job is not None else None,
+        outputs=ON_SCREEN, least=8, keeps=12, most=28, goes=5, cut="middle",
     ),
     Column(
         "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
         text=state, value=lambda row: state(row) if row.states else None,
-        outputs=DASHBOARD, least=7, most=14, goes=7, alias=("st",),
+        outputs=DASHBOARD, least=2, most=14, goes=1, whole=state, alias=("st",),
     ),
     Column(
         "time", "TIME", "how long it has run",
         text=lambda row: time_text(row.runs_s) if row.job is not None else UNKNOWN, value=lambda row: row.runs_s,
-        outputs=DASHBOARD, unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
+        outputs=DASHBOARD, unit="s", right=True, least=7, most=12, goes=9, sorts_down=True,
     ),
     Column(
         "start", "START", "when it started; for a waiting job, when Slurm expects it to start",
         text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
-        outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
+        outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=16, goes=3,
     ),
     Column(
         "left", "TIME_LEFT", "time until its time limit ends it; for an array, its first running element",
@@ -160,33 +183,34 @@ JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "nodes", "NODES", "number of its nodes; 1/2: one of two answered",
         text=nodes, value=lambda row: len(row.node_names),
-        outputs=DASHBOARD, right=True, least=5, most=8, goes=10, sorts_down=True,
+        outputs=DASHBOARD, right=True, least=5, most=8, goes=16, sorts_down=True,
     ),
     Column(
         "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
         text=lambda row: NONE if row.has_no_gpu else tasks(row), value=lambda row: row.tasks.value,
         table=lambda row: NONE if row.has_no_gpu else summed_count(row.tasks),
-        outputs=ON_SCREEN, right=True, least=5, most=11, goes=3, sorts_down=True,
+        outputs=ON_SCREEN, right=True, least=5, most=11, goes=12, sorts_down=True,
     ),
     replace(
         usage.GPUS, doc="GPUs that it has, over all its nodes",
-        table=lambda row: number(row.gpus_on(row.loads[0][0].name)), outputs=ON_SCREEN, goes=9,
+        table=lambda row: number(row.gpus_on(row.loads[0][0].name)), outputs=ON_SCREEN, goes=7,
     ),
-    replace(usage.IDLE, doc=f"GPUs that it holds and leaves idle; {ABOUT_IDLE}", table=_idle_here, outputs=ON_SCREEN),
+    replace(usage.IDLE, doc=f"GPUs that it holds and leaves idle; {ABOUT_IDLE}", table=_idle_here, outputs=ON_SCREEN,
+            goes=8),
     replace(
         usage.GPU,
         doc="share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? counts silent nodes "
         "as busy as the others",
-        outputs=DASHBOARD,
+        outputs=DASHBOARD, goes=4,
     ),
     replace(
         usage.GPU_LOAD, doc="the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes",
-        table=lambda row: NONE if row.has_no_gpu else load_text(row.loads[0][1].gpu_load), outputs=ON_SCREEN, goes=11,
+        table=lambda row: NONE if row.has_no_gpu else load_text(row.loads[0][1].gpu_load), outputs=ON_SCREEN, goes=19,
     ),
     replace(
         usage.GPU_MEMORY, doc="GPU memory of its processes",
         table=lambda row: NONE if row.has_no_gpu else gigabytes(row.loads[0][1].gpu_memory_mib),
-        outputs=ON_SCREEN, goes=2,
+        outputs=ON_SCREEN, goes=13,
     ),
     Column(
         "rate", "RATE",
@@ -195,57 +219,60 @@ JOBS: tuple[Column[JobRow], ...] = (
         text=lambda row: rate([load for _, load in row.loads]),
         value=lambda row: rates.per_s(rates.of_jobs(load.progress for _, load in row.loads)),
         table=lambda row: rate([_here(row)], with_source=True) or NONE,
-        outputs=ON_SCREEN, right=True, least=4, most=18, goes=10, sorts_down=True, unless_empty=True,
+        outputs=ON_SCREEN, right=True, least=4, most=18, goes=15, sorts_down=True, unless_empty=True,
     ),
     Column(
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
         text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE, value=lambda row: gb(row.peak_mib),
-        outputs=ON_SCREEN, unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
+        outputs=ON_SCREEN, unit="GB", right=True, least=6, most=9, goes=20, alias=("taskpeak",), sorts_down=True,
     ),
-    replace(usage.CPU, doc="CPU time in percent of the CPUs that it has; 88%? as for the GPUs", outputs=DASHBOARD),
+    replace(usage.CPU, doc="CPU time in percent of the CPUs that it has; 88%? as for the GPUs", outputs=DASHBOARD,
+            goes=11),
     Column(
         "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
         text=lambda row: NONE if row.is_waiting else summed_load(row.cpu), value=lambda row: row.cpu.value,
-        outputs=DASHBOARD, twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
+        outputs=DASHBOARD, twin="cpu", right=True, least=5, most=9, goes=21, sorts_down=True,
     ),
     replace(
         usage.MEMORY, doc="host memory without page cache",
-        table=lambda row: gigabytes(row.loads[0][1].memory_mib), outputs=ON_SCREEN, goes=4,
+        table=lambda row: gigabytes(row.loads[0][1].memory_mib), outputs=ON_SCREEN, goes=14,
     ),
     Column(
         "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
         text=lambda row: nppn(row.advice), value=lambda row: None if row.advice is None else row.advice.next,
-        outputs=DASHBOARD, least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
+        outputs=DASHBOARD, least=6, most=10, goes=10, whole=lambda row: nppn(row.advice), alias=("advice",),
+        sorts_down=True,
     ),
     Column(
         "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
         text=lambda row: NONE if row.is_waiting else summed_count(row.kills), value=lambda row: row.kills.value,
         table=lambda row: number(_here(row).memory_kills),
-        outputs=ON_SCREEN, right=True, least=6, most=7, goes=13,
+        outputs=ON_SCREEN, right=True, least=6, most=7, goes=18,
         letter=lambda row: "H" if row.kills.value else "", sorts_down=True,
     ),
     Column(
         "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
         text=place, value=lambda row: None if row.job is None and not row.node_names else place(row),
-        outputs=DASHBOARD, least=8, most=30, goes=8, alias=("node", "reason"),
+        outputs=DASHBOARD, least=8, keeps=16, most=48, goes=2, cut="middle", whole=_whole_reason,
+        alias=("node", "reason"),
     ),
-    replace(usage.NOTE, doc=f"of its nodes, {ABOUT_NOTE}", outputs=DASHBOARD, most=16, goes=16),
+    replace(usage.NOTE, doc=f"of its nodes, {ABOUT_NOTE}", outputs=DASHBOARD, most=16, goes=17),
     Column(
         "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
         text=lambda row: number(row.share, NONE), value=lambda row: row.share,
         table=lambda row: number(_here(row).share, NONE),
-        outputs=ON_SCREEN, right=True, least=5, most=6, goes=17, sorts_down=True,
+        outputs=ON_SCREEN, right=True, least=5, most=6, goes=22, sorts_down=True,
     ),
     Column(
         "triple", "TRIPLE", "for a job of llsub: nodes, tasks on each, threads of each",
         text=lambda row: row.triple or NONE, value=lambda row: row.triple or NONE,
-        outputs=ON_SCREEN, least=6, most=14, goes=18,
+        outputs=ON_SCREEN, least=6, most=14, goes=23, whole=lambda row: row.triple or NONE,
     ),
     Column(
         "partition", "PARTITION", "the job's partition",
-        text=lambda row: UNKNOWN if row.job is None else row.job.partition,
+        text=lambda row: UNKNOWN if row.job is None else row.job.partition or NONE,
         value=lambda row: None if row.job is None else row.job.partition,
-        outputs=DASHBOARD, least=5, most=12, goes=19,
+        outputs=DASHBOARD, least=5, most=12, goes=24, cut="list", repeats=True,
     ),
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",

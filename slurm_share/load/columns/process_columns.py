@@ -9,7 +9,7 @@ from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..snapshot import TaskProgress
-from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, number, percent_text, share
+from ..text import NONE, UNKNOWN, first_of, gb, gigabytes, known, load_text, named, number, percent_text, share
 from . import gpu_columns
 from .base import DASHBOARD, NOT_PLAIN, TABLE, VALUES, Column, Raw
 
@@ -179,7 +179,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         value=lambda row: None if row.on.gpu is None else row.on.name,
         table=lambda row: UNKNOWN if row.on.gpu is None else str(row.on.gpu.index),
         raw=lambda row: None if row.on.gpu is None else row.on.gpu.index,
-        outputs=NOT_PLAIN, least=3, most=14,
+        outputs=NOT_PLAIN, least=3, most=14, whole=lambda row: f" {row.on.name or UNKNOWN}",
     ),
     Column(
         "slot", "SLOT", "number of the slot among all of its job on this node; all: the GPU itself; -: no slot",
@@ -189,18 +189,18 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
     Column(
         "task", "TASK", "its number: of llsub in its run, else in its step, over all nodes",
         text=task, value=partial(_told, "task"),
-        outputs=NOT_PLAIN, right=True, least=4, most=9, goes=5,
+        outputs=NOT_PLAIN, right=True, least=4, most=9, goes=3,
     ),
     Column(
         "user", "USER", "the user of the process, or of the slot's job",
         text=user, value=lambda row: known(user(row)), table=_user_name, plain=_user_name, raw=partial(_told, "user"),
-        least=5, most=16, goes=2,
+        least=5, keeps=20, most=16, goes=2, cut="list", repeats=True, whole=lambda row: first_of(user(row)),
     ),
     Column(
         "job", "JOB", "Slurm's number",
         text=job, value=lambda row: known(job(row)), raw=partial(_told, "job"),
         plain=lambda row: "no job" if job(row) == NONE else f"job {job(row)}",
-        least=5, most=12, goes=4,
+        least=5, keeps=18, most=12, goes=4, cut="list", whole=lambda row: first_of(job(row)),
     ),
     Column(
         "sm_time", "SMTIME",
@@ -229,62 +229,62 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         text=rate, value=rate_per_s, table=lambda row: rate(row, with_source=True) or NONE,
         plain=lambda row: f"rate {rate(row, with_source=True)}",
         field="rate_per_s", raw=partial(_of_progress, "rate_per_s"),
-        right=True, least=4, most=18, goes=2, sorts_down=True, unless_empty=True,
+        right=True, least=4, most=18, goes=6, sorts_down=True, unless_empty=True,
     ),
     Column(
         "speed", "SPEED", "its speed now as a ratio of its speed alone on a GPU",
         text=_speed, value=speed_ratio, table=lambda row: _speed(row) or NONE,
         field="speed_ratio", raw=partial(_of_progress, "speed_ratio"),
-        right=True, least=5, most=6, goes=4, sorts_down=True, unless_empty=True,
+        right=True, least=5, most=6, goes=8, sorts_down=True, unless_empty=True,
     ),
     Column(
         "memory_used", "GPUMEM", "GPU memory in use",
         text=memory, value=lambda row: gb(memory_mib(row)), field="gpu_memory_mib", raw=memory_mib,
         plain=lambda row: f"GPU memory {memory(row)}",
-        unit="GB", twin="mem", right=True, least=6, most=8, goes=1, alias=("gpumem",), sorts_down=True,
+        unit="GB", twin="mem", right=True, least=6, most=8, goes=11, alias=("gpumem",), sorts_down=True,
     ),
     Column(
         "cap", "CAP", "most GPU memory that MPS lets the task have; of a GPU all that there is",
         text=cap, value=lambda row: gb(most_mib(row) if row.kind == "gpu" else row.cap_mib),
         field="cap_mib", raw=lambda row: row.cap_mib,
-        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=12, sorts_down=True,
     ),
     Column(
         "peak", "PEAK", "the most GPU memory that was seen since it started",
         text=lambda row: _none(row) if row.process is None else gigabytes(peak_mib(row)),
         value=lambda row: gb(peak_mib(row)),
         field="gpu_memory_peak_mib", raw=peak_mib,
-        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=16, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "cores in use",
         text=lambda row: _none(row) if row.process is None else load_text(row.process.process.cpu_cores),
         value=partial(_told, "cpu_cores"), field="cpu_cores",
-        outputs=NOT_PLAIN, right=True, least=5, most=7, goes=9, sorts_down=True,
+        outputs=NOT_PLAIN, right=True, least=5, most=7, goes=17, sorts_down=True,
     ),
     Column(
         "memory", "MEMORY", "host memory, resident",
         text=lambda row: _none(row) if row.process is None else gigabytes(row.process.process.memory_mib),
         value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
         field="memory_mib", raw=partial(_told, "memory_mib"),
-        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
+        outputs=NOT_PLAIN, unit="GB", right=True, least=6, most=8, goes=18, sorts_down=True,
     ),
     Column(
         "pid", "PID", "the process id on the node",
         text=lambda row: _none(row) if row.process is None else str(row.process.process.pid),
         value=partial(_told, "pid"),
-        outputs=NOT_PLAIN, right=True, least=5, most=8, goes=6,
+        outputs=NOT_PLAIN, right=True, least=5, most=8, goes=5,
     ),
     Column(
         "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
         text=lambda row: _none(row) if row.process is None else row.process.process.step or NONE,
         value=partial(_told, "step"),
-        outputs=NOT_PLAIN, least=4, most=12, goes=11,
+        outputs=NOT_PLAIN, least=4, most=12, goes=19,
     ),
     Column(
         "name", "NAME", "the program; for a GPU, its model",
         text=name, value=lambda row: known(name(row)), raw=partial(_told, "name"), plain=name,
-        least=6, most=28, goes=7, alias=("program",),
+        least=6, keeps=12, most=28, goes=15, cut="middle", alias=("program",),
     ),
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",

@@ -61,5 +61,5 @@ MEMORY: Column[UsageRow] = Column(
 NOTE: Column[UsageRow] = Column(
     "note", "NOTE", "",
     text=lambda row: " ".join(row.codes), value=lambda row: " ".join(row.codes), letter=lambda row: worst(row.codes),
-    least=5, alias=("flags",), sorts_down=True,
+    whole=lambda row: " ".join(row.codes), least=5, alias=("flags",), sorts_down=True,
 )  # fmt: skip

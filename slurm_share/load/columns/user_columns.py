@@ -38,7 +38,7 @@ USERS: tuple[Column[UserRow], ...] = (
     Column(
         "user", "USER", "the user's name",
         text=lambda row: named(row.user), value=lambda row: row.user or None,
-        least=6, most=24, alias=("name",),
+        least=6, most=24, cut="middle", whole=lambda row: named(row.user), alias=("name",),
     ),
     Column(
         "jobs", "JOBS", "jobs with nodes; 3+12: twelve more wait",
@@ -48,16 +48,16 @@ USERS: tuple[Column[UserRow], ...] = (
     Column(
         "nodes", "NODES", "nodes with a job or a process of the user; 2/3: two of three answered",
         text=nodes, value=lambda row: len(row.node_names),
-        right=True, least=5, most=9, goes=2, sorts_down=True,
+        right=True, least=5, most=9, goes=5, sorts_down=True,
     ),
-    replace(usage.GPUS, doc="GPUs that the user's jobs have; without Slurm those with a process on them", goes=3),
+    replace(usage.GPUS, doc="GPUs that the user's jobs have; without Slurm those with a process on them", goes=6),
     replace(usage.IDLE, doc=f"GPUs that the user's jobs hold and leave idle; {ABOUT_IDLE}"),
     replace(
         usage.GPU,
         doc="GPU load in percent of the GPUs that the user has; 88%? counts silent nodes as busy as the others",
     ),
-    replace(usage.GPU_LOAD, doc="sum over GPUs: 2.00 is two fully busy; 1.20? is without silent nodes", goes=5),
-    replace(usage.GPU_MEMORY, doc="GPU memory in use", goes=4),
+    replace(usage.GPU_LOAD, doc="sum over GPUs: 2.00 is two fully busy; 1.20? is without silent nodes", goes=14),
+    replace(usage.GPU_MEMORY, doc="GPU memory in use", goes=13),
     replace(usage.CPU, doc="CPU time in percent of the CPUs that the user has; 88%? as for the GPUs"),
     Column(
         "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
@@ -69,21 +69,21 @@ USERS: tuple[Column[UserRow], ...] = (
             )
         ),
         value=lambda row: row.cpu.value,
-        twin="cpu", right=True, least=7, most=12, goes=8, sorts_down=True,
+        twin="cpu", right=True, least=7, most=12, goes=17, sorts_down=True,
     ),
-    replace(usage.MEMORY, doc="host memory of the user's jobs", goes=6),
+    replace(usage.MEMORY, doc="host memory of the user's jobs", goes=15),
     Column(
         "processes", "PROCS", "processes on GPUs",
         text=lambda row: NONE if row.has_no_gpu else summed_count(row.processes),
         value=lambda row: row.processes.value,
-        right=True, least=5, most=8, goes=9, sorts_down=True,
+        right=True, least=5, most=8, goes=18, sorts_down=True,
     ),
     Column(
         "advice", "ADVICE", "jobs that should run more tasks on a node, and fewer (view Advice)",
         text=advice, value=lambda row: sum(
             count for verdict, count in advice_columns.counts(row.advice).items() if verdict in ADVISED
         ),
-        least=6, most=18, goes=7, sorts_down=True,
+        least=6, most=18, goes=16, cut="list", sorts_down=True,
     ),
     replace(usage.NOTE, doc=f"of the user's nodes, {ABOUT_NOTE}", most=20, goes=1),
 )  # fmt: skip

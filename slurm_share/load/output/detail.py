@@ -31,12 +31,14 @@ class _Place:
     """None: `right` of the column."""
 
 
+_NAME_LEAST = 32
+"""Width to which the names of nodes and users are whole; other columns are left out first."""
 _GPUS = (
-    _Place("hostname", shrinks_to=8), _Place("gpu"), _Place("load"), _Place("by", 2), _Place("now", 8),
+    _Place("hostname", shrinks_to=_NAME_LEAST), _Place("gpu"), _Place("load"), _Place("by", 2), _Place("now", 8),
     _Place("load1", 9), _Place("load15", 10), _Place("memory_used", 1), _Place("booked", 3), _Place("rate", 3),
     _Place("tasks", 3), _Place("occ", 13), _Place("tensor", 14), _Place("dram", 12), _Place("watt", 6),
-    _Place("temp", 7), _Place(REST, GOES_FIRST), _Place("job", 4, shrinks_to=8), _Place("user", 5, shrinks_to=8),
-    _Place("name", 11, shrinks_to=10), _Place("note", shrinks_to=6),
+    _Place("temp", 7), _Place(REST, GOES_FIRST), _Place("job", 4, shrinks_to=12),
+    _Place("user", 5, shrinks_to=_NAME_LEAST), _Place("name", 11, shrinks_to=10), _Place("note", shrinks_to=12),
 )  # fmt: skip
 """LOAD is a mean over 5 minutes, 1.0 is always busy; NOW, OCC, TENSOR and DRAM are percent."""
 
@@ -64,6 +66,7 @@ def _laid_out(
             right=column.right and column.triple is None if place.right is None else place.right,
             shrinks_to=place.shrinks_to,
             goes=place.goes,
+            cut=column.cut,
         )
         for column, place in shown
     ]
@@ -103,17 +106,17 @@ def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
 
 
 _JOBS = (
-    _Place("job", right=True), _Place("user", 6, shrinks_to=8), _Place("hostname", shrinks_to=8), _Place("share", 8),
+    _Place("job", right=True), _Place("user", 6), _Place("hostname", shrinks_to=_NAME_LEAST), _Place("share", 8),
     _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
     _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
     _Place("killed", 2), _Place("left", 12), _Place("limit", 13), _Place(REST, GOES_FIRST), _Place("triple", 11),
-    _Place("name", 10, shrinks_to=8),
+    _Place("name", 10, shrinks_to=12),
 )  # fmt: skip
 _PROCESSES = (
-    _Place("hostname", shrinks_to=8), _Place("pid"), _Place("user", 5, shrinks_to=8), _Place("job", 3, right=True),
+    _Place("hostname", shrinks_to=_NAME_LEAST), _Place("pid"), _Place("user", 5), _Place("job", 3, right=True),
     _Place("step", 10), _Place("task", 11), _Place("slot", 9), _Place("gpu", 2, right=True), _Place("sm_time", 1),
     _Place("rate", 1), _Place("speed", 3), _Place("memory_used"), _Place("peak", 8), _Place("cap", 7), _Place("cpu", 4),
-    _Place("memory", 6), _Place(REST, GOES_FIRST), _Place("name", 5, shrinks_to=8),
+    _Place("memory", 6), _Place(REST, GOES_FIRST), _Place("name", 5, shrinks_to=12),
 )  # fmt: skip
 
 

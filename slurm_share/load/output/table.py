@@ -142,7 +142,7 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
     for place in range(len(rows) + 1):
         name = "HOSTNAME" if place == 0 else names[place - 1]
         cells = " ".join(one[place] for one in lined_up)
-        line = f"{filled(name, host)} {cells}"
+        line = f"{filled(name, host, 'middle')} {cells}"
         if note:
             line = f"{line} {cut('NOTE' if place == 0 else notes[place - 1], note)}"
         line = line.rstrip()

@@ -71,12 +71,13 @@ def test_what_is_filled_has_its_width(text: str, width: int, right: bool) -> Non
 def test_figures_are_never_cut() -> None:
     assert need(column("MEM", "", "text", right=True), 9).least == 9
     assert need(column("NOTE", "", "text"), 30).least == 4
-    assert need(column("NOTE", "", "text"), 90).wish == 40
+    assert (need(column("NOTE", "", "text"), 90).wish, need(column("NOTE", "", "text"), 90).most) == (40, 90)
 
 
 def test_a_column_is_as_wide_as_its_heading_where_there_is_room() -> None:
     assert need(column("LONG HEADING", "", "text"), 2).wish == 12
-    assert need(column("CPU", "", "bar"), 4).least == 9
+    assert need(column("CPU", "", "bar"), 4).least == 4
+    assert need(column("CPU", "", "bar"), 4).wish == 9
     assert need(column("CPU", "", "bar"), 4).most == 25
 
 

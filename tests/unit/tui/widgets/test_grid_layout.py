@@ -8,7 +8,7 @@ from slurm_share_tui.widgets.grid_layout import GUTTER, MARGIN, NOTHING, Layout,
 
 NAME = Need(4, 10, 10)
 FIGURE = Need(6, 6, 6)
-BAR = Need(8, 12, 30)
+BAR = Need(4, 9, 30, draws=True)
 NOTE = Need(4, 40, 40)
 OLD = Need(5, 5, 5, goes=2)
 RARE = Need(5, 5, 5, goes=9)
