@@ -135,7 +135,7 @@ def test_llload_cuts_nothing_while_there_is_room(view: View, width: int) -> None
         assert node.name in text
     if view.jobs or view.processes:
         on_nodes = {str(load.job) for node in survey.nodes if node.snapshot for load in node.snapshot.jobs}
-        found = set(re.findall(r"(?<![\w.])\d+(?=…)", text))
+        found = set(re.findall(r"(?<![\w.])(?<!job )\d+(?=…)", text))
         assert not {one for one in found if any(job.startswith(one) for job in on_nodes)}
         assert not view.jobs or on_nodes <= set(re.findall(r"\d{7}", text))
     for block in text.split("\n\n"):
