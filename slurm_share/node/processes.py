@@ -38,6 +38,11 @@ def read_user_id(name: str) -> int | None:
         return None
 
 
+def are_hidden(proc: Path = PROC) -> bool:
+    """Return whether the kernel hides other users' processes from this one (hidepid, proc(5)): pid 1 is root's."""
+    return not slurp(proc / "1/stat")
+
+
 def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     """Return the jobs that have a step on this node.
 

@@ -52,8 +52,9 @@ class NodeWatcher:
         *,
         new_sampler: Callable[[str], Sampler] | None = None,
         kernel: NodeReader | None = None,
+        hides_processes: Callable[[], bool] = processes.are_hidden,
     ) -> None:
-        """Watch this node, whose name in Slurm is `node`. Tests pass `new_sampler` and `kernel`."""
+        """Watch this node, whose name in Slurm is `node`. Tests pass the others."""
         self.node = node
         self.caller = processes.read_user_name(os.geteuid())
         self.agent_problem = ""
@@ -62,6 +63,7 @@ class NodeWatcher:
         self._new_sampler = new_sampler or _sampler
         self._sampler: Sampler | None = None
         self._kernel = kernel
+        self._hides_processes = hides_processes
         self._ask_from = float("-inf")
 
     def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
@@ -118,7 +120,7 @@ class NodeWatcher:
                 self._ask_from = time.monotonic() + ASK_AGAIN_S
                 self.agent_problem = error.why
             else:
-                self.agent_problem = self._why_not(seen)
+                self.agent_problem = self._why_not(seen) or (self._why_blind(seen) if own else "")
                 if not self.agent_problem:
                     return seen
         if not may_sample:
@@ -132,6 +134,13 @@ class NodeWatcher:
         # After the clock was set back, the agent's newest sample is in the future.
         if abs(late) > OLD_INTERVALS * max(seen.interval_s or 0.0, self._settings.agent_interval_s):
             return f"its newest sample is {late:.0f} s old"
+        return ""
+
+    def _why_blind(self, seen: Snapshot) -> str:
+        """Return why the agent lacks the job in which the caller looks; empty: it has it, or will have it."""
+        job = os.environ.get("SLURM_JOB_ID", "")
+        if job.isdecimal() and int(job) not in {one.job for one in seen.jobs} and self._hides_processes():
+            return f"it does not see job {job} (hidepid on /proc; slurm-share doctor says how it can)"
         return ""
 
     def _with_own(self, seen: Snapshot) -> Snapshot:

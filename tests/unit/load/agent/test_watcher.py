@@ -205,6 +205,24 @@ def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers
     )
 
 
+@pytest.mark.parametrize(
+    ("job", "is_hidden", "used"),
+    [("5", True, "agent"), ("6", True, "local"), ("6", False, "agent"), ("", True, "agent")],
+)
+def test_an_agent_that_does_not_see_the_caller_s_job_is_passed_over(
+    samplers, agent, monkeypatch, tmp_path, job, is_hidden, used
+):
+    """With hidepid it sees no user's processes: all figures of the job would be missing."""
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    agent.answer = a_snapshot(source="agent", jobs=(JobLoad(job=5, uid=os.getuid(), user=ME),))
+    node = NodeWatcher(
+        "n1", Settings(agent_socket=str(tmp_path / "socket")), new_sampler=FakeSampler, kernel=FakeKernel(),
+        hides_processes=lambda: is_hidden,
+    )  # fmt: skip
+    assert node.read(ME).source == used
+    assert ("it does not see job 6 (hidepid" in node.agent_problem) == (used == "local")
+
+
 def test_the_node_s_name_is_what_was_said():
     assert this_node("gpu-7", {"SLURMD_NODENAME": "n1"}) == "gpu-7"
     assert this_node(None, {"SLURMD_NODENAME": "n1"}) == "n1"
