@@ -69,7 +69,7 @@ class GpusView(TableView[GpuRow]):
         has_util = any(table.by(row) == "util" for row in rows)
         parts: list[Piece | str] = [
             (self.count_text(), "strong"),
-            *attention([row.codes for row in rows], has_severities=True),
+            *attention((flags.severity(row.codes) for row in rows), has_severities=True),
             left_idle(sum("iL" in row.codes for row in rows)),
             load if known else "",
             f"memory {text.whole_gigabytes(memory)} of {text.whole_gigabytes(total)}" if total else "",

@@ -76,7 +76,7 @@ class JobsView(TableView[JobRow]):
         parts: list[Piece | str] = [
             (f"{how_many}{of_user}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in states.items()),
-            *attention([row.codes for row in rows]),
+            *attention(flags.severity(row.codes) for row in rows),
             *advised(row.advice for row in rows),
         ]
         return [facts(parts, width)]

@@ -36,7 +36,7 @@ def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Conte
     used, free, out = (sum(map(attrgetter(one), rows)) for one in ("is_used", "is_free", "is_out"))
     parts: list[Piece | str] = [
         (count or counted(len(rows), "node"), "strong"),
-        *attention([row.codes for row in rows], has_severities=True),
+        *attention((row.severity for row in rows), has_severities=True),
         left_idle(sum(row.figures.gpus_idle or 0 for row in rows)),
         f"{used} in use, {free} free{f', {out} out of service' if out else ''}" if used + free + out else "",
         f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}" if cpus else "",
@@ -46,10 +46,10 @@ def nodes_summary(rows: Sequence[NodeRow], width: int, count: str = "") -> Conte
     return facts(parts, width)
 
 
-def attention(codes: Iterable[Sequence[str]], *, has_severities: bool = False) -> list[Piece]:
-    """Return how many rows with these codes need attention. `has_severities`: and how many have which severity; only
-    dead is red. A job or a user has no severity: its nodes have."""
-    counts = Counter(flags.severity(one) for one in codes)
+def attention(severities: Iterable[flags.Severity], *, has_severities: bool = False) -> list[Piece]:
+    """Return how many rows with these severities need attention. `has_severities`: and how many have which severity;
+    only dead is red. A job or a user has no severity: its nodes have."""
+    counts = Counter(severities)
     told = [(f"{counts[one]} {one}", kind) for one, kind in zip(flags.URGENT, "!HH", strict=True) if counts[one]]
     number = sum(counts[one] for one in flags.URGENT)
     head = (f"{number} need{'s' * (number == 1)} attention (f)", "strong")

@@ -49,7 +49,10 @@ class UsersView(TableView[UserRow]):
             return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
         # As the column JOBS: 3+12.
         jobs, waiting = sum(row.running for row in rows), sum(row.waiting for row in rows)
-        parts: list[Piece | str] = [(self.count_text(), "strong"), *attention([row.codes for row in rows])]
+        parts: list[Piece | str] = [
+            (self.count_text(), "strong"),
+            *attention(flags.severity(row.codes) for row in rows),
+        ]
         parts += [f"{counted(jobs, 'job')} with nodes", f"{waiting} waiting" if waiting else ""]
         return [facts([*parts, *advised(one for row in rows for one in row.advice)], width)]
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ..snapshot import NodeLoad, Survey
 from . import figures, flags, idle
 from .figures import Figures
-from .flags import SEVERITIES, Flag, Severity, in_order, needs_attention, severity
+from .flags import SEVERITIES, URGENT, Flag, Severity, in_order, severity
 
 
 class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -36,12 +36,12 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def severity(self) -> Severity:
         """Return the severity of its most severe flag."""
-        return severity(self.codes)
+        return severity(flag.code for flag in self.flags) if self.flags else ""
 
     @property
     def needs_attention(self) -> bool:
         """Return whether somebody should look at it."""
-        return needs_attention(self.codes)
+        return self.severity in URGENT
 
     @property
     def is_used(self) -> bool:
