@@ -322,7 +322,7 @@ def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, printed)
     assert row[6:8] == ["2", "2"]  # a process is on one of the two GPUs that it holds
     assert f"job {job} of alice: 2 of 2 GPUs idle (v-2: 0,1)" in out
     assert "iL: a job's GPU idle: below 5 % for 10 min" in out
-    assert sum(line.endswith("iL") for line in out.splitlines()) == 2
+    assert sum("iL" in line.split() for line in out.splitlines()) == 2  # the second also says which job holds it
     for words, of, expected in (([], "gpus_idle", ["2"]), (["--detail"], "idle", ["yes"] * 2)):
         heads, *rows = (line.split("\t") for line in printed(*idler, "--tsv", *words).splitlines())
         assert [row[heads.index(of)] for row in rows] == expected
