@@ -19,7 +19,7 @@ from slurm_share.load.output.notes import View
 from slurm_share.load.rules import figures, idle
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow, UserRow, job_rows, user_rows
-from slurm_share.load.rules.node_rows import row_of
+from slurm_share.load.rules.node_rows import row_of, rows_of
 from slurm_share.load.snapshot import Advice, GpuSums
 
 TABLES = {
@@ -101,7 +101,7 @@ def test_the_note_is_that_of_llload(now):
 
 def test_the_table_of_gpus_says_what_llload_detail_says():
     survey = a_survey()
-    lines, _ = gpu_table([row_of(node) for node in survey.nodes], WIDE)
+    lines, _ = gpu_table(rows_of(survey), WIDE)
     start = lines[0].index("GPU ")
     column = by_id("gpus")
     told = {(line.split()[0], line[start:].split()[0]): line for line in lines[1:]}
