@@ -13,15 +13,15 @@ from textual.content import Content
 from textual.message import Message
 
 from slurm_share.core.text import counted
-from slurm_share.load import Column, Row
+from slurm_share.load import Column, Row, text
 
-from ..history import History
+from ..history import Figure, History
 from ..location import Location, Target, ViewName
 from ..picture import Picture
 from ..widgets.charts import SPAN_S, Chart, Charts, Shown, least_height
 from ..widgets.grid import Grid
 from ..wire import Point, Subject
-from .text import Lines, line, ruled
+from .text import TREND_HEAD, Lines, line, ruled, trend
 
 ROWS_LEAST = 6
 """Fewest lines of the table: its headings and five rows."""
@@ -33,6 +33,8 @@ CHARTS_RIGHT = 48
 """Least width of charts beside a table, in columns."""
 CHARTS_EVERY_S = 2.0
 """Least time between two drawings of the same charts, seconds: one column stands for four seconds or more."""
+PLOT_FROM = 3
+"""Fewest lines of details with a plot in one line."""
 ABOUT_FEW = 4
 """Most lines of details above charts."""
 
@@ -206,8 +208,11 @@ class TableView(Vertical, Generic[Row]):
         few = min(few, ABOUT_FEW) if below else few
         is_short = row is not None and left - rows - below >= max(1, few)
         most = left - rows - below if is_short else few
-        lines = [] if row is None or most < 1 else self.details(row, width - right_width, most)[:most]
+        plot = self._small_plot(row, width) if not where and most >= PLOT_FROM else []
+        room = most - len(plot)
+        lines = [] if row is None or room < 1 else self.details(row, width - right_width, room)[:room]
         if lines:
+            lines += plot
             lines = [ruled(lines[0], width - right_width), *lines[1:]]
         if lines and (below or not is_short):
             # Else the table's height, or the charts', would change with every row.
@@ -220,10 +225,31 @@ class TableView(Vertical, Generic[Row]):
         self.right_pane.show(shown if right_width else None)
         self.below_pane.show(shown if below else None)
 
+    def _small_plot(self, row: Row | None, width: int) -> list[Content]:
+        """Return the GPU load of the row's last ten minutes in one line, or its CPU load if it has no GPU: for a
+        terminal without room for charts."""
+        subject = self.subject()
+        if row is None or subject is None or self.picture is None or not self._wants_charts:
+            return []
+        shown = self._shown(row, subject, self.picture)
+        of: tuple[Figure, ...] = ("gpu_load_percent", "cpu_load_percent")
+        known = () if shown is None else [one for one in of if any(chart.of == one for chart in shown.charts)]
+        if shown is None or not known:
+            return []
+        values = self.history.spark(subject, known[0], max(1, width - TREND_HEAD))
+        if all(value is None for value in values):
+            return []
+        percent = getattr(shown.points[-1], known[0]) if shown.points else None
+        return trend("GPU" if known[0] == of[0] else "CPU", f"{text.percent_text(percent)}, last 10 min", values, width)
+
+    @property
+    def _wants_charts(self) -> bool:
+        return self.has_charts and getattr(self.app, "shows_charts", True)
+
     def _charts(self, row: Row | None, width: int, left: int, rows: int) -> tuple[Shown | None, str]:
         """Return what to draw of the row's history, and where: `beside`, `below` or nowhere (empty)."""
         subject = self.subject()
-        is_wanted = self.has_charts and getattr(self.app, "shows_charts", True)
+        is_wanted = self._wants_charts
         has_room = width >= CHARTS_FROM[0] and left >= CHARTS_FROM[1]
         if not is_wanted or not has_room or row is None or subject is None or self.picture is None:
             return None, ""

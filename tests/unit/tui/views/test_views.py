@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
@@ -338,6 +339,21 @@ def test_below_the_jobs_stands_the_advice_and_what_each_node_has_of_the_job():
     text = look_at(Location(view="jobs"), a_picture(), at="48367")
     assert "v-3  CPU 39.20  memory 42.9GB" in text
     assert "... and 1 more node, 1 of them silent" in text
+
+
+@pytest.mark.parametrize(("view", "at"), [("nodes", "v-1"), ("users", None), ("jobs", None), ("gpus", None)])
+def test_a_terminal_without_room_for_charts_has_a_plot_in_one_line(view, at):
+    """Of the row under the cursor; v hides it, as it does the charts."""
+
+    async def hide(app: OneView, pilot):
+        app.shows_charts = False
+        app.shown.draw_details()
+
+    text = look_at(Location(view=view), a_picture(), at=at, size=(80, 24))
+    lines = [one for one in text.splitlines() if "10 min" in one]
+    assert len([one for one in lines if re.match(r" [GC]PU +[0-9?]+%?, last 10 min +[▁▂▃▄▅▆▇█]", one)]) == 1
+    assert "last 10 min" not in look_at(Location(view=view), a_picture(), at=at, play=hide, size=(80, 24))
+    assert "last 10 min" not in look_at(Location(view="nodes"), a_picture(), at="c-2", size=(80, 24))  # silent
 
 
 async def test_commands_act_on_the_marked_jobs_and_else_on_the_one_under_the_cursor():
