@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards import NOW, a_picture, until
+from dashboards import NOW, a_picture, picture_of, until
+from scenes import large, recorded
 from shell import FakeFeed, a_dashboard
 from slurm_share_tui import themes
 from slurm_share_tui.action_rules import Me, cancelling
@@ -48,8 +49,10 @@ VIEWS = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
 OVER: dict[str, type[Screen[Any]]] = {"help": Help, "confirm": Confirm, "trend": Trend, "columns": ColumnsScreen}
 SIZES = ("80x24", "120x40", "200x50")
 THEMES = (themes.DARK, themes.MONO)
+SCENES = {"large-nodes": ("nodes", lambda: large(NOW)), "recorded-jobs": ("jobs", recorded)}
+"""A view of another cluster than the demonstration's: its name, the view, the survey (`scenes.py`)."""
 
-CASES = [*product(VIEWS, SIZES, THEMES), *product(OVER, SIZES[:2], THEMES)]
+CASES = [*product(VIEWS, SIZES, THEMES), *product(OVER, SIZES[:2], THEMES), *product(SCENES, SIZES, THEMES[:1])]
 """What, in how large a terminal, in which theme."""
 
 
@@ -66,9 +69,13 @@ def the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @cache
-def seen() -> tuple[History, Picture]:
-    """The demonstration's history of ten minutes and its last picture; constant."""
+def seen(scene: str = "") -> tuple[History, Picture]:
+    """The demonstration's history of ten minutes and its last picture, or the one picture of a scene; constant."""
     history = History()
+    if scene:
+        picture = picture_of(SCENES[scene][1](), arrived=98.0)
+        history.take(picture)
+        return history, picture
     for step in range(31):
         picture = a_picture(now=NOW - 600 + 20 * step)
         history.take(picture)
@@ -103,14 +110,14 @@ async def settled(pilot: Pilot[Any]) -> None:
     raise AssertionError("the screen does not come to rest")
 
 
-async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str) -> None:
-    """Run the demonstration in this view."""
-    history, picture = seen()
+async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str, scene: str = "") -> None:
+    """Run the demonstration, or a scene, in this view."""
+    history, picture = seen(scene)
     feed.history = history
     await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
     feed.post(picture)
     await until(pilot, lambda: app.picture is picture, "the picture")
-    await app.main_screen.go(way_to(view, picture))
+    await app.main_screen.go((Location(view=view),) if scene else way_to(view, picture))  # type: ignore[arg-type]
     await settled(pilot)
 
 
@@ -158,6 +165,9 @@ def test_drawn(case: tuple[str, str, str], snap_compare: Callable[..., bool]) ->
     app.export_screenshot = lambda **words: smaller(draw(**words))  # type: ignore[method-assign]
 
     async def before(pilot: Pilot[Any]) -> None:
+        if what in SCENES:
+            await in_view(pilot, app, feed, SCENES[what][0], what)
+            return
         view = {"confirm": "jobs", "trend": "node"}.get(what, "nodes") if what in OVER else what
         await in_view(pilot, app, feed, view)
         if what in OVER:
