@@ -36,6 +36,8 @@ _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _SAMPLES = "\0{}\0".format("\0".join(names.SAMPLE_WORDS)).encode()
 LLLOAD_MOST_MIB = 512
 """Most host memory of one job that counts as llload's: anybody can name a program so, and a sampler takes 60 MB."""
+_LLLOAD_MOST_KILLS = 1
+"""Most kills in one step that count as llload's: a sampler is one process."""
 _CONTROLLERS = ("memory", "cpuacct", "cpu,cpuacct", "freezer", "devices", "cpuset")
 
 
@@ -299,7 +301,7 @@ class JobGroups:
             llload_s[step] = its_cpu_s or 0.0
             llload_used += its_used or 0
             if its_kills:
-                self._kills.setdefault(folder, {})[step] = its_kills
+                self._kills.setdefault(folder, {})[step] = min(its_kills, _LLLOAD_MOST_KILLS)
         if kills is not None:
             kills = max(0, kills - sum(self._kills.get(folder, {}).values()))
         return _job_group(job, uid, cpu_s, used, kills, llload_s, llload_used)
@@ -391,7 +393,7 @@ def _job_group(
 
 
 def _kills_v1(folder: str, llload: Iterable[str] = ()) -> int | None:
-    """Return the sum of the out-of-memory kills of all groups of a job, without these steps of llload.
+    """Return the sum of the out-of-memory kills of all groups of a job, without those of samplers in these steps.
 
     v1 counts a kill only in the group of the process, not in its parents. The groups of a step disappear when it ends.
     """
@@ -399,9 +401,9 @@ def _kills_v1(folder: str, llload: Iterable[str] = ()) -> int | None:
     if own is None:
         return None
     return own + sum(
-        _kills_v1(f"{folder}/{name}") or 0
+        max(0, (_kills_v1(f"{folder}/{name}") or 0) - (_LLLOAD_MOST_KILLS if name in llload else 0))
         for name in _names(folder)
-        if name.startswith(("step_", "task_")) and name not in llload
+        if name.startswith(("step_", "task_"))
     )
 
 

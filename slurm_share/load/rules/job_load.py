@@ -23,9 +23,11 @@ MAX_TASKS = 1024
 MAX_GONE = 256
 """Most jobs that are remembered after they left the node."""
 
-LLLOAD_MOST_CORES = 2.0
-"""Most cores of one job that count as llload's: anybody can name a program so. Each start of a sampler is busy for
-about half a second."""
+LLLOAD_START_S = 2.0
+"""CPU time of each step that counts as the start of a sampler, which takes about half a second."""
+LLLOAD_MOST_CORES = 0.2
+"""Most cores of one job that count as llload's after the start: anybody can name a program so. A sampler takes 0.01 to
+0.05."""
 
 
 class _Member(Struct, frozen=True):
@@ -194,8 +196,9 @@ def _job_rate(job: JobNow, history: JobHistory, dt: float) -> float | None:
         return None
     if now.keys() == before.keys() == {"cgroup"} and now["cgroup"] < before["cgroup"]:
         return None
-    llload = min(_since(job.llload_s, history.llload_s) / dt, LLLOAD_MOST_CORES)
-    return max(0.0, _since(now, before) / dt - llload)
+    llload = _since(job.llload_s, history.llload_s)
+    start = _since({step: min(cpu_s, LLLOAD_START_S) for step, cpu_s in job.llload_s.items()}, history.llload_s)
+    return max(0.0, _since(now, before) - start - min(llload - start, LLLOAD_MOST_CORES * dt)) / dt
 
 
 def _since(now: Mapping[str, float], before: Mapping[str, float]) -> float:

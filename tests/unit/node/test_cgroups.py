@@ -224,6 +224,26 @@ def test_steps_of_llload_are_told_from_the_jobs_own_in_v2(tmp_path: Path) -> Non
     assert (list(map(Path, group.llload_s)), group.memory_kills) == ([folder / "step_2"], 0)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_program_named_like_a_sampler_hides_one_killed_process_at_most(tmp_path: Path, version: int) -> None:
+    if version == 2:
+        folder = make_v2(tmp_path / "cg", "job_3")
+        write(folder / "memory.events", "oom_kill 7\n")
+        write(folder / "step_0/memory.events", "oom_kill 7\n")
+        add_process(tmp_path / "proc", 51, "python\0", 2001)
+        write(folder / "step_0/user/task_0/cgroup.procs", "61\n")
+    else:
+        folder = tmp_path / "cg/memory/slurm_n1/uid_2001/job_3"
+        write(folder / "memory.stat", "total_rss 1000\n")
+        write(folder / "memory.oom_control", "oom_kill 0\n")
+        write(folder / "step_0/memory.oom_control", "oom_kill 0\n")
+        write(folder / "step_0/task_0/memory.oom_control", "oom_kill 7\n")
+        write(folder / "step_0/task_0/cgroup.procs", "61\n")
+    add_process(tmp_path / "proc", 61, SAMPLER, 2001)
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert group.memory_kills == 6
+
+
 def test_a_step_that_has_not_started_its_program_is_judged_later(tmp_path: Path) -> None:
     folder = make_v2(tmp_path / "cg", "job_4711")
     write(folder / "step_0/user/task_0/cgroup.procs", "51\n")

@@ -187,12 +187,12 @@ def test_a_counter_that_goes_back_is_no_rate(walk: Walk) -> None:
     assert walk.read(jobs=(job(cpu=6.0),), busy_s=10.0).jobs[0].cpu_cores == 1.0
 
 
-@pytest.mark.parametrize(("llload", "cores"), [(3.0, 1.0), (19.0, 2.0)])
+@pytest.mark.parametrize(("llload", "cores"), [(0.5, 1.0), (1.0, 1.0), (15.0, 3.8)])
 def test_the_cpu_time_of_llloads_steps_is_not_the_jobs(walk: Walk, llload: float, cores: float) -> None:
-    """But no more than two cores: anybody can name a program so."""
-    walk.read(jobs=(job(cpu=10.0, llload_s={"step_1": 1.0}),))
-    used = 5 * cores + min(llload - 1.0 + 2.0, 10.0)
-    seen = walk.read(jobs=(job(cpu=10.0 + used, llload_s={"step_1": llload, "step_2": 2.0}),))
+    """The start of each, and 0.2 cores after it, but no more: anybody can name a program so."""
+    walk.read(jobs=(job(cpu=10.0, llload_s={"step_1": 5.0}),))
+    used = 5 * 1.0 + llload + 1.5
+    seen = walk.read(jobs=(job(cpu=10.0 + used, llload_s={"step_1": 5.0 + llload, "step_2": 1.5}),))
     assert seen.jobs[0].cpu_cores == pytest.approx(cores)
 
 
