@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ....core import nodelist
-from ....core.text import counted, span_text
+from ....core.text import counted, fold, span_text
 from ....slurm.records import QueuedJob
 from ...snapshot import Confidence, JobLoad, Snapshot
 from .. import idle, thresholds
@@ -164,7 +164,9 @@ def _sentence(jobs: Sequence[QueuedJob], gpus: int, unused_s: float, cores: floa
     if any(job.has_shards for job in jobs):
         none, them = f"does not use its part{'s' * (gpus > 1)} of {counted(gpus, 'GPU')}", "it" if gpus == 1 else "them"
     ids = [job.id for job in jobs]
-    end = f"scancel {' '.join(ids) if len(ids) <= _MOST_NAMED else jobs[0].array}"
+    if len(ids) > _MOST_NAMED:  # not the whole array: its other elements wait
+        ids = [f"'{jobs[0].array}_[{fold(job.element or 0 for job in jobs)}]'"]
+    end = f"scancel {' '.join(ids)}"
     if not all(job.script for job in jobs):
         end += ", or leave its shell if it is one"
     long = span_text(unused_s)

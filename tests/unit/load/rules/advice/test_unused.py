@@ -72,6 +72,12 @@ def test_gpus_that_were_never_used_are_to_be_released(case):
     assert advice.unused_since == (one.start if seen.jobs else NOW - 700.0)
 
 
+def test_of_a_large_array_only_the_elements_that_run_are_to_be_cancelled():
+    elements = [held(job_id=20 + n, array=20, element=n, nodes=f"n{n}") for n in (1, 2, 3, 4, 6)]
+    nodes = [replace(load_of(unused(), job=20 + n), node=f"n{n}") for n in (1, 2, 3, 4, 6)]
+    assert "(scancel '20_[1-4,6]')" in advised(elements, *nodes).sentence
+
+
 KEPT = {
     "nine minutes": (held(9), unused(9)),
     "it had a process before": (held(), load_of(unused(), tasks_measured=1, tasks_at_once=1)),
