@@ -76,13 +76,14 @@ LOADED = "130.00 130.00 130.00 1/99 99\n"
 
 def later(recording: str, *, loaded: bool = True) -> str:
     """Return a recording of one survey as it would be twenty minutes later, if nothing changed. `loaded` False: without
-    the load average of n1. That of the others is of the machine on which all of them are."""
+    the load average of n1. That of the others, and the CPU time, are of the machine on which all of them are."""
     survey = json.loads(recording.splitlines()[-1])
     for job in survey["jobs"]:
         job["start"] -= LATER_S
     for seen in (node["snapshot"] for node in survey["nodes"]):
         seen["measured_s"] += LATER_S
         seen["load"] = seen["load"] if loaded and seen["node"] == "n1" else [0.5, 0.5, 0.5]
+        seen["cpu_cores"] = 0.1
         for job in seen["jobs"]:
             job["measured_s"] += LATER_S
     return json.dumps(survey) + "\n"

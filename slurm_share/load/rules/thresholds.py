@@ -24,6 +24,10 @@ CPU_BAND = (50.0, 150.0)
 CPU_FULL = CPU_BAND[1] / 2
 """CPU load from which no task is added: with twice as many it would leave LLSC's band."""
 
+OTHERS_CPU = 25.0
+"""CPU time of processes that are not the job's, in percent of the node's CPUs, from which the node's load average shows
+nothing of the job."""
+
 CPU_AIM = 100.0
 """CPU load up to which tasks are added: the middle of LLSC's band, in which every CPU is busy and none has a queue."""
 

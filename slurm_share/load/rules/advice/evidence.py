@@ -112,7 +112,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """CPU time of the job in cores: 3.0 is three CPUs busy with it."""
     load_average: float | None = None
     """The node's load average: processes of the job, and of the system, that run, wait for a CPU, or wait for storage
-    or a lock of the kernel (proc_loadavg(5)). None: not known, or another job may have a part in it."""
+    or a lock of the kernel (proc_loadavg(5)). None: not known, or another job, or much else, has a part in it."""
     driver: str | None = None
     kills: int = 0
     """Processes that the kernel ended because host memory was full."""
@@ -548,4 +548,7 @@ def _cpu_cores(loads: Sequence[JobLoad]) -> float | None:
 def _load_average(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
     if snapshot.load is None:
         return None
+    others = (snapshot.cpu_cores or 0.0) - (_cpu_cores(loads) or 0.0)
+    if 100 * others >= thresholds.OTHERS_CPU * snapshot.cpus:
+        return None  # a login or a daemon of the system, and what waits for a CPU because of it
     return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]

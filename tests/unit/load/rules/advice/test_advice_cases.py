@@ -148,6 +148,10 @@ CASES = {
         waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), {"cpus": 8, "keeps_others_out": False},
         ("more", 26, "medium"), ["!storage", "!threads"],
     ),
+    "the same while processes of the system use 16 CPUs": (
+        replace(waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), cpu_cores=19.0), {"cpus": 64},
+        ("more", 26, "medium"), ["!storage", "!threads"],
+    ),
     "load 130 of 64 and CPU time 40: neither is shown": (
         waiting(130.0, 40.0, tasks=16, load=(20, 20), cores=64), {"cpus": 64}, ("more", 26, "medium"),
         ["!storage", "!threads"],
