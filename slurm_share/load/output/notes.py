@@ -228,7 +228,8 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
         lines: list[str] = []
         job = "no job" if advice.job is None else f"job {advice.job}"
         lines += [""] if said else []
-        lines += [f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}", advice.sentence]
+        where = f" on {fold(advice.nodes)}" if advice.nodes else ""
+        lines += [f"{job} of {advice.user}{where}: {advice.work}", advice.sentence]
         for bound in advice.bounds:
             allows = "no bound" if bound.nppn is None else str(bound.nppn)
             decides = bound.resource == advice.decided_by and advice.verdict not in CAUSES

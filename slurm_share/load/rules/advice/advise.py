@@ -60,6 +60,7 @@ def advise_all(
     for job in survey.jobs:
         if "RUNNING" in job.states and (survey.everybody or job.user == survey.user):
             groups.setdefault(job.array or job.job_id, []).append(job)
+    view = sentences.view_options(survey, settings.load_source)
     found = []
     for jobs in groups.values():
         names = [name for job in jobs for name in nodelist.unfold(job.nodes)]
@@ -77,6 +78,7 @@ def advise_all(
                 previous=before.get(jobs[0].array or jobs[0].job_id),
                 submission=(submissions or {}).get(jobs[0].job_id),
                 now=survey.taken,
+                view=view,
             )
         )
     return tuple(found)
@@ -94,14 +96,15 @@ def advise(
     previous: Advice | None = None,
     submission: Submission | None = None,
     now: float | None = None,
+    view: str | None = "",
 ) -> Advice:
     """Return the advice for one job, from the snapshots of its nodes; other jobs in them are ignored.
 
     `job` None: Slurm does not answer, and the snapshots hold a single job. `elements`: further elements of its array.
     `silent`: its nodes without a snapshot, and why. `memory_failures`: its tasks that ran out of GPU memory, by the
     results of a run of llsub. `previous`: the advice of the survey before. `submission`: how the job was submitted.
-    `now`: Unix time of the survey; None: how long the job runs is not known. Raises UsageError for a job whose nodes
-    are no list.
+    `now`: Unix time of the survey; None: how long the job runs is not known. `view`: as `sentences.view_options`
+    returns. Raises UsageError for a job whose nodes are no list.
     """
     jobs = () if job is None else (job, *elements)
     ids = {one.job_id for one in jobs} or {load.job for one in snapshots for load in one.jobs}
@@ -119,10 +122,11 @@ def advise(
     if found is not None:
         return sentences.unused(base, found)
     if not seen or (job is None and len(ids) != 1):
-        return sentences.unknown(base, sentences.why_unseen(snapshots, silent or {}))
+        # A node that does not answer is not measured by watching it.
+        return sentences.unknown(base, sentences.why_unseen(snapshots, silent or {}), view if snapshots else None)
     unseen = _unseen(jobs, seen, snapshots, silent or {})
     case = _case(jobs, seen, settings, memory_failures, unseen)
-    advice = _judged(base, case, settings, previous, submission)
+    advice = _judged(base, case, settings, previous, submission, view)
     if advice.verdict != "unknown":
         return advice
     loads = [load for snapshot in snapshots for load in snapshot.jobs if load.job in ids]
@@ -195,7 +199,12 @@ def _case(
 
 
 def _judged(
-    base: Advice, case: Case, settings: Settings, previous: Advice | None, submission: Submission | None
+    base: Advice,
+    case: Case,
+    settings: Settings,
+    previous: Advice | None,
+    submission: Submission | None,
+    view: str | None,
 ) -> Advice:
     known = measured.measured(case.nodes, case.now, previous)
     judged = measured.judged(known, case.now)
@@ -225,7 +234,7 @@ def _judged(
     missing = _missing(case)
     fewer, is_kept = _fewer_kept(case, previous) if case.now and _is_counted(case) else (None, False)
     if missing and fewer is None:
-        return sentences.unknown(base, missing, by_watching=_can_come(case))
+        return sentences.unknown(base, missing, view if _can_come(case) else None)
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
     if is_kept:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ....core import names
 from ....core.settings import Settings
-from ....core.text import gib_text
+from ....core.text import counted, gib_text
 from ....share import Backend
 from ...snapshot import Bound, WorkClass
 from .. import thresholds
@@ -36,7 +36,7 @@ def hard(nodes: Sequence[Evidence], settings: Settings, backend: Backend) -> tup
         _worst("GPU memory", [gpu_memory(node, settings) for node in nodes if node.gpus]),
         _worst("host memory", [_host_memory(node, settings) for node in nodes]),
         _worst("MPS clients", [_clients(node, settings, backend) for node in nodes if node.gpus]),
-        _worst("cores", [(node.cores, f"{node.cores} cores, at least one for each task") for node in nodes]),
+        _worst("cores", [(node.cores, f"{counted(node.cores, 'core')}, at least one for each task") for node in nodes]),
     ]
     return tuple(bound for bound in found if bound is not None)
 
@@ -211,10 +211,10 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     # A job without GPUs should use the CPUs, so tasks are added only below LLSC's band.
     full = thresholds.CPU_FULL if nodes[0].gpus else thresholds.CPU_BAND[0]
     if percent >= full:
-        why = f"CPU time {load:.1f} of {cpus} CPUs; from {full:g} % on, twice as many tasks are too many"
+        why = f"CPU time {load:.1f} of {counted(cpus, 'CPU')}; from {full:g} % on, twice as many tasks are too many"
         return Soft(Bound(resource="CPU load", nppn=now, hard=False, why=why), stops=True)
     found = max(now, math.floor(running * thresholds.CPU_AIM / max(percent, 0.01) + 1e-9))
-    why = f"{_make(running)} CPU time {load:.2f} of {cpus} CPUs"
+    why = f"{_make(running)} CPU time {load:.2f} of {counted(cpus, 'CPU')}"
     return Soft(Bound(resource="CPU load", nppn=found, hard=False, why=why), stops=False)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.text import counted, rate_text, span_text
-from ...snapshot import CAUSES, Advice, Bound, Snapshot
+from ...snapshot import CAUSES, Advice, Bound, Snapshot, Survey
 from .. import thresholds
 from . import measured
 from .bounds import gib, most_now, nodes_disagree
@@ -29,11 +29,25 @@ def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
     return "it was not measured on any node" if snapshots else "none of its nodes was read"
 
 
-def unknown(base: Advice, why: str, *, by_watching: bool = True) -> Advice:
-    """Return an advice without a number; its sentence says why, and what to run to get one. `by_watching`: whether
-    watching the job can give one."""
+def view_options(survey: Survey, load_source: str) -> str | None:
+    """Return the options with which llload shows the jobs of a survey again; None: they are recorded. `load_source`:
+    the site's setting."""
+    if survey.source == "replay":
+        return None
+    if survey.source == "demo":
+        return " --demo"
+    source = "agents" if survey.source == "agent" else survey.source
+    # A user's own jobs need no option with srun, and with the others none that another user could not write as well.
+    whose = " --all" if survey.everybody else "" if source in ("srun", "local") else f" -u {survey.user}"
+    return whose + ("" if source == load_source else f" --source {source}")
+
+
+def unknown(base: Advice, why: str, view: str | None) -> Advice:
+    """Return an advice without a number; its sentence says why, and what to run to get one. `view`: further options of
+    that line; None: watching the job cannot give one."""
     name = "JOB" if base.job is None else str(base.job)
-    run = f"; to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes" * by_watching
+    run = "" if view is None else f"; to have one, while its tasks work: llload --advise {name}{view} --watch 10, "
+    run += "for five minutes" if run else ""
     allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}{run}")
 

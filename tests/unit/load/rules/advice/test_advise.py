@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from seen_nodes import GIB, job, node, survey
 
 from slurm_share.core.settings import Settings
+from slurm_share.load.output import notes
 from slurm_share.load.rules.advice import bounds
 from slurm_share.load.rules.advice.advise import advise, advise_all
 from slurm_share.load.rules.advice.evidence import Evidence, Room
@@ -198,9 +199,27 @@ def test_a_task_that_works_on_several_gpus_is_no_task_to_share():
 
 def test_a_node_that_does_not_answer_is_named():
     advice = advise(job(), [], silent={"n1": "down"})
-    assert "none of its nodes answers (n1: down)" in advice.sentence
+    assert advice.sentence == "no advice: none of its nodes answers (n1: down)", "watching it is no use"
+    assert notes.advice_lines([advice], 200)[0] == "job 11 of alice: unknown"
     other = advise(job(job_id=99), [node()])
     assert (other.verdict, other.job) == ("unknown", 99)
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [
+        ({"source": "srun"}, ""),
+        ({"source": "local"}, " --source local"),
+        ({"source": "agent", "everybody": True}, " --all --source agents"),
+        ({"source": "prometheus", "user": "alice"}, " -u alice --source prometheus"),
+        ({"source": "demo"}, " --demo"),
+        ({"source": "replay"}, None),
+    ],
+)
+def test_the_line_that_watches_a_job_shows_it_to_who_has_seen_it(more, options):
+    (advice,) = advise_all(survey([node(measured_s=10.0)], [job()], **more))
+    line = "" if options is None else f"; to have one, while its tasks work: llload --advise 11{options} --watch 10, "
+    assert advice.sentence.endswith(f"allows 26{line}{'for five minutes' if line else ''}"), advice.sentence
 
 
 def test_without_slurm_a_lone_job_is_advised_all_the_same():
