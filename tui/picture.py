@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.load import Advice, NodeRow, Snapshot, Survey, nodes_of
+from slurm_share.load import Advice, NodeRow, Snapshot, Survey, names_of, nodes_of
 from slurm_share.slurm.records import QueuedJob
 
 from .wire import Begin, Position
@@ -63,7 +63,7 @@ def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[N
     def completed(row: NodeRow) -> NodeRow:
         there = silent.get(row.name, ())
         users, ids = tuple(sorted({job.user for job in there})), tuple(job.id for job in there)
-        return replace(row, queued_users=users, queued_jobs=ids) if there else row
+        return replace(row, queued_users=users, queued_jobs=ids, job_names=names_of(there)) if there else row
 
     return tuple(map(completed, rows))
 

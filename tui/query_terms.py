@@ -87,9 +87,15 @@ def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Predicate, set
         found = [False] * count
         for column in searched:
             found = [is_found or low in text for is_found, text in zip(found, cells.texts(column), strict=True)]
+            if column.has_names:
+                found = [is_found or low in name for is_found, name in zip(found, _names(column, cells), strict=True)]
         return [YES if is_found else NO for is_found in found]
 
     return asked, {column.id for column in searched}
+
+
+def _names(column: Column[Any], cells: Cells) -> list[str]:
+    return [value.casefold() if isinstance(value, str) else "" for value in cells.values(column)]
 
 
 def comparison(
@@ -145,7 +151,7 @@ def _contains(column: Column[Any], wanted: str) -> Predicate:
     low = wanted.casefold()
     fits = _like(low) if "*" in low or "?" in low else lambda text: low in text
     return lambda cells, _: [
-        UNKNOWN if value is None else YES if fits(text) else NO
+        UNKNOWN if value is None else YES if fits(text) or (column.has_names and fits(str(value).casefold())) else NO
         for value, text in zip(cells.values(column), cells.texts(column), strict=True)
     ]
 
@@ -163,6 +169,8 @@ def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> 
                 raise QueryError(wrong)
             return YES if text in names or (figure is not None and _is_shown_as(column, value, figure, text)) else NO
         if text in names or value.casefold() == low or names.intersection(part.strip() for part in text.split(",")):
+            return YES
+        if column.has_names and (not names.isdisjoint(value.casefold().split(",")) or (is_like and is_like(value))):
             return YES
         # squeue puts the reason of a waiting job in parentheses, users do not.
         if text[:1] == "(" and text[-1:] == ")" and text[1:-1] in names:

@@ -96,7 +96,7 @@ def test_a_node_that_was_rebooted_under_a_job_is_seen_again(cluster: Cluster, op
     cluster.wait_running(hog)
     try:
         gpus = opened.open("gpus", as_alice(cluster, "llload-tui", "--interval", "1", "--view", "gpus"), (80, 24))
-        gpus.shows(f"job {hog} holds it, no process")
+        gpus.shows(f"held by {hog}")
         assert gpus.row("n1")[2] == "alice"
         gpus.press("q")
         cluster.exec("ctl", ["scancel", str(hog)], check=True)

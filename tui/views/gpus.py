@@ -89,7 +89,7 @@ class GpusView(TableView[GpuRow]):
         head: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             row.gpu.name,
-            "" if found or table.held_idle(row) else "no process" if row.knows_tasks else _why_unknown(row, row.gpu),
+            "" if found else "no process" if row.knows_tasks else _why_unknown(row, row.gpu),
             table.note(row),
         ]
         lines = [facts(head, width)]

@@ -47,7 +47,7 @@ class ProcessView(SlotsView):
         numbers = [f"{name} {text.NONE if value is None else value}" for name, value in of_job.items()]
         found = [
             facts([(one.name, "strong"), f"process {one.pid} on {node.name}", f"of {one.user} ({one.uid})"], width),
-            facts(["in no job"] if one.job is None else [f"job {one.job}", *numbers], width),
+            facts(["in no job"] if one.job is None else [f"job {node.job_name(one.job)}", *numbers], width),
         ]
         for row in process_rows(node, [one]):
             found += _on_gpu(row, width)

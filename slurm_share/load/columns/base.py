@@ -46,6 +46,9 @@ class Column(Generic[_Of]):
     """Returns the text of a cell: `?` if the value is not known, `-` if there is none."""
     value: Callable[[_Of], Value]
     """Returns the value for sorting and filtering, in the unit that a person would write: percent, GB, seconds."""
+    has_names: bool = False
+    """True: `value` is names joined by commas, with further ones than `text` has, which filters find as well: Slurm's
+    number of an element of an array."""
     unit: Unit = ""
     """The unit of `value`; a filter with another unit is refused. Empty: a count, a load, a name."""
     needs: Literal["", "details"] = ""

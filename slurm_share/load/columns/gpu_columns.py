@@ -76,12 +76,12 @@ def users(row: GpuRow) -> str:
 
 
 def jobs(row: GpuRow) -> str:
-    """Return Slurm's numbers of the jobs with a task on it, and of those that hold it; for a silent node those in
+    """Return the jobs with a task on it, and those that hold it, as squeue writes them; for a silent node those in
     Slurm's queue."""
     if row.gpu is None:
         return joined(row.node.queued_jobs) if row.node.queued_jobs else UNKNOWN
     numbers = _numbers(row)
-    return UNKNOWN if numbers is None else joined(numbers)
+    return UNKNOWN if numbers is None else joined(map(row.node.job_name, numbers))
 
 
 def _names(row: GpuRow) -> list[str] | None:
@@ -96,13 +96,21 @@ def _numbers(row: GpuRow) -> list[int] | None:
     return None if row.jobs is None and not numbers else sorted(numbers)
 
 
+def job_keys(row: GpuRow) -> str | None:
+    """Return the names of its jobs for filters: as squeue writes them, and Slurm's numbers; None: not known."""
+    if row.gpu is None:
+        return row.node.queued_keys or None
+    numbers = _numbers(row)
+    return row.node.job_keys(numbers) if numbers else known(jobs(row))
+
+
 def held_idle(row: GpuRow) -> str:
     """Return which jobs hold the GPU without a process on it; empty: none, or not known."""
     there = set(row.jobs or ())
     if not row.knows_tasks:
         return ""
-    jobs = ",".join(str(one.job) for one in row.holders if one.job not in there)
-    return f"job {jobs} holds it, no process" if jobs else ""
+    jobs = ",".join(row.node.job_name(one.job) for one in row.holders if one.job not in there)
+    return f"held by {jobs}" if jobs else ""
 
 
 def memory(row: GpuRow) -> str:
@@ -174,9 +182,10 @@ def note(row: GpuRow) -> str:
     return " ".join([*row.codes, "no GPU answers"])
 
 
-def _note_codes(row: GpuRow) -> str:
-    """Return the flags at the begin of the note."""
-    return " ".join(takewhile(MEANINGS.__contains__, note(row).split()))
+def _note_whole(row: GpuRow) -> str:
+    """Return the begin of the note that is never cut: the flags, and the first of the jobs that hold the GPU."""
+    codes = takewhile(MEANINGS.__contains__, note(row).split())
+    return " ".join([*codes, *([first_of(held_idle(row))] if held_idle(row) else [])])
 
 
 def llload_note(row: GpuRow) -> str:
@@ -307,8 +316,8 @@ GPUS: tuple[Column[GpuRow], ...] = (
         whole=lambda row: first_of(users(row)), alias=("users",),
     ),
     Column(
-        "job", "JOBS", "Slurm's numbers of the jobs with a task on the GPU, and of those that hold it",
-        text=jobs, value=lambda row: known(jobs(row)),
+        "job", "JOBS", "the jobs with a task on the GPU, and those that hold it, as squeue writes them",
+        text=jobs, value=job_keys, has_names=True,
         field="jobs", raw=lambda row: ",".join(map(str, _numbers(row) or ())) or None,
         outputs=NOT_PLAIN, needs="details", least=5, keeps=18, most=20, goes=3, cut="list",
         whole=lambda row: first_of(jobs(row)), alias=("jobs",),
@@ -373,7 +382,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
     Column(
         "note", "NOTE", f"the GPU's problem, the task for which it is kept free, others' memory; {ABOUT_NOTE}",
         text=note, value=note, table=llload_note,
-        outputs=ON_SCREEN, least=5, keeps=14, most=14, whole=_note_codes,
+        outputs=ON_SCREEN, least=5, keeps=14, most=14, whole=_note_whole,
         short=lambda row: " ".join(row.codes) or NONE if row.gpu is None else "",
         letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
         alias=("flags",), sorts_down=True,

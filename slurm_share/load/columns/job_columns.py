@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,6 +39,13 @@ def job_id(row: JobRow) -> str:
     return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
 
 
+def job_keys(row: JobRow) -> str:
+    """Return the names of the job for filters, joined by commas: as squeue writes it, then Slurm's numbers of its
+    records, and for an array in one line its elements."""
+    elements = (one.id for one in row.records if row.is_array and one.element is not None)
+    return ",".join(dict.fromkeys((row.id, *elements, *(str(one.job_id) for one in row.records))))
+
+
 ELEMENTS_MOST = 32
 """Longest id of waiting elements of an array that is never cut: Slurm itself cuts their list at 64 characters."""
 
@@ -70,6 +78,12 @@ def place(row: JobRow) -> str:
     if row.is_waiting and row.job is not None and not row.job.reason:
         return NO_REASON
     return UNKNOWN if row.job is None else queue.place_of(row.job)
+
+
+def start(row: JobRow) -> str:
+    """Return when it started, or is expected to: 14:05; of another day of this year 11-23 14:05, else with its year."""
+    whole = UNKNOWN if row.job is None else moment_text(row.starts, row.now)
+    return whole.removeprefix(time.strftime("%Y-", time.localtime(row.now)))
 
 
 def limit(row: JobRow) -> str:
@@ -139,20 +153,20 @@ def nppn(advice: Advice | None) -> str:
 JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
-        text=job_id, value=lambda row: row.id, table=lambda row: row.id,
+        text=job_id, value=job_keys, has_names=True, table=lambda row: row.id,
         outputs=ON_SCREEN, least=6, most=18, cut="middle", whole=_whole_id, alias=("id", "jobid"),
     ),
     Column(
         "user", "USER", "the job's user",
         text=lambda row: named(row.user), value=lambda row: row.user or None, table=lambda row: _here(row).user,
-        outputs=ON_SCREEN, least=5, most=16, goes=6, cut="middle", repeats=True,
+        outputs=ON_SCREEN, least=5, most=16, goes=3, cut="middle", repeats=True,
         whole=lambda row: named(row.user),
     ),
     Column(
         "name", "NAME", "the job's name",
         text=lambda row: UNKNOWN if row.job is None else row.name or NONE,
         value=lambda row: row.name if row.job is not None else None,
-        outputs=ON_SCREEN, least=8, keeps=12, most=28, goes=5, cut="middle",
+        outputs=ON_SCREEN, least=8, keeps=12, most=28, goes=4, cut="middle",
     ),
     Column(
         "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
@@ -166,9 +180,9 @@ JOBS: tuple[Column[JobRow], ...] = (
     ),
     Column(
         "start", "START", "when it started; for a waiting job, when Slurm expects it to start",
-        text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
+        text=start,
         value=lambda row: None if row.starts is None else row.starts - row.now,
-        outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=16, goes=3,
+        outputs=DASHBOARD, unit="s", is_moment=True, right=True, least=5, most=11, goes=5,
     ),
     Column(
         "left", "TIME_LEFT", "time until its time limit ends it; for an array, its first running element",
@@ -201,7 +215,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         usage.GPU,
         doc="share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? counts silent nodes "
         "as busy as the others",
-        outputs=DASHBOARD, goes=4,
+        outputs=DASHBOARD, goes=6,
     ),
     replace(
         usage.GPU_LOAD, doc="the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes",

@@ -73,9 +73,18 @@ def users(row: NodeRow) -> str:
 
 
 def jobs(row: NodeRow) -> str:
-    """Return Slurm's numbers of the jobs on it."""
+    """Return the jobs on it as squeue writes them."""
     snapshot = row.node.snapshot
-    return _or_unknown(row, row.queued_jobs if snapshot is None else tuple(str(one.job) for one in snapshot.jobs))
+    return _or_unknown(
+        row, row.queued_jobs if snapshot is None else tuple(row.job_name(one.job) for one in snapshot.jobs)
+    )
+
+
+def _job_keys(row: NodeRow) -> str | None:
+    snapshot = row.node.snapshot
+    if snapshot is None:
+        return row.queued_keys or None
+    return row.job_keys(one.job for one in snapshot.jobs) or known(jobs(row))
 
 
 def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
@@ -313,8 +322,8 @@ NODES: tuple[Column[NodeRow], ...] = (
         outputs=DASHBOARD, least=8, most=8, goes=20, shown=False, sorts_down=True,
     ),
     Column(
-        "jobs", "JOBS", "Slurm's numbers of the jobs on it",
-        text=jobs, value=lambda row: known(jobs(row)),
+        "jobs", "JOBS", "the jobs on it, as squeue writes them",
+        text=jobs, value=_job_keys, has_names=True,
         raw=lambda row: _joined_of(row, lambda snapshot: [one.job for one in snapshot.jobs]),
         outputs=_VALUES_TOO, needs="details", least=6, keeps=18, most=20, goes=23, cut="list",
         whole=lambda row: first_of(jobs(row)), alias=("job",),

@@ -49,11 +49,23 @@ def user(row: SlotRow) -> str:
 
 
 def job(row: SlotRow) -> str:
-    """Return Slurm's number of the job."""
+    """Return the job as squeue writes it."""
     if row.kind == "gpu":
         return gpu_columns.jobs(row.on)
+    found = _job_number(row)
+    return NONE if found is None else row.on.node.job_name(found)
+
+
+def _job_number(row: SlotRow) -> int | None:
     its_job = row.job if row.process is None else row.process.process
-    return number(None if its_job is None else its_job.job, NONE)
+    return None if its_job is None else its_job.job
+
+
+def _job_keys(row: SlotRow) -> str | None:
+    if row.kind == "gpu":
+        return gpu_columns.job_keys(row.on)
+    found = _job_number(row)
+    return known(job(row)) if found is None else row.on.node.job_keys([found])
 
 
 def load_percent(row: SlotRow) -> float | None:
@@ -197,8 +209,8 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         least=5, keeps=20, most=16, goes=2, cut="list", repeats=True, whole=lambda row: first_of(user(row)),
     ),
     Column(
-        "job", "JOB", "Slurm's number",
-        text=job, value=lambda row: known(job(row)), raw=partial(_told, "job"),
+        "job", "JOB", "as squeue and scancel write it",
+        text=job, value=_job_keys, has_names=True, raw=partial(_told, "job"),
         plain=lambda row: "no job" if job(row) == NONE else f"job {job(row)}",
         least=5, keeps=18, most=12, goes=4, cut="list", whole=lambda row: first_of(job(row)),
     ),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rich.cells import cell_len
+
 from ...core import terminal
 from .. import columns
 from ..columns.base import GOES_FIRST, REST, Column, shown_in
@@ -64,7 +66,7 @@ def _laid_out(
         terminal.Column(
             f"{column.heading} - USED = FREE" if column.triple else column.heading,
             right=column.right and column.triple is None if place.right is None else place.right,
-            shrinks_to=place.shrinks_to,
+            shrinks_to=place.shrinks_to and max(place.shrinks_to, _whole_width(column, rows)),
             goes=place.goes,
             cut=column.cut,
         )
@@ -79,6 +81,14 @@ def _laid_out(
     by_column = map(_lined_up, zip(*map(cells, lines), strict=True))
     found, left_out = terminal.lay_out(heads, list(zip(*by_column, strict=True)), width)
     return [cut(line, width) for line in found], left_out
+
+
+def _whole_width(column: Column[Row], rows: Sequence[Row]) -> int:
+    """Return the width in which no cell loses what is never cut, such as a job's number in a note."""
+    if column.whole is None:
+        return 0
+    cells = [(column.whole(row), column.table_of(row)) for row in rows]
+    return max((cell_len(one) + 2 * (one != said) for one, said in cells if one), default=0)
 
 
 def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:

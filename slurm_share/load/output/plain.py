@@ -7,7 +7,7 @@ from .. import columns
 from ..columns import gpu_columns
 from ..rules import flags as flagging
 from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
-from ..rules.node_rows import NodeRow, row_of
+from ..rules.node_rows import NodeRow, judged_rows
 from ..rules.sums import add_up, whole
 from ..snapshot import OnGpu, Survey
 from ..text import why_silent
@@ -23,7 +23,7 @@ def as_plain(survey: Survey, view: View) -> list[str]:
     """Return the survey as lines of `label: value`, with a blank line between nodes."""
     lines = [line for line in (banner(view.whole or survey),) if line]
     lines += header(survey, View(whole=view.whole), terminal.WIDE)[len(lines) :]
-    rows = [row_of(node) for node in survey.nodes]
+    rows = judged_rows(survey)
     if not rows:
         return [*lines, *view.if_empty]
     for row in rows:

@@ -12,7 +12,7 @@ from ...core import terminal
 from ...core.text import counted
 from .. import columns
 from ..columns.node_columns import note as note_of
-from ..rules.node_rows import NodeRow, row_of
+from ..rules.node_rows import NodeRow, judged_rows
 from ..snapshot import Survey
 from ..text import cut, filled, worst, wrapped
 from .notes import View, footer, header
@@ -25,7 +25,7 @@ _PAINT = {"H": _BOLD + _YELLOW, "!": _RED + _REVERSE}
 
 def as_lines(survey: Survey, view: View, width: int) -> list[str]:
     """Return the whole output, each line at most `width` columns."""
-    rows = [row_of(node) for node in survey.nodes]
+    rows = judged_rows(survey)
     if view.quiet:
         return _table(rows, view, width)[0][1:] if rows else []
     head = header(survey, view, width)

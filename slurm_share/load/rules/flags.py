@@ -91,9 +91,10 @@ def needs_attention(codes: Iterable[str]) -> bool:
     return severity(codes) in URGENT
 
 
-def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
+def flags(node: NodeLoad, known: Figures | None = None, names: Mapping[int, str] | None = None) -> tuple[Flag, ...]:
     """Return the flags of a node. An unknown value gives none, nor does silence that is expected. `known`: the node's
-    figures, if the caller has them."""
+    figures, if the caller has them. `names`: Slurm's number of a job -> the job as squeue writes it."""
+    names = names or {}
     snapshot = node.snapshot
     if snapshot is None:  # Slurm may have an old load
         return () if node.why in EXPECTED_SILENCE else (Flag("n", "!", node.why or "no answer"),)
@@ -102,12 +103,16 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     found: list[Flag] = [
         *(_with_cpu_time(flag, node) for flag in of_cpus),
         *_outside("g", one.load_per_gpu, GPU_BAND, "GPU load", one.gpu_load, one.gpus_used is not None),
-        *_idle(node),
+        *_idle(node, names),
     ]
     if one.memory_mib and one.memory_used_mib is not None and one.memory_used_mib > MEMORY_FULL * one.memory_mib:
         found.append(Flag("m", "!", f"{one.memory_used_mib} of {one.memory_mib} MiB of host memory in use"))
     found += [
-        Flag("m", "H", f"job {job.job}: {counted(job.memory_kills, 'process')} killed for lack of host memory")
+        Flag(
+            "m",
+            "H",
+            f"job {names.get(job.job, job.job)}: {counted(job.memory_kills, 'process')} killed for lack of host memory",
+        )
         for job in snapshot.jobs
         if job.memory_kills
     ]
@@ -149,10 +154,15 @@ def _of_sums(sums: GpuSums) -> list[Flag]:
     return found
 
 
-def _idle(node: NodeLoad) -> list[Flag]:
+def _idle(node: NodeLoad, names: Mapping[int, str]) -> list[Flag]:
     why = f"below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min"
     return [
-        Flag("i", "L", f"GPU {one.index}: idle, job {one.job} of {one.user} holds it ({why})", one.uuid)
+        Flag(
+            "i",
+            "L",
+            f"GPU {one.index}: idle, job {names.get(one.job, one.job)} of {one.user} holds it ({why})",
+            one.uuid,
+        )
         for one in node.held_gpus or ()
         if one.idle
     ]

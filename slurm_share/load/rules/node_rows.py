@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..snapshot import NodeLoad, Survey
+from ...slurm.records import QueuedJob
+from ..snapshot import NodeLoad, Snapshot, Survey
 from . import figures, flags, idle
 from .figures import Figures
 from .flags import SEVERITIES, URGENT, Flag, Severity, in_order, severity
@@ -22,6 +23,21 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """Users with jobs there by Slurm's queue, for a silent node."""
     queued_jobs: tuple[str, ...] = ()
     """Jobs there by Slurm's queue, as squeue writes them, for a silent node."""
+    job_names: dict[int, str] = {}
+    """Slurm's number of a job there -> the job as squeue writes it, where that is another: 77_3, 4711+1."""
+
+    def job_name(self, number: int) -> str:
+        """Return a job as squeue writes it, by Slurm's number of its record."""
+        return self.job_names.get(number) or str(number)
+
+    @property
+    def queued_keys(self) -> str:
+        """Return the names for filters, as `job_keys`, of the jobs by Slurm's queue."""
+        return ",".join(dict.fromkeys((*self.queued_jobs, *map(str, self.job_names))))
+
+    def job_keys(self, numbers: Iterable[int]) -> str:
+        """Return the names of jobs for filters, joined by commas: as squeue writes them, and Slurm's numbers."""
+        return ",".join(dict.fromkeys(one for number in numbers for one in (self.job_name(number), str(number))))
 
     @property
     def name(self) -> str:
@@ -59,15 +75,33 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
         return not self.figures.is_open and self.figures.cpus_used == 0
 
 
-def row_of(node: NodeLoad) -> NodeRow:
-    """Return the row of a node whose GPUs have been judged (`idle.py`)."""
+def row_of(node: NodeLoad, names: Mapping[int, str] | None = None) -> NodeRow:
+    """Return the row of a node whose GPUs have been judged (`idle.py`). `names`: as `names_of`."""
     one = figures.figures(node)
-    return NodeRow(node, one, flags.flags(node, one))
+    there = {} if not names or node.snapshot is None else _names_there(node, node.snapshot, names)
+    return NodeRow(node, one, flags.flags(node, one, there), job_names=there)
 
 
 def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
     """Return a row for each node of a survey, with its GPUs judged."""
-    return tuple(map(row_of, idle.judged(survey).nodes))
+    return judged_rows(idle.judged(survey))
+
+
+def judged_rows(survey: Survey) -> tuple[NodeRow, ...]:
+    """Return a row for each node of a survey whose GPUs have been judged."""
+    names = names_of(survey.jobs)
+    return tuple(row_of(node, names) for node in survey.nodes)
+
+
+def names_of(jobs: Iterable[QueuedJob]) -> dict[int, str]:
+    """Return Slurm's number of each job -> the job as squeue writes it, where that is another."""
+    return {job.job_id: job.id for job in jobs if job.array is not None or job.het is not None}
+
+
+def _names_there(node: NodeLoad, snapshot: Snapshot, names: Mapping[int, str]) -> dict[int, str]:
+    numbers = {one.job for one in snapshot.jobs} | {one.job for one in node.held_gpus or ()}
+    numbers |= {one.job for one in snapshot.processes if one.job is not None}
+    return {number: names[number] for number in numbers if number in names}
 
 
 CALM_S = 60.0

@@ -156,7 +156,8 @@ async def test_a_gpu_that_a_job_holds_without_a_process_names_its_user_and_its_j
         await pilot.pause()
         line = next(line for line in app.text.splitlines() if line.split()[:2] == ["v-2", "1"])
         assert "alice" in line
-        assert f"job {holder.job} holds it, no process" in app.text
+        assert f"held by {holder.job}" in line
+        assert "no process" in app.text
         assert (app.shown.targets()[0].job_id, app.shown.targets()[0].owner) == (holder.job, "alice")
         silent = next(row for row in app.shown.grid.rows if row.gpu is None and row.node.queued_users)
         assert gpu_columns.users(silent) == ",".join(silent.node.queued_users)
