@@ -91,7 +91,8 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_text(nodes)
     ask = "input, start-up, a lock, each other" + (", the CPU" if cpu else "")
-    see = f"find out first what they wait for ({ask}), before adding any"
+    they_wait = "it waits" if now == 1 else "they wait"
+    see = f"find out first what {they_wait} for ({ask}), before adding any"
     if not any(node.gpus for node in nodes):
         loads = [node.cpu_cores for node in nodes if node.cpu_cores is not None]
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
@@ -218,4 +219,4 @@ def _cpu_text(nodes: Sequence[Evidence]) -> str:
     if not known:
         return ""
     node = max(known, key=lambda one: (one.cpu_cores or 0.0) / one.cpus)
-    return f"; CPU time {node.cpu_cores:.1f} of {node.cpus} CPUs"
+    return f"; CPU time {node.cpu_cores:.1f} of {counted(node.cpus, 'CPU')}"

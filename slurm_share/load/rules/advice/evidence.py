@@ -510,10 +510,12 @@ def _host_memory(
     others = max(0, (snapshot.memory_used_mib or 0) - int(own)) if own is not None else 0
     # Slurm gives jobs no more than RealMemory, which may be less than there is.
     total = min(snapshot.memory_total_mib, int(slurm.memory_mib) if slurm and slurm.memory_mib > 1 else 1 << 60)
-    free = min(snapshot.memory_total_mib - others, int(total * part))
+    free = snapshot.memory_total_mib - others
     limits = [_memory_of(job, snapshot.node) for job in jobs]
     limit = sum(limits) if limits and all(limits) else None
-    return (free, False) if limit is None or limit > free else (limit, True)
+    if limit is None:
+        return min(free, int(total * part)), False
+    return (free, False) if limit > free else (limit, True)
 
 
 def _memory_of(job: QueuedJob, node: str) -> int:

@@ -155,7 +155,7 @@ def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
         parts += [f"GPU load {advice.gpus * sum(loads) / len(loads):.2f} of {advice.gpus}"] if loads else []
         parts += [f"peak {gib(peak)}"] if peak else []
     else:
-        parts += [f"CPU time {cpus * sum(cpu) / len(cpu):.1f} of {cpus} CPUs"] if cpu else []
+        parts += [f"CPU time {cpus * sum(cpu) / len(cpu):.1f} of {counted(cpus, 'CPU')}"] if cpu else []
         parts += [f"peak {gib(host)}"] if host else []
     return ", ".join(parts)
 

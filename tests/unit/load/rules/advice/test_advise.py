@@ -88,6 +88,8 @@ def test_host_memory_that_is_there_takes_no_task_away():
     ("asked", "slurm_mib", "allows", "said"),
     [
         ({"memory_mib": 0, "memory_on_nodes_mib": (64 * GIB,)}, 384 * GIB, 6, "64.0 GiB that Slurm gave the job"),
+        ({"memory_mib": 0, "memory_on_nodes_mib": (384 * GIB,), "gpus": 1, "gpu_indexes": ((0,),)}, 384 * GIB, 37,
+         "384.0 GiB that Slurm gave the job"),
         ({"memory_mib": 0, "memory_on_nodes_mib": (9, 64 * GIB), "nodes": "n[0-1]", "node_count": 2, "cpus": 80,
           "gpus": 4}, 384 * GIB, 6, "64.0 GiB that Slurm gave the job"),
         ({"memory_mib": 2 * GIB, "memory_is_per_cpu": True, "memory_on_nodes_mib": (64 * GIB,)}, 384 * GIB, 6, "gave"),
