@@ -258,7 +258,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             if chosen is not None:
                 grid.chosen = chosen
 
-        self.app.push_screen(ColumnsScreen(grid.columns, grid.chosen), choose)
+        self.app.push_screen(ColumnsScreen(grid.columns, grid.chosen, grid.without_room), choose)
 
     def action_flagged(self) -> None:
         if self.shown is not None:

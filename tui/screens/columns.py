@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -31,15 +31,18 @@ class Choice:
 
     column: Column[Any]
     is_shown: bool
+    has_room: bool = True
+    """False: it is chosen, and the table is too narrow for it."""
 
 
 def _box(one: Choice) -> str:
-    return f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}"
+    room = "" if one.has_room or not one.is_shown else " (no room)"
+    return f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}{room}"
 
 
 NAME, DOC = attrgetter("column.id"), attrgetter("column.doc")
 COLUMNS: tuple[Column[Choice], ...] = (
-    Column("column", "Column", "heading of the column, and whether it is shown", _box, _box, least=12, most=24),
+    Column("column", "Column", "heading of the column, and whether it is shown", _box, _box, least=12, most=32),
     Column("name", "Name", "name of the column in filters", NAME, NAME, least=6, most=16, goes=1),
     Column("doc", "Meaning", "meaning of the column, with its unit", DOC, DOC, least=10, most=120),
 )
@@ -87,10 +90,13 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [*COLUMNS_KEYS]
 
-    def __init__(self, columns: Sequence[Column[Any]], chosen: Sequence[str]) -> None:
-        """`chosen`: ids of the columns shown now."""
+    def __init__(
+        self, columns: Sequence[Column[Any]], chosen: Sequence[str], without_room: Collection[str] = ()
+    ) -> None:
+        """`chosen`: ids of the chosen columns; `without_room`: of those for which the table is too narrow."""
         super().__init__()
         self._columns = tuple(columns)
+        self._without_room = frozenset(without_room)
         self._choices = self._from(chosen)
 
     def compose(self) -> ComposeResult:
@@ -150,5 +156,5 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
     def _from(self, chosen: Sequence[str]) -> list[Choice]:
         """Return the shown columns in their order, then the others."""
         by_id = {column.id: column for column in self._columns}
-        shown = [Choice(by_id[id], True) for id in dict.fromkeys(chosen) if id in by_id]
+        shown = [Choice(by_id[id], True, id not in self._without_room) for id in dict.fromkeys(chosen) if id in by_id]
         return shown + [Choice(column, False) for column in self._columns if column.id not in chosen]

@@ -38,7 +38,7 @@ from ..keymap import KEYS, bindings, keys_of
 from ..query import Query, parse
 from ..query_terms import QueryError
 from .grid_cells import letters_for
-from .grid_layout import last_first
+from .grid_layout import NOTHING, last_first
 from .grid_lines import GridLines
 from .grid_rows import RowSet
 
@@ -230,6 +230,13 @@ class Grid(GridLines[Row], Generic[Row], can_focus=True):
         return any(column.needs == "details" for column in self._read_columns)
 
     # --- Columns ------------------------------------------------------------------------------------------------------
+
+    @property
+    def without_room(self) -> frozenset[str]:
+        """Ids of the chosen columns for which the table is too narrow."""
+        placed = {one.column for one in self._layout_now.placed}
+        needs = enumerate(zip(self._chosen, self._needs(), strict=True))
+        return frozenset(id for at, (id, need) in needs if at not in placed and need != NOTHING)
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -43,6 +43,16 @@ def test_enter_keeps_what_there_was_and_escape_answers_nothing() -> None:
     assert answered("space", "escape") is None
 
 
+def test_a_chosen_column_without_room_is_marked() -> None:
+    async def main() -> None:
+        async with running(Asks(ColumnsScreen(columns(), SHOWN, without_room=("size", "extra")))) as pilot:
+            text = "\n".join(lines(pilot.app.screen.query_one(Choices)))
+            assert text.count("(no room)") == 1
+            assert next(line for line in text.splitlines() if "(no room)" in line).split()[:2] == ["[x]", "SIZE"]
+
+    asyncio.run(main())
+
+
 def test_space_hides_and_shows() -> None:
     assert answered("down", "space", "enter") == ("name", "user", "trend", "size")
     assert answered("end", "space", "enter") == (*SHOWN, "extra")
