@@ -529,7 +529,7 @@ def test_planted_files_neither_count_nor_block(two_gpus: Host, tmp_path: Path) -
         (clients / name).write_text("used=1073741824\n")
     (clients / f"{os.getpid()}.0.{start}").symlink_to(tmp_path / "letter")
     os.mkfifo(clients / f"{os.getppid()}.0.1")
-    (clients / "1.0.1").mkdir()
+    (clients / f"{os.getppid()}.1.1").mkdir()
     os.mkfifo(clients / f"{os.getpid()}.1.{start}")
     assert [used_mib(gpu) for gpu in two_gpus.gpus()] == [0, 0]
     assert two_gpus.task("--memory", "81920M", "--seconds", "0.05")[0] == 0
