@@ -244,6 +244,17 @@ def test_a_program_named_like_a_sampler_hides_one_killed_process_at_most(tmp_pat
     assert group.memory_kills == 6
 
 
+def test_a_step_of_which_another_task_works_is_no_step_of_llload(tmp_path: Path) -> None:
+    folder = make_v2(tmp_path / "cg", "job_4711")
+    for task, (pid, program) in enumerate(((61, SAMPLER), (62, "python\0"))):
+        write(folder / f"step_1/user/task_{task}/cgroup.procs", f"{pid}\n")
+        add_process(tmp_path / "proc", pid, program, 2001)
+    write(folder / "step_1/cpu.stat", "usage_usec 500000\n")
+    add_process(tmp_path / "proc", 51, "python\0", 2001)
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert group.llload_s == {}
+
+
 def test_a_step_that_has_not_started_its_program_is_judged_later(tmp_path: Path) -> None:
     folder = make_v2(tmp_path / "cg", "job_4711")
     write(folder / "step_0/user/task_0/cgroup.procs", "51\n")
