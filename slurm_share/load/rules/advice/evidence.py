@@ -195,7 +195,10 @@ def of_job(
     watched = max(load.measured_s for load in loads)
     total = added([_recent(gpu.load_percent_windows, watched) for gpu in busy])
     load = None if total is None else total / 100
-    own_load, alone = _own(programs, ids, busy, load)
+    # A source without processes tells the job's part of its GPUs by their sums.
+    has_sums = not snapshot.knows_processes
+    own_load, alone = _own_by_sums(snapshot, loads, busy, load) if has_sums else _own(programs, ids, busy, load)
+    outside_mib = _outside_by_sums(snapshot, loads, busy) if has_sums else None
     part = gpus / of_node if gpus and of_node else 1.0
     asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
@@ -217,13 +220,22 @@ def of_job(
         own_load=own_load,
         alone=alone,
         is_sm=bool(busy) and all(gpu.sm_percent_windows is not None for gpu in busy),
-        cards=tuple(Card(gpu.index, _tasks_on(gpu, tasks), _recent(gpu.load_percent_windows, watched)) for gpu in mine),
+        cards=tuple(
+            Card(
+                gpu.index,
+                _tasks_by_sums(snapshot, gpu, ids) if has_sums else _tasks_on(gpu, tasks),
+                _recent(gpu.load_percent_windows, watched),
+            )
+            for gpu in mine
+        ),
         windows=_windows(busy, watched),
         dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
         load_window_s=min(
             (gpu.load_percent_windows.over_s for gpu in busy if gpu.load_percent_windows is not None), default=0.0
         ),
-        rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
+        rooms=tuple(_room(gpu, processes, outside_mib if gpu in busy else None) for gpu in mine)
+        if all(gpu.memory_total_mib for gpu in mine)
+        else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=peak_mib,
         median_mib=_median(tasks),
@@ -458,10 +470,42 @@ def _own(
     return load * sum(percent or 0.0 for is_mine, percent in there if is_mine) / total, True
 
 
-def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
+def _are_there(snapshot: Snapshot, gpu: GpuLoad, ids: Collection[int]) -> bool:
+    """Return whether other jobs than these have a process on a GPU, by the jobs' records."""
+    return any(gpu.uuid in job.gpus for job in snapshot.jobs if job.job not in ids)
+
+
+def _own_by_sums(
+    snapshot: Snapshot, loads: Sequence[JobLoad], busy: Sequence[GpuLoad], load: float | None
+) -> tuple[float | None, bool]:
+    """Return (the job's part of the load, whether that is known), by the job's own record."""
+    ids = {load.job for load in loads}
+    if not any(_are_there(snapshot, gpu, ids) for gpu in busy):
+        return load, True
+    own = added([one.gpu_load for one in loads])
+    return (load, False) if own is None or load is None else (min(own, load), True)
+
+
+def _outside_by_sums(snapshot: Snapshot, loads: Sequence[JobLoad], busy: Sequence[GpuLoad]) -> int | None:
+    """Return the mean memory in MiB that others than the job use on a GPU with its tasks; None: not known."""
+    own, used = added([load.gpu_memory_mib for load in loads]), added([gpu.memory_used_mib for gpu in busy])
+    return None if own is None or used is None else max(0, round((used - own) / len(busy)))
+
+
+def _tasks_by_sums(snapshot: Snapshot, gpu: GpuLoad, ids: Collection[int]) -> int:
+    """Return the number of processes on a GPU that has those of this job only, by the driver's count; 0: it has none,
+    or the number is not known."""
+    is_ours = any(gpu.uuid in job.gpus for job in snapshot.jobs if job.job in ids)
+    return (gpu.clients or 0) - (gpu.mps_servers or 0) if is_ours and not _are_there(snapshot, gpu, ids) else 0
+
+
+def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad], outside_mib: int | None) -> Room:
+    """Return the memory of a GPU. `outside_mib`: what others use of it; None: what is not these processes'."""
     here = [on for one in processes for on in one.gpus if on.uuid == gpu.uuid]
     mine = [on.memory_mib for on in here]
     total = gpu.memory_total_mib or 0
+    if outside_mib is not None:
+        return Room(total, outside_mib, gpu.memory_used_mib, is_host=gpu.is_host_memory)
     if gpu.memory_used_mib is None or any(memory is None for memory in mine):
         return Room(total, gpu.others_mib, gpu.memory_used_mib, is_host=gpu.is_host_memory)
     own = sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in here)

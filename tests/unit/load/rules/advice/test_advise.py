@@ -12,7 +12,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load.output import notes
 from slurm_share.load.rules.advice import bounds
 from slurm_share.load.rules.advice.advise import advise, advise_all
-from slurm_share.load.rules.advice.evidence import Evidence, Room
+from slurm_share.load.rules.advice.evidence import Evidence, Room, of_job
 from slurm_share.load.snapshot import GpuBooking, Means, OnGpu, ProcessLoad
 from slurm_share.share import option
 from slurm_share.slurm.records import SlurmNode
@@ -75,6 +75,37 @@ def test_what_others_hold_on_the_gpus_is_no_room():
     used = round((20 + 2.35) * GIB)
     one = node(tasks=2, load=(20, 20), used_mib=used)
     assert bound(advise(job(tasks=2), [one]), "GPU memory") == 2 * 5
+
+
+def test_a_source_without_processes_gives_the_advice_of_one_with_them():
+    """What the job's tasks hold is not others' memory there, and a GPU with its tasks is no empty one."""
+    for seen in (
+        node(tasks=2, load=(2, 2), peak_gib=20.0, used_mib=20 * GIB + 300),
+        node(tasks=2, load=(20, 20), peak_gib=14.0, used_mib=14 * GIB + 300),
+        node(tasks=4, load=(90, 30), peak_gib=2.0, used_mib=4 * GIB + 300),
+        node(tasks=1, load=(60, 0), peak_gib=2.0),
+    ):
+        tasks = len(seen.processes)
+        held = sum(on.memory_mib for one in seen.processes for on in one.gpus)
+        gpus = tuple(
+            replace(gpu, clients=sum(gpu.uuid == one.gpus[0].uuid for one in seen.processes), mps_servers=0)
+            for gpu in seen.gpus
+        )
+        known = replace(seen, gpus=gpus, jobs=(replace(seen.jobs[0], gpu_memory_mib=held),))
+        sums = replace(known, processes=(), unknown={"processes": "Prometheus keeps none"})
+        one, other = (advise(job(tasks=tasks), [each]) for each in (known, sums))
+        assert (one.verdict, one.next, one.decided_by) == (other.verdict, other.next, other.decided_by)
+        assert bound(one, "GPU memory") == bound(other, "GPU memory")
+
+
+def test_the_load_of_another_job_on_the_gpu_is_not_the_jobs_for_a_source_without_processes():
+    seen = node(tasks=2, load=(90, 90), jobs=((11, None), (12, None)))
+    own, other = seen.jobs
+    seen = replace(seen, processes=(), jobs=(replace(own, gpu_load=0.02), other), unknown={"processes": "none"})
+    found = of_job(seen, [job(tasks=2)], [seen.jobs[0]], None)
+    assert (found.load, found.own_load, found.alone) == (1.8, 0.02, True)
+    unknown = replace(seen, jobs=(own, other))
+    assert not of_job(unknown, [job(tasks=2)], [own], None).alone
 
 
 def test_host_memory_that_is_there_takes_no_task_away():
