@@ -121,7 +121,10 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
     name, model, whole = (one.uuid, "", None)
     if row.gpu is not None:
         name, model, whole = f"GPU {row.gpu.index}", row.gpu.name, row.gpu.memory_total_mib
-    against = f"of its cap of {text.gigabytes(cap)}" if cap else f"of {text.gigabytes(whole)}, without a cap"
+    if row.is_cap_unknown:
+        against = f"of its cap, which is not known, on a GPU of {text.gigabytes(whole)}"
+    else:
+        against = f"of its cap of {text.gigabytes(cap)}" if cap else f"of {text.gigabytes(whole)}, without a cap"
     part = row.of_cap
 
     def drawn(percent: float | None) -> str:

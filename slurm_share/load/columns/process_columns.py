@@ -93,9 +93,11 @@ def peak_mib(row: SlotRow) -> int | None:
 
 
 def most_mib(row: SlotRow) -> int | None:
-    """Return the limit of GPU memory: the task's cap, or the GPU's memory for a task without a cap and for a GPU."""
-    total = None if row.on.gpu is None else row.on.gpu.memory_total_mib
-    return total if row.kind == "gpu" else row.cap_mib or total
+    """Return the limit of GPU memory: the task's cap, or the GPU's memory for a task without a cap and for a GPU. None:
+    not known."""
+    if row.kind == "gpu":
+        return None if row.on.gpu is None else row.on.gpu.memory_total_mib
+    return None if row.process is None else row.process.most_mib
 
 
 def memory_percent(row: SlotRow) -> float | None:

@@ -138,11 +138,21 @@ class ProcessRow(Struct, frozen=True):
 
     @property
     def of_cap(self) -> float | None:
-        """Return its memory in percent of its cap; without a cap, of the GPU's memory."""
-        if self.on is None:
-            return None
-        whole = self.process.cap_mib or (None if self.gpu is None else self.gpu.memory_total_mib)
-        return percent(self.on.memory_mib, whole)
+        """Return its memory in percent of its cap; without a cap, of the GPU's memory. None: not known, or its cap is
+        not known."""
+        return None if self.on is None else percent(self.on.memory_mib, self.most_mib)
+
+    @property
+    def most_mib(self) -> int | None:
+        """Return the limit of its GPU memory: its cap; without a cap, the GPU's memory. None: not known."""
+        if self.process.cap_mib or self.gpu is None or self.is_cap_unknown:
+            return self.process.cap_mib or None
+        return self.gpu.memory_total_mib
+
+    @property
+    def is_cap_unknown(self) -> bool:
+        """Return whether it may have a cap that only its user may read. Programs of MPS have none."""
+        return "cap_mib" in self.process.unknown and not self.process.name.startswith(MPS_NAME)
 
 
 def process_rows(node: NodeRow, processes: Sequence[ProcessLoad] | None = None) -> list[ProcessRow]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from slurm_share_tui.picture import Picture
 
 from slurm_share.load import job_request
-from slurm_share.load.columns import JOBS
+from slurm_share.load.columns import JOBS, process_columns
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
 from slurm_share.load.snapshot import JobLoad, OnGpu, ProcessLoad, Survey, UserLoad
@@ -355,6 +355,15 @@ def test_a_process_has_a_row_for_each_of_its_gpus_with_its_memory_against_the_ca
     rows = process_rows(found.nodes[0])
     assert [(row.process.pid, row.of_cap) for row in rows] == [(100, 50.0), (101, 3.125)]
     assert process_rows(picture(node(answers=False)).nodes[0]) == []
+
+
+def test_memory_against_a_cap_that_only_its_user_may_read_is_not_known():
+    """A server of MPS has no cap."""
+    closed = {"unknown": {"cap_mib": "its environment cannot be read"}}
+    tasks = [replace(process(0), **closed), replace(process(None, pid=9, name="nvidia-cuda-mps-server"), **closed)]
+    found = picture(node(processes=tasks))
+    assert [row.of_cap for row in process_rows(found.nodes[0])] == [None, 3.125]
+    assert [process_columns.memory_percent(row) for row in slot_rows(first_gpu(found))] == [None, 3.125]
 
 
 def test_every_row_of_a_busy_cluster_has_a_key_of_its_own():
