@@ -74,6 +74,8 @@ class UsageRow:
     """The load on each node that answered."""
     held: tuple[HeldGpu, ...] = ()
     """GPUs that its running jobs hold, also on nodes without a process of it."""
+    silent: tuple[NodeRow, ...] = ()
+    """Its nodes that did not answer."""
     now: float = 0.0
     """Unix time of the survey."""
     is_own: bool = False
@@ -179,7 +181,8 @@ class UsageRow:
     def codes(self) -> tuple[str, ...]:
         """Return the codes of its nodes' flags, each once. What one job does to a node, such as an idle GPU, counts for
         that job and its user only."""
-        codes = [code for row, _ in self.loads for code in row.codes if code not in OF_JOBS]
+        rows = (*(row for row, _ in self.loads), *self.silent)
+        codes = [code for row in rows for code in row.codes if code not in OF_JOBS]
         codes += ["iL"] if any(one.idle for one in self.held) else []
         return in_order([*codes, *(["mH"] if self.has_kills else [])])
 
@@ -317,7 +320,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
     one row. `user`: only this user's jobs."""
     survey = picture.survey
     loads = _by(picture, lambda seen: [load for load in seen.jobs if user in ("", load.user)], lambda load: load.job)
-    held = _held(picture, lambda one: one.job)
+    held, silent = _held(picture, lambda one: one.job), _silent(picture)
     advice = _advice_of(picture)
     groups: dict[tuple[bool, int], list[QueuedJob]] = {}
     for job in survey.jobs:
@@ -331,9 +334,10 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
         is_array = len(jobs) > 1 or (arrays and elements_of(first) > 1)
         pairs = [pair for job in jobs for pair in loads.pop(job.job_id, ())]
         of_jobs = [one for job in jobs for one in held.get(job.job_id, ())]
-        found.append(_job_row(survey, number if is_array else first.job_id, jobs, pairs, of_jobs, advice, is_array))
+        number = number if is_array else first.job_id
+        found.append(_job_row(survey, number, jobs, pairs, of_jobs, _silent_of(jobs, silent), advice, is_array))
     for number, pairs in loads.items():  # a job that started after Slurm was asked, or without Slurm
-        found.append(_job_row(survey, number, (), pairs, held.get(number, ()), advice))
+        found.append(_job_row(survey, number, (), pairs, held.get(number, ()), (), advice))
     return sorted(found, key=lambda row: not row.is_own)
 
 
@@ -343,6 +347,7 @@ def _job_row(
     records: Sequence[QueuedJob],
     loads: Sequence[tuple[NodeRow, JobLoad]],
     held: Sequence[HeldGpu],
+    silent: tuple[NodeRow, ...],
     advice: Mapping[int, Advice],
     is_array: bool = False,
 ) -> JobRow:
@@ -350,6 +355,7 @@ def _job_row(
         records=tuple(records),
         loads=tuple(loads),
         held=tuple(held),
+        silent=silent,
         now=survey.taken,
         is_own=(records[0].user if records else loads[0][1].user) == survey.user,
         number=number,
@@ -377,6 +383,18 @@ def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[H
     return found
 
 
+def _silent(picture: Picture) -> Mapping[str, NodeRow]:
+    return {row.name: row for row in picture.nodes if row.node.snapshot is None}
+
+
+def _silent_of(records: Iterable[QueuedJob], silent: Mapping[str, NodeRow]) -> tuple[NodeRow, ...]:
+    """Return the nodes of these jobs that did not answer."""
+    if not silent:
+        return ()
+    names = dict.fromkeys(name for one in records if one.nodes for name in nodes_of(one))
+    return tuple(silent[name] for name in names if name in silent)
+
+
 def _advice_of(picture: Picture) -> Mapping[int, Advice]:
     return {one.job: one for one in picture.advice if one.job is not None}
 
@@ -388,7 +406,9 @@ def job_row(picture: Picture, number: int) -> JobRow | None:
     if record is None and not loads:
         return None
     held = _held(picture, lambda one: one.job).get(number, ())
-    return _job_row(picture.survey, number, () if record is None else (record,), loads, held, _advice_of(picture))
+    records = () if record is None else (record,)
+    silent = _silent_of(records, _silent(picture))
+    return _job_row(picture.survey, number, records, loads, held, silent, _advice_of(picture))
 
 
 def nodes_of(job: QueuedJob) -> tuple[str, ...]:
@@ -463,13 +483,14 @@ def user_rows(picture: Picture) -> list[UserRow]:
     for one in picture.advice:
         advice[one.user].append(one)
     loads = _by(picture, lambda seen: seen.users, lambda load: load.user)
-    held = _held(picture, lambda one: one.user)
+    held, silent = _held(picture, lambda one: one.user), _silent(picture)
     users = {*records, *loads} | (set() if survey.everybody else {survey.user})
     return [
         UserRow(
             records=tuple(records.get(user, ())),
             loads=tuple(loads.get(user, ())),
             held=tuple(held.get(user, ())),
+            silent=_silent_of(records.get(user, ()), silent),
             now=survey.taken,
             is_own=user == survey.user,
             user=user,

@@ -151,6 +151,15 @@ def test_a_job_of_which_a_node_is_silent_has_sums_of_the_others_and_says_so():
     assert row.cpu_percent == 10.0
 
 
+def test_a_job_and_a_user_with_a_silent_node_have_its_letter_as_well():
+    nodes = [node("n1", jobs=[load()]), node("n2", answers=False), node("n3", answers=False)]
+    jobs = [record(nodes="n[1-2]", gpus=4), record(5, user="bob", nodes="n3"), record(6, nodes="", states=("PENDING",))]
+    found = picture(*nodes, jobs=jobs)
+    assert {row.id: "n!" in row.codes for row in job_rows(found)} == {"4711": True, "5": True, "6": False}
+    assert {row.user: "n!" in row.codes for row in user_rows(found)} == {"alice": True, "bob": True}
+    assert "n!" in job_row(found, 5).codes
+
+
 def test_a_job_nobody_says_anything_of_has_unknown_sums_and_not_zero():
     (row,) = job_rows(picture(node(answers=False), jobs=[record()]))
     assert (row.gpu_load.value, row.tasks.value, row.memory.value, row.peak_mib) == (None, None, None, None)
