@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Literal, get_args
 
-from slurm_share.load import ProcessLoad
+from slurm_share.load import JobLoad, ProcessLoad
+from slurm_share.load import rates as rate_sums
 
 from . import history_values
 from .picture import Picture
@@ -267,6 +268,13 @@ class _Survey:
     taken: float
     rates: dict[Key, float]
     """Units per second."""
+    of_jobs: dict[int, float]
+    """The rates of the tasks of each job together."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of rates."""
+        return len(self.rates) + len(self.of_jobs)
 
 
 class WorkHistory:
@@ -280,14 +288,14 @@ class WorkHistory:
     def take(self, number: int, picture: Picture) -> None:
         """Add a survey. Later surveys are dropped, for a replay that went back. `number`: of the survey."""
         taken = picture.survey.taken
-        survey = _Survey(number, taken, _rates(picture))
+        survey = _Survey(number, taken, _rates(picture), _job_rates(picture))
         with self._lock:
             while self._surveys and self._surveys[-1].taken >= taken:
-                self._count -= len(self._surveys.pop().rates)
+                self._count -= self._surveys.pop().size
             self._surveys.append(survey)
-            self._count += len(survey.rates)
+            self._count += survey.size
             while len(self._surveys) > 1 and (self._surveys[0].taken < taken - FINE_S or self._count > RATES_MOST):
-                self._count -= len(self._surveys.popleft().rates)
+                self._count -= self._surveys.popleft().size
 
     def percents(self, node: str, process: ProcessLoad, count: int) -> tuple[float | None, ...]:
         """Return the task's rate in the last ten minutes as percent of `most_per_s`, at most `count` values, newest
@@ -297,6 +305,19 @@ class WorkHistory:
         if not full:
             return ()
         return downsampled(numbers, [None if rate is None else 100 * rate / full for rate in rates], count)
+
+    def of_job(self, job: int) -> tuple[tuple[float, float | None], ...]:
+        """Return the rate of a job's tasks together over the last ten minutes: (Unix time, units per second)."""
+        with self._lock:
+            surveys = tuple(self._surveys)
+        return tuple((one.taken, one.of_jobs.get(job)) for one in surveys)
+
+    def of_task(self, node: str, process: ProcessLoad) -> tuple[tuple[float, float | None], ...]:
+        """Return the rate of the process's task over the last ten minutes: (Unix time, units per second)."""
+        key = key_of(node, process)
+        with self._lock:
+            surveys = tuple(self._surveys) if key is not None else ()
+        return tuple((one.taken, one.rates.get(key)) for one in surveys if key is not None)
 
     def most_per_s(self, node: str, process: ProcessLoad) -> float | None:
         """Return the rate that is 100 percent of the sparkline, units per second; None: unknown."""
@@ -335,3 +356,13 @@ def _rates(picture: Picture) -> dict[Key, float]:
             if one is not None and key is not None and (one.is_paused or one.rate_per_s is not None):
                 found[key] = 0.0 if one.is_paused else one.rate_per_s or 0.0
     return found
+
+
+def _job_rates(picture: Picture) -> dict[int, float]:
+    """Return the rate of each job on all of its nodes, units per second, where it is known everywhere."""
+    loads: dict[int, list[JobLoad]] = {}
+    for row in picture.nodes:
+        for load in row.node.snapshot.jobs if row.node.snapshot is not None else ():
+            loads.setdefault(load.job, []).append(load)
+    found = ((job, rate_sums.of_jobs(load.progress for load in there)) for job, there in loads.items())
+    return {job: total.per_s for job, total in found if total is not None}

@@ -285,9 +285,10 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         shown = not self.dashboard.shows_charts
         self.dashboard.memory.choose(charts=shown)
         if self.shown is not None:
+            self.shown.draw_summary()
             self.shown.draw_details()
             if not self.shown.has_charts:
-                self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in Nodes, Users, Jobs and GPUs")
+                self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in all views but this one")
 
     def action_help(self) -> None:
         from .screens.help import Help

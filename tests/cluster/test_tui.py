@@ -314,7 +314,7 @@ def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
     screen.press("3")
     screen.until(lambda: str(scene.sweep) in screen.text.split(), "jobs on a small screen")
     screen.resize(200, 50)
-    screen.shows("Enter down", "llload-tui", "NODELIST")
+    screen.shows("Enter down", "llload-tui", "NODELIST(REASON)")
     screen.row(str(scene.sweep), "alice", "sweep", "R")
 
 

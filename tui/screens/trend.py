@@ -17,7 +17,7 @@ from slurm_share.load import text
 
 from ..history import History
 from ..keymap import TREND, close_with
-from ..widgets.charts import SERIES, Series, observed_s
+from ..widgets.charts import SERIES, SPAN_LEAST_S, Series, observed_s
 from ..widgets.plot import Plot
 from ..wire import Point, Subject
 
@@ -96,7 +96,11 @@ class Trend(Screen[None]):
         plot.display, empty.display = is_known and self.size.height >= LOW, not is_known
         if is_known:
             end = points[-1].taken if span_s is None or now is None else now
-            begin = points[0].taken if span_s is None else end - span_s
+            begin = points[0].taken
+            if span_s is not None and end - begin > 0.9 * span_s:
+                begin = end - span_s
+            elif span_s is not None:  # at first, and in a short recording
+                begin = min(begin, end - SPAN_LEAST_S)
             here = now if span_s is None and self.history.has_recorded(self.subject) else None
             shown = [series for at, series in enumerate(SERIES) if at not in self.hidden]
             plot.draw(points, begin, end, shown=shown, here=here)

@@ -11,8 +11,10 @@ from slurm_share.load import gpu_columns as gpu_table
 
 from ..location import Location
 from ..picture import Picture
+from ..widgets.charts import Chart
 from ..wire import Subject
 from .node import SlotsView, Trend
+from .summaries import gpu_charts
 from .text import Piece, facts, line
 
 TALL_FROM = 24
@@ -40,13 +42,14 @@ class GpuView(SlotsView):
         if row is None or row.gpu is None:
             return [line((f"{location.node} {location.gpu_name}", "strong"), "  ", ("it is not shown any more", "H"))]
         gpu = row.gpu
+        holds = gpu_table.holder(row)
         identity: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             gpu.name,
-            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "no user",
+            holds or (f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "no user"),
             gpu.uuid,
         ]
-        lines = [facts(identity, width), *self._trends(row, width, height)]
+        lines = [facts(identity, width), *([] if self.has_plots else self._trends(row, width, height))]
         one = gpu.activity
         counters = _percents(
             SM=one.sm_percent, occupancy=one.occupancy_percent, tensor=one.tensor_percent, DRAM=one.dram_percent
@@ -63,6 +66,10 @@ class GpuView(SlotsView):
         if gpu.others_mib or gpu_table.held(row):
             lines.append(line((gpu_table.note(row), "H")))
         return lines
+
+    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+        row = gpu_at(picture, self.location)
+        return () if row is None else gpu_charts(row)
 
     def _trends(self, row: GpuRow, width: int, height: int) -> list[Content]:
         assert row.gpu is not None

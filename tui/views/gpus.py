@@ -17,7 +17,7 @@ from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
 from .nodes import nodes_at
-from .summaries import attention, left_idle
+from .summaries import attention, gpu_charts, left_idle
 from .table import TableView, count_of
 from .text import Piece, facts, line, small_table
 
@@ -83,6 +83,8 @@ class GpusView(TableView[GpuRow]):
 
     def details(self, row: GpuRow, width: int, most: int) -> list[Content]:
         """Return the slots of the GPU with the task in each."""
+        if row.gpu is None and row.node.node.snapshot is None:
+            return [facts([f"no figures of the GPUs of {row.node.name}: {text.why_silent(row.node.node)}"], width)]
         if row.gpu is None:
             return [facts([(row.node.name, "strong"), table.note(row)], width)]
         found = slot_rows(row)
@@ -101,12 +103,7 @@ class GpusView(TableView[GpuRow]):
         return [*lines, line((f"... and {left} more (Enter)", "dim"))] if left else lines
 
     def charts(self, row: GpuRow, newest: Point | None) -> tuple[Chart, ...]:
-        if row.gpu is None:
-            return ()
-        return (
-            Chart("gpu_load_percent", f"{text.percent_text(row.gpu.load_percent_5min)}, {table.by(row)}"),
-            Chart("gpu_memory_percent", f"{text.percent_text(row.memory_percent)}, {table.memory(row)}"),
-        )
+        return gpu_charts(row)
 
     def location_of(self, row: GpuRow) -> Location:
         """Return the GPU; for a node whose GPUs are unknown, the node."""

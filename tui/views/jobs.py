@@ -16,7 +16,7 @@ from .. import tables
 from ..history import NODES_WITH_GPUS
 from ..location import Location, Target
 from ..picture import Picture
-from ..widgets.charts import Chart
+from ..widgets.charts import Chart, Rates
 from ..wire import Point, Subject
 from . import targets
 from .summaries import (
@@ -25,6 +25,7 @@ from .summaries import (
     attention,
     job_headline,
     knows_jobs,
+    no_figures,
     no_jobs_text,
     request_lines,
     tasks_text,
@@ -111,6 +112,8 @@ class JobsView(TableView[JobRow]):
         lines = [facts(head, width)]
         if row.advice is not None:
             lines += paragraph(advice_text(row.advice), width, most=max(1, most - 2))
+        if row.node_names and not row.measured and self.picture is not None:
+            return [*lines, no_figures(self.picture, f"job {table.job_id(row)}", row.node_names)]
         room = most - len(lines)
         shown = row.loads if len(row.loads) <= room else row.loads[: max(0, room - 1)]
         for node, load in shown:
@@ -133,9 +136,13 @@ class JobsView(TableView[JobRow]):
         return lines
 
     def charts(self, row: JobRow, newest: Point | None) -> tuple[Chart, ...]:
-        if not row.node_names:
+        if not row.node_names or not row.measured:
             return ()
-        return usage_charts(newest, "GPUs that it holds", has_gpu=not row.has_no_gpu)
+        rate = table.rate([load for _, load in row.loads], with_source=True)
+        return usage_charts(newest, "GPUs that it holds", has_gpu=not row.has_no_gpu, rate=rate)
+
+    def rates(self, row: JobRow) -> Rates:
+        return () if row.is_array else self.history.work.of_job(row.number)
 
     def location_of(self, row: JobRow) -> Location:
         name = f"{table.job_id(row) if row.is_array else row.id} {row.name}".strip()

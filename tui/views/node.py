@@ -17,10 +17,11 @@ from .. import tables
 from ..history import Figure
 from ..location import Location, Process, Target
 from ..picture import Picture
+from ..widgets.charts import CHART_LEAST, CHART_NARROW, SPAN_S, Chart, Rates, Shown, known_charts, least_height
 from ..wire import Subject
 from . import targets
-from .summaries import flag_lines, jobs_on_node, knows_jobs
-from .table import TableView
+from .summaries import flag_lines, jobs_on_node, knows_jobs, node_charts
+from .table import TableView, subject_text
 from .text import Piece, facts, line, side_by_side, time_axis, trend
 
 TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
@@ -41,8 +42,62 @@ class Trend(NamedTuple):
 class SlotsView(TableView[SlotRow]):
     """The base of views whose rows are slots of GPUs."""
 
+    has_charts = True
+    has_plots = False
+    """Whether charts below the table replace the sparklines above it."""
+    needs_all = True
+    """Whether charts are drawn only where all of them fit: their figures stand nowhere else."""
+    _plots: Shown | None = None
+
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         return tables.processes(self.history)
+
+    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+        """Return the charts of what the page is about, with their newest figures."""
+        return ()
+
+    def page_rates(self, picture: Picture) -> Rates:
+        """Return the rate of work over time of what the page is about; empty: it has none."""
+        return ()
+
+    def page_name(self, subject: Subject, picture: Picture) -> str:
+        """Return the name of what the page is about."""
+        return subject_text(subject, picture)
+
+    def draw_summary(self) -> None:
+        """Draw the lines above the table; with sparklines if there is no room for charts below it."""
+        self.has_plots = True
+        self._plots = None
+        if self.picture is not None and self.is_mounted and self._wants_charts:
+            width, height = self.room
+            self._plots = self._page_plots(self.picture)
+            charts = () if self._plots is None else self._plots.charts
+            free = height - len(self.summary(self.picture, self.location, width, height)) - self._table_height
+            least = least_height(len(charts), width) if self.needs_all else 1 + CHART_LEAST
+            if not charts or width < CHART_NARROW + 2 or free < least:
+                self._plots = None
+        self.has_plots = self._plots is not None
+        super().draw_summary()
+
+    @property
+    def _table_height(self) -> int:
+        return (self.grid.total or 3) + 1
+
+    def _page_plots(self, picture: Picture) -> Shown | None:
+        subject, charts = self.subject(), self.page_charts(picture)
+        if subject is None or not charts:
+            return None
+        of, taken = self.page_name(subject, picture), picture.survey.taken
+        return known_charts(Shown(charts, self.history.points(subject, SPAN_S), taken, of, self.page_rates(picture)))
+
+    def draw_details(self) -> None:
+        """Draw the charts in the lines that the table leaves."""
+        if not self.is_mounted:
+            return
+        height = self._table_height if self.has_plots else "1fr"
+        self.grid.styles.height = self.left.styles.height = self.middle.styles.height = height
+        self.below_pane.styles.height = "1fr"
+        self.below_pane.show(self._plots)
 
     def key(self, row: SlotRow) -> str:
         return row.key
@@ -126,7 +181,8 @@ class NodeView(SlotsView):
             lines.append(line(("silent", "!"), "  ", text.why_silent(node.node)))
         elif node.node.snapshot.gpus and not node.node.snapshot.knows_processes:
             lines.append(line((f"processes not known: {node.node.snapshot.unknown['processes']}", "dim")))
-        lines += self._trends(node, width, height)
+        if node.node.snapshot is not None and not self.has_plots:
+            lines += self._trends(node, width, height)
         room = max(2, (height - len(lines)) // 3)
         flags = flag_lines(node, max(1, room - 1))
         jobs = jobs_on_node(picture, node, width)
@@ -135,6 +191,10 @@ class NodeView(SlotsView):
             left = counted(len(jobs) - most + 1, "more job")
             jobs = [*jobs[: max(1, most - 1)], line((f"... and {left}", "dim"))]
         return [*lines, *flags, *jobs]
+
+    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+        node = picture.by_name.get(self.location.node)
+        return () if node is None else node_charts(node)
 
     def _trends(self, node: NodeRow, width: int, height: int) -> list[Content]:
         one = node.figures

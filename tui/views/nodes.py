@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load import Column, NodeRow, SeverityOrder, job_row, nodes_of, text
+from slurm_share.load import Column, JobRow, NodeRow, SeverityOrder, job_row, nodes_of, text
+from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
-from ..history import History
+from ..history import NODES_WITH_GPUS, History
 from ..location import Location, Target
 from ..picture import Picture
-from ..widgets.charts import Chart
+from ..widgets.charts import Chart, Rates
 from ..wire import Point, Subject
 from . import targets
 from .summaries import (
@@ -24,11 +25,14 @@ from .summaries import (
     job_summary,
     jobs_on_node,
     no_jobs_text,
+    node_charts,
     nodes_summary,
     request_lines,
+    times_line,
+    usage_charts,
 )
-from .table import TableView
-from .text import Piece, facts, line
+from .table import ROWS_LEAST, TableView
+from .text import Piece, facts, line, paragraph
 
 MANY, SUMS_S = 2000, 4.0
 """With more nodes than MANY, the summary is updated every SUMS_S seconds."""
@@ -54,6 +58,11 @@ class NodesView(TableView[NodeRow]):
         super().__init__(history)
         self._order, self._ordered_at = SeverityOrder(), self.location
 
+    def draw(self, picture: Picture, location: Location) -> None:
+        job = None if location.job is None else job_row(picture, location.job)
+        self.grid.has_head = job is None or not job.is_waiting
+        super().draw(picture, location)
+
     def rows(self, picture: Picture, location: Location) -> Sequence[NodeRow]:
         """Return the nodes, the most severe first. While the cursor is on a row that the user chose, and so that no row
         moves under it, they keep their order."""
@@ -73,9 +82,9 @@ class NodesView(TableView[NodeRow]):
             return [line((f"job {location.job_name or location.job} is not there any more", "H"))]
         if job.is_waiting:
             return [job_headline(job, width), *request_lines(job, width)]
-        lines = [job_summary(job, width)]
-        if height >= 16 and job.advice is not None:
-            lines.append(facts([advice_text(job.advice)], width))
+        lines = [job_summary(job, width), times_line(job, width)]
+        if job.advice is not None:
+            lines += paragraph(advice_text(job.advice), width, most=max(1, height - ROWS_LEAST - len(lines)))
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
@@ -107,22 +116,41 @@ class NodesView(TableView[NodeRow]):
             about.append(f"partition {','.join(row.node.slurm.partitions)}")
         lines = [facts(about, width)]
         jobs = [] if self.picture is None else jobs_on_node(self.picture, row, width)
+        if row.node.snapshot is None:
+            why = f"no figures of {row.name}: {text.why_silent(row.node)}"
+            told = [line(("n!", text.mark("n!")), f"  {why}") if "n!" in row.codes else line(why)]
+            return [*lines, *jobs[: max(1, most - 2)], *told]
         lines += jobs[: max(1, most - 1 - len(row.flags))]
         return lines + flag_lines(row, most - len(lines))
 
     def charts(self, row: NodeRow, newest: Point | None) -> tuple[Chart, ...]:
-        """Return load and memory of the node, and of its GPUs if it has any."""
-        one = row.figures
-        cpus, gpus = text.core_text(one)[0], "?" if one.gpus is None else one.gpus
-        memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
-        gpu_memory = text.of_text(text.gpu_memory_text(one))
-        load, gpu_load = text.percent_text(table.cpu_percent(row)), text.percent_text(table.gpu_percent(row))
-        return (
-            Chart("cpu_load_percent", f"{load} of {cpus} CPUs, load {text.load_text(one.load)}"),
-            Chart("gpu_load_percent", f"{gpu_load} of {gpus} GPUs, {table.by(row)}"),
-            Chart("memory_percent", f"{text.percent_text(table.memory_percent(row))}, {memory}"),
-            Chart("gpu_memory_percent", f"{text.percent_text(table.gpu_memory_percent(row))}, {gpu_memory}"),
-        )[:: 2 if one.gpus == 0 else 1]
+        """Return load and memory of the node, and of its GPUs if it has any; on the page of a job those of the job."""
+        job = self._job
+        if job is not None:
+            rate = job_table.rate([load for _, load in job.loads], with_source=True)
+            return usage_charts(newest, "GPUs that it holds", has_gpu=not job.has_no_gpu, rate=rate)
+        return node_charts(row)
+
+    def rates(self, row: NodeRow) -> Rates:
+        """Return the rate of the tasks of the job whose page this is."""
+        return () if self._job is None else self.history.work.of_job(self._job.number)
+
+    @property
+    def is_page(self) -> bool:
+        return self.location.job is not None
+
+    @property
+    def _job(self) -> JobRow | None:
+        """Return the running job whose page this is; None: this is no job's page."""
+        if self.location.job is None or self.picture is None or len(self.picture.nodes) > NODES_WITH_GPUS:
+            return None
+        job = job_row(self.picture, self.location.job)
+        return None if job is None or job.is_waiting else job
+
+    def charted_subject(self) -> Subject | None:
+        """Return the job whose page this is, else the node under the cursor."""
+        job = self._job
+        return self.subject() if job is None else Subject(job=job.number)
 
     def location_of(self, row: NodeRow) -> Location:
         return replace(self.location, view="node", node=row.name)

@@ -13,9 +13,11 @@ from ..history import alone_per_s
 from ..location import Location, Target
 from ..picture import Picture
 from ..widgets.bars import bar
+from ..widgets.charts import Chart, Rates
+from ..wire import Subject
 from . import targets
 from .node import SlotsView
-from .summaries import loads_on_node
+from .summaries import gpu_charts, loads_on_node
 from .text import Piece, facts, line, paragraph, time_axis, trend
 
 BAR = 20
@@ -28,6 +30,7 @@ class ProcessView(SlotsView):
     """The process of the location, and below it all processes on the same GPUs."""
 
     view = "process"
+    needs_all = False
 
     def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
         """Return the slots of the process's GPUs; after its end those of the location's GPU."""
@@ -60,6 +63,35 @@ class ProcessView(SlotsView):
         found += loads_on_node(picture, [load for load in loads if load.job == one.job], width)
         return [*found, line(("on the same GPU:", "head"))]
 
+    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+        """Return the rate of the process's task, and the charts of its GPU."""
+        node, one = process_at(picture, self.location)
+        if node is None or one is None:
+            return ()
+        now = one.progress
+        rate = "" if now is None else core_text.rate_text(now.rate_per_s, now.rate_source)
+        paused = now is not None and now.is_paused
+        uuid = one.gpus[0].uuid if one.gpus else ""
+        on = next((row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid == uuid), None)
+        found = (Chart("rate", "paused" if paused else rate or text.UNKNOWN),)
+        return found if on is None else (*found, *gpu_charts(on))
+
+    def page_rates(self, picture: Picture) -> Rates:
+        node, one = process_at(picture, self.location)
+        return () if node is None or one is None else self.history.work.of_task(node.name, one)
+
+    def page_name(self, subject: Subject, picture: Picture) -> str:
+        """Return the names of the process, whose task has a rate, and of its GPU."""
+        number = self.location.process.pid if self.location.process is not None else ""
+        return f"process {number} and {super().page_name(subject, picture)}"
+
+    def subject(self) -> Subject | None:
+        """Return the GPU of the process, the first of several."""
+        node, one = (None, None) if self.picture is None else process_at(self.picture, self.location)
+        if node is None or one is None or not one.gpus:
+            return super().subject()
+        return Subject(node=node.name, gpu=one.gpus[0].uuid)
+
     def _work(self, node: str, one: ProcessLoad, width: int, height: int) -> list[Content]:
         """Return the progress of the process's task, with its rate over ten minutes."""
         progress = one.progress
@@ -79,6 +111,8 @@ class ProcessView(SlotsView):
             f"full is {core_text.rate_text(full)}, {against}" if full else "",
             f"{progress.units:.0f} units done" if progress.units is not None else "",
         ]
+        if self.has_plots:
+            return [line(("WORK", "strong"), " ", now), facts(said, width)]
         lines = trend("WORK", now, values, width, 2 if height >= TALL_FROM else 1)
         if height >= TALL_FROM:
             lines += time_axis(len(values), self.history.spark_s, width)

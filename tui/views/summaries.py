@@ -9,9 +9,23 @@ from operator import attrgetter
 from textual.content import Content
 
 from slurm_share.core.text import counted
-from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, job_request, nodes_of, percent, text
+from slurm_share.load import (
+    Advice,
+    GpuRow,
+    JobLoad,
+    JobRow,
+    NodeRow,
+    elements_of,
+    flags,
+    job_request,
+    nodes_of,
+    percent,
+    text,
+)
 from slurm_share.load import advice_columns as advice_table
+from slurm_share.load import gpu_columns as gpu_table
 from slurm_share.load import job_columns as job_table
+from slurm_share.load import node_columns as node_table
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Figure
@@ -102,6 +116,19 @@ def job_summary(row: JobRow, width: int) -> Content:
     return facts(parts, width)
 
 
+def times_line(row: JobRow, width: int) -> Content:
+    """Return since when a job runs, its time limit and what is left of it, in one line."""
+    left = job_table.time_left(row)
+    parts = [
+        "running for " + ("?" if row.runs_s is None else text.time_text(row.runs_s)),
+        f"time limit {job_table.limit(row)}",
+        "" if left == job_table.UNLIMITED else f"time left {left}",
+        "" if row.starts is None else f"started {text.moment_text(row.starts, row.now)}",
+        f"partition {row.job.partition}" if row.job is not None and row.job.partition else "",
+    ]
+    return facts(parts, width)
+
+
 def job_headline(row: JobRow, width: int) -> Content:
     """Return the identity of a job in one line, with its state."""
     return facts(
@@ -176,18 +203,57 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     return [*lines, line(f"... and {left} more")] if left and most > 0 else lines
 
 
-def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Chart, ...]:
-    """Return the charts of a job or a user with the newest figure of each. `gpus`: which GPUs the load refers to, as
-    text."""
+def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool, rate: str = "") -> tuple[Chart, ...]:
+    """Return the charts of a job or a user with the newest figure of each, the most important first. `gpus`: which GPUs
+    the load refers to, as text. `rate`: of its tasks; empty: unknown now."""
 
     def now(of: Figure, whole: str) -> Chart:
         value: float | None = None if newest is None else getattr(newest, of)
         return Chart(of, f"{text.percent_text(value)} of {whole}")
 
-    of_cpu, of_memory = now("cpu_load_percent", "the nodes' CPUs"), now("memory_percent", "the nodes' memory")
+    # Four charts stand in two rows of two.
+    last = now("memory_percent", "the nodes' memory")
+    host = (Chart("rate", rate or text.UNKNOWN), now("cpu_load_percent", "the nodes' CPUs"), *([] if rate else [last]))
     if not has_gpu:
-        return of_cpu, of_memory
-    return of_cpu, now("gpu_load_percent", f"the {gpus}"), of_memory, now("gpu_memory_percent", "these GPUs' memory")
+        return host
+    return now("gpu_load_percent", f"the {gpus}"), now("gpu_memory_percent", "these GPUs' memory"), *host
+
+
+def node_charts(row: NodeRow) -> tuple[Chart, ...]:
+    """Return the charts of a node, of its GPUs first if it has any, with the newest figure of each."""
+    one = row.figures
+    if row.node.snapshot is None:
+        return ()
+    cpus, gpus = text.core_text(one)[0], "?" if one.gpus is None else one.gpus
+    memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
+    gpu_memory = text.of_text(text.gpu_memory_text(one))
+    load, gpu_load = text.percent_text(node_table.cpu_percent(row)), text.percent_text(node_table.gpu_percent(row))
+    return (
+        Chart("gpu_load_percent", f"{gpu_load} of {gpus} GPUs, {node_table.by(row)}"),
+        Chart("gpu_memory_percent", f"{text.percent_text(node_table.gpu_memory_percent(row))}, {gpu_memory}"),
+        Chart("cpu_load_percent", f"{load} of {cpus} CPUs, load {text.load_text(one.load)}"),
+        Chart("memory_percent", f"{text.percent_text(node_table.memory_percent(row))}, {memory}"),
+    )[2 if one.gpus == 0 else 0 :]
+
+
+def gpu_charts(row: GpuRow) -> tuple[Chart, ...]:
+    """Return the charts of a GPU with the newest figure of each."""
+    if row.gpu is None:
+        return ()
+    return (
+        Chart("gpu_load_percent", f"{text.percent_text(row.gpu.load_percent_5min)}, {gpu_table.by(row)}"),
+        Chart("gpu_memory_percent", f"{text.percent_text(row.memory_percent)}, {gpu_table.memory(row)}"),
+    )
+
+
+def no_figures(picture: Picture, of: str, names: Sequence[str]) -> Content:
+    """Return that there are no figures of a job or a user, all of whose nodes (`names`) are silent, and why."""
+    row = picture.by_name.get(names[0])
+    if len(names) > 1:
+        why = f"none of its {len(names)} nodes answers"
+    else:
+        why = f"{names[0]} is silent" + ("" if row is None else f": {text.why_silent(row.node)}")
+    return line((f"no figures of {of}: {why}", "H"))
 
 
 def knows_jobs(picture: Picture) -> bool:

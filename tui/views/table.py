@@ -18,7 +18,7 @@ from slurm_share.load import Column, Row, text
 from ..history import Figure, History
 from ..location import Location, Target, ViewName
 from ..picture import Picture
-from ..widgets.charts import SPAN_S, Chart, Charts, Shown, least_height
+from ..widgets.charts import CHART_LEAST, CHART_WIDE, SPAN_S, Chart, Charts, Rates, Shown, known_charts, least_height
 from ..widgets.grid import Grid
 from ..wire import Point, Subject
 from .text import TREND_HEAD, Lines, line, ruled, trend
@@ -55,7 +55,7 @@ class TableView(Vertical, Generic[Row]):
     what = "row"
     """What a row is, for their number."""
     has_charts = False
-    """Whether the row under the cursor has a history to draw."""
+    """Whether the row under the cursor, or what the page is about, has a history to draw."""
 
     class Down(Message):
         """Asks to go to what the cursor is on: Enter or a double click."""
@@ -119,6 +119,10 @@ class TableView(Vertical, Generic[Row]):
         """Return the charts of a row with their newest figures. `newest`: the last point of its history."""
         return ()
 
+    def rates(self, row: Row) -> Rates:
+        """Return the rate of a row's tasks over time; empty: it has none."""
+        return ()
+
     def empty_text(self, picture: Picture, location: Location) -> str:
         """Return what an empty table says."""
         return "there is nothing to show"
@@ -152,6 +156,15 @@ class TableView(Vertical, Generic[Row]):
     def subject(self) -> Subject | None:
         """Return what the large plot would show, the thing under the cursor; None: nothing."""
         return None if self.grid.row is None else self.subject_of(self.grid.row)
+
+    def charted_subject(self) -> Subject | None:
+        """Return what the charts show; None: nothing."""
+        return self.subject()
+
+    @property
+    def is_page(self) -> bool:
+        """Return whether the charts show what the view is about, not the row under the cursor."""
+        return False
 
     def targets(self) -> tuple[Target, ...]:
         """Return what an action would apply to: the marked rows, else the row under the cursor."""
@@ -203,7 +216,7 @@ class TableView(Vertical, Generic[Row]):
         few = max(0, min(10, (left - 9) // 3))
         row = self.grid.row
         shown, where = self._charts(row, width, left, rows)
-        below = least_height(len(shown.charts), width) if shown is not None and where == "below" else 0
+        below = self._least(shown, width) if shown is not None and where == "below" else 0
         right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True)) if where == "beside" else 0
         few = min(few, ABOUT_FEW) if below else few
         is_short = row is not None and left - rows - below >= max(1, few)
@@ -215,8 +228,10 @@ class TableView(Vertical, Generic[Row]):
             lines += plot
             lines = [ruled(lines[0], width - right_width), *lines[1:]]
         if lines and (below or not is_short):
-            # Else the table's height, or the charts', would change with every row.
-            lines += [line("")] * ((few if below else most) - len(lines))
+            # Else the table's height, or the charts', would change with every row. The table gets the lines of charts
+            # that a row does not have.
+            is_without = not where and self._has_room(width, left)
+            lines += [line("")] * ((min(few, ABOUT_FEW) if below or is_without else most) - len(lines))
         self.grid.styles.height = rows if is_short and lines else "1fr"
         self.pane.show(lines, fills=is_short and not below)
         self.left.styles.height = self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
@@ -225,10 +240,14 @@ class TableView(Vertical, Generic[Row]):
         self.right_pane.show(shown if right_width else None)
         self.below_pane.show(shown if below else None)
 
+    def _least(self, shown: Shown, width: int) -> int:
+        """Return the least height of charts: of all of them, on a page of the first ones."""
+        return 1 + CHART_LEAST if self.is_page else least_height(len(shown.charts), width)
+
     def _small_plot(self, row: Row | None, width: int) -> list[Content]:
         """Return the GPU load of the row's last ten minutes in one line, or its CPU load if it has no GPU: for a
         terminal without room for charts."""
-        subject = self.subject()
+        subject = self.charted_subject()
         if row is None or subject is None or self.picture is None or not self._wants_charts:
             return []
         shown = self._shown(row, subject, self.picture)
@@ -242,15 +261,19 @@ class TableView(Vertical, Generic[Row]):
         percent = getattr(shown.points[-1], known[0]) if shown.points else None
         return trend("GPU" if known[0] == of[0] else "CPU", f"{text.percent_text(percent)}, last 10 min", values, width)
 
+    def _has_room(self, width: int, left: int) -> bool:
+        return self._wants_charts and width >= CHARTS_FROM[0] and left >= CHARTS_FROM[1]
+
     @property
     def _wants_charts(self) -> bool:
         return self.has_charts and getattr(self.app, "shows_charts", True)
 
     def _charts(self, row: Row | None, width: int, left: int, rows: int) -> tuple[Shown | None, str]:
         """Return what to draw of the row's history, and where: `beside`, `below` or nowhere (empty)."""
-        subject = self.subject()
+        subject = self.charted_subject()
         is_wanted = self._wants_charts
-        has_room = width >= CHARTS_FROM[0] and left >= CHARTS_FROM[1]
+        is_page = self.is_page and width >= 2 * CHART_WIDE
+        has_room = is_page or self._has_room(width, left)
         if not is_wanted or not has_room or row is None or subject is None or self.picture is None:
             return None, ""
         shown = self._shown(row, subject, self.picture)
@@ -258,7 +281,7 @@ class TableView(Vertical, Generic[Row]):
             return None, ""
         if width - self.grid.wish(sparks=False) >= CHARTS_RIGHT:
             return shown, "beside"
-        is_room_below = left - least_height(len(shown.charts), width) - ABOUT_FEW >= min(rows, CHARTS_ROWS)
+        is_room_below = left - self._least(shown, width) - ABOUT_FEW >= min(rows, CHARTS_ROWS)
         return (shown, "below") if is_room_below else (None, "")
 
     def _shown(self, row: Row, subject: Subject, picture: Picture) -> Shown | None:
@@ -268,7 +291,7 @@ class TableView(Vertical, Generic[Row]):
             return before
         points = self.history.points(subject, SPAN_S)
         charts = self.charts(row, points[-1] if points else None)
-        shown = Shown(charts, points, taken, subject_text(subject, picture)) if charts else None
+        shown = known_charts(Shown(charts, points, taken, subject_text(subject, picture), self.rates(row)))
         self._charted = (now, shown)
         return shown
 

@@ -16,7 +16,7 @@ from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import advised, attention, no_jobs_text, usage_charts
+from .summaries import advised, attention, no_figures, no_jobs_text, usage_charts
 from .table import TableView, fetching
 from .text import Piece, facts, line, small_table
 
@@ -64,9 +64,12 @@ class UsersView(TableView[UserRow]):
         if not jobs:
             why = "no job" if self.picture is None else no_jobs_text(self.picture)
             return [facts([(text.named(row.user), "strong"), why], width)]
+        silent = []
+        if row.node_names and not row.measured and self.picture is not None:
+            silent, most = [no_figures(self.picture, f"user {text.named(row.user)}", row.node_names)], most - 1
         shown = jobs if len(jobs) + 2 <= most else jobs[: max(1, most - 3)]
         head = facts([(f"jobs of {text.named(row.user)}", "strong")], width)
-        lines = [head, *small_table(tables.JOBS, JOB_COLUMNS, shown, width)]
+        lines = [head, *silent, *small_table(tables.JOBS, JOB_COLUMNS, shown, width)]
         left = len(jobs) - len(shown)
         return [*lines, line((f"... and {counted(left, 'more job')} (Enter)", "dim"))] if left else lines
 

@@ -1,4 +1,5 @@
-"""Small charts of one subject over the last ten minutes, from 0 to 100 percent: CPU and GPU load, memory.
+"""Small charts of one subject over the last ten minutes, or as long as it is known: load and memory from 0 to 100
+percent, and the rate of its tasks.
 
 A chart is an area of block characters (`#` in an ASCII terminal) with its scale at the left and a time axis below.
 The series, their letters and the gaps in them are those of the large plot too.
@@ -6,15 +7,18 @@ The series, their letters and the gaps in them are those of the large plot too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
+from slurm_share.core.text import rate_text, span_text
 from slurm_share.load import text
 
 from ..history import Figure
@@ -27,11 +31,12 @@ GAP = 3.0
 """A pause this many times longer than its neighbours is a gap."""
 CHART_LEAST = 5
 """Least height of a chart: title, three lines of the area, time axis."""
-CHART_WIDE, CHART_NARROW = 44, 30
+CHART_WIDE, CHART_NARROW = 38, 30
 """Least width of a chart, with others at its side and alone."""
-SPAN_S = 600.0
-AXIS = 6
-"""Columns of the scale, with its line."""
+SPAN_S, SPAN_LEAST_S = 600.0, 10.0
+"""Longest and shortest time that a chart shows, seconds."""
+SCALE = 4
+"""Least columns of the marks at the scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,11 @@ SERIES: tuple[Series, ...] = (
 )
 """All series; their letters are those of llload's flags. None has the colour of errors."""
 
+Rates = tuple[tuple[float, float | None], ...]
+"""(Unix time, units per second); None: unknown."""
 Polyline = list[tuple[float, float]]
-_STYLES = {series.of: f"$text-{series.role}" for series in SERIES}
-_LABELS = {series.of: (series.letter, series.label) for series in SERIES}
+_STYLES = {series.of: f"$text-{series.role}" for series in SERIES} | {"rate": "$text-accent"}
+_LABELS = {series.of: (series.letter, series.label) for series in SERIES} | {"rate": ("r", "rate of tasks")}
 _LABELS["memory_percent"] = ("m", "host memory")
 
 
@@ -64,7 +71,7 @@ _LABELS["memory_percent"] = ("m", "host memory")
 class Chart:
     """One of the charts, with its newest figure."""
 
-    of: Figure
+    of: Figure | Literal["rate"]
     now: str
     """The newest figure as text."""
 
@@ -79,15 +86,39 @@ class Shown:
     """Unix time of the right edge."""
     of: str = ""
     """Name of the subject."""
+    rates: Rates = ()
+    """Of the chart of rates."""
+
+    @property
+    def begin(self) -> float:
+        """Return the Unix time of the left edge: of the first known figure, at most SPAN_S ago."""
+        known = [taken for taken, value in self.rates if value is not None][:1]
+        known += [one.taken for one in self.points if any(getattr(one, each.of) is not None for each in SERIES)][:1]
+        return min(self.end - SPAN_LEAST_S, max(self.end - SPAN_S, min(known, default=self.end)))
+
+    def values(self, chart: Chart) -> tuple[tuple[float, float | None], ...]:
+        """Return what a chart shows: (Unix time, percent or units per second)."""
+        if chart.of == "rate":
+            return self.rates
+        return tuple((point.taken, getattr(point, chart.of)) for point in self.points)
+
+
+def known_charts(shown: Shown) -> Shown | None:
+    """Return the charts of which something is known; None: there are none."""
+    charts = tuple(one for one in shown.charts if any(value is not None for _, value in shown.values(one)))
+    return replace(shown, charts=charts) if charts else None
 
 
 def polylines(points: Sequence[Point], of: Figure) -> list[Polyline]:
     """Return the known values of one figure, split at gaps: (Unix time, percent)."""
+    return _polylines([(point.taken, getattr(point, of)) for point in points])
+
+
+def _polylines(values: Sequence[tuple[float, float | None]]) -> list[Polyline]:
     found: list[Polyline] = []
-    pauses = [after.taken - before.taken for before, after in pairwise(points)]
+    pauses = [after - before for (before, _), (after, _) in pairwise(values)]
     is_open = False
-    for number, point in enumerate(points):
-        value: float | None = getattr(point, of)
+    for number, (taken, value) in enumerate(values):
         if number and pauses[number - 1] > GAP * _near_pause_s(pauses, number - 1):
             is_open = False
         if value is None:
@@ -96,7 +127,7 @@ def polylines(points: Sequence[Point], of: Figure) -> list[Polyline]:
         if not is_open:
             found.append([])
             is_open = True
-        found[-1].append((point.taken, value))
+        found[-1].append((taken, value))
     return found
 
 
@@ -114,13 +145,15 @@ def _near_pause_s(pauses: Sequence[float], at: int) -> float:
     return max(near, default=pauses[at])
 
 
-def over_time(points: Sequence[Point], of: Figure, end: float, width: int) -> tuple[float | None, ...]:
-    """Return a figure over the SPAN_S seconds before `end` in `width` columns, oldest first: the mean of the known
-    values in each column, and the last value in columns between two surveys. None: unknown."""
-    begin, column_s = end - SPAN_S, SPAN_S / max(1, width)
+def over_time(
+    values: Sequence[tuple[float, float | None]], begin: float, end: float, width: int
+) -> tuple[float | None, ...]:
+    """Return values (Unix time, figure) from `begin` to `end` in `width` columns, oldest first: the mean of the known
+    ones in each column, and the last value in columns between two surveys. None: unknown."""
+    column_s = (end - begin) / max(1, width)
     sums, counts = [0.0] * width, [0] * width
     held: list[float | None] = [None] * width
-    for polyline in polylines(points, of):
+    for polyline in _polylines(values):
         before, last = width, 0.0
         for taken, value in polyline:
             if begin <= taken <= end:
@@ -143,7 +176,8 @@ def drawn(shown: Shown, width: int, height: int) -> list[Content]:
     """Return the charts as lines, as many charts as fit: two side by side, more if the height requires it."""
     charts, count = shown.charts, len(shown.charts)
     most = max(1, min(count, width // CHART_WIDE))
-    across = next((one for one in range(min(2, most), most) if -(-count // one) * CHART_LEAST <= height), most)
+    first = 3 if count == 3 <= most else min(2, most)
+    across = next((one for one in range(first, most) if -(-count // one) * CHART_LEAST <= height), most)
     rows = max(1, min(-(-count // across), height // CHART_LEAST))
     charts = charts[: across * rows]
     if height < CHART_LEAST or width < CHART_NARROW or not charts:
@@ -160,19 +194,36 @@ def drawn(shown: Shown, width: int, height: int) -> list[Content]:
 def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]:
     """Return a chart in exactly `width` columns and `height` lines."""
     (letter, label), style = _LABELS[chart.of], _STYLES[chart.of]
-    room = width - AXIS
+    values, top, half, bottom = shown.values(chart), "100%", "50%", "0%"
+    if chart.of == "rate":
+        full = full_scale(max((value for _, value in values if value is not None), default=0.0))
+        values = tuple((taken, None if value is None else 100 * value / full) for taken, value in values)
+        top, half, bottom = rate_text(full), rate_text(full / 2), "0"
+    scale = max(SCALE, cell_len(top), cell_len(half))
+    room = width - scale - 2
     title = text.filled(f"{label}  {chart.now}", width - 2)
-    area = tall(over_time(shown.points, chart.of, shown.end, room), room, height - 2)
+    area = tall(over_time(values, shown.begin, shown.end, room), room, height - 2)
     bar = "|" if glyphs.is_ascii_only() else "│"
-    marks = {0: "100%", len(area) - 1: "0%", **({len(area) // 2: "50%"} if len(area) >= 5 and len(area) % 2 else {})}
+    marks = {0: top, len(area) - 1: bottom, **({len(area) // 2: half} if len(area) >= 5 and len(area) % 2 else {})}
     lines = [Content.assemble((f"{letter} ", f"bold {style}"), (title, "bold"))]
     for number, line in enumerate(area):
-        lines.append(Content.assemble((f"{marks.get(number, ''):>4} {bar}", "$text-muted"), (line, style)))
-    return [*lines, Content.assemble((" " * AXIS + _axis(shown.end, room), "$text-muted"))]
+        lines.append(Content.assemble((f"{marks.get(number, ''):>{scale}} {bar}", "$text-muted"), (line, style)))
+    return [*lines, Content.assemble((" " * (scale + 2) + _axis(shown, room), "$text-muted"))]
 
 
-def _axis(end: float, room: int) -> str:
-    left, middle, right = "10 min ago", "5 min ago", clock(end)
+def full_scale(most: float) -> float:
+    """Return the end of a scale of rates: 1, 2 or 5 times a power of ten, of the unit in which the rate is written.
+    `most`, result: units per second."""
+    unit_s = next((one for one in (1, 60) if most * one >= 1), 3600)
+    if most <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most * unit_s))
+    return next(step for step in (1, 2, 5, 10) if most * unit_s <= 1.0001 * step * power) * power / unit_s
+
+
+def _axis(shown: Shown, room: int) -> str:
+    span_s = shown.end - shown.begin
+    left, middle, right = f"{span_text(span_s)} ago", f"{span_text(span_s / 2)} ago", clock(shown.end)
     if room < len(left) + len(right) + 1:
         return right.rjust(room)
     axis = left.ljust(room - len(right)) + right
@@ -200,6 +251,8 @@ class Charts(Widget):
         if self.shown is None:
             return Content("")
         size = self.content_size
-        title = text.cut(f"── last 10 minutes of {safe(self.shown.of)} ", size.width)
+        span_s = self.shown.end - self.shown.begin
+        span = f"{span_s / 60:.0f} minutes" if span_s >= 119.5 else f"{span_s:.0f} seconds"
+        title = text.cut(f"── last {span} of {safe(self.shown.of)} ", size.width)
         head = Content(title + "─" * (size.width - cell_len(title)))
         return Content("\n").join([head, *drawn(self.shown, size.width, size.height - 1)])

@@ -84,6 +84,8 @@ class GridLines(ScrollView, Generic[Row]):
         self._chosen = tuple(column.id for column in self.columns if column.shown) or tuple(self._by_id)[:1]
         self.sort: tuple[str, bool] = ("", False)
         """(id of the column, whether the largest is first); an empty id: not sorted."""
+        self.has_head = True
+        """Whether the table has headings while it is empty. Set by the owner of the rows."""
         self._rows: RowSet[Row] = RowSet((), self.columns, key)
         self._order: Sequence[int] = ()
         """Numbers of the shown rows, sorted."""
@@ -217,6 +219,8 @@ class GridLines(ScrollView, Generic[Row]):
     def _line(self, y: int) -> Strip:
         grid_styles = self._grid_styles or self._choose_styles()
         if self._room < LEAST:
+            return Strip.blank(self._room, grid_styles.plain.line)
+        if y == 0 and not self._order and not self.has_head:
             return Strip.blank(self._room, grid_styles.plain.line)
         if y == 0:
             columns = [self._by_id[id] for id in self._chosen]

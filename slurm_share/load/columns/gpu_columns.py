@@ -113,6 +113,15 @@ def held_idle(row: GpuRow) -> str:
     return f"held by {jobs}" if jobs else ""
 
 
+def holder(row: GpuRow) -> str:
+    """Return who holds the GPU without a process on it: held by alice, job 4711; empty: nobody, or not known."""
+    if not held_idle(row) or row.jobs:
+        return ""
+    users = ",".join(dict.fromkeys(named(one.user) for one in row.holders))
+    jobs = ",".join(row.node.job_name(one.job) for one in row.holders)
+    return f"held by {users}, job {jobs}"
+
+
 def memory(row: GpuRow) -> str:
     """Return the memory as text: in use / total."""
     if row.gpu is None:

@@ -168,7 +168,7 @@ def test_the_nodes_have_a_line_that_says_how_full_all_of_them_are():
 
 def test_below_the_nodes_stands_why_the_one_under_the_cursor_is_flagged():
     text = look_at(Location(view="nodes"), a_picture(), at="c-2")
-    assert "n!  down" in text
+    assert "n!  no figures of c-2: down (Not responding)" in text
     assert "c-2  down+not_responding" in text
 
 
@@ -484,13 +484,21 @@ def test_a_free_slot_is_a_line_of_its_own():
 
 
 def test_a_nodes_history_has_a_line_for_each_kind_of_load_with_its_figure():
-    for size, height in (((80, 24), 1), ((120, 45), 3)):
-        lines = look_at(NODE, *ten_minutes(), size=size).splitlines()
-        at = [number for number, line in enumerate(lines) if line.startswith((" CPU ", " MEM "))]
-        assert at[1] - at[0] == height
-        assert "GPU    76% 3.03/4 sm" in lines[at[0]]
-        assert "GMEM   26% 84/320GB" in lines[at[1]]
-        assert any(sign in "".join(lines[at[0] : at[1]]) for sign in "▅▆▇█")
+    lines = look_at(NODE, *ten_minutes(), size=(80, 24)).splitlines()
+    at = [number for number, line in enumerate(lines) if line.startswith((" CPU ", " MEM "))]
+    assert at[1] - at[0] == 1
+    assert "GPU    76% 3.03/4 sm" in lines[at[0]]
+    assert "GMEM   26% 84/320GB" in lines[at[1]]
+    assert any(sign in "".join(lines[at[0] : at[1]]) for sign in "▅▆▇█")
+    charts = (
+        "g GPU load  76% of 4 GPUs, sm",
+        "v GPU memory  26%, 84/320GB",
+        "c CPU load  95% of 96",
+        "m host memory  7%",
+    )
+    text = look_at(NODE, *ten_minutes(), size=(120, 45))
+    assert all(chart in text for chart in charts)
+    assert "GMEM   26%" not in text
 
 
 def test_a_node_without_gpus_has_its_jobs_instead():
@@ -569,15 +577,52 @@ def test_a_gpu_shows_its_counters_its_history_and_its_slots():
     text = look_at(GPU, *ten_minutes(), play=play)
     assert "h-2 GPU 1  Simulated H100-80GB  of alice" in text
     assert "SM 73%  occupancy 33%  tensor 22%  DRAM 38%" in text
-    assert "LOAD   76% sm" in text
-    assert "MEM    26% 21.0/80.0GB" in text
+    assert "g GPU load  76%, sm" in text
+    assert "v GPU memory  26%, 21.0/80.0GB" in text
+    assert "LOAD   76% sm" in look_at(GPU, *ten_minutes(), size=(28, 24))
 
 
 def test_a_gpu_without_sm_activity_says_so_and_why():
     text = look_at(Location(view="gpu", node="v-1", gpu="GPU-demo-v-1-0", gpu_name="GPU 0"), a_picture())
 
-    assert "LOAD   75% util" in text
+    assert "g GPU load  75%, util" in text
     assert "no SM activity: the driver has no GPM for this GPU" in text
+
+
+def test_the_page_of_a_gpu_that_is_held_and_idle_says_who_holds_it():
+    held = Location(view="gpu", node="v-2", gpu="GPU-demo-v-2-1", gpu_name="GPU 1")
+    head = look_at(held, a_picture()).splitlines()[0]
+    assert "held by alice, job 20778" in head
+    assert "no user" not in head
+
+
+def test_the_page_of_a_running_job_has_its_times_its_whole_advice_and_charts():
+    pictures = ten_minutes()
+    last = pictures[-1]
+    long = "run it with llsub './train.sh' [1,16,4]: " + "because it has room " * 12 + "and the end"
+    advice = tuple(replace(one, sentence=long) if one.job == 86720 else one for one in last.advice)
+    pictures[-1] = dataclasses.replace(last, advice=advice)
+    location = Location(view="nodes", job=86720, job_name="86720 resnet18")
+    for size in ((80, 24), (120, 40), (200, 50)):
+        text = look_at(location, *pictures, size=size)
+        assert "and the end" in text
+        assert "running for 15:35  time limit 2-00:00:00  time left 1-23:44:25" in text
+        assert size[1] < 40 or "last 10 minutes of job 86720" in text
+        assert size[1] < 40 or "r rate of tasks" in text
+
+
+def test_the_page_of_a_waiting_job_has_no_headings():
+    picture = a_picture()
+    first = picture.survey.jobs[0]
+    waits = replace(first, job_id=99, states=("PENDING",), nodes="", gpu_indexes=(), start=None)
+    shown = dataclasses.replace(picture, survey=replace(picture.survey, jobs=(*picture.survey.jobs, waits)))
+    text = look_at(Location(view="nodes", job=99), shown, size=(80, 24))
+    assert "has no nodes yet" in text
+    assert "HOSTNAME" not in text
+
+
+def test_the_heading_of_nodes_and_reasons_is_whole_at_200_columns():
+    assert "NODELIST(REASON)" in look_at(Location(view="jobs"), a_picture(), size=(200, 50))
 
 
 def test_a_gpus_problem_stands_on_its_page():
@@ -775,8 +820,7 @@ def test_a_process_shows_what_its_task_gets_done(size):
     assert "/s log" in work
     (said,) = [line for line in text.splitlines() if "of its speed alone" in line]
     assert "task 3 of LLSUB." in said
-    if size[1] < 30:
-        assert any(step in work for step in "▅▆▇")
+    assert "r rate of tasks  " in text
     snapshot = pictures[-1].by_name["h-2"].node.snapshot
     progress = replace(snapshot.processes[3].progress, is_paused=True)
     paused = tuple(replace(one, progress=progress) if at == 3 else one for at, one in enumerate(snapshot.processes))
