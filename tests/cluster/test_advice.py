@@ -121,13 +121,17 @@ def test_jobs_that_leave_their_gpus_wait_for_storage_and_may_take_memory_in_adva
         replay = ["llload", "--replay", f"{FOLDER}/later.jsonl", "--advise", *options]
         return cluster.as_user("alice", replay, check=True).stdout
 
-    first, second, third = json.loads(replayed(later(recorded), "--json"))["advice"]
-    assert (first["job"], first["verdict"], first["unused_gpus"]) == (unused, "release", 2)
+    waits = later(recorded)
+    told = {one["job"]: one for one in json.loads(replayed(waits, "--json"))["advice"]}
+    first, second, third = told[unused], told[holder], told[capped]
+    assert (first["verdict"], first["unused_gpus"]) == ("release", 2)
     assert f"uses none of its 2 GPUs: release them (scancel {unused}" in first["sentence"]
-    assert (second["job"], second["verdict"], second["next"], second["confidence"]) == (holder, "waits", None, "low")
-    assert "waits for storage or locks: the load average is 130" in second["sentence"]
-    assert (third["job"], third["verdict"]) == (capped, "more")
+    assert (second["verdict"], second["next"], second["confidence"]) == ("stay", 1, "low")
+    assert "add none while threads wait for storage or locks: the load average is 130" in second["sentence"]
+    assert third["verdict"] == "more"
     assert "your mem=61440M is left out" in third["sentence"]
+    for known in ('"cpu_cores": 4.0', '"cpu_cores": null'):  # used by others, or not known
+        assert "wait for storage" not in replayed(waits.replace('"cpu_cores": 0.1', known))
     calm = later(recorded, loaded=False)
     jax = " ".join(replayed(calm).split())
     assert jax.index("uses none of its 2 GPUs") < jax.index("let its program not take memory in advance")

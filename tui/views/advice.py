@@ -193,7 +193,7 @@ def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
     left = max(20, width - LABEL - room - 7)
     for bound in advice.bounds:
         decides = bound.resource == advice.decided_by and advice.verdict not in snapshot.CAUSES
-        binds = bound.hard or advice.verdict != "more" or (bound.nppn or 0) >= (advice.next or 0)
+        binds = bound.nppn is not None and (advice.verdict != "more" or bound.nppn >= (advice.next or 0))
         stops = " (stops a rise)" if binds and not bound.hard else ""
         said = f"{'<- decides; ' if decides else ''}{bound.why}{stops}"
         why = [one.plain for one in paragraph(said, left, most=1 if is_short else 9)] or [""]

@@ -24,10 +24,6 @@ CPU_BAND = (50.0, 150.0)
 CPU_FULL = CPU_BAND[1] / 2
 """CPU load from which no task is added: with twice as many it would leave LLSC's band."""
 
-OTHERS_CPU = 25.0
-"""CPU time of processes that are not the job's, in percent of the node's CPUs, from which the node's load average shows
-nothing of the job."""
-
 CPU_AIM = 100.0
 """CPU load up to which tasks are added: the middle of LLSC's band, in which every CPU is busy and none has a queue."""
 
@@ -42,6 +38,10 @@ rate before it adds tasks. 4 tasks at 3 % would need 100 to fill a GPU, and load
 LOW_USE_CPU = 5.0
 """Percent of one CPU per task below which the cause is to be found first, for a job without GPUs. A task that works
 uses a whole CPU."""
+
+OTHERS_CPU = 5.0
+"""CPU time outside the job, in percent of the node's CPUs, from which the node's load average shows nothing of the job,
+if it is also no less than the job's own. Ours: daemons, and threads of the kernel that serve storage, use less."""
 
 EMPTIER = 0.5
 """Tasks are spread unevenly if the load of another GPU of the node is below this factor times that of a full one."""

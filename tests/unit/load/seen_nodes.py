@@ -79,6 +79,7 @@ def node(
                 memory_kills=kills,
                 tasks_measured=count,
                 measured_s=measured_s,
+                cpu_cores=cpu * 1.0,
                 cpu_cores_windows=means(cpu * 1.0),
                 **owner,
             )
@@ -105,6 +106,7 @@ def node(
         cpus=cores,
         cores=cores,
         load=(cpu, cpu, cpu),
+        cpu_cores=cpu * len(loads) + 0.1,
         memory_total_mib=host_gib * GIB,
         memory_used_mib=2 * GIB,
         gpus=cards,

@@ -112,7 +112,7 @@ def advise(
     base = Advice(
         job=next(iter(ids)) if job is None and len(ids) == 1 else None if job is None else job.array or job.job_id,
         user=job.user if job is not None else next((load.user for one in snapshots for load in one.jobs), ""),
-        nodes=tuple(node.node for node in seen) or tuple(snapshot.node for snapshot in snapshots),
+        nodes=tuple(node.node for node in seen) or tuple(snapshot.node for snapshot in snapshots) or _nodes_of(jobs),
         verdict="unknown",
         work="unknown",
         now=None,
@@ -144,6 +144,11 @@ def _unseen(
         for name in names
         if name not in known
     }
+
+
+def _nodes_of(jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
+    """Return the nodes that Slurm gave these jobs."""
+    return tuple(dict.fromkeys(name for job in jobs for name in nodelist.unfold(job.nodes)))
 
 
 def _seen(
@@ -208,6 +213,7 @@ def _judged(
 ) -> Advice:
     known = measured.measured(case.nodes, case.now, previous)
     judged = measured.judged(known, case.now)
+    case = replace(case, works=measured.does_not_fall(case.nodes, case.now, previous))
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # it was about other tasks
     case, loads = _steadied(case, previous)
@@ -339,7 +345,7 @@ def _answer(case: Case) -> Answer:
         return Answer("stay", case.now, case.died)
     found = (
         causes.threads(case.nodes, case.now, _threads(case))
-        or causes.waits(case.nodes, case.now)
+        or (None if case.works else causes.waits(case.nodes, case.now))
         or causes.low_use(case.nodes, case.now)
         or causes.placement(case.nodes, case.now, case.emptier)
         or causes.memory_in_advance(case.nodes, case.now)
@@ -361,7 +367,7 @@ def _answer(case: Case) -> Answer:
     wanted = min(growth.nppn, max(case.doubled, case.by_load))
     if wanted > case.most:
         return Answer("more", case.most, case.tightest.resource)
-    slowest = min(case.soft, key=lambda soft: soft.bound.nppn or 0, default=None)
+    slowest = min(case.soft, key=bounds.room, default=None)
     is_by_load = slowest is not None and case.doubled < wanted == case.by_load
     return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
 

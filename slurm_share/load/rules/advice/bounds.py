@@ -72,20 +72,19 @@ def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _K
         why = f"{fit} tasks as they are now have room, {gib(own)} at their peaks; "
         return (
             fit,
-            f"{why}of the largest{_name(node)}, {gib(node.size_mib)}, there would be room for {each * node.gpus}",
+            f"{why}of {_largest(node)}, {gib(node.size_mib)}, there would be room for {each * node.gpus}",
         )
     room = min(node.rooms, key=lambda room: usable_mib(room, settings))
     kept = room.total - usable_mib(room, settings)
     whose = " of the node (MemTotal)" if room.is_host else ""
     what = (
-        f"{gib(room.total)}{whose} less {gib(kept)} kept or used by others, / {gib(node.size_mib)} of the largest task"
+        f"{gib(room.total)}{whose} less {gib(kept)} kept or used by others, / {gib(node.size_mib)} of {_largest(node)}"
     )
-    what += _name(node)
     return each * node.gpus, f"{node.gpus} x {each} ({what})"
 
 
-def _name(node: Evidence) -> str:
-    return "" if node.largest is None else f" ({node.largest})"
+def _largest(node: Evidence) -> str:
+    return "the largest task" if node.largest is None else f"the largest, task {node.largest}"
 
 
 def _fit_now(node: Evidence, usable: Sequence[int]) -> int:
@@ -169,6 +168,11 @@ class Soft(Struct, frozen=True):
     stops: bool
 
 
+def room(soft: Soft) -> int:
+    """Return the NPPN of a soft bound; a number above all others if it has none."""
+    return 1 << 30 if soft.bound.nppn is None else soft.bound.nppn
+
+
 def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     """Return how many tasks bring the GPUs to the load at which more would only wait; at that load, the tasks that run
     now. None if a load is not known."""
@@ -215,7 +219,9 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
         return Soft(Bound(resource="CPU load", nppn=now, hard=False, why=why), stops=True)
     found = max(now, math.floor(running * thresholds.CPU_AIM / max(percent, 0.01) + 1e-9))
     why = f"{_make(running)} CPU time {load:.2f} of {counted(cpus, 'CPU')}"
-    return Soft(Bound(resource="CPU load", nppn=found, hard=False, why=why), stops=False)
+    # So little CPU time says nothing on so many tasks.
+    is_bound = found <= min(node.cores for node in nodes)
+    return Soft(Bound(resource="CPU load", nppn=found if is_bound else None, hard=False, why=why), stops=False)
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:
@@ -259,11 +265,13 @@ def is_crowded(nodes: Sequence[Evidence]) -> bool:
 
 def is_waiting(nodes: Sequence[Evidence]) -> bool:
     """Return whether the load average is high without CPU time, so that most of it does not run: state D (storage,
-    locks of the kernel), or many threads on few CPUs."""
+    locks of the kernel), or many threads on few CPUs. Without the CPU time outside the job that is not known."""
     cpu, average = cpu_percent(nodes), average_percent(nodes)
-    if cpu is None or average is None or cpu >= thresholds.CPU_BAND[0]:
+    others = [100 * node.others_cores / node.cpus for node in nodes if node.others_cores is not None]
+    if cpu is None or average is None or len(others) < len(nodes):
         return False
-    return average - cpu >= max(thresholds.CPU_BAND[0], cpu)
+    runs = cpu + _mean(others)
+    return runs < thresholds.CPU_BAND[0] <= average - runs and average >= 2 * runs
 
 
 def _make(running: float) -> str:

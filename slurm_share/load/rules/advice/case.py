@@ -35,6 +35,8 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
     """True: the tasks that run fit, but as many of the largest would not."""
     has_unlike_nodes: bool
     """True: the nodes have different numbers of GPUs."""
+    works: bool = False
+    """True: the measured rate of its tasks does not fall, so they wait for nothing that lasts."""
     emptier: float = thresholds.EMPTIER
     """Factor of `causes.placement`."""
 
@@ -61,8 +63,8 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def by_load(self) -> int:
-        """Return the NPPN for which the loads have room, in multiples of the GPUs."""
-        return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
+        """Return the NPPN for which the loads have room, in multiples of the GPUs; 0 if no load is known."""
+        return bounds.in_gpus(min(map(bounds.room, self.soft), default=0), self.gpus)
 
     @property
     def died(self) -> str | None:

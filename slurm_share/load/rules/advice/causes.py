@@ -15,7 +15,7 @@ from .evidence import Card, Evidence
 
 Remedy = Literal["", "threads", "memory in advance"]
 WAITS = "storage, locks"
-"""What decides an answer with the verdict `waits`."""
+"""What decides an answer with the verdict `waits`, and one that adds no task while threads wait."""
 
 
 class Answer(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Answer(Struct, frozen=True):
     decided_by: str
     """The resource, as in a bound."""
     why: str = ""
-    """For the verdicts of CAUSES: what is wrong, and what to do about it."""
+    """For the verdicts of CAUSES, and for stay while threads wait: what is wrong, and what to do about it."""
     remedy: Remedy = ""
     """What the next submission changes; empty: no option can change it."""
     threads: int = 0
@@ -53,7 +53,7 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
     used, average = worst.cpu_cores or 0.0, worst.load_average
     has = max(used, average or 0.0) / now
     said = (
-        f"fewer threads, not fewer tasks: the job's CPU time is {used:.0f} of {worst.cpus} CPUs"
+        f"fewer threads, not fewer tasks: the job's CPU time is {used:.0f} of {counted(worst.cpus, 'CPU')}"
         + (f" and the load average {average:.0f}" if average is not None else "")
         + f", about {has:.0f} running threads in {f'each of {now} tasks' if now > 1 else 'its task'}"
     )
@@ -71,28 +71,37 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
 
 
 def waits(nodes: Sequence[Evidence], now: int) -> Answer | None:
-    """Return the answer if the load average is high without CPU time: the processes do not run. GPUs that are full have
-    enough to do all the same."""
+    """Return the answer if the load average is high without CPU time: the processes do not run. Tasks that use their
+    GPUs do not wait all the time, so only none is added, and full GPUs have enough to do."""
     if not now or not is_waiting(nodes) or any((node.busy_percent or 0.0) >= thresholds.GPU_FULL for node in nodes):
         return None
-    worst = max(nodes, key=lambda node: ((node.load_average or 0.0) - (node.cpu_cores or 0.0)) / node.cpus)
+
+    def still(node: Evidence) -> float:
+        return (node.load_average or 0.0) - (node.cpu_cores or 0.0) - (node.others_cores or 0.0)
+
+    worst = max(nodes, key=lambda node: still(node) / node.cpus)
     used, average = worst.cpu_cores or 0.0, worst.load_average or 0.0
-    why = (
-        f"it waits for storage or locks: the load average{_where(worst, nodes)} is {average:.0f} on {worst.cpus} CPUs, "
-        f"but the job's CPU time is {used:.1f}, so about {average - used:.0f} threads there do not run, and more tasks "
-        "would wait as well; on the node, `ps -eLo stat,user,wchan:20,comm` shows which: D waits for storage or a lock "
+    seen = (
+        f"the load average{_where(worst, nodes)} is {average:.0f} on "
+        f"{counted(worst.cpus, 'CPU')}, but the CPU time of the job is {used:.1f} and of others "
+        f"{worst.others_cores or 0.0:.1f}, so about {still(worst):.0f} threads there do not run"
+    )
+    find = (
+        "on the node, `ps -eLo stat,user,wchan:20,comm` shows which: D waits for storage or a lock "
         "of the kernel, many R are bound to few CPUs"
     )
     # The load average counts every process of the node: a hung daemon of the system as well.
+    if any(node.gpus and (node.own_percent or 0.0) >= thresholds.LOW_USE for node in nodes):
+        why = f"add none while threads wait for storage or locks: {seen}; {find}"
+        return Answer("stay", now, WAITS, why, surest="medium")
+    why = f"it waits for storage or locks: {seen}, and more tasks would wait as well; {find}"
     return Answer("waits", None, WAITS, why, surest="medium")
 
 
 def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_text(nodes)
-    ask = "input, start-up, a lock, each other" + (", the CPU" if cpu else "")
-    they_wait = "it waits" if now == 1 else "they wait"
-    see = f"find out first what {they_wait} for ({ask}), before adding any"
+    see = _see(cpu, now)
     if not any(node.gpus for node in nodes):
         loads = [node.cpu_cores for node in nodes if node.cpu_cores is not None]
         each = 100 * sum(loads) / len(loads) / now if loads and now else None
@@ -108,20 +117,25 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         )
     low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
     if not low:
-        own = [100 * node.own_load / len(node.busy) for node in nodes if node.own_load is not None and node.busy]
+        own = [node.own_percent for node in nodes if node.own_percent is not None]
         if not own or min(own) >= thresholds.LOW_USE:
             return None
-        return Answer("look", None, "GPU load", f"its own tasks use {min(own):.0f} % of their GPUs: {see}{cpu}")
+        use = "task uses" if now == 1 else "tasks use"
+        return Answer("look", None, "GPU load", f"its own {use} {min(own):.0f} % of {_their(nodes)}: {see}{cpu}")
     on = _gpus(low, nodes)
     most, them = max(card.load or 0.0 for _, card in low), "it" if len(low) == 1 else "them"
+    is_one = sum(card.tasks for _, card in low) == 1
     if most < thresholds.IDLE:
         return Answer(
             "look",
             None,
             "GPU load",
-            f"its tasks on {on} have done nothing there: check whether they use the GPU at all{cpu}",
+            f"its {'task on' if is_one else 'tasks on'} {on} {'has' if is_one else 'have'} done nothing there: check "
+            f"whether {'it uses' if is_one else 'they use'} the GPU at all{cpu}",
         )
-    return Answer("look", None, "GPU load", f"its tasks on {on} use {most:.0f} % of {them}: {see}{cpu}")
+    do = f"its task on {on} uses" if is_one else f"its tasks on {on} use"
+    see = _see(cpu, 1 if is_one else now)
+    return Answer("look", None, "GPU load", f"{do} {most:.0f} % of {them}: {see}{cpu}")
 
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
@@ -214,9 +228,19 @@ def _where(node: Evidence, nodes: Sequence[Evidence]) -> str:
     return f" of {node.node}" if len(nodes) > 1 else ""
 
 
+def _see(cpu: str, tasks: int) -> str:
+    """Return what to do about tasks that hardly use anything. `cpu`: their CPU time; empty: not known."""
+    ask = "input, start-up, a lock, each other" + (", the CPU" if cpu else "")
+    return f"find out first what {'it waits' if tasks == 1 else 'they wait'} for ({ask}), before adding any"
+
+
 def _cpu_text(nodes: Sequence[Evidence]) -> str:
     known = [node for node in nodes if node.cpu_cores is not None]
     if not known:
         return ""
     node = max(known, key=lambda one: (one.cpu_cores or 0.0) / one.cpus)
     return f"; CPU time {node.cpu_cores:.1f} of {counted(node.cpus, 'CPU')}"
+
+
+def _their(nodes: Sequence[Evidence]) -> str:
+    return "its GPU" if sum(len(node.busy) for node in nodes) == 1 else "their GPUs"

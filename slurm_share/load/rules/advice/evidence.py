@@ -113,6 +113,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     load_average: float | None = None
     """The node's load average: processes of the job, and of the system, that run, wait for a CPU, or wait for storage
     or a lock of the kernel (proc_loadavg(5)). None: not known, or another job, or much else, has a part in it."""
+    others_cores: float | None = None
+    """CPU time of the node outside the job, in cores; None: not known, or the source does not list processes."""
     driver: str | None = None
     kills: int = 0
     """Processes that the kernel ended because host memory was full."""
@@ -155,6 +157,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
         """Return the mean load of a GPU with tasks, in percent."""
         loads = [card.load for card in self.busy if card.load is not None]
         return sum(loads) / len(loads) if loads else None
+
+    @property
+    def own_percent(self) -> float | None:
+        """Return the mean of the job's own part of the load of a GPU with tasks, in percent."""
+        return 100 * self.own_load / len(self.busy) if self.own_load is not None and self.busy else None
 
     @property
     def has_unlike_sizes(self) -> bool:
@@ -254,6 +261,7 @@ def of_job(
         cpus=max(1, cpus),
         cpu_cores=_cpu_cores(loads),
         load_average=_load_average(snapshot, loads) if has_node_alone(snapshot, jobs, slurm) else None,
+        others_cores=_others_cores(snapshot, loads),
         driver=snapshot.driver,
         kills=sum(load.memory_kills or 0 for load in loads),
         tasks_measured=sum(load.tasks_measured for load in loads),
@@ -290,6 +298,7 @@ def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
         cpus=max(1, int(node.cpus * part)),
         cpu_cores=_times(node.cpu_cores, part),
         load_average=_times(node.load_average, part),
+        others_cores=_times(node.others_cores, part),
         progress=None,
     )
 
@@ -576,8 +585,8 @@ def has_node_alone(snapshot: Snapshot, jobs: Sequence[QueuedJob], slurm: SlurmNo
     ids = {job.job_id for job in jobs}
     if not jobs or any(load.job not in ids for load in snapshot.jobs):
         return False
-    # Slurm may count cores as CPUs, and the kernel counts hardware threads.
-    cpus = min(snapshot.cpus, slurm.cpus) if slurm is not None and slurm.cpus else snapshot.cpus
+    # Slurm gives jobs the CPUs that it counts, cores or hardware threads, whatever the kernel counts.
+    cpus = slurm.cpus if slurm is not None and slurm.cpus else snapshot.cpus
     asked = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     return asked >= cpus or all(job.keeps_others_out for job in jobs)
 
@@ -591,10 +600,18 @@ def _cpu_cores(loads: Sequence[JobLoad]) -> float | None:
     )
 
 
+def _others_cores(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
+    own = added([load.cpu_cores for load in loads])  # of the same moment as the node's
+    own = _cpu_cores(loads) if own is None else own
+    if own is None or snapshot.cpu_cores is None or not snapshot.knows_processes:
+        return None
+    return max(0.0, snapshot.cpu_cores - own)
+
+
 def _load_average(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
     if snapshot.load is None:
         return None
-    others = (snapshot.cpu_cores or 0.0) - (_cpu_cores(loads) or 0.0)
-    if 100 * others >= thresholds.OTHERS_CPU * snapshot.cpus:
+    others, own = _others_cores(snapshot, loads) or 0.0, _cpu_cores(loads) or 0.0
+    if others >= own and 100 * others >= thresholds.OTHERS_CPU * snapshot.cpus:
         return None  # a login or a daemon of the system, and what waits for a CPU because of it
     return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]

@@ -85,6 +85,20 @@ def judged(known: Measured, now: int) -> Judgement | None:
     return _judgement("stay", now, above, here, said)
 
 
+def does_not_fall(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> bool:
+    """Return whether the tasks of all nodes have a measured rate that is not lower than at the survey before, by more
+    than noise: such tasks do not wait."""
+    for node in nodes:
+        one = node.progress
+        if one is None or not one.rate_per_s or one.windows < thresholds.RATE_WINDOWS:
+            return False
+    fresh = _of_now(nodes, now)
+    if previous is None or (previous.rate_source, previous.rate_family) != (fresh.source, fresh.family):
+        return True
+    here, before = fresh.at(now), Measured(levels=previous.rates).at(now)
+    return here is None or before is None or not is_gain(here, before)
+
+
 def is_gain(fewer: LevelRate, more: LevelRate) -> bool:
     """Return whether the rate of more tasks is higher by at least a tenth, and by more than noise."""
     noise = thresholds.RATE_SPREADS * max(fewer.spread_per_s, more.spread_per_s)

@@ -13,7 +13,7 @@ from .. import thresholds
 from . import measured
 from .bounds import gib, most_now, nodes_disagree
 from .case import Case
-from .causes import Answer, libraries_text, named
+from .causes import WAITS, Answer, libraries_text, named
 from .evidence import Evidence
 from .unused import Unused
 
@@ -73,7 +73,7 @@ def known(advice: Advice, case: Case, answer: Answer, cautions: Sequence[str] = 
     said = "".join(f"; {one}" for one in cautions)
     if answer.rate_windows:
         return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}{said}; {_seen(advice, nodes)}")
-    if answer.verdict in CAUSES:
+    if answer.verdict in CAUSES or (answer.verdict == "stay" and answer.decided_by == WAITS):
         how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
         return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
     if answer.verdict == "fewer":
@@ -163,7 +163,7 @@ def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
 def _allowed(advice: Advice) -> str:
     load = next((bound for bound in advice.bounds if bound.resource in ("GPU load", "CPU load")), None)
     parts = [f"memory allows {allowed(advice.memory_allows)}"] if advice.memory_allows else []
-    if load is not None:
+    if load is not None and load.nppn is not None:
         parts.append(f"load {'at least ' * load.why.startswith('at least')}{load.nppn}")
     parts.append(f"decided by {advice.decided_by}")
     return ", ".join(parts)

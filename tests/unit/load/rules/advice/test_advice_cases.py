@@ -17,6 +17,7 @@ from seen_nodes import GIB, job, means, node, survey
 
 from slurm_share.load.rules.advice.advise import advise, advise_all
 from slurm_share.load.snapshot import Means
+from slurm_share.slurm.records import SlurmNode
 
 
 def over(one, windows):
@@ -32,6 +33,11 @@ def with_dram(one, percent):
 def waiting(average, cpu, **more):
     """The node with this load average, and this CPU time of the job."""
     return replace(seen(cpu=cpu, **more), load=(average, average, average))
+
+
+def others(one, cores):
+    """The node with this CPU time outside its job."""
+    return replace(one, cpu_cores=one.jobs[0].cpu_cores + cores)
 
 
 def with_libraries(one, libraries):
@@ -73,7 +79,7 @@ CASES = {
         seen(tasks=4, load=(3, 3), cpu=38.0), {}, ("look", None, "high"), ["the CPU", "CPU time 38.0 of 40 CPUs"],
     ),
     "one of two tasks does nothing": (
-        seen(tasks=2, load=(60, 2)), {}, ("look", None, "high"), ["its tasks on GPU 1 use 2 % of it"],
+        seen(tasks=2, load=(60, 2)), {}, ("look", None, "high"), ["its task on GPU 1 uses 2 % of it: find out first"],
     ),
     "90 running threads on 40 CPUs, by 8 tasks": (
         waiting(90.0, 39.0, tasks=8, load=(40, 40)), {}, ("change", 8, "high"),
@@ -136,10 +142,27 @@ CASES = {
         seen(tasks=2, load=(98, 98), peak_gib=30.0), {}, ("stay", 2, "high"), ["!JAX"],
     ),
     "load 130 of 64 and CPU time 3: storage, not threads": (
-        waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), {"comment": "llsub [1,16,4]", "cpus": 64},
+        waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64), {"comment": "llsub [1,16,4]", "cpus": 64},
         ("waits", None, "medium"),
-        ["^it waits for storage or locks: the load average is 130 on 64 CPUs, but the job's CPU time is 3.0, so about "
-         "127 threads there do not run, and more tasks would wait as well", "!OMP_NUM_THREADS"],
+        ["^it waits for storage or locks: the load average is 130 on 64 CPUs, but the CPU time of the job is 3.0 and "
+         "of others 0.1, so about 127 threads there do not run, and more tasks would wait as well", "!OMP_NUM_THREADS"],
+    ),
+    "the same while the GPUs are used: it does not wait all the time": (
+        waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), {"cpus": 64}, ("stay", 16, "medium"),
+        ["^add none while threads wait for storage or locks: the load average is 130", "!it waits"],
+    ),
+    "the same where others use the CPUs: it may be their load": (
+        others(waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), 4.0), {"cpus": 64}, ("more", 26, "medium"),
+        ["!storage"],
+    ),
+    "the same without the CPU time of the node": (
+        replace(waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64), cpu_cores=None), {"cpus": 64},
+        ("look", None, "high"), ["!storage"],
+    ),
+    "the same from a source that lists no processes": (
+        replace(waiting(130.0, 3.0, gpus=0, load=(), tasks=16, peak_gib=None, cores=64, sm=False),
+                unknown={"processes": "not in Prometheus"}),
+        {"gpus": 0, "cpus": 64, "comment": "llsub [1,16,4]"}, ("more", 64, "high"), ["!storage"],
     ),
     "the same while the GPUs are full: they have enough to do": (
         waiting(130.0, 3.0, tasks=16, load=(90, 90), cores=64), {"cpus": 64}, ("stay", 16, "high"), ["!storage"],
@@ -221,6 +244,14 @@ def test_what_an_operator_would_say(case):
     assert "?" not in advice.sentence
     if advice.next is None:
         assert len(advice.sentence) > 40, "without a number it says in words what to do"
+
+
+@pytest.mark.parametrize(("cpus", "verdict"), [(64, "waits"), (128, "look")])
+def test_the_load_average_of_a_node_with_cpus_for_other_jobs_is_not_the_jobs(cpus, verdict):
+    """Slurm counts 128 CPUs on a node where the kernel of the machine has 64."""
+    one = waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64)
+    slurm = {"n1": SlurmNode(name="n1", states=("ALLOCATED",), cpus=cpus, memory_mib=384 * GIB)}
+    assert advise(job(cpus=64, keeps_others_out=False), [one], slurm=slurm).verdict == verdict
 
 
 # ---- In a steady state ----

@@ -63,6 +63,7 @@ def h100(*, percent=None, cpu_time=None, **more):
     if percent is not None:
         values["load"] = (percent,) * values["gpus"]
     one, cores = node(**values), values["cpu"] if cpu_time is None else cpu_time
+    one = replace(one, cpu_cores=cores * len(one.jobs) + 0.1)
     return of_every_job(one, cpu_cores=cores, cpu_cores_windows=means(cores))
 
 
@@ -294,7 +295,7 @@ CASES = {
     ),
     "34 a notebook that has been idle for hours": Case(
         seen=of(h100(tasks=1, percent=0.0, peak_gib=8.0, measured_s=10800.0)), verdict="look",
-        said=("have done nothing there",),
+        said=("has done nothing there",),
     ),
     "35 an inference server with bursts": Case(
         seen=of(on_every_gpu(h100(tasks=1, peak_gib=10.0, percent=12.0), sm_percent_windows=Means(60, 12, 8, 900.0))),

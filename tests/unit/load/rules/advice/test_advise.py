@@ -233,7 +233,7 @@ def test_a_task_that_works_on_several_gpus_is_no_task_to_share():
 def test_a_node_that_does_not_answer_is_named():
     advice = advise(job(), [], silent={"n1": "down"})
     assert advice.sentence == "no advice: none of its nodes answers (n1: down)", "watching it is no use"
-    assert notes.advice_lines([advice], 200)[0] == "job 11 of alice: unknown"
+    assert notes.advice_lines([advice], 200)[0] == "job 11 of alice on n1: unknown"
     other = advise(job(job_id=99), [node()])
     assert (other.verdict, other.job) == ("unknown", 99)
 
@@ -456,7 +456,9 @@ def test_what_is_not_known_of_one_node_or_task_is_not_passed_over():
     no_host = advise(two, [node(**seen), node(name="n2", host_peak_gib=None, **seen)])
     assert (no_host.verdict, no_host.confidence) == ("more", "low")
     assert any("not known on n2: host memory of a task" in line for line in no_host.evidence)
-    no_cpu = advise(job(), [replace(one, load=None, jobs=(replace(one.jobs[0], cpu_cores_windows=None),))])
+    no_cpu = advise(
+        job(), [replace(one, load=None, jobs=(replace(one.jobs[0], cpu_cores=None, cpu_cores_windows=None),))]
+    )
     assert (no_cpu.verdict, no_cpu.confidence) == ("more", "low")
     assert any("not known: CPU time" in line for line in no_cpu.evidence)
     no_use = advise(job(), [replace(one, gpus=(one.gpus[0], replace(one.gpus[1], memory_used_mib=None)))])

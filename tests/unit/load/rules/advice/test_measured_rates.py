@@ -54,6 +54,19 @@ def test_tasks_that_do_nearly_twice_as_much_are_to_go_on():
     assert (advice.bounds[-1].resource, advice.bounds[-1].hard) == ("rate", False)
 
 
+def test_tasks_with_a_rate_that_does_not_fall_do_not_wait_for_storage():
+    def look(per_s):
+        one = working(per_s, tasks=8, cpu=2.0, load=(20, 20))
+        return replace(one, load=(90.0, 90.0, 90.0))
+
+    for steady in (looked(look(24.0)), looked(look(24.0), look(23.5), look(24.0))):
+        assert (steady.verdict, steady.next) == ("more", 26), steady.sentence
+    slower = looked(look(24.0), look(5.0))
+    assert (slower.verdict, slower.decided_by) == ("stay", "storage, locks")
+    nothing = looked(look(0.0))
+    assert (nothing.verdict, nothing.decided_by) == ("stay", "storage, locks")
+
+
 def test_tasks_that_do_no_more_are_to_go_back():
     looks = (FOUR, working(50.0, tasks=8), working(51.0, tasks=16))
     advice = looked(*looks)
@@ -262,7 +275,7 @@ def test_the_largest_task_is_named_where_its_number_is_known():
     at_cap = numbered(node(tasks=2, load=(20, 20), cap_mib=round(2.35 * 1024)))
     advice = advise(job(), [at_cap])
     assert any(line.startswith("task 12's peak is at its cap") for line in advice.evidence)
-    assert any("of the largest task (12)" in one.why for one in advice.bounds)
+    assert any("of the largest, task 12" in one.why for one in advice.bounds)
     ahead = advise(job(), [numbered(node(tasks=2, load=(20, 20), peak_gib=24.0))])
     assert "task 12 holds 24.0 GiB" in ahead.sentence
     assert any(line.startswith("task 12 holds most of") for line in ahead.evidence)
