@@ -660,10 +660,13 @@ def test_a_process_shows_whose_it_is_which_task_and_its_memory_against_its_cap()
 def test_a_process_without_a_cap_is_measured_against_its_gpu_and_reasons_are_told():
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
-    first = replace(snapshot.processes[0], cap_mib=None, job=None, unknown={"cap_mib": "its environment is closed"})
-    text = look_at(the_process(found), changed(found, processes=(first, *snapshot.processes[1:])))
+    first, *others = snapshot.processes
+    first = replace(first, cap_mib=None, job=None, unknown={})
+    assert "of 80.0GB, without a cap" in look_at(the_process(found), changed(found, processes=(first, *others)))
 
-    assert "of 80.0GB, without a cap" in text
+    first = replace(first, unknown={"cap_mib": "its environment is closed"})
+    text = look_at(the_process(found), changed(found, processes=(first, *others)))
+    assert "(?) of its cap, which is not known, on a GPU of 80.0GB" in text
     assert "? cap_mib: its environment is closed" in text
     assert "in no job" in text
 
