@@ -222,9 +222,10 @@ def _heading(column: Column[Any], width: int, arrow: str, *, has_gap: bool) -> t
 
 
 def letters_for(columns: Sequence[Column[Any]], is_taken: Callable[[str], bool]) -> dict[str, str]:
-    """Return the letter that sorts by each column: the first free one of its heading; shown columns choose first."""
+    """Return the letter that sorts by each column: the first free one of its heading; shown columns choose first,
+    those with `takes_last` last."""
     found: dict[str, str] = {}
-    for column in sorted(columns, key=lambda column: not column.shown):
+    for column in sorted(columns, key=lambda column: (column.takes_last, not column.shown)):
         letters = (one for one in column.heading.upper() if one.isascii() and one.isalpha() and not is_taken(one))
         if letter := next((one for one in letters if one not in found.values()), ""):
             found[column.id] = letter

@@ -100,6 +100,8 @@ class Column(Generic[_Of]):
     """Further names for filters."""
     shown: bool = True
     """Whether the dashboard shows it by default."""
+    takes_last: bool = False
+    """True: it takes a letter to sort by after all others, so that they keep theirs."""
     unless_empty: bool = False
     """True: left out of tables and lines in which no row has a value (`value` is None, `text` empty)."""
     sorts_down: bool = False

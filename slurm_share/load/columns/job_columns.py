@@ -187,12 +187,13 @@ JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "left", "TIME_LEFT", "time until its time limit ends it; for an array, its first running element",
         text=time_left, value=lambda row: None if row.is_waiting else _seconds(row, row.left_s),
-        outputs=ON_SCREEN, unit="s", right=True, least=9, most=12, goes=11, alias=("timeleft",),
+        outputs=ON_SCREEN, unit="s", right=True, least=9, most=12, goes=11, alias=("timeleft",), takes_last=True,
     ),
     Column(
         "limit", "LIMIT", "its time limit, as squeue writes it",
         text=limit, value=lambda row: _seconds(row, row.limit_s),
         outputs=ON_SCREEN, unit="s", right=True, least=7, most=12, goes=15, alias=("timelimit",), sorts_down=True,
+        takes_last=True,
     ),
     Column(
         "nodes", "NODES", "number of its nodes; 1/2: one of two answered",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,17 @@ from textual.pilot import Pilot
 VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
 REPLAY = ("replay.back", "replay.on", "replay.slower", "replay.faster", "replay.jump")
 QUITS = ("quit", "quit.now")
+
+
+async def test_the_letter_that_the_manual_names_sorts_by_idle_gpus() -> None:
+    manual = (Path(__file__).parents[3] / "packaging/docs/tui.md").read_text()
+    assert re.findall(r"`([A-Z])` sorts by it", manual) == ["I"]
+    async with shown_dashboard() as (pilot, app, _):
+        for view in ("1", "2", "3"):
+            await pilot.press(view, "I")
+            await until(pilot, lambda: app.main_screen.grid.sort[0] == "gpus_idle", f"IDLE in view {view}")
+            await pilot.press("N")
+            await until(pilot, lambda: app.main_screen.grid.sort[0] != "gpus_idle", f"another sort in view {view}")
 
 
 async def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
