@@ -15,10 +15,12 @@ NOTHING: Values = (None, None, None, None, None)
 
 
 def node_values(row: NodeRow) -> Values:
-    """Return the figures of a node: load and memory of all users, and of the GPUs that the viewer may see."""
+    """Return the figures of a node: load and memory of all users, and of the GPUs that the viewer may see. None while
+    it is silent: Slurm's CPU load, which the table then shows, may be two minutes old."""
     one, snapshot = row.figures, row.node.snapshot
-    gpu = sm = None
+    cpu = gpu = sm = None
     if snapshot is not None:
+        cpu = percent(one.load, one.cpus)
         if snapshot.gpu_sums is None:
             gpus = snapshot.whole_gpus
             gpu, sm = _mean(each.load_percent_5min for each in gpus), _mean(map(_sm, gpus))
@@ -26,7 +28,7 @@ def node_values(row: NodeRow) -> Values:
             gpu = 100 * snapshot.gpu_sums.gpu_load / snapshot.gpu_sums.count
             sm = gpu if snapshot.gpu_sums.gpu_load_by == "sm" else None
     return (
-        percent(one.load, one.cpus),
+        cpu,
         gpu,
         sm,
         percent(one.memory_used_mib, one.memory_mib),

@@ -234,7 +234,7 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
     parts: list[Piece | str] = [(text.named(node.name), "strong"), table.state(node)]
     users = table.users(node)
     if snapshot is None:
-        parts.append(f"of {users}" if users != "?" else "")
+        parts.append({"?": "", "-": "no user"}.get(users, f"of {users}"))
     else:
         parts.append(f"of {users}" if users not in ("-", "?") else "no user" if knows_jobs(picture) else "")
         models = Counter(gpu.name for gpu in snapshot.whole_gpus)

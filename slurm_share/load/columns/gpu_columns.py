@@ -79,14 +79,14 @@ def jobs(row: GpuRow) -> str:
     """Return the jobs with a task on it, and those that hold it, as squeue writes them; for a silent node those in
     Slurm's queue."""
     if row.gpu is None:
-        return joined(row.node.queued_jobs) if row.node.queued_jobs else UNKNOWN
+        return joined(row.node.queued_jobs) if row.node.queued_jobs or row.node.figures.cpus_used == 0 else UNKNOWN
     numbers = _numbers(row)
     return UNKNOWN if numbers is None else joined(map(row.node.job_name, numbers))
 
 
 def _names(row: GpuRow) -> list[str] | None:
     if row.gpu is None:
-        return list(row.node.queued_users) or None
+        return list(row.node.queued_users) or ([] if row.node.figures.cpus_used == 0 else None)
     names = {*(row.users or ()), *(one.user for one in row.holders)}
     return None if row.users is None and not names else sorted(names)
 

@@ -66,8 +66,8 @@ def gpu_memory_percent(row: NodeRow) -> float | None:
 
 
 def users(row: NodeRow) -> str:
-    """Return the users with a job or a process on the node; for a silent node, those in Slurm's queue. `?`: Slurm has
-    given its CPUs away, and only the sums of the node are known."""
+    """Return the users with a job or a process on the node; for a silent node, those in Slurm's queue. `-`: nobody;
+    of a silent node, Slurm has given no CPU away. `?`: not known."""
     snapshot = row.node.snapshot
     return _or_unknown(row, row.queued_users if snapshot is None else tuple(one.user for one in snapshot.users))
 
@@ -88,7 +88,8 @@ def _job_keys(row: NodeRow) -> str | None:
 
 
 def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
-    if not names and (row.node.snapshot is None or row.figures.cpus_used):
+    held = row.figures.cpus_used
+    if not names and (held or (held is None and row.node.snapshot is None)):
         return UNKNOWN
     return joined(map(named, names))
 

@@ -20,7 +20,8 @@ from slurm_share.load.rules import figures, idle
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow, UserRow, job_rows, user_rows
 from slurm_share.load.rules.node_rows import row_of, rows_of
-from slurm_share.load.snapshot import Advice, GpuSums
+from slurm_share.load.snapshot import Advice, GpuSums, NodeLoad
+from slurm_share.slurm.records import SlurmNode
 
 TABLES = {
     "nodes": tables.nodes(History()),
@@ -251,6 +252,18 @@ def test_whose_a_silent_node_is_the_queue_says():
     assert TABLES["nodes"][1].value(row) == job.user
     alone = picture_of(replace(picture.survey, jobs=())).by_name["v-4"]
     assert (node_columns.users(alone), node_columns.jobs(alone)) == ("?", "?")
+
+
+@pytest.mark.parametrize(("allocated", "sign"), [(0, "-"), (40, "?"), (None, "?")])
+def test_nobody_is_on_a_silent_node_of_which_slurm_has_given_no_cpu_away(allocated, sign):
+    slurm = None
+    if allocated is not None:
+        slurm = SlurmNode(name="n9", states=("DOWN",), cpus=40, cpus_allocated=allocated, memory_mib=1, gpus=2)
+    survey = replace(a_picture().survey, nodes=(NodeLoad(name="n9", slurm=slurm, why="down"),), jobs=())
+    (row,) = picture_of(survey).nodes
+    assert (node_columns.users(row), node_columns.jobs(row)) == (sign, sign)
+    for gpu in gpu_rows((row,)):
+        assert (gpu_columns.users(gpu), gpu_columns.jobs(gpu)) == (sign, sign)
 
 
 def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():

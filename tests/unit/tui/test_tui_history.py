@@ -28,6 +28,7 @@ from slurm_share.load.snapshot import (
     UserLoad,
 )
 from slurm_share.node.gpu_figures import Activity
+from slurm_share.slurm.records import SlurmNode
 
 N1 = Subject(node="n1")
 
@@ -78,8 +79,10 @@ def test_a_line_of_sums_has_the_same_figures() -> None:
 
 
 def test_a_silent_node_is_unknown_and_not_zero() -> None:
-    row = arrived_picture(0, NodeLoad(name="n1", why="down")).nodes[0]
-    assert history_values.node_values(row) == history_values.NOTHING
+    slurm = SlurmNode(name="n1", states=("ALLOCATED",), cpus=8, cpus_allocated=8, memory_mib=1, load5=4.0)
+    for told in (None, slurm):
+        row = arrived_picture(0, NodeLoad(name="n1", slurm=told, why="no agent answers")).nodes[0]
+        assert history_values.node_values(row) == history_values.NOTHING
 
 
 def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
