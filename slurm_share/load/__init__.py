@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .columns.base import BARS_GO, Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.notes import View, is_color_wanted
-    from .rules import choice, figures, flags, idle, rates, thresholds
+    from .rules import choice, figures, flags, idle, rates, sums, thresholds, windows
     from .rules.advice import evidence
     from .rules.advice.advise import advise_all
     from .rules.figures import percent
@@ -36,6 +36,7 @@ __getattr__, __all__ = exports(
         *("agent.client", "agent.service", "columns", "columns.advice_columns", "columns.gpu_columns"),
         *("columns.job_columns", "columns.job_request", "columns.node_columns", "columns.process_columns", "options"),
         *("output.notes", "output.plain", "output.table", "output.values", "recording", "rules.advice.evidence"),
+        *("rules.sums", "rules.windows"),
         *("rules.choice", "rules.figures", "rules.flags", "rules.idle", "rules.rates", "rules.thresholds", "snapshot"),
         *("sources.frames", "sources.origin", "sources.srun", "text"),
     ],

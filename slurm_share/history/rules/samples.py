@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from ...core import nodelist
 from ...core.settings import Settings
-from ...load import Advice, GpuLoad, JobLoad, NodeLoad, Snapshot, Survey, UserLoad, advise_all, evidence, idle
+from ...load import (
+    Advice,
+    GpuLoad,
+    JobLoad,
+    NodeLoad,
+    Snapshot,
+    Survey,
+    UserLoad,
+    advise_all,
+    evidence,
+    idle,
+    sums,
+    windows,
+)
 from ...slurm.records import QueuedJob
 from ..records import ALL, Sample
 
@@ -112,10 +125,8 @@ def _gpus(jobs: Sequence[QueuedJob], node: str, own: UserLoad | None) -> int | N
 def _cpu_load(seen: Snapshot, loads: Sequence[JobLoad], watched_s: float, *, has_node: bool) -> float | None:
     """Return the load average, LLSC's measure, if the user has the whole node; else the jobs' CPU time in cores."""
     if has_node and seen.load is not None:
-        return evidence.within(seen.load, watched_s)
-    return evidence.added(
-        [one.cpu_cores if one.cpu_cores_windows is None else one.cpu_cores_windows.m15 for one in loads]
-    )
+        return windows.within(seen.load, watched_s)
+    return sums.added([one.cpu_cores if one.cpu_cores_windows is None else one.cpu_cores_windows.m15 for one in loads])
 
 
 def _gpu_load(seen: Snapshot, user: str, own: UserLoad | None, watched_s: float) -> tuple[float | None, str]:
@@ -126,7 +137,7 @@ def _gpu_load(seen: Snapshot, user: str, own: UserLoad | None, watched_s: float)
     by = "sm" if gpus and all(gpu.sm_percent_windows is not None for gpu in gpus) else "util"
     if any(_has_others(seen, gpu, user) for gpu in gpus):
         return own.gpu_load, "util"
-    total = evidence.added([evidence.mean_within(gpu.load_percent_windows, watched_s) for gpu in gpus])
+    total = sums.added([windows.mean_within(gpu.load_percent_windows, watched_s) for gpu in gpus])
     return (None, "") if total is None else (total / 100, by)
 
 
@@ -140,5 +151,5 @@ def _has_others(seen: Snapshot, gpu: GpuLoad, user: str) -> bool:
 
 
 def _known(values: Sequence[int | None]) -> int | None:
-    total = evidence.added(values)
+    total = sums.added(values)
     return None if total is None else int(total)

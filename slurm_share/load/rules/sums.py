@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..snapshot import ProcessLoad
 
@@ -25,6 +25,11 @@ def add_up(values: Iterable[float | None]) -> float | None:
     found = list(values)
     known = [value for value in found if value is not None]
     return sum(known, 0.0) if len(known) == len(found) else None
+
+
+def added(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None without values, or if one is not known."""
+    return add_up(values) if values else None
 
 
 def whole(value: float | None) -> int | None:

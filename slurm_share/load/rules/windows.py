@@ -8,6 +8,7 @@ from bisect import bisect_left
 from msgspec import Struct
 
 from ..snapshot import Means
+from . import thresholds
 
 MINUTES = (60.0, 300.0, 900.0)
 KEPT_S = MINUTES[-1]
@@ -97,3 +98,21 @@ def _trim(series: Series, now: float) -> Series:
 
 def _from(series: Series, first: int) -> Series:
     return Series(series.at[first:], series.total[first:], series.covered[first:])
+
+
+def within(figures: tuple[float, float, float], watched_s: float) -> float:
+    """Return the longest of the means over 1, 5 and 15 minutes that is not longer than the job was watched: a longer
+    one includes the job before."""
+    return figures[(watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)]
+
+
+def mean_within(means: Means | None, watched_s: float) -> float | None:
+    """Return the longest of a figure's means that is not longer than the job was watched."""
+    return None if means is None else within((means.m1, means.m5, means.m15), watched_s)
+
+
+def recent(means: Means | None, watched_s: float) -> float | None:
+    """Return the higher of the means over one and five minutes, so that a task that has just started counts fully."""
+    if means is None or watched_s < thresholds.SHORT_S:
+        return None if means is None else means.m1
+    return max(means.m1, means.m5)

@@ -19,19 +19,17 @@ The advice of the survey before is an input, so that in a steady state neither v
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import CONFIDENCES, Advice, Bound, Confidence, JobLoad, Snapshot, Survey, WorkClass
+from ...snapshot import CONFIDENCES, Advice, Confidence, JobLoad, Snapshot, Survey
 from .. import thresholds
-from . import bounds, causes, evidence, measured, resubmit, sentences, unused
+from . import answers, bounds, causes, evidence, measured, resubmit, sentences, steadiness, unused
 from .case import Case
 from .causes import Answer
 from .evidence import Evidence
@@ -216,7 +214,7 @@ def _judged(
     case = replace(case, works=measured.does_not_fall(case.nodes, case.now, previous))
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # it was about other tasks
-    case, loads = _steadied(case, previous)
+    case, loads = steadiness.steadied(case, previous)
     base = replace(
         base,
         work=bounds.work_class(case.nodes, case.hard, settings) if case.now else "unknown",
@@ -238,25 +236,25 @@ def _judged(
         ),
     )
     missing = _missing(case)
-    fewer, is_kept = _fewer_kept(case, previous) if case.now and _is_counted(case) else (None, False)
+    fewer, is_kept = steadiness.fewer_kept(case, previous) if case.now and _is_counted(case) else (None, False)
     if missing and fewer is None:
         return sentences.unknown(base, missing, view if _can_come(case) else None)
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
-    answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
+    answer = answers.answer_of(case) if fewer is None else Answer("fewer", *fewer)
     if is_kept:
         base = replace(base, evidence=(*base.evidence, sentences.KEPT))
     if fewer is None and judged is not None and case.died is None:
-        by_load, answer = answer, _by_rates(case, judged)
+        by_load, answer = answer, answers.by_rates(case, judged)
         base = replace(
             base,
             bounds=(*base.bounds, sentences.rate_bound(judged, answer)),
             evidence=(*base.evidence, *sentences.contradicts(by_load, answer)),
         )
     elif previous is not None:
-        answer, is_kept = _kept(answer, case, previous)
+        answer, is_kept = steadiness.kept(answer, case, previous)
         if is_kept:
             base = replace(base, evidence=(*base.evidence, sentences.KEPT))
-        base = replace(base, work=_kept_class(base, case, settings, previous))
+        base = replace(base, work=steadiness.kept_class(base, case, settings, previous))
     cautions = resubmit.cautions(answer, case.jobs, case.nodes, settings)
     changes = resubmit.changes(answer, case.jobs, case.nodes, settings, submission)
     again = resubmit.lines(changes, submission)
@@ -337,201 +335,6 @@ def _can_come(case: Case) -> bool:
     if not _is_counted(case) or any(node.broken or node.spans > 1 for node in case.nodes):
         return False
     return not any(node.is_mig and node.running and node.load is None for node in case.nodes)
-
-
-def _answer(case: Case) -> Answer:
-    """Return the answer for a job that does not run too many tasks."""
-    if case.died is not None:
-        return Answer("stay", case.now, case.died)
-    found = (
-        causes.threads(case.nodes, case.now, _threads(case))
-        or (None if case.works else causes.waits(case.nodes, case.now))
-        or causes.low_use(case.nodes, case.now)
-        or causes.placement(case.nodes, case.now, case.emptier)
-        or causes.memory_in_advance(case.nodes, case.now)
-    )
-    if found is not None:
-        return found
-    stops = next((soft.bound.resource for soft in case.soft if soft.stops), None)
-    if stops is not None:
-        return Answer("stay", case.now, stops)
-    if case.most <= case.now:
-        return Answer("stay", case.now, case.tightest.resource)
-    level = bounds.level(case.nodes)
-    if level is not None:
-        # A GPU is full: tasks are added only to the others.
-        wanted = min(level, case.most)
-        return Answer("more", wanted, "GPU load") if wanted > case.now else Answer("stay", case.now, "GPU load")
-    growth = case.growth
-    assert growth.nppn is not None
-    wanted = min(growth.nppn, max(case.doubled, case.by_load))
-    if wanted > case.most:
-        return Answer("more", case.most, case.tightest.resource)
-    slowest = min(case.soft, key=bounds.room, default=None)
-    is_by_load = slowest is not None and case.doubled < wanted == case.by_load
-    return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
-
-
-def _by_rates(case: Case, judged: measured.Judgement) -> Answer:
-    """Return the answer by the measured rates, within the hard bounds."""
-    if judged.verdict == "stay":
-        return Answer("stay", case.now, measured.RESOURCE, judged.why, rate_windows=judged.windows)
-    if judged.verdict == "fewer":
-        assert judged.level is not None
-        least = max(1, bounds.in_gpus(judged.level, case.gpus))
-        return Answer("fewer", least, measured.RESOURCE, judged.why, rate_windows=judged.windows)
-    wanted = case.doubled if judged.level is None else max(judged.level, case.now)
-    if min(wanted, case.most) <= case.now:
-        return Answer("stay", case.now, case.tightest.resource, judged.why, rate_windows=judged.windows)
-    decided_by = measured.RESOURCE if wanted <= case.most else case.tightest.resource
-    return Answer("more", min(wanted, case.most), decided_by, judged.why, rate_windows=judged.windows)
-
-
-def _threads(case: Case) -> int | None:
-    """Return NTPP of the job's triple; None without a triple."""
-    triple = queue.triple_of(case.jobs[0]) if case.jobs else None
-    return int((*triple.strip("[]").split(","), "1")[2]) if triple is not None else None
-
-
-def _fewer(case: Case) -> tuple[int, str] | None:
-    """Return (NPPN, resource) if too many tasks run now, else None."""
-    found: list[tuple[int, str]] = []
-    if case.tightest.nppn is not None and case.now > case.tightest.nppn:
-        found.append((max(1, case.most), case.tightest.resource))
-    died = case.died
-    if found and found[0][1] == died:
-        return found[0]  # the bound explains why they died
-    least = max(1, case.gpus) if died == "GPU memory" else 1
-    if died is not None and case.now > least:  # fewer tasks do not help a task that is alone on its GPU or node
-        found.append((max(1, bounds.in_gpus(min(case.most, case.now // thresholds.GROWTH), case.gpus)), died))
-    return min(found, key=lambda one: one[0], default=None)
-
-
-# ---- The previous advice ----
-
-
-class _Loads(Struct, frozen=True):
-    """The judged loads of a job: the newest ones, or the running means."""
-
-    gpu_percents: tuple[float, ...]
-    """Of each GPU with tasks."""
-    cpu_percent: float | None
-    average_percent: float | None
-    dram_percent: float | None
-    """Memory bandwidth of the GPU that uses most of it."""
-
-
-def _steadied(case: Case, previous: Advice | None) -> tuple[Case, _Loads]:
-    """Return the case with the running means of the loads, and these."""
-    gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
-    cpu, average = bounds.cpu_percent(case.nodes), bounds.average_percent(case.nodes)
-    dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
-    if previous is None:
-        return case, _Loads(gpus, cpu, average, dram)
-    nodes = list(case.nodes)
-    if len(gpus) == len(previous.gpu_percents):
-        gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
-        left = list(gpus)
-        for place, node in enumerate(case.nodes):
-            steadied = evidence.with_cards(node, left[: len(node.busy)])
-            nodes[place] = replace(steadied, dram_percent=node.dram_percent)
-            del left[: len(node.busy)]
-    if dram and previous.dram_percent is not None:
-        mean = _mean_of(dram, previous.dram_percent)
-        nodes = [
-            node if node.dram_percent is None else replace(node, dram_percent=node.dram_percent * mean / dram)
-            for node in nodes
-        ]
-        dram = mean
-    if cpu and previous.cpu_percent is not None:
-        mean = _mean_of(cpu, previous.cpu_percent)
-        nodes = [evidence.with_load(node, cpu=mean / cpu) for node in nodes]
-        cpu = mean
-    if average and previous.load_average_percent is not None:
-        mean = _mean_of(average, previous.load_average_percent)
-        nodes = [evidence.with_load(node, average=mean / average) for node in nodes]
-        average = mean
-    return replace(case, nodes=tuple(nodes)), _Loads(gpus, cpu, average, dram)
-
-
-def _mean_of(now: float, before: float) -> float:
-    return before + thresholds.STEADY_WEIGHT * (now - before)
-
-
-LASTING = ("more", "stay", "change", "waits", "look")
-"""Verdicts that depend on load, and are kept against noise. The others change at once."""
-_NEAR = (1.0, 1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
-"""Factors of a load at which the previous verdict may still be right."""
-_NEAR_MEMORY = (1.0, 1 / thresholds.STEADY_MEMORY, thresholds.STEADY_MEMORY)
-"""Factors of the tasks' memory at which it may."""
-_OF_MEMORY = ("GPU memory", "host memory")
-
-
-def _with_memory(case: Case, factor: float) -> Case:
-    """Return the case as if the tasks needed so many times the memory."""
-    if factor == 1.0:
-        return case
-
-    def scaled(one: Bound) -> Bound:
-        if one.resource not in _OF_MEMORY or not one.nppn:
-            return one
-        return replace(one, nppn=bounds.in_gpus(max(1, case.gpus, int(one.nppn / factor)), case.gpus))
-
-    hard = tuple(map(scaled, case.hard))
-    nodes = tuple(
-        node if node.peak_mib is None else replace(node, peak_mib=round(node.peak_mib * factor)) for node in case.nodes
-    )
-    return replace(case, hard=hard, nodes=nodes)
-
-
-def _fewer_kept(case: Case, previous: Advice | None) -> tuple[tuple[int, str] | None, bool]:
-    """Return (what `_fewer` returns, whether it is the previous advice although the newest figures would not say it).
-    Too many tasks count at once; that they fit counts only if they fit by more than noise."""
-    fresh = _fewer(case)
-    if previous is None or previous.verdict != "fewer" or previous.decided_by not in _OF_MEMORY or not previous.next:
-        return fresh, False
-    kept = previous.next, previous.decided_by
-    if fresh is not None:
-        is_near = kept[0] <= fresh[0] <= thresholds.STEADY_NUMBER * kept[0] + case.gpus
-        return (kept, kept != fresh) if is_near else (fresh, False)
-    near = _fewer(_with_memory(case, thresholds.STEADY_MEMORY))
-    return (None, False) if near is None else (kept, True)
-
-
-def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
-    """Return (answer, whether it is the previous one although the newest figures alone would give another)."""
-    if fresh.verdict not in LASTING or previous.verdict not in LASTING:
-        return fresh, False
-    cause = previous.decided_by if previous.verdict == "change" else ""
-    near = (one for one in _near(fresh, case, previous) if (one.verdict, one.cause) == (previous.verdict, cause))
-    alike = next((one for one in near if one.verdict != "more" or (one.nppn or 0) <= case.most), None)
-    if alike is None:
-        return fresh, False
-    before, now = previous.next, alike.nppn
-    if alike.verdict == "more" and before is not None and now is not None and case.now < before <= case.most:
-        is_near = max(before, now) <= thresholds.STEADY_NUMBER * min(before, now) + case.gpus
-        alike = replace(alike, nppn=before, decided_by=previous.decided_by) if is_near else alike
-    return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
-
-
-def _near(fresh: Answer, case: Case, previous: Advice) -> Iterator[Answer]:
-    """Yield the answer, and those for figures that noise could have changed to the present ones."""
-    yield fresh
-    if previous.verdict == "change":
-        yield _answer(replace(case, emptier=thresholds.STEADY_EMPTIER))
-    averages = _NEAR if bounds.average_percent(case.nodes) is not None else (1.0,)
-    for memory, average, cpu, gpu in itertools.product(_NEAR_MEMORY, averages, _NEAR, _NEAR if case.gpus else (1.0,)):
-        other = _with_memory(case, memory)
-        nodes = tuple(evidence.with_load(node, gpu, cpu, average) for node in other.nodes)
-        yield _answer(replace(other, nodes=nodes))
-
-
-def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) -> WorkClass:
-    if not case.now or previous.work == base.work:
-        return base.work
-    near = ([evidence.with_load(node, one, one, one) for node in case.nodes] for one in _NEAR[1:])
-    classes = {bounds.work_class(nodes, case.hard, settings) for nodes in near}
-    return previous.work if previous.work in classes else base.work
 
 
 def _confidence(case: Case, answer: Answer) -> Confidence:

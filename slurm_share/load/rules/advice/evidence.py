@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
-from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
-from .. import idle, rates, thresholds
-from ..sums import add_up, whole
+from ...snapshot import GpuLoad, JobLoad, JobProgress, ProcessLoad, Snapshot
+from .. import idle, rates, thresholds, windows
+from ..sums import added, whole
+from . import host, tasks
 
 
 class Room(Struct, frozen=True):
@@ -199,8 +199,8 @@ def of_job(
         if gpu.uuid in used or gpu.uuid in granted or len(snapshot.whole_gpus) == gpus
     ]
     busy = [gpu for gpu in mine if gpu.uuid in used]
-    watched = max(load.measured_s for load in loads)
-    total = added([_recent(gpu.load_percent_windows, watched) for gpu in busy])
+    watched_s = max(load.measured_s for load in loads)
+    total = added([windows.recent(gpu.load_percent_windows, watched_s) for gpu in busy])
     load = None if total is None else total / 100
     # A source without processes tells the job's part of its GPUs by their sums.
     has_sums = not snapshot.knows_processes
@@ -209,11 +209,11 @@ def of_job(
     part = gpus / of_node if gpus and of_node else 1.0
     asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
-    host_total, host_limited = _host_memory(snapshot, jobs, loads, slurm, part)
+    host_total, host_limited = host.host_memory(snapshot, jobs, loads, slurm, part)
     peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
     running = sum(load.tasks for load in loads)
-    tasks = by_task(processes, running)
-    widest = max(tasks, key=lambda task: _works_on(on_gpus(task)), default=())
+    those = tasks.by_task(processes, running)
+    widest = max(those, key=lambda task: tasks.works_on(tasks.on_gpus(task)), default=())
     return Evidence(
         node=snapshot.node,
         running=running,
@@ -230,13 +230,13 @@ def of_job(
         cards=tuple(
             Card(
                 gpu.index,
-                _tasks_by_sums(snapshot, gpu, ids) if has_sums else _tasks_on(gpu, tasks),
-                _recent(gpu.load_percent_windows, watched),
+                _tasks_by_sums(snapshot, gpu, ids) if has_sums else tasks.tasks_on(gpu, those),
+                windows.recent(gpu.load_percent_windows, watched_s),
             )
             for gpu in mine
         ),
-        windows=_windows(busy, watched),
-        dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
+        windows=_windows(busy, watched_s),
+        dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched_s)) is not None), default=None),
         load_window_s=min(
             (gpu.load_percent_windows.over_s for gpu in busy if gpu.load_percent_windows is not None), default=0.0
         ),
@@ -245,13 +245,13 @@ def of_job(
         else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=peak_mib,
-        median_mib=_median(tasks),
+        median_mib=tasks.median(those),
         is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
-        in_advance=_in_advance(tasks, peak_mib),
+        in_advance=tasks.in_advance(those, peak_mib),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
         processes_of_task=-(-len(processes) // max(1, running)) or 1,
-        spans=_works_on(on_gpus(widest)),
+        spans=tasks.works_on(tasks.on_gpus(widest)),
         spanning_processes=len(widest) or 1,
         host_total_mib=host_total,
         host_limited=host_limited,
@@ -259,17 +259,17 @@ def of_job(
         host_used_mib=whole(added([load.memory_mib for load in loads])),
         cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
         cpus=max(1, cpus),
-        cpu_cores=_cpu_cores(loads),
-        load_average=_load_average(snapshot, loads) if has_node_alone(snapshot, jobs, slurm) else None,
-        others_cores=_others_cores(snapshot, loads),
+        cpu_cores=host.cpu_cores(loads),
+        load_average=host.load_average(snapshot, loads) if host.has_node_alone(snapshot, jobs, slurm) else None,
+        others_cores=host.others_cores(snapshot, loads),
         driver=snapshot.driver,
         kills=sum(load.memory_kills or 0 for load in loads),
         tasks_measured=sum(load.tasks_measured for load in loads),
-        measured_s=watched,
+        measured_s=watched_s,
         progress=rates.joined(loads),
         why_no_progress=next((load.unknown["progress"] for load in loads if "progress" in load.unknown), ""),
-        largest=next((_number(task) for task in tasks if peak_mib and _peak(task) == peak_mib), None),
-        spanning=_number(widest),
+        largest=next((tasks.number(task) for task in those if peak_mib and tasks.peak(task) == peak_mib), None),
+        spanning=tasks.number(widest),
     )
 
 
@@ -354,114 +354,10 @@ def _other_clients(mine: Sequence[GpuLoad], programs: Sequence[ProcessLoad], ids
     return max((sum(any(on.uuid == gpu.uuid for on in one.gpus) for one in others) for gpu in mine), default=0)
 
 
-Task = tuple[ProcessLoad, ...]
-"""The processes of one task."""
-
-
-def by_task(processes: Sequence[ProcessLoad], running: int) -> tuple[Task, ...]:
-    """Return the processes of each of the `running` tasks. If their records do not tell so many tasks apart, because
-    the environments cannot be read, each process counts as a task."""
-    if running == 1 and processes:
-        return (tuple(processes),)
-    if len(processes) > running:
-        for key in (_by_run, _by_slot, _by_step):
-            found: dict[object, list[ProcessLoad]] = {}
-            for one in processes:
-                found.setdefault((one.job, key(one)), []).append(one)
-            if len(found) == running and not any(key(one) is None for one in processes):
-                return tuple(tuple(task) for task in found.values())
-    return tuple((one,) for one in processes)
-
-
-def _by_run(process: ProcessLoad) -> object:
-    return None if process.progress is None else process.progress.task
-
-
-def _by_slot(process: ProcessLoad) -> object:
-    return process.slot
-
-
-def _by_step(process: ProcessLoad) -> object:
-    return None if process.task is None else (process.step, process.task)
-
-
-def on_gpus(task: Task) -> tuple[OnGpu, ...]:
-    """Return the use of each GPU by all processes of a task together."""
-    found: dict[str, OnGpu] = {}
-    for on in (on for one in task for on in one.gpus):
-        before = found.get(on.uuid)
-        found[on.uuid] = (
-            on
-            if before is None
-            else replace(
-                on,
-                memory_mib=whole(added([before.memory_mib, on.memory_mib])),
-                peak_mib=(_most_of(before) or 0) + (_most_of(on) or 0) or None,
-            )
-        )
-    return tuple(found.values())
-
-
-def _most_of(on: OnGpu) -> int | None:
-    """Return the most memory that was seen, in MiB."""
-    return max((mib for mib in (on.peak_mib, on.memory_mib) if mib is not None), default=None)
-
-
-def _peak(task: Task) -> int:
-    """Return the most GPU memory that was seen of a task, in MiB."""
-    return sum(_most_of(on) or 0 for one in task for on in one.gpus)
-
-
-def _number(task: Task) -> int | None:
-    """Return the number of a task in its run; None: not known."""
-    return next((one.progress.task for one in task if one.progress is not None), None)
-
-
-def _in_advance(tasks: Sequence[Task], peak_mib: int | None) -> tuple[str, ...] | None:
-    largest = max(tasks, key=_peak, default=())
-    # The peak may be of a task that has ended.
-    if not largest or not peak_mib or _peak(largest) < 0.9 * peak_mib:
-        return None
-    found = dict.fromkeys(library for one in largest for library in one.in_advance or ())
-    return tuple(found) if found or all(one.in_advance is not None for one in largest) else None
-
-
 def _most(values: Iterable[int | None]) -> int | None:
     """Return the largest value; None if one is not known, because it may be the largest."""
     found = list(values)
     return max((value for value in found if value is not None), default=None) if None not in found else None
-
-
-def _median(tasks: Sequence[Task]) -> int | None:
-    """Return the median of the peaks of the tasks that run."""
-    memory = [on.memory_mib for task in tasks for one in task for on in one.gpus]
-    if len(tasks) < thresholds.UNLIKE_TASKS or None in memory:
-        return None
-    sizes = sorted(map(_peak, tasks))
-    return sizes[(len(sizes) - 1) // 2]
-
-
-def within(figures: tuple[float, float, float], watched_s: float) -> float:
-    """Return the longest of the means over 1, 5 and 15 minutes that is not longer than the job was watched: a longer
-    one includes the job before."""
-    return figures[(watched_s >= thresholds.SHORT_S) + (watched_s >= thresholds.LONG_S)]
-
-
-def mean_within(means: Means | None, watched_s: float) -> float | None:
-    """Return the longest of a figure's means that is not longer than the job was watched."""
-    return None if means is None else within((means.m1, means.m5, means.m15), watched_s)
-
-
-def _recent(means: Means | None, watched_s: float) -> float | None:
-    """Return the higher of the means over one and five minutes, so that a task that has just started counts fully."""
-    if means is None or watched_s < thresholds.SHORT_S:
-        return None if means is None else means.m1
-    return max(means.m1, means.m5)
-
-
-def added(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None without values, or if one is not known."""
-    return add_up(values) if values else None
 
 
 def _own(
@@ -521,16 +417,6 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad], outside_mib: int | Non
     return Room(total, max(0, gpu.memory_used_mib - sum(memory or 0 for memory in mine)), gpu.memory_used_mib, own)
 
 
-def _tasks_on(gpu: GpuLoad, tasks: Sequence[Task]) -> int:
-    """Return the number of tasks that hold much of their memory on the GPU, or whose memory is not known."""
-    count = 0
-    for task in tasks:
-        uses = on_gpus(task)
-        most = max((on.memory_mib or 0 for on in uses), default=0)
-        count += any(on.uuid == gpu.uuid and 2 * (on.memory_mib or 0) >= most for on in uses)
-    return count
-
-
 def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
     means = [gpu.load_percent_windows for gpu in busy if gpu.load_percent_windows is not None]
     if not means:
@@ -543,75 +429,7 @@ def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
 def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
     """Return the memory bandwidth in percent, over the same time as the load."""
     return (
-        gpu.activity.dram_percent if gpu.dram_percent_windows is None else _recent(gpu.dram_percent_windows, watched_s)
+        gpu.activity.dram_percent
+        if gpu.dram_percent_windows is None
+        else windows.recent(gpu.dram_percent_windows, watched_s)
     )
-
-
-def _works_on(gpus: Sequence[OnGpu]) -> int:
-    """Return on how many GPUs a task holds much memory. A context that PyTorch leaves on GPU 0 does not count."""
-    most = max((on.memory_mib or 0 for on in gpus), default=0)
-    return max(1, sum(2 * (on.memory_mib or 0) >= most for on in gpus)) if most else 1
-
-
-def _host_memory(
-    snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None, part: float
-) -> tuple[int | None, bool]:
-    """Return (host memory in MiB that the job's tasks may have together, whether that is the job's own limit)."""
-    if snapshot.memory_total_mib is None:
-        return None, False
-    own = added([load.memory_mib for load in loads])
-    others = max(0, (snapshot.memory_used_mib or 0) - int(own)) if own is not None else 0
-    # Slurm gives jobs no more than RealMemory, which may be less than there is.
-    total = min(snapshot.memory_total_mib, int(slurm.memory_mib) if slurm and slurm.memory_mib > 1 else 1 << 60)
-    free = snapshot.memory_total_mib - others
-    limits = [_memory_of(job, snapshot.node) for job in jobs]
-    limit = sum(limits) if limits and all(limits) else None
-    if limit is None:
-        return min(free, int(total * part)), False
-    return (free, False) if limit > free else (limit, True)
-
-
-def _memory_of(job: QueuedJob, node: str) -> int:
-    """Return the memory in MiB that Slurm has given a job on a node; 0: not known. A job of llsub asks for --mem=0, all
-    of the node's, so what it asked for says nothing."""
-    names = nodelist.unfold(job.nodes)
-    if node in names and len(names) == len(job.memory_on_nodes_mib):
-        return job.memory_on_nodes_mib[names.index(node)]
-    return (job.memory_mib or 0) * ((job.cpus or 0) // (job.node_count or 1) if job.memory_is_per_cpu else 1)
-
-
-def has_node_alone(snapshot: Snapshot, jobs: Sequence[QueuedJob], slurm: SlurmNode | None) -> bool:
-    """Return whether no other job can be on the node, by Slurm: a figure of the node may then be about these jobs."""
-    ids = {job.job_id for job in jobs}
-    if not jobs or any(load.job not in ids for load in snapshot.jobs):
-        return False
-    # Slurm gives jobs the CPUs that it counts, cores or hardware threads, whatever the kernel counts.
-    cpus = slurm.cpus if slurm is not None and slurm.cpus else snapshot.cpus
-    asked = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
-    return asked >= cpus or all(job.keeps_others_out for job in jobs)
-
-
-def _cpu_cores(loads: Sequence[JobLoad]) -> float | None:
-    return added(
-        [
-            load.cpu_cores if load.cpu_cores_windows is None else _recent(load.cpu_cores_windows, load.measured_s)
-            for load in loads
-        ]
-    )
-
-
-def _others_cores(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
-    own = added([load.cpu_cores for load in loads])  # of the same moment as the node's
-    own = _cpu_cores(loads) if own is None else own
-    if own is None or snapshot.cpu_cores is None or not snapshot.knows_processes:
-        return None
-    return max(0.0, snapshot.cpu_cores - own)
-
-
-def _load_average(snapshot: Snapshot, loads: Sequence[JobLoad]) -> float | None:
-    if snapshot.load is None:
-        return None
-    others, own = _others_cores(snapshot, loads) or 0.0, _cpu_cores(loads) or 0.0
-    if others >= own and 100 * others >= thresholds.OTHERS_CPU * snapshot.cpus:
-        return None  # a login or a daemon of the system, and what waits for a CPU because of it
-    return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]
