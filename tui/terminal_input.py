@@ -56,7 +56,7 @@ _SEQUENCE = re.compile(
 _OUTPUT = re.compile(
     r"\x1b(?:\[[0-9;:]*[JKdfghlm]|\[[?>=][0-9;]*[hlJKms]|[()*+][0-9AB]|\](?:0|1|2|7|8|133|1337);.*)", re.S
 )
-"""What programs write, and neither a key nor an answer of a terminal: colours, modes, titles, links."""
+"""Escape sequences that only programs write, and no terminal sends: colours, modes, titles, links."""
 _ANSWER = re.compile(r"\x1b(?:\[[?>=]|\[[0-9;]*[Rtcn]|[\]P_^X])")
 _SHORT = {0x8F: "\x1bO", 0x90: "\x1bP", 0x9B: "\x1b[", 0x9D: "\x1b]", 0x9E: "\x1b^", 0x9F: "\x1b_"}
 """The one-character forms of the begin of a sequence."""

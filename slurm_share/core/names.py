@@ -198,7 +198,7 @@ PLAN_MAX_SLOTS = 1024
 """More slots than 16 GPUs x SHARE_MAX."""
 
 SAMPLE_WORDS = ("sample", "--stream")
-"""What llload runs on a node, in a step of the user's job: by these words its steps are told from the job's own."""
+"""Arguments of the program that llload runs in a step of the user's job; they tell its steps from the job's own."""
 
 # --- What a task finds -----------------------------------------------------------------------------------------------
 ENV_SLOT = "SLURM_SHARE_SLOT"

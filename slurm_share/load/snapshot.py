@@ -89,7 +89,7 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
     step: str | None = None
     """0, 1 ..., batch, interactive, extern."""
     task: Count | None = None
-    """Of a task of llsub its number in its run; of another one its number in its step, over all nodes of the step."""
+    """The number of its task: in the run if llsub started it, else in the step, over all nodes of the step."""
     slot: Count | None = None
     """The number of its slot among the slots of its job on the node."""
     gpus: tuple[OnGpu, ...] = ()

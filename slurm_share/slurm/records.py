@@ -160,7 +160,7 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     qos: str = ""
     account: str = ""
     dependency: str = ""
-    """What it waits for, as Slurm writes it: afterok:4711(unfulfilled)."""
+    """The jobs that it waits for, as Slurm writes them: afterok:4711(unfulfilled)."""
 
     @property
     def id(self) -> str:

@@ -53,7 +53,7 @@ class TableView(Vertical, Generic[Row]):
     """
     view: ViewName
     what = "row"
-    """What a row is, for their number."""
+    """The noun for a row, as in `3 jobs`."""
     has_charts = False
     """Whether the row under the cursor, or what the page is about, has a history to draw."""
 

@@ -87,7 +87,7 @@ class Shown:
     of: str = ""
     """Name of the subject."""
     rates: Rates = ()
-    """Of the chart of rates."""
+    """The values of the chart of rates."""
 
     @property
     def begin(self) -> float:

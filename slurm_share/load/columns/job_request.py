@@ -1,4 +1,4 @@
-"""What a waiting job asks Slurm for, and why it waits, as facts with a label. Row in, texts out."""
+"""Write what a waiting job asks Slurm for and why it waits, each fact with a label. A row in, texts out."""
 
 from __future__ import annotations
 

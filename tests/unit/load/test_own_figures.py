@@ -1,4 +1,4 @@
-"""What only a user may read, added to what the agent read: the same figures as without an agent."""
+"""A user with the agent on the node sees the same figures as without it."""
 
 from __future__ import annotations
 

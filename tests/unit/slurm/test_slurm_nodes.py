@@ -160,7 +160,7 @@ def test_jobs_have_what_they_ask_for_as_squeue_has_it(folder):
     ],
 )
 def test_a_limit_is_none_or_not_known_or_does_not_run(folder, fields, wanted):
-    """Of a suspended job Slurm has an end that is too early."""
+    """The end that Slurm gives for a suspended job is too early, because its time does not run."""
     queue = json.loads((folder / "squeue.json").read_text())
     (job,) = slurm_jobs.parse_queue(json.dumps({**queue, "jobs": [{**queue["jobs"][0], **fields}]}))[1]
     assert (job.limit_s, job.is_unlimited, job.ends) == wanted

@@ -48,7 +48,7 @@ _FIRST_JOB, _FIRST_ARRAY = 3_918_204, 3_900_117
 
 @dataclass(frozen=True)
 class _State:
-    """What a node's work does, in percent."""
+    """How much a node's work uses of it, in percent."""
 
     gpu: float = 78.0
     cpu: float = 92.0

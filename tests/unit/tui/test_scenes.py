@@ -1,4 +1,4 @@
-"""What matters on the screens of a large cluster and of a recorded one, at three sizes of the terminal."""
+"""The screens of a large cluster and of a recorded one show first what needs somebody, at three terminal sizes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .evidence import Card, Evidence
 
 Remedy = Literal["", "threads", "memory in advance"]
 WAITS = "storage, locks"
-"""What decides an answer with the verdict `waits`, and one that adds no task while threads wait."""
+"""`decided_by` of the verdict `waits`, and of the verdict `stay` while threads wait."""
 
 
 class Answer(Struct, frozen=True):

@@ -20,9 +20,11 @@ class Loads(Struct, frozen=True):
     """The judged loads of a job: the newest ones, or the running means."""
 
     gpu_percents: tuple[float, ...]
-    """Of each GPU with tasks."""
+    """Load of each GPU with tasks, percent."""
     cpu_percent: float | None
+    """CPU time of the job, percent of its CPUs."""
     average_percent: float | None
+    """Load average of its nodes, percent of their CPUs."""
     dram_percent: float | None
     """Memory bandwidth of the GPU that uses most of it."""
 

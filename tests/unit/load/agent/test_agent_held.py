@@ -31,7 +31,7 @@ def record(number=7, *, indexes=((1, 3),), **more):
 
 
 class Slurm:
-    """What Slurm would answer, and what it was asked."""
+    """A stand-in for squeue: it answers with given jobs, and keeps the numbers that it was asked for."""
 
     def __init__(self, *records):
         self.records = {one.job_id: one for one in records}

@@ -343,7 +343,7 @@ def test_below_the_jobs_stands_the_advice_and_what_each_node_has_of_the_job():
 
 @pytest.mark.parametrize(("view", "at"), [("nodes", "v-1"), ("users", None), ("jobs", None), ("gpus", None)])
 def test_a_terminal_without_room_for_charts_has_a_plot_in_one_line(view, at):
-    """Of the row under the cursor; v hides it, as it does the charts."""
+    """The plot is of the row under the cursor; the key v hides it, as it hides charts."""
 
     async def hide(app: OneView, pilot):
         app.shows_charts = False

@@ -21,7 +21,7 @@ from slurm_share.load import recording
 from slurm_share.load.snapshot import JobProgress, LevelRate, Means, OnGpu
 
 H100_MIB = 81559
-"""What the driver says of an H100 with 80 GB."""
+"""The total memory of an H100 with 80 GB in MiB, as the driver gives it."""
 MIG_MIB = 40448
 """An instance 3g.40gb of it."""
 NOW = 1e9
@@ -79,7 +79,7 @@ def of(*nodes, silent=(), **more):
 
 
 def nobody_on(one, numbers, seconds):
-    """The node without a process on these GPUs for so long."""
+    """Return the node with no process on the GPUs with these numbers for so many seconds."""
     none = Means(0.0, 0.0, 0.0, min(900.0, seconds), m10=0.0 if seconds >= 600 else None)
     figures = {"unused_s": min(900.0, seconds), "sm_percent_windows": none, "utilization_percent_windows": none}
     return replace(one, gpus=tuple(replace(gpu, **figures) if gpu.index in numbers else gpu for gpu in one.gpus))

@@ -78,7 +78,7 @@ def test_what_others_hold_on_the_gpus_is_no_room():
 
 
 def test_a_source_without_processes_gives_the_advice_of_one_with_them():
-    """What the job's tasks hold is not others' memory there, and a GPU with its tasks is no empty one."""
+    """The memory of the job's own tasks does not count as others', and a GPU with its tasks not as empty."""
     for seen in (
         node(tasks=2, load=(2, 2), peak_gib=20.0, used_mib=20 * GIB + 300),
         node(tasks=2, load=(20, 20), peak_gib=14.0, used_mib=14 * GIB + 300),
@@ -130,7 +130,7 @@ def test_host_memory_that_is_there_takes_no_task_away():
     ],
 )  # fmt: skip
 def test_host_memory_is_what_slurm_gave(asked, slurm_mib, allows, said):
-    """Of 384 GiB; --mem=0, as llsub asks, says nothing by itself."""
+    """The node has 384 GiB. --mem=0, which llsub asks for, gives no limit: what Slurm granted does."""
     one = node(tasks=4, load=(20, 20), host_peak_gib=10.0)
     one = replace(one, memory_used_mib=0)
     slurm = {"n1": SlurmNode(name="n1", states=("ALLOCATED",), cpus=40, memory_mib=slurm_mib, gpus=2)}
