@@ -21,11 +21,11 @@ from ..node.cgroups import slurp
 from ..node.gpu_figures import GpuBooking
 from ..node.processes import read_user_name
 from ..node.readings import HostNow, ProcessNow
-from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat
+from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat, with_parents
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
 from .rules.sums import NO_MAPS
-from .run_rates import MOST_PARENTS, ReadRates, RunRates, read_run_rates
+from .run_rates import ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20
@@ -303,15 +303,7 @@ class NodeReader:
 
     def _is_launched(self, pid: int) -> bool:
         """Return whether a process or a parent of it is a launcher of llsub, whose own task is Slurm's."""
-        for _ in range(MOST_PARENTS):
-            folder = f"{self._proc}/{pid}"
-            if _LAUNCHER in slurp(f"{folder}/cmdline"):
-                return True
-            fields = read_stat(folder)[1]
-            pid = int(fields[1]) if len(fields) > 1 else 0
-            if pid <= 1:
-                return False
-        return False
+        return any(_LAUNCHER in slurp(f"{self._proc}/{one}/cmdline") for one, _ in with_parents(pid, self._proc))
 
     def _read_environ(self, folder: str) -> dict[str, str] | None:
         """Return the variables of Slurm and slurm-share in its environment; None if it may not be read."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.records import MOST, JobStart
 from ..node.progress_figures import LevelRate, RunProgress, TaskProgress
-from ..node.step_trees import read_stat
+from ..node.step_trees import with_parents
 
 if TYPE_CHECKING:
     from ..packing import LevelRun, NodeRates, TaskRate
@@ -25,8 +25,6 @@ STALE_S = 60.0
 """Age from which a file is ignored. A launcher writes every few seconds, unless it hangs or is stopped."""
 MOST_TASKS, MOST_LEVELS = 1024, 32
 """Limits for one launcher, above the tasks that it starts on a node and the numbers of tasks that it tries."""
-MOST_PARENTS = 32
-"""Most parents of a process among which its task is searched."""
 NO_PROGRESS = "finished"
 """Source of rates if no task shows progress: finished tasks are counted."""
 _NAME_MOST = 64
@@ -47,16 +45,10 @@ class RunRates:
         it, is in. None: there is none."""
         if uid not in self._uids:
             return None
-        for _ in range(MOST_PARENTS):
-            fields = read_stat(f"{proc}/{pid}")[1]
-            if len(fields) < 4:
-                return None
-            found = self._leaders.get((uid, int(fields[3]))) or self._leaders.get((uid, pid))
+        for one, fields in with_parents(pid, proc):
+            found = self._leaders.get((uid, int(fields[3]))) or self._leaders.get((uid, one))
             if found is not None:
                 return found
-            pid = int(fields[1])
-            if pid <= 1:
-                return None
         return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,6 +23,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1024 * 1024
 UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 _ANCESTORS = 64
+MOST_PARENTS = 32
+"""Most processes among which the task or the launcher of a process is searched: itself and its parents."""
 
 
 class Step(Struct):
@@ -216,6 +218,19 @@ def read_stat(folder: str) -> tuple[bytes, list[bytes]]:
     """Return (name, the fields of /proc/PID/stat from the third on). A name may contain blanks and brackets."""
     head, _, tail = slurp(f"{folder}/stat").rpartition(b")")
     return head.partition(b"(")[2], tail.split()
+
+
+def with_parents(pid: int, proc: str) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield (pid, what `read_stat` returns as fields) of a process and of the parents above it, the nearest first, as
+    far as they can be read; process 1 is not one of them."""
+    for _ in range(MOST_PARENTS):
+        fields = read_stat(f"{proc}/{pid}")[1]
+        if len(fields) < 4:
+            return
+        yield pid, fields
+        pid = int(fields[1])
+        if pid <= 1:
+            return
 
 
 def _parent(folder: str) -> int:
