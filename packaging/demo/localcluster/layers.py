@@ -277,7 +277,7 @@ def _pyslurm(root: Root, dependencies: Path) -> Path:
         wheels.mkdir()
         lists = wheels / "pyslurm.txt"
         lists.write_text("\n".join(pyslurm.TO_BUILD) + "\n")
-        _copy_resolver(wheels)
+        copy_resolver(wheels)
         with stage(f"pyslurm {pyslurm.VERSION} for Slurm {root.slurm_version}"):
             python = tools.python_with_pip(paths.cache() / "tools")
             try:
@@ -319,7 +319,7 @@ def _packages(
         source.mkdir()
         for name, text in files.items():
             (source / name).write_text(text)
-        _copy_resolver(source)
+        copy_resolver(source)
         script = ["/bin/sh", "-c", install[0], "sh", *install[1:]]
         with stage(what):
             try:
@@ -427,7 +427,7 @@ def _installed_mode(path: Path) -> int:
     return 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
-def _copy_resolver(folder: Path) -> None:
+def copy_resolver(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile("/etc/resolv.conf", folder / "resolv.conf")
 

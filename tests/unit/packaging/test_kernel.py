@@ -1,0 +1,33 @@
+"""The user-mode Linux kernel of local clusters: which modules are kept, and how the kernel is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localcluster import kernel
+
+# lines of modules.dep of Debian's user-mode-linux 6.1um4
+DEP = """\
+kernel/drivers/net/veth.ko:
+kernel/net/llc/llc.ko:
+kernel/net/802/stp.ko: kernel/net/llc/llc.ko
+kernel/net/bridge/bridge.ko: kernel/net/ipv6/ipv6.ko kernel/lib/crc-ccitt.ko kernel/net/802/stp.ko kernel/net/llc/llc.ko
+kernel/net/bridge/netfilter/ebt_stp.ko: kernel/net/netfilter/x_tables.ko
+kernel/net/ipv6/ipv6.ko: kernel/lib/crc-ccitt.ko
+kernel/lib/crc-ccitt.ko:
+"""
+
+
+def test_modules_are_loaded_after_those_that_they_need() -> None:
+    order = [Path(name).stem for name in kernel.load_order(DEP, ["bridge", "veth"])]
+    assert order == ["veth", "llc", "stp", "crc-ccitt", "ipv6", "bridge"]
+
+
+def test_a_module_that_is_built_in_is_left_out() -> None:
+    assert kernel.load_order(DEP, ["ext4"]) == []
+
+
+def test_the_kernel_ends_with_its_caller_and_runs_in_a_root_with_its_c_library() -> None:
+    argv = kernel.start_argv(kernel.Kernel(Path("/cache/kernel"), Path("/cache/root")), ["mem=1M"])
+    assert argv[:4] == ["/usr/bin/setpriv", "--pdeathsig", "KILL", "/usr/bin/unshare"]
+    assert argv[-3:] == ["/cache/root", "/cache/kernel", "mem=1M"]
