@@ -248,6 +248,8 @@ class LedgerJob(Struct, frozen=True):
     clean_up: tuple[str, ...] = ()
     """What is removed when the user's last job ends: the setting at the job's arrival, without files where the user
     can have a job here that the ledger does not know (`owners.clean_up`)."""
+    has_step: bool = False
+    """True: the job has a step here from its launch until its end. False: it may have none at times, as with salloc."""
 
 
 class ModeBefore(Struct, frozen=True):

@@ -37,6 +37,7 @@ def enter(
         sluid=job.sluid,
         on_gpu=on_gpu,
         clean_up=clean_up,
+        has_step=job.nodes == 1 and (job.is_batch or job.direct),
     )
     before = leave(ledger, job.job_id)
     return replace(before, jobs=(*before.jobs, entry))
@@ -99,14 +100,19 @@ def stale(
     granted: Collection[str],
     live_jobs: Collection[int],
     now: float,
+    slurmd_start: float | None = None,
 ) -> tuple[LedgerJob, ...]:
     """Return the entries without an Epilog (slurmd was killed, another script failed before ours) whose jobs the
-    arrival of `job` proves to have ended.
+    arrival of `job`, or a missing step, proves to have ended. slurmd_start: of the oldest slurmd here, in seconds since
+    boot; None: not known.
 
     Slurm gives a whole node, a user's node, or a GPU to a new job only when the previous one has ended. But jobs of one
     user can have parts of a GPU at the same time: then an arrival proves only that there is room for it, so the oldest
     entries that leave no room have ended. A job without a share can have a part (gres/shard), too, which a hook is not
     told. Entries whose jobs have a step here are kept, and so are parts that have just begun.
+
+    A job that has a step until its end, and has none, has ended if the slurmd that ran its Prolog is gone: a slurmd
+    that lives may still run another site's Prolog, for minutes, before it starts the step.
     """
     rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
@@ -114,6 +120,7 @@ def stale(
         for entry in rest
         if entry.job_id == job.job_id
         or job.exclusive == "node"
+        or is_unlaunched(entry, slurmd_start, now)
         or (job.exclusive == "user" and entry.uid != job.uid)
         or (
             any(uuid in granted for uuid in entry.gpus)
@@ -125,6 +132,12 @@ def stale(
         parts = _in_the_way(without(ledger, over), grant, settled)
         over += parts
     return tuple(over)
+
+
+def is_unlaunched(entry: LedgerJob, slurmd_start: float | None, now: float) -> bool:
+    """Return whether a job without a step here has ended, or is never going to start: each slurmd here is younger than
+    its Prolog. One that restarts in the usual way first starts the steps whose Prologs it runs (seen on 26.05)."""
+    return entry.has_step and slurmd_start is not None and entry.since < slurmd_start and not is_starting(entry, now)
 
 
 def _is_same(entry: LedgerJob, job: JobContext) -> bool:
