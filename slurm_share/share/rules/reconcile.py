@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...core.records import ProcessIdentity
 from ...slurm.records import JobContext
 from .. import option
-from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan
+from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan, Remains
 
 
 def enter(
@@ -52,7 +52,8 @@ def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdenti
     """Return the ledger in which these jobs are leaving and `hook` cleans up after them, also after those that an
     earlier hook was cleaning up after."""
     over = tuple(over)
-    leaving = tuple(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over)
+    earlier = {one.job: one for one in ledger.leaving}
+    leaving = tuple(replace(earlier.get(entry, Leaving(entry, hook)), hook=hook) for entry in over)
     rest = end_leaving(ledger, over)
     return replace(rest, leaving=(*rest.leaving, *leaving))
 
@@ -66,6 +67,42 @@ def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
     """Return the ledger with one more folder of files of the job that are moved aside."""
     leaving = [replace(one, asides=(*one.asides, aside)) if one.job == entry else one for one in ledger.leaving]
     return replace(ledger, leaving=tuple(leaving))
+
+
+AGAIN_S = 86_400.0
+"""The time after which the log names remains again that have not changed."""
+
+
+def remaining(entry: LedgerJob, remains: Iterable[Remains]) -> str:
+    """Return what remains of a job and its user and keeps its entry in the ledger; empty: nothing."""
+    found = [
+        one.why
+        for one in remains
+        if one.uid == entry.uid and one.gpu in (None, *entry.gpus) and one.job_id in (None, entry.job_id)
+    ]
+    return "; ".join(dict.fromkeys(found))
+
+
+def named(ledger: Ledger) -> frozenset[LedgerJob]:
+    """Return the leaving jobs of which the log says that something remains."""
+    return frozenset(one.job for one in ledger.leaving if one.why)
+
+
+def note_remains(
+    ledger: Ledger, over: Collection[LedgerJob], remains: Collection[Remains], now: float
+) -> tuple[Ledger, tuple[Leaving, ...]]:
+    """Return the ledger with what remains of each leaving job in `over`, and the entries to log: those for which it is
+    new, has changed, or was logged AGAIN_S ago.
+
+    Every hook tries again, and a user can leave any number of jobs: without this the log would grow with both.
+    """
+    leaving, said = [], []
+    for one in ledger.leaving:
+        why = remaining(one.job, remains) if one.job in over else one.why
+        if one.job in over and why and (why != one.why or not 0 <= now - one.said < AGAIN_S):
+            said.append(one := replace(one, why=why, said=now))
+        leaving.append(one)
+    return replace(ledger, leaving=tuple(leaving)), tuple(said)
 
 
 def end_leaving(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
