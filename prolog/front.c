@@ -100,6 +100,18 @@ static bool has_work(void) {
 	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_may_list_nodes();
 }
 
+/* Drop the variables of the job's user, to which slurmd prepends SPANK_, except the two that the hooks read. They may be so
+ * many or so large that the helper would not take them, or that Python could not start, which needs one variable more. */
+static void drop_users_variables(void) {
+	static const char share[] = SS_HOOK_VARIABLE "=", direct[] = SS_HOOK_DIRECT "=";
+	char **kept = environ;
+	for (char **one = environ; *one != NULL; one++)
+		if (strncmp(*one, "SPANK_", strlen("SPANK_")) != 0 || strncmp(*one, share, strlen(share)) == 0 ||
+		    strncmp(*one, direct, strlen(direct)) == 0)
+			*kept++ = *one;
+	*kept = NULL;
+}
+
 /* ---- 2. The helper ------------------------------------------------------------------------------------------------ */
 
 static int64_t now_ms(void) {
@@ -272,6 +284,7 @@ int main(int count, char **arguments) {
 		return puts("slurm-share-" HOOK " of slurm-share " VERSION) < 0 || fflush(stdout) != 0;
 	if (!has_work())
 		return SS_EXIT_OK;
+	drop_users_variables();
 	/* A file that is opened later must not become one of the three standard files. */
 	for (int fd = 0; fd < 3; fd++)
 		if (!is_open(fd) && open("/dev/null", O_RDWR) < 0)

@@ -215,6 +215,32 @@ def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
     assert site.hook({"ACTION": "say LONG", "LONG": odd}) == (0, f"{odd}\n")
 
 
+BOUNDARY = """
+import os, sys
+program, name = sys.argv[1:]
+environ = {**os.environ, **{f"SPANK_{number}": "x" * 100_000 for number in range(2)}}
+for left in range(256 * 1024 - 200_000, 0, -8):  # until the kernel starts it
+    try: os.execve(program, [program], {**environ, name: "x" * left})
+    except OSError: pass
+"""
+"""Starts a program with the largest environment that the kernel takes with a stack of 1 MiB, within 8 bytes."""
+
+
+@needs_root
+def test_what_a_user_put_into_the_environment_does_not_reach_the_hook(site: Running) -> None:
+    """Neither by its number nor by its size: the hook runs in the helper, and without one as a program."""
+    many = {f"SPANK_{number}": "x" * 100 for number in range(5000)}
+    assert site.hook({"ACTION": "count", names.HOOK_DIRECT: "1", **many}) == (0, "3 / True\n")
+    largest = ["prlimit", f"--stack={1 << 20}", "--", sys.executable, "-ISc", BOUNDARY]
+    program = str(site.folder / "bin/slurm-share-prolog")
+    environ = {names.HOOK_VARIABLE: "1", "ACTION": "say SPANK_X"}
+    for helper_ends, wanted in ((False, (0, "None\n")), (True, (PYTHON, "in Python\n"))):
+        if helper_ends:
+            site.end()
+        done = subprocess.run([*largest, program, "SPANK_X"], env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (*wanted, "")
+
+
 @needs_root
 def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
     assert site.hook({}) == (0, "")
