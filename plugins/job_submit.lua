@@ -33,6 +33,7 @@ M.MEM_MAX_MIB = 16 * 1024 * 1024
 M.MEM_MIN_MIB = 64
 M.MEM_BARE_MIN_MIB = 512
 M.OPTION_MAX_BYTES = 64
+M.ENVIRONMENT_MAX_BYTES = 64 * 1024
 
 -- values of job.shared
 local NODE, USER = 0, 2
@@ -96,6 +97,23 @@ function M.share(spank_job_env)
     end
   end
   if found ~= 0 then return found, text end
+end
+
+-- The environment of the hooks ---------------------------------------------------------------------------------------
+-- slurmd puts a job's `spank_job_env` into the environment of Prolog and Epilog, however large it is. The kernel starts no
+-- program with more than a quarter of its stack limit, or with a variable of 128 KiB (execve(2)): slurmd then drains the node.
+
+local BYTES_BESIDE = #"SPANK_" + #"\0" + 8 -- of a variable: what slurmd prepends, its end, and a pointer to it
+
+-- Returns why a job's `spank_job_env` is refused; nil: it is not.
+local function problem_of_environment(spank_job_env)
+  local bytes = 0
+  for _, setting in pairs(spank_job_env or {}) do bytes = bytes + #setting + BYTES_BESIDE end
+  if bytes <= M.ENVIRONMENT_MAX_BYTES then return nil end
+  return string.format("slurm-share: the job brings %d bytes of SPANK environment for Prolog and Epilog, and at most %d are"
+    .. " accepted, because a node that cannot start its Prolog is drained; the SPANK plugin that sets it is"
+    .. " named in plugstack.conf, or in a file of yours if you set SLURM_CONF: unset that, or ask your administrators", bytes,
+    M.ENVIRONMENT_MAX_BYTES)
 end
 
 -- The request ----------------------------------------------------------------------------------------------------------
@@ -726,9 +744,16 @@ local function keep_to_one_user(job, names, settings)
 end
 
 function M.submit(job, partitions, _uid)
+  local spank_job_env = job.spank_job_env -- Slurm copies it at each access
+  local harm = problem_of_environment(spank_job_env) -- in every mode: the hooks start for every job
+  if harm then
+    slurm.log_user("%s", harm)
+    slurm.log_info("slurm-share: refused a job of uid %s: %s", tostring(job.user_id), harm)
+    return slurm.ERROR
+  end
   local settings = current_settings()
   local names = M.partitions_of(job, partitions)
-  local n, text, problem = M.share(job.spank_job_env)
+  local n, text, problem = M.share(spank_job_env)
   local mode = M.mode_for(names, settings)
   forget_verdicts(job)
   if not n and not problem then

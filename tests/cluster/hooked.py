@@ -375,21 +375,35 @@ def bobs_daemon(node: Node) -> Iterator[int]:
 
 FORGER = r"""
 #include <slurm/spank.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 SPANK_PLUGIN(forger, 1);
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
 	(void) ac; (void) av;
+	if (spank_context() != S_CTX_ALLOCATOR && spank_context() != S_CTX_LOCAL)
+		return 0;
 	const char *name = getenv("FORGED_NAME"), *value = getenv("FORGED_VALUE");
-	if (name && value && spank_context() == S_CTX_ALLOCATOR)
+	if (name && value)
 		spank_job_control_setenv(sp, name, value, 1);
+	const char *count = getenv("FORGED_COUNT"), *bytes = getenv("FORGED_BYTES");
+	if (!count || !bytes)
+		return 0;
+	char *text = calloc(1, atol(bytes) + 1), number[32];
+	memset(text, 'x', atol(bytes));
+	for (long i = 0; i < atol(count); i++) {
+		snprintf(number, sizeof number, "E%ld", i);
+		spank_job_control_setenv(sp, number, text, 1);
+	}
 	return 0;
 }
 """
 
 
 def forging_conf(cluster: Cluster) -> str:
-    """Return bob's own slurm.conf. Its plugin puts the variable FORGED_NAME into a job as SPANK_ variable."""
+    """Return bob's own slurm.conf. Its plugin puts the variable FORGED_NAME into a job or step as SPANK_ variable, and
+    FORGED_COUNT variables of FORGED_BYTES."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"""gcc -shared -fPIC -o {home}/forger.so {home}/forger.c && cp /etc/slurm/slurm.conf {home}/slurm.conf

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hooked import ALICE, BIN, BOB, LOG, PART, STATE, USER, Node, configured, until
+from hooked import ALICE, BIN, BOB, LOG, PART, STATE, USER, Node, configured, forging_conf, slurm_conf, until
 from terminal import terminals
 
 from localcluster import Cluster, paths
@@ -169,60 +169,6 @@ def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
-FUSE = """import os, socket, subprocess, sys, time
-held = []
-for place in sys.argv[1:]:
-    ours, theirs = socket.socketpair()
-    subprocess.run(["/tmp/fusermount3", "-o", "fsname=hers", "--", place], pass_fds=[theirs.fileno()], check=True,
-                   env={"_FUSE_COMMFD": str(theirs.fileno())})
-    held.append(socket.recv_fds(ours, 1, 1))
-print("holding", flush=True)
-time.sleep(600)
-"""
-"""Mounts file systems that never answer. They vanish with this process."""
-OWN_SPACE = """unshare -Urm --propagation private sh -c '
-    for place; do mount --bind /dev/null "$place"; done; echo holding; sleep 600' - """
-
-
-def mount(node: Node, by: str, places: list[str]) -> None:
-    """Mount on files and folders of alice's: as alice, with FUSE, or as root, on a machine that has no FUSE."""
-    if by == "root":
-        for place in places:
-            what = ["--bind", "/dev/null"] if node.run("test", "-f", place).returncode == 0 else ["-t", "tmpfs", "hers"]
-            assert node.run("mount", *what, place).returncode == 0
-        return
-    fusermount = shutil.which("fusermount3")
-    if fusermount is None or not Path("/dev/fuse").exists():
-        pytest.skip("NOT TESTED: this machine has no fusermount3")
-    shutil.copy(fusermount, node.cluster.root(node.name) / "tmp/fusermount3")
-    node.run("bash", "-c", "chmod 4755 /tmp/fusermount3; [ -e /dev/fuse ] || mknod -m 666 /dev/fuse c 10 229")
-    node.background(["python3", "-u", "-c", FUSE, *places], "alice")
-    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "her mounts", node.log)
-
-
-@pytest.mark.on_v2
-@pytest.mark.parametrize("by", ["root", "alice"])
-def test_what_a_user_mounts_on_his_files_keeps_nothing_of_anybodys(cluster: Cluster, node: Node, by: str) -> None:
-    """On her pipe folder, on the lock beside it and on a slot, and in a namespace of her own: all goes with her job,
-    each mount is named, and bob's job starts and ends clean. By root where the machine has no FUSE."""
-    with node.job(9001):
-        pipe, slots = alices_pipe(node), f"{USER}/jobs/9001/slots"
-        node.background(["bash", "-c", f"{OWN_SPACE} {slots}/1 {pipe}/log"], "alice")
-        until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "mounts of her own", node.log)
-        mount(node, by, [pipe, f"{pipe}.ui", f"{slots}/0"])
-    said = node.log()
-    for place in (pipe, f"{pipe}.ui", f"{slots}/0"):
-        assert f" was mounted on {place} and is detached" in said
-    assert "(hers)" in said
-    assert node.ledger()["leaving"] == []
-    assert node.run("find", USER, "-mindepth", "2").stdout == ""
-    assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", "--share-gpu=2", "--gres=gpu:1")) == "COMPLETED"
-    assert node.ledger()["leaving"] == []
-    assert node.log().count("alice") == said.count("alice")
-    node.run("pkill", "-9", "-u", "alice")
-    node.run("rm", "-f", "/tmp/pid", "/tmp/out", "/tmp/fusermount3")
-
-
 FILL = """import itertools, os, sys
 slot, pipe = sys.argv[1:]
 try:
@@ -322,6 +268,48 @@ def start_s() -> int:
 def changed_s(node: Node) -> int:
     """Return when the site's configuration was last written."""
     return int((node.cluster.site / "config.toml").stat().st_mtime)
+
+
+HUGE = {"FORGED_COUNT": "30", "FORGED_BYTES": "70000"}
+"""More than the kernel takes as the environment of a program, with a stack of 8 MiB as slurmd has it."""
+ONE_HUGE = {"FORGED_COUNT": "1", "FORGED_BYTES": "131072"}
+"""More than it takes as one variable."""
+
+
+def alice_runs_at_once(cluster: Cluster) -> None:
+    """Check that n2 is in service, and that a share of alice's starts and ends there."""
+    assert cluster.wait(cluster.sbatch("alice", "srun echo ran", "-wn2", "--share-gpu=2", "-ohers.out")) == "COMPLETED"
+    assert "ran" in cluster.as_user("alice", "cat hers.out").stdout
+    assert set(cluster.status().nodes.values()) == {"idle"}
+
+
+@pytest.mark.release
+@pytest.mark.on_v2
+def test_a_user_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster, node: Node) -> None:
+    """With an environment that is too large for the kernel: every way into the queue refuses it, for every job."""
+    conf = {"SLURM_CONF": forging_conf(cluster)}
+    ways = (["sbatch", "--wrap=true"], ["salloc", "true"], ["srun", "true"], ["sbatch", "--share-gpu=2", "--wrap=true"])
+    cluster.as_user("bob", "echo 'optional /usr/lib/slurm-share/share_gpu.so' >>plugstack.conf", check=True)
+    for argv, size in zip(ways, (HUGE, ONE_HUGE, HUGE, ONE_HUGE), strict=True):
+        done = cluster.as_user("bob", [argv[0], "-wn2", *argv[1:]], env=conf | size, timeout=120)
+        assert done.returncode != 0, argv
+        assert "bytes of SPANK environment for Prolog and Epilog, and at most 65536 are accepted" in done.stderr, argv
+    accepted = conf | {"FORGED_COUNT": "9", "FORGED_BYTES": "7000"}
+    cluster.as_user("bob", ["srun", "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n2", "true"], env=accepted, check=True)
+    assert "2 slots" in node.log()
+    alice_runs_at_once(cluster)
+
+
+@pytest.mark.release
+@pytest.mark.on_v2
+def test_with_the_prolog_at_allocation_a_step_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster) -> None:
+    """Without it slurmd passes the environment of a job's first step on a node to the Prolog, and Lua sees no steps."""
+    conf = {"SLURM_CONF": forging_conf(cluster)}
+    with slurm_conf(cluster, "PrologFlags=Alloc"):
+        for argv in (["salloc", "-wn2"], ["salloc", "-wn2", "--share-gpu=2", "--gres=gpu:1"]):
+            step = ["env", *(f"{key}={value}" for key, value in (conf | HUGE).items()), "srun", "-n1", "echo", "ran"]
+            assert cluster.as_user("bob", [*argv, *step], timeout=120, check=True).stdout == "ran\n"
+        alice_runs_at_once(cluster)
 
 
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"

@@ -571,6 +571,34 @@ for number, row in ipairs(direct) do
 end
 equal("srun without a share", "answer", share.submit(job({ spank_job_env = { share.DIRECT .. "=1" } }), {}, 1), slurm.SUCCESS)
 
+-- an environment with which slurmd could start no hook: in every mode, with a share and without ------------------------
+local function environment(bytes, count) -- as the kernel counts it: "SPANK_", a NUL and a pointer for each variable
+  local found, each = {}, math.floor(bytes / count)
+  for number = 1, count do
+    local length = (number == 1 and bytes - (count - 1) * each or each) - 15
+    found[number] = string.sub(string.format("E%d=", number) .. string.rep("x", length), 1, length)
+  end
+  return found
+end
+for _, mode in ipairs({ "on", "observe", "off" }) do
+  configure({ mode = mode, shards_per_gpu = 720720 })
+  for _, count in ipairs({ 1, 2, 2800 }) do -- one long value; many short variables
+    for more = 0, 1 do
+      local name = mode .. ", " .. count .. " variables, " .. more .. " byte more"
+      hush()
+      local d = job({ spank_job_env = environment(65536 + more, count) })
+      equal(name, "answer", share.submit(d, {}, 2001), more == 0 and slurm.SUCCESS or slurm.ERROR)
+      equal(name, "sentence", said ~= nil and has(said, "brings 65537 bytes") and has(said, "at most 65536"), more == 1)
+      equal(name, "slurmctld's log", has(logged[1], "refused a job of uid 2001"), more == 1)
+    end
+  end
+  local d = with("4")
+  d.spank_job_env[3] = string.rep("x", 2 ^ 21)
+  equal(mode .. ", a share", "answer", share.submit(d, {}, 2001), slurm.ERROR)
+  equal(mode .. ", a share", "shared", d.shared, 65534)
+end
+configure(ON)
+
 -- which jobs have their nodes to themselves -------------------------------------------------------------------------
 local partitions = { gpu = { flag_default = 1 }, plain = { flag_default = 0 } }
 local exclusive = {
