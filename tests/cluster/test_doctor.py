@@ -64,7 +64,8 @@ def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | No
 @pytest.fixture(params=list(RELEASES))
 def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster set up as a site's should be: confined, with nodes of one kind."""
-    with cluster_of("doc", request.param, cgroup=True, nodes=1) as made:
+    alloc = "PrologFlags=Alloc"
+    with cluster_of("doc", request.param, cgroup=True, nodes=1, slurm_conf_extra=alloc) as made:
         yield made
 
 

@@ -114,7 +114,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(can_make_clusters: None) -> Iterator[Site]:
-    with Cluster.up(name_for("faults"), agents=True, nodes=1) as made:
+    with Cluster.up(name_for("faults"), agents=True, nodes=1, slurm_conf_extra="PrologFlags=Alloc") as made:
         yield Site(made)
 
 
@@ -328,6 +328,9 @@ def epilog_second(site: Site) -> Planter:
 
 FLAGS = "PrologFlags=Alloc,RunInJob"
 within("run-in-job", "ctl", "n1", block=lambda site: site.slurm_conf(FLAGS, without="PrologFlags="))
+
+
+within("no-alloc", "ctl", "n1", block=lambda site: site.slurm_conf(without="PrologFlags="))
 
 
 @planted("short-timeout", "ctl", "n1")

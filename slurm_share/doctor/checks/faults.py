@@ -50,6 +50,7 @@ FAULTS = (
           "leave one of them"),
     Fault("epilog-second", "another Epilog runs before ours", ("hook-order",), "WARN", "name the link zz-slurm-share"),
     Fault("run-in-job", "PrologFlags has RunInJob", ("run-in-job",), "FAIL", "take RunInJob out of PrologFlags"),
+    Fault("no-alloc", "PrologFlags has no Alloc", ("prolog-flags",), "WARN", "add Alloc to PrologFlags"),
     Fault("short-timeout", "PrologEpilogTimeout=5", ("hook-time",), "FAIL", "raise what is named"),
     Fault("task-prolog", "the TaskProlog exports CUDA_VISIBLE_DEVICES", ("task-prolog",), "WARN",
           "leave it be where SLURM_SHARE_SLOT is set"),

@@ -40,6 +40,23 @@ def run_in_job(facts: Facts) -> Sequence[Verdict]:
     return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
 
 
+@check(
+    "prolog-flags",
+    CONTROLLER,
+    asks="PrologFlags has Alloc, or a flag that includes it, such as Contain",
+    why="slurmd passes the SPANK environment of a job's first step on a node to the Prolog: a user who writes a plugin"
+    " for his srun can make it so large that the Prolog cannot start, and Slurm drains the node. With Alloc the Prolog"
+    " has the job's environment, whose size job_submit.lua limits",
+    fix="slurm.conf: add Alloc to PrologFlags (`slurm-share install --apply --with alloc`), then `scontrol reconfigure`"
+    "; srun and salloc then wait for the Prolog (install.md)",
+)
+def prolog_flags(facts: Facts) -> Sequence[Verdict]:
+    found = seen(listed_values(facts, "PrologFlags"))
+    if site.has_alloc(found):
+        return ok("the Prolog runs when a job is allocated its nodes")
+    return warn(f"PrologFlags is {','.join(found) or 'not set'}: a user's srun can make the Prolog fail to start")
+
+
 def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     """Check the configured lines. A controller sees only the text; the files of a pattern are seen on a node."""
     program = f"slurm-share-{key.lower()}"
@@ -207,4 +224,15 @@ def task_prolog(facts: Facts) -> Sequence[Verdict]:
     return ok("TaskProlog leaves them alone")
 
 
-CHECKS = (run_in_job, prolog, epilog, hook_files, hooks_once, hook_owner, hook_order, hook_time, task_prolog)
+CHECKS = (
+    run_in_job,
+    prolog_flags,
+    prolog,
+    epilog,
+    hook_files,
+    hooks_once,
+    hook_owner,
+    hook_order,
+    hook_time,
+    task_prolog,
+)

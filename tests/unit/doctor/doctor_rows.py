@@ -218,6 +218,9 @@ ROWS = (
     row("config", "PASS", "only observe", config_file=None),
     # --- hooks
     row("run-in-job", "FAIL", "RunInJob", slurm__live__prologflags=("Alloc,RunInJob",)),
+    row("prolog-flags", "WARN", "PrologFlags is not set", slurm__live__prologflags=None),
+    row("prolog-flags", "WARN", "PrologFlags is serial", slurm__live__prologflags=("Serial",)),
+    row("prolog-flags", "PASS", "allocated", slurm__live__prologflags=("Contain,X11",)),
     row("prolog", "FAIL", "none of it is slurm-share-prolog", slurm__prologs=(hook(file("/a")),)),
     row("prolog", "FAIL", "not set", slurm__live__prolog=None, slurm__prologs=(), roles=("controller",)),
     row("prolog", "PASS", "/etc/slurm/own.sh", slurm__live__prolog=("/etc/slurm/own.sh",),
@@ -509,7 +512,7 @@ ROWS = (
         "mode-file verdict-field operators-group hook-time modes simulated-gpus exclusive partitions "
         "controller-mode mps-driver mps-program log", **NO_CONFIG),
     *skips("nobody says",
-        "verdict-field run-in-job prolog epilog select-type lua-plugin job-submit gang process-tracking "
+        "verdict-field run-in-job prolog-flags prolog epilog select-type lua-plugin job-submit gang process-tracking "
         "confined-devices", **NO_CONF),
     *skips("no driver",
         "mig mps-driver gpu-count gpu-health gpu-memory persistence compute-mode gpu-processes mps-program",
