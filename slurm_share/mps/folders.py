@@ -12,9 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
-from ..core import mounts
 from ..core.errors import MpsFolderError
 from ..core.process import Deadline
 from ..core.scan import Scan
@@ -52,46 +50,22 @@ def make(place: MpsPlace) -> None:
             _hand_over(folder, place)  # last, so that no other user can write into it before
 
 
-def uncover(place: MpsPlace) -> tuple[str, ...]:
-    """Detach what the daemon's user mounted on its folder, its locks, or its own lock file; return a sentence for each.
-
-    Call it before the daemon is looked at, which opens these. Raises MpsFolderError.
-    """
-    leaf, notes = _leaf(place), list[str]()
-    with _translated(place), _parents(place, make=False) as parent:
-        if parent >= 0:
-            for name in (leaf, f"{leaf}.ui", f"{leaf}.lock"):
-                mounts.uncover(parent, name, notes)
-            try:
-                folder = os.open(leaf, _FOLDER, dir_fd=parent)
-            except (FileNotFoundError, NotADirectoryError):
-                return tuple(notes)
-            try:
-                mounts.uncover(folder, "control_lock", notes)
-            finally:
-                os.close(folder)
-    return tuple(notes)
-
-
-def remove(place: MpsPlace, deadline: Deadline) -> tuple[str, ...]:
-    """Remove the pipe directory with its contents, if there is one, and what an earlier removal left; return a sentence
-    for each file system that its user had mounted there.
+def remove(place: MpsPlace, deadline: Deadline) -> None:
+    """Remove the pipe directory with its contents, if there is one, and what an earlier removal left.
 
     Call it only after the daemon has ended: without its folder it would run on, and no client could reach it
     (measured). Raises MpsFolderError if something cannot be removed.
     """
-    leaf, notes = _leaf(place), list[str]()
+    leaf = _leaf(place)
     with _translated(place), _parents(place, make=False) as parent:
         if parent < 0:
-            return ()
-        aside = f".{leaf}.{time.monotonic_ns()}"
+            return
         try:
-            mounts.past(lambda: os.rename(leaf, aside, src_dir_fd=parent, dst_dir_fd=parent), parent, leaf, notes)
+            os.rename(leaf, f".{leaf}.{time.monotonic_ns()}", src_dir_fd=parent, dst_dir_fd=parent)
         except FileNotFoundError:
             pass
         for name in [entry.name for entry in os.scandir(parent) if entry.name.startswith(f".{leaf}.")]:
-            _remove_tree(parent, name, deadline, notes)
-    return tuple(notes)
+            _remove_tree(parent, name, deadline)
 
 
 def remove_user(place: MpsPlace) -> None:
@@ -237,38 +211,32 @@ def _hand_over(fd: int, place: MpsPlace) -> None:
         os.fchown(fd, place.owner.uid, place.owner.gid)
 
 
-def _remove_tree(parent: int, name: str, deadline: Deadline, notes: list[str]) -> None:
+def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
     """Remove a folder with its contents, however deep: first move the contents of inner folders to the top."""
-    mounts.uncover(parent, name, notes)
     try:
         top = _take(name, parent)
     except NotADirectoryError:
-        mounts.unlink(name, parent, notes)
+        os.unlink(name, dir_fd=parent)
         return
     try:
         for entry in _names(top, deadline):
-            _remove_entry(top, entry, deadline, notes)
+            _remove_entry(top, entry, deadline)
     finally:
         os.close(top)
-    mounts.rmdir(name, parent, notes)
+    os.rmdir(name, dir_fd=parent)
 
 
-def _remove_entry(top: int, entry: str, deadline: Deadline, notes: list[str]) -> None:
-    if _unlinked(entry, top, notes):
+def _remove_entry(top: int, entry: str, deadline: Deadline) -> None:
+    if _unlinked(entry, top):
         return
-    mounts.uncover(top, entry, notes)
     inner = _take(entry, top)
     try:
         for child in _names(inner, deadline):
-            if not _unlinked(child, inner, notes):
-                mounts.past(partial(_hoist, child, inner, entry, top), inner, child, notes)
+            if not _unlinked(child, inner):
+                os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
     finally:
         os.close(inner)
-    mounts.rmdir(entry, top, notes)
-
-
-def _hoist(child: str, inner: int, entry: str, top: int) -> None:
-    os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
+    os.rmdir(entry, dir_fd=top)
 
 
 def _names(folder: int, deadline: Deadline) -> Iterator[str]:
@@ -295,10 +263,10 @@ def _take(name: str, above: int) -> int:
     return fd
 
 
-def _unlinked(name: str, folder: int, notes: list[str]) -> bool:
+def _unlinked(name: str, folder: int) -> bool:
     """Remove a file; return False if it is a folder."""
     try:
-        mounts.unlink(name, folder, notes)
+        os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
         return False
     return True

@@ -37,8 +37,9 @@ def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
             "PrologFlags=Alloc",
             "the Prolog of every job, the site's own too, then runs when the job is given its nodes, on all of them at "
             "once, and srun and salloc of everybody wait for it: 0.1 s more each, and a further second where a Prolog "
-            "takes longer than that. Shares do without. With it, a job of several nodes that has unlike GPUs on them "
-            "may begin with a step on some of its nodes",
+            "takes longer than that. Shares do without. With it, no user's srun can make a Prolog fail to start, which "
+            "drains the node, and a job of several nodes that has unlike GPUs on them may begin with a step on some of "
+            "its nodes",
             is_needed=False,
         )
     if INTERACTIVE_STEP not in taken and not site.has_interactive_step(parameters):
