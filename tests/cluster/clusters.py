@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from localcluster import RELEASES, Cluster, Misuse
+from localcluster import RELEASES, Cluster, Misuse, machine, namespaces
 from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
@@ -20,6 +20,9 @@ FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
 """Whether to test every release with every profile, and to build pyslurm for it."""
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)
 """Parts of our software to leave out (python, plugin, simgpu), for work on one while another is broken."""
+
+ON_V2 = bool(os.environ.get(machine.ON_V2))
+"""Whether this is the kernel of tests/kernel.sh: there every cluster has cgroup v2."""
 
 
 def name_for(purpose: str) -> str:
@@ -37,7 +40,15 @@ def by_release(group: str = "") -> list[ParameterSet]:
 
 @contextlib.contextmanager
 def cluster_of(purpose: str, release: str = CURRENT, **options: Any) -> Iterator[Cluster]:
-    """Bring up a cluster; skip the test, aloud, where the release or cgroups are not to be had on this machine."""
+    """Bring up a cluster; skip the test, aloud, where the release or cgroups are not to be had on this machine.
+
+    `cgroup` is v2 on a kernel with cgroup v2 only. In the kernel of tests/kernel.sh every cluster has it, unless
+    `cgroup_v2` is False.
+    """
+    if not namespaces.has_v1() and options.pop("cgroup", False):
+        options["cgroup_v2"] = True
+    if ON_V2:
+        options.setdefault("cgroup_v2", True)
     try:
         made = Cluster.up(name_for(purpose + release), release, **{"without": WITHOUT, **options})
     except Misuse as error:

@@ -13,17 +13,13 @@ import pytest
 from clusters import cluster_of
 from hooked import ALICE, Node, configured, until, why_not_idle
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.on_v2, pytest.mark.xdist_group("groups")]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"groups-{name}")) for name in ("v1", "v2")],
-)
-def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Node]:
+@pytest.fixture(scope="module")
+def node(can_make_clusters: None) -> Iterator[Node]:
     """Yield the one node of a cluster whose jobs are in cgroups, of the current release."""
-    kind = request.param
-    with cluster_of(f"groups{kind}", cgroup=kind == "v1", cgroup_v2=kind == "v2", nodes=1) as cluster:
+    with cluster_of("groups", cgroup=True, nodes=1) as cluster:
         yield Node(cluster, "n1")
 
 
@@ -176,8 +172,6 @@ for child in children:
 
 def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> None:
     """A program there that takes more memory is killed, and one that starts more processes is not let."""
-    if not node.cluster.cgroup:
-        pytest.skip("NOT TESTED: the controllers for memory and processes are v1's on this machine")
     with configured(node.cluster, "mps_daemon_memory_mib = 256", "mps_daemon_processes = 100"):
         node.prolog(9001)
     try:

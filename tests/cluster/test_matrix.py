@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from clusters import FULL, WANTED, cluster_of
+from clusters import FULL, ON_V2, WANTED, cluster_of
 from hooked import Node, completed, output_of, requeue, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
@@ -56,10 +56,11 @@ PROFILES[TOGETHER] = Profile(
     {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
 )
 PROFILES[V2] = Profile({"cgroup_v2": True})
-"""Kept out of the profile of all together: a job is in one kind of cgroup."""
-EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, TOGETHER)]
+"""Only in the kernel of tests/kernel.sh, where it is the only one."""
+EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, V2 if ON_V2 else TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
-KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
+IN_FULL = [(release, name) for release in RELEASES for name in PROFILES if (name == V2) == ON_V2]
+KINDS = IN_FULL if FULL else EVERY_DAY
 
 
 @pytest.fixture(

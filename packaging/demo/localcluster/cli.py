@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -10,9 +11,9 @@ from collections.abc import Sequence
 from types import FrameType
 
 from . import cluster as clusters
-from . import paths, process, tools
+from . import kernel_cluster, machine, paths, process, tools
 from .cluster import Cluster
-from .errors import ClusterError
+from .errors import ClusterError, Misuse
 from .pyslurm import FITS
 from .records import CURRENT, PARTS, RELEASES, STABLE, USERS
 
@@ -28,6 +29,8 @@ examples
   cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
   cluster --name old --slurm {STABLE} up         a second cluster beside the first
   cluster --name seen up --prometheus         agents on the nodes, Prometheus on ctl (4 s more the first time)
+  cluster --kernel v2 --name v2 up            on a real kernel with cgroup v2 only, memory and processes confined
+  cluster --kernel v2 run -- CMD              a program on such a kernel; its files are the machine's, read-only
   cluster --name up --slurm {STABLE} --upgrade-to {CURRENT} up; cluster --name up upgrade ctl      under running jobs
   cluster down                                nothing is left
 
@@ -49,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # checked for every command, so that a typing mistake shows before `down` takes a cluster away
         clusters.check_request(args.name, args.slurm, args.nodes, args.without)
-        return int(args.run(args))
+        words = sys.argv[1:] if argv is None else list(argv)
+        return int(_in_kernel(args, words) if _concerns_kernel(args) else args.run(args))
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
         return error.exit_code
@@ -63,13 +67,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _concerns_kernel(args: argparse.Namespace) -> bool:
+    """Return whether the command is for a kernel of the cluster's own, and we are not in it."""
+    if os.environ.get(machine.ON_V2) or args.run is _list:
+        return False
+    return (args.run in (_up, _run) and bool(args.kernel)) or kernel_cluster.is_up(args.name)
+
+
+def _in_kernel(args: argparse.Namespace, words: Sequence[str]) -> int:
+    tools.require_root()
+    if args.run is _run:
+        return machine.run_once(_command(args))
+    if args.run is _up and args.kernel:
+        if args.cgroup:
+            raise Misuse("the kernel has cgroup v2 only; omit --cgroup")
+        parts = [part for part in PARTS if part not in args.without]
+        kinds = {kind: getattr(args, kind) for kind in ("accounting", "auth", "pyslurm", "packages")}
+        prometheus = args.prometheus
+        _, layers = clusters.layers_of(args.slurm, parts, prometheus=prometheus, **kinds)
+        if args.upgrade_to:
+            layers += ":" + clusters.layers_of(args.upgrade_to, parts)[1]
+        return kernel_cluster.up(args.name, layers, [*words, "--cgroup-v2"])
+    if args.run is _down:
+        kernel_cluster.down(args.name)
+        print(f"cluster {args.name} is down")
+        return 0
+    return kernel_cluster.forward(args.name, words)
+
+
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 _FLAGS = {
     "cgroup": "confine memory and devices (needs cgroup v1)",
-    "cgroup-v2": "confine devices in cgroup v2 (on a kernel that has v1 too)",
+    "cgroup-v2": "confine memory and devices (needs a kernel with cgroup v2 only)",
     "accounting": "accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users",
     "agents": "slurm-share agent on every compute node",
     "prometheus": "agents, and Prometheus on ctl that scrapes them",
@@ -88,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--name", default=clusters.DEFAULT_NAME, help="which cluster (default: %(default)s)")
+    kernel = "v2: in a user-mode Linux kernel of its own with cgroup v2 only (for up and run; known by the name then)"
+    parser.add_argument("--kernel", metavar="KIND", choices=("v2",), default="", help=kernel)
     _up_options(parser, top=True)
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     for verb, function, text in (
@@ -102,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
             _up_options(command, top=False)
     verbs.add_parser("list", help="all clusters of this machine").set_defaults(run=_list)
 
+    usage = "cluster --kernel v2 run -- CMD"
+    inside = verbs.add_parser(
+        "run", help="run a program as root in a kernel of its own, over this machine's files", usage=usage
+    )
+    inside.set_defaults(run=_run)
+
     usage = "cluster [--name NAME] exec NODE -- CMD"
     as_root = verbs.add_parser("exec", help="run a program as root on a host", usage=usage)
     as_root.add_argument("on", metavar="NODE")
@@ -112,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     as_user.add_argument("--on", metavar="NODE", default="login", help="the host (default: %(default)s)")
     as_user.add_argument("user", metavar="USER", help=", ".join(user.name for user in USERS))
     as_user.set_defaults(run=_become)
-    for command in (as_root, as_user):
+    for command in (inside, as_root, as_user):
         command.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
 
     for verb, action, text in (
@@ -193,6 +233,9 @@ def _status(args: argparse.Namespace) -> int:
 def _list(_: argparse.Namespace) -> int:
     tools.require_root()
     for name in clusters.running():
+        if kernel_cluster.is_up(name):
+            print(f"{name:20} in a kernel of its own")
+            continue
         try:
             print(f"{name:20} Slurm {Cluster.attach(name).slurm_version}")
         except ClusterError:
@@ -202,8 +245,16 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _become(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).become(args.on, _command(args), user=args.user)
+
+
+def _run(args: argparse.Namespace) -> int:
+    raise Misuse("run is for a kernel of its own; use: cluster --kernel v2 run -- CMD")
+
+
+def _command(args: argparse.Namespace) -> list[str]:
     rest = args.command[1:] if args.command[:1] == ["--"] else args.command
-    Cluster.attach(args.name).become(args.on, rest or ["/bin/bash", "-l"], user=args.user)
+    return rest or ["/bin/bash", "-l"]
 
 
 def _on_host(args: argparse.Namespace) -> int:

@@ -147,9 +147,9 @@ class Cluster:
     ) -> Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes; return it when Slurm reports every node idle.
 
-        `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` their devices in v2. `accounting`
-        adds slurmdbd and MariaDB on ctl; both users are in the account `lab`. `agents` runs `slurm-share agent` on
-        every compute node; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has no
+        `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` in v2. `accounting` adds slurmdbd and
+        MariaDB on ctl; both users are in the account `lab`. `agents` runs `slurm-share agent` on every compute node;
+        `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has no
         members, may query both. `auth="slurm"` uses Slurm's own key instead of munge. `uuids` makes slurmd find the
         GPUs (AutoDetect=nvidia), which since 25.11 are named by UUID in Prolog and Epilog. `pyslurm` installs a pyslurm
         built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin objects are
@@ -178,15 +178,14 @@ class Cluster:
         with locks.exclusively(paths.lock_file(name), busy):
             _clear_remains(name)
             tools.need_run_tools()
-            root = rootfs.root_for(slurm)
-            stack = layers.stack(
-                root,
+            root, stack = layers_of(
+                slurm,
                 parts,
                 accounting=accounting,
                 prometheus=prometheus,
-                sackd=auth == "slurm",
-                with_pyslurm=pyslurm,
-                packages=packaged.built() if packages else None,
+                auth=auth,
+                pyslurm=pyslurm,
+                packages=packages,
             )
             ahead = None
             if upgrade_to:
@@ -470,8 +469,6 @@ class Cluster:
         }
         for name, text in texts.items():
             (self.conf / name).write_text(text)
-        if self.cgroup_v2:
-            shutil.copyfile(paths.HERE / "only-v2.c", self.conf / "only-v2.c")
         if self.auth == "slurm":
             start.make_key(self.conf / "slurm.key", Path(self.root_facts.path))
         if self.accounting:
@@ -523,7 +520,7 @@ class Cluster:
                 list(pool.map(self._start_daemons_on, [host for host in hosts if host.is_compute == is_compute]))
 
     def _start_daemons_on(self, host: Host) -> None:
-        slurm = (start.ONLY_V2 if self.cgroup_v2 else "") + _START_SLURMD if host.is_compute else ""
+        slurm = _START_SLURMD if host.is_compute else ""
         if host.name == "ctl":
             slurm = _START_SLURMDBD + _START_SLURMCTLD if self.accounting else _START_SLURMCTLD
             slurm += _START_PROMETHEUS.replace("$1", str(conf.OPERATORS_GID)) if self.prometheus else ""
@@ -607,6 +604,30 @@ class Cluster:
         return Path(f"/proc/{identity.pid}/root{paths.run_dir(self.name)}/tree")
 
 
+def layers_of(
+    slurm: str,
+    parts: Collection[str],
+    *,
+    accounting: bool = False,
+    prometheus: bool = False,
+    auth: str = "munge",
+    pyslurm: bool = False,
+    packages: bool = False,
+) -> tuple[Root, str]:
+    """Return the root of a release and the lower layers of its hosts, from the cache or made now; see Cluster.up."""
+    root = rootfs.root_for(slurm)
+    stack = layers.stack(
+        root,
+        parts,
+        accounting=accounting,
+        prometheus=prometheus,
+        sackd=auth == "slurm",
+        with_pyslurm=pyslurm,
+        packages=packaged.built() if packages else None,
+    )
+    return root, stack
+
+
 @process.usual_umask()
 def take_down(name: str) -> bool:
     """Take a cluster down, whole or broken; return whether there was one. Raises Misuse while another process uses
@@ -622,7 +643,8 @@ def take_down(name: str) -> bool:
 
 def running() -> list[str]:
     """Return the names of all clusters with a run directory, whole or broken."""
-    return sorted(path.name for path in paths.RUN_ROOT.glob("*/") if path.is_dir())
+    # a name with a dot is that of a kernel's folder: see machine.py
+    return sorted(path.name for path in paths.RUN_ROOT.glob("*/") if path.is_dir() and "." not in path.name)
 
 
 def parse_states(records: str) -> list[str]:

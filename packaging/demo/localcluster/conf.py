@@ -28,9 +28,8 @@ JobAcctGatherType=jobacct_gather/cgroup
 _WITH_CGROUP_V2 = """\
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
-JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherType=jobacct_gather/cgroup
 """
-"""The memory controllers are v1's, so memory is counted process by process."""
 _BASE = """\
 ClusterName=demo
 SlurmctldHost=ctl
@@ -198,12 +197,13 @@ def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False
 
 def cgroup_conf(cgroup: str) -> str:
     """Return cgroup.conf: memory and devices confined, or no cgroups. Cores are never confined, since the CPU counts
-    are not the machine's. In v2 only devices are, by a BPF program: next to v1 the tree has no controllers."""
+    are not the machine's."""
     if not cgroup:
         return "CgroupPlugin=disabled\n"
+    constrain = "ConstrainRAMSpace=yes\nConstrainDevices=yes\nConstrainCores=no\n"
     if cgroup == "v2":
-        return "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\nEnableControllers=no\nConstrainDevices=yes\n"
-    return "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainDevices=yes\nConstrainCores=no\n"
+        return "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\nEnableControllers=yes\n" + constrain
+    return "CgroupPlugin=cgroup/v1\n" + constrain
 
 
 def plugstack_conf(parts: Collection[str]) -> str:

@@ -33,7 +33,7 @@ from .records import CURRENT, RELEASES
 
 MACHINE = "/run/machine"
 """The machine's own root, as paths on the kernel's command line name it."""
-FLAGS = ("seccomp=on", "loglevel=3", "con=null")
+FLAGS = ("seccomp=on", "quiet", "loglevel=3", "con=null")
 """Arguments for every start. seccomp=on: system calls are caught by seccomp, not ptrace, which takes half the time
 (kernel 6.17 and later; earlier ones ignore it)."""
 MODULES = ("bridge", "dummy", "fuse", "overlay", "veth")

@@ -393,16 +393,17 @@ def _made_once(kind: str, recipe: object, fill: Callable[[Path], None], *, prune
     home = paths.cache() / f"{kind}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]}"
     locks.made_once(home, fill_and_clean, kind=f"{kind}-")
     if prunes:
-        os.utime(home)  # marks it as used
+        with contextlib.suppress(OSError):  # read-only inside a kernel of its own: see kernel-init
+            os.utime(home)  # marks it as used
         _prune(f"{kind}-")
     return home / "upper"
 
 
 def _prune(prefix: str) -> None:
-    in_use = "".join(path.read_text(errors="replace") for path in paths.RUN_ROOT.glob("*/state.json"))
+    in_use = "".join(path.read_text(errors="replace") for path in paths.RUN_ROOT.glob("*/*.json"))
     homes = sorted(paths.cache().glob(prefix + "*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for home in homes[_KEEP_LAYERS:]:
-        # `up` writes its state.json shortly after it gets its layers, so keep recent ones
+        # `up` writes its state shortly after it gets its layers, so keep recent ones
         if home.name not in in_use and time.time() - home.stat().st_mtime > 600:
             shutil.rmtree(home, ignore_errors=True)
 

@@ -75,7 +75,7 @@ def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = Non
     enter = ["/usr/bin/nsenter", "--target", str(pid), *namespaces, "--root", f"--wdns={cwd}", "--"]
     if cgroup:
         # entering the cgroup namespace does not join the group
-        groups = f"/sys/fs/cgroup{'' if cgroup == V2 else '/*'}/cgroup.procs"
+        groups = f"/sys/fs/cgroup/{'init' if cgroup == V2 else '*'}/cgroup.procs"
         join = f'for f in {groups}; do echo 0 > "$f"; done 2>/dev/null; exec "$@"'
         enter += ["/bin/sh", "-c", join, "sh"]
     who = [] if uid is None else [f"--reuid={uid}", f"--regid={uid}", "--init-groups"]
@@ -120,24 +120,52 @@ def processes(name: str) -> list[int]:
 
 def cgroups(name: str) -> list[Path]:
     """Return the cluster's groups below the cgroup v1 controllers and in the v2 tree."""
-    return sorted(paths.CGROUP_ROOT.glob(f"*/{paths.cgroup_name(name)}"))
+    tree, group = v2_tree(), paths.cgroup_name(name)
+    found = {*paths.CGROUP_ROOT.glob(f"*/{group}"), *([tree / group] if tree and (tree / group).exists() else [])}
+    return sorted(found)
+
+
+def v2_tree() -> Path | None:
+    """Return where the tree of cgroup v2 is mounted; None: nowhere."""
+    return parse_v2_tree(Path("/proc/self/mounts").read_text(errors="replace"))
+
+
+def parse_v2_tree(mounts: str) -> Path | None:
+    """Return the first mount of cgroup v2 in the text of /proc/self/mounts."""
+    words = (line.split(" ") for line in mounts.splitlines())
+    return next((Path(line[1]) for line in words if len(line) > 2 and line[2] == "cgroup2"), None)
+
+
+def v2_controllers() -> frozenset[str]:
+    """Return the controllers that groups in the tree of v2 can have: none where v1 has them."""
+    tree = v2_tree()
+    return frozenset() if tree is None else frozenset((tree / "cgroup.controllers").read_text().split())
+
+
+def has_v1() -> bool:
+    """Return whether hosts can be given cgroups of their own in v1."""
+    return not _missing_of_v1()
+
+
+def _missing_of_v1() -> list[str]:
+    needed = ("freezer", "memory", "cpuset", "devices", "cpuacct", "cpu", "pids")
+    return [name for name in needed if not os.access(paths.CGROUP_ROOT / name / "cgroup.procs", os.W_OK)]
 
 
 def require_cgroup(kind: str) -> None:
     """Raise Misuse unless hosts can be given cgroups of their own, in v1 or v2."""
     if kind == V2:
-        if not os.access(paths.CGROUP_ROOT / "unified/cgroup.procs", os.W_OK):
+        tree = v2_tree()
+        if tree is None or not os.access(tree / "cgroup.procs", os.W_OK) or not v2_controllers() >= {"memory", "pids"}:
             raise Misuse(
-                "--cgroup-v2 needs the tree of cgroup v2 beside the controllers of v1, and this machine has no "
-                f"writable {paths.CGROUP_ROOT}/unified; run without --cgroup-v2"
+                "--cgroup-v2 needs a writable tree of cgroup v2 with the controllers memory and pids, and this machine "
+                "has none (a kernel with controllers of cgroup v1 has none for v2); run with --kernel v2"
             )
         return
-    needed = ("freezer", "memory", "cpuset", "devices", "cpuacct", "cpu", "pids")
-    missing = [name for name in needed if not os.access(paths.CGROUP_ROOT / name / "cgroup.procs", os.W_OK)]
-    if missing:
+    if _missing_of_v1():
         raise Misuse(
-            f"--cgroup needs the cgroup v1 controllers, and this machine has no writable {', '.join(missing)} below "
-            f"{paths.CGROUP_ROOT} (a pure cgroup v2 kernel has none); run without --cgroup"
+            f"--cgroup needs the cgroup v1 controllers, and this machine has no writable {', '.join(_missing_of_v1())} "
+            f"below {paths.CGROUP_ROOT} (a kernel with cgroup v2 only has none); run with --cgroup-v2"
         )
 
 
@@ -148,7 +176,8 @@ def _start_host(name: str, host: Host, layers: str, *, cgroup: str, ahead: str) 
         raise ClusterError(f"cluster {name} has lost its first process; take it down and up again")
     shutil.rmtree(run / "hosts" / host.name, ignore_errors=True)
     (run / "hosts" / host.name).mkdir()
-    group = f"{cgroup}:{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
+    above = f"{v2_tree()}/" if cgroup == V2 else ""
+    group = f"{cgroup}:{above}{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
     init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group, ahead]
     enter = ["/usr/bin/nsenter", "--target", str(first.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
     namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]

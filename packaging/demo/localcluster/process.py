@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,6 +101,23 @@ def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
             cwd="/",
             umask=UMASK,
             check=True,
+        )
+
+
+def start(argv: Sequence[str], log: Path, pass_fds: Collection[int]) -> subprocess.Popen[bytes]:
+    """Start a program beside this process, in a session of its own; append its output to `log`. It gets the file
+    descriptors `pass_fds` with their numbers."""
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env={"PATH": OUTSIDE_PATH},
+            cwd="/",
+            umask=UMASK,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
         )
 
 

@@ -19,11 +19,6 @@ _OWN_AUTH_CTL = "install -d -o slurm /run/slurmctld\n"
 _OWN_AUTH = "chown root: /run/slurm\n"
 """slurmd and sackd put their socket there, and start only if root owns it."""
 _SACKD = "sackd\n"
-ONLY_V2 = """\
-gcc -shared -fPIC -O2 -o /run/only-v2.so /etc/slurm/only-v2.c
-export LD_PRELOAD=/run/only-v2.so
-"""
-"""Makes slurmd, and each of its slurmstepd, see only cgroup v2 where the kernel has v1 controllers too."""
 DESCRIBE_GPUS = r"""
 # What NVIDIA's driver says of each GPU (README.txt of the driver, "/proc interface"), of the simulated ones. No
 # /proc/driver/nvidia/version: that is the sign of a real driver.
