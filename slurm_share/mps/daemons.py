@@ -279,7 +279,7 @@ def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Dead
     ended = _end_whole(place, deadline.part(0.5))
     if ended.left:
         raise MpsServerError(place.pipe, f"process {ended.left[0].pid} of its former daemon does not end")
-    folders.remove(place, deadline)
+    notes += folders.remove(place, deadline)
     return notes
 
 
@@ -323,10 +323,11 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
         with _found(place, deadline):
             if unless(place.gpu):
                 return MpsStopped(place, "in use", (), (), time.monotonic() - began)
+            mounted = folders.uncover(place)
             ended = _end_whole(place, deadline.part(1 - REMOVE_RATIO))
-            notes = list(ended.notes)
+            notes = [*mounted, *ended.notes]
             if not ended.left:
-                folders.remove(place, deadline)
+                notes += folders.remove(place, deadline)
                 _forget_locks(place)
     except MpsGoneError:
         ended, notes = _Ended("was not there"), []

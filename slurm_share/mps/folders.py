@@ -12,7 +12,9 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
+from ..core import mounts
 from ..core.errors import MpsFolderError
 from ..core.process import Deadline
 from ..core.scan import Scan
@@ -50,22 +52,46 @@ def make(place: MpsPlace) -> None:
             _hand_over(folder, place)  # last, so that no other user can write into it before
 
 
-def remove(place: MpsPlace, deadline: Deadline) -> None:
-    """Remove the pipe directory with its contents, if there is one, and what an earlier removal left.
+def uncover(place: MpsPlace) -> tuple[str, ...]:
+    """Detach what the daemon's user mounted on its folder, its locks, or its own lock file; return a sentence for each.
+
+    Call it before the daemon is looked at, which opens these. Raises MpsFolderError.
+    """
+    leaf, notes = _leaf(place), list[str]()
+    with _translated(place), _parents(place, make=False) as parent:
+        if parent >= 0:
+            for name in (leaf, f"{leaf}.ui", f"{leaf}.lock"):
+                mounts.uncover(parent, name, notes)
+            try:
+                folder = os.open(leaf, _FOLDER, dir_fd=parent)
+            except (FileNotFoundError, NotADirectoryError):
+                return tuple(notes)
+            try:
+                mounts.uncover(folder, "control_lock", notes)
+            finally:
+                os.close(folder)
+    return tuple(notes)
+
+
+def remove(place: MpsPlace, deadline: Deadline) -> tuple[str, ...]:
+    """Remove the pipe directory with its contents, if there is one, and what an earlier removal left; return a sentence
+    for each file system that its user had mounted there.
 
     Call it only after the daemon has ended: without its folder it would run on, and no client could reach it
     (measured). Raises MpsFolderError if something cannot be removed.
     """
-    leaf = _leaf(place)
+    leaf, notes = _leaf(place), list[str]()
     with _translated(place), _parents(place, make=False) as parent:
         if parent < 0:
-            return
+            return ()
+        aside = f".{leaf}.{time.monotonic_ns()}"
         try:
-            os.rename(leaf, f".{leaf}.{time.monotonic_ns()}", src_dir_fd=parent, dst_dir_fd=parent)
+            mounts.past(lambda: os.rename(leaf, aside, src_dir_fd=parent, dst_dir_fd=parent), parent, leaf, notes)
         except FileNotFoundError:
             pass
         for name in [entry.name for entry in os.scandir(parent) if entry.name.startswith(f".{leaf}.")]:
-            _remove_tree(parent, name, deadline)
+            _remove_tree(parent, name, deadline, notes)
+    return tuple(notes)
 
 
 def remove_user(place: MpsPlace) -> None:
@@ -211,32 +237,38 @@ def _hand_over(fd: int, place: MpsPlace) -> None:
         os.fchown(fd, place.owner.uid, place.owner.gid)
 
 
-def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
+def _remove_tree(parent: int, name: str, deadline: Deadline, notes: list[str]) -> None:
     """Remove a folder with its contents, however deep: first move the contents of inner folders to the top."""
+    mounts.uncover(parent, name, notes)
     try:
         top = _take(name, parent)
     except NotADirectoryError:
-        os.unlink(name, dir_fd=parent)
+        mounts.unlink(name, parent, notes)
         return
     try:
         for entry in _names(top, deadline):
-            _remove_entry(top, entry, deadline)
+            _remove_entry(top, entry, deadline, notes)
     finally:
         os.close(top)
-    os.rmdir(name, dir_fd=parent)
+    mounts.rmdir(name, parent, notes)
 
 
-def _remove_entry(top: int, entry: str, deadline: Deadline) -> None:
-    if _unlinked(entry, top):
+def _remove_entry(top: int, entry: str, deadline: Deadline, notes: list[str]) -> None:
+    if _unlinked(entry, top, notes):
         return
+    mounts.uncover(top, entry, notes)
     inner = _take(entry, top)
     try:
         for child in _names(inner, deadline):
-            if not _unlinked(child, inner):
-                os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
+            if not _unlinked(child, inner, notes):
+                mounts.past(partial(_hoist, child, inner, entry, top), inner, child, notes)
     finally:
         os.close(inner)
-    os.rmdir(entry, dir_fd=top)
+    mounts.rmdir(entry, top, notes)
+
+
+def _hoist(child: str, inner: int, entry: str, top: int) -> None:
+    os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
 
 
 def _names(folder: int, deadline: Deadline) -> Iterator[str]:
@@ -263,10 +295,10 @@ def _take(name: str, above: int) -> int:
     return fd
 
 
-def _unlinked(name: str, folder: int) -> bool:
+def _unlinked(name: str, folder: int, notes: list[str]) -> bool:
     """Remove a file; return False if it is a folder."""
     try:
-        os.unlink(name, dir_fd=folder)
+        mounts.unlink(name, folder, notes)
     except IsADirectoryError:
         return False
     return True

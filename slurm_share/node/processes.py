@@ -17,6 +17,7 @@ from .records import LiveJob, NodeProcess
 PROC = Path("/proc")
 _ENVIRON_JOB = pattern(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
+_SLURMD_NAMES = (b"slurmd", b"slurmd-wlm")
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _ANCESTORS = 64
 """Most levels of parents that are read; no normal job's tree is deeper."""
@@ -71,6 +72,13 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     for pid, job in steps.items():
         idle[job] = min(idle[job], 0.0 if pid in children else max(0.0, now_s - starts[pid]))
     return tuple(LiveJob(job, uid, idle[job]) for job, uid in sorted(owners.items()))
+
+
+def read_slurmd_start(proc: Path = PROC) -> float | None:
+    """Return when the oldest slurmd here started, in seconds since boot; None: there is none. A slurmd has children of
+    its name for moments. A user's process of that name can only make it look older."""
+    rows = process_table.read(str(proc), ()).values()
+    return min((start for _, name, start, _ in rows if name in _SLURMD_NAMES), default=None)
 
 
 def _uptime_s(proc: Path) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
+from ..core import mounts
 from ..core.errors import CommandError
 from ..core.process import Deadline, run
 from ..core.scan import Scan
@@ -81,7 +82,7 @@ def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline:
     taken = Taken()
     problems = taken.problems
     full: list[str] = []
-    mounts = _mounts_in(folder)
+    mounted = _mounts_in(folder)
     is_made = False
     # A folder that comes while the file system is full waits until a file has made room.
     for number, (name, is_last) in enumerate(_twice(names, full)):
@@ -93,7 +94,7 @@ def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline:
         try:
             if os.lstat(entry).st_uid != uid:
                 continue
-            if name in mounts:
+            if name in mounted:
                 problems.append(f"{entry} stays: a file system is mounted there")
                 continue
             if not is_made:
@@ -119,19 +120,8 @@ def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline:
 def _mounts_in(folder: str) -> frozenset[str]:
     """Return the entries of `folder` at or below which something is mounted: rm(1) does not stop at a bind mount of the
     same file system."""
-    found = set()
-    with open("/proc/self/mountinfo", "rb") as lines:
-        for line in lines:
-            place = os.fsdecode(_unescaped(line.split(b" ", 5)[4]))
-            if place.startswith(f"{folder}/"):
-                found.add(place[len(f"{folder}/") :].partition("/")[0])
-    return frozenset(found)
-
-
-def _unescaped(path: bytes) -> bytes:
-    """Decode a path of mountinfo, where blanks, tabs, newlines and backslashes are three octal digits."""
-    first, *rest = path.split(b"\\")
-    return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in rest)
+    inside = (point[len(folder) + 1 :] for point, _ in mounts.read_points(folder))
+    return frozenset(path.partition("/")[0] for path in inside if path)
 
 
 def _twice(names: Iterable[str], again: list[str]) -> Iterator[tuple[str, bool]]:

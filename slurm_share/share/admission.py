@@ -260,11 +260,13 @@ def enter(
     shown: Mapping[int, str] = {}
     while True:
         read_at = time.monotonic()
-        steps = node_processes.read_live_jobs() if guarded or paths.ledger.exists() else ()
+        reads = guarded or paths.ledger.exists()
+        slurmd_start = node_processes.read_slurmd_start() if reads else None  # first: steps must not be older
+        steps = node_processes.read_live_jobs() if reads else ()
         with state.exclusive(paths, deadline):
             ledger = hook.read_ledger(paths, WHO)
             live = owners.running(steps)
-            judged = judge(job, grant, ledger, live, at, shown, guarded=guarded)
+            judged = judge(job, grant, ledger, live, at, shown, guarded=guarded, slurmd_start=slurmd_start)
             is_in_the_way = isinstance(judged.grant, Refusal) and not isinstance(grant, Refusal)
             waits = is_in_the_way and (patience.left() > 0 or time.monotonic() - read_at > OLD_S)
             if not waits and judged.uids() <= asked:
@@ -320,6 +322,7 @@ def judge(
     shown: Mapping[int, str],
     *,
     guarded: bool,
+    slurmd_start: float | None = None,
 ) -> Judged:
     """Return the grant, or a Refusal because of other jobs, and the ledger's jobs that have ended. Changes nothing.
 
@@ -329,7 +332,8 @@ def judge(
     granted = [gpu.uuid for gpu in has.gpus] if has is not None else granted_uuids(job) if ledger.jobs else []
     if not job.has_sure_gpus:
         granted = []  # the GPUs may be another node's, so they prove no job here to have ended
-    over = reconcile.stale(ledger, job, has if job.has_sure_gpus else None, granted, [one.job_id for one in live], now)
+    jobs = [one.job_id for one in live]
+    over = reconcile.stale(ledger, job, has if job.has_sure_gpus else None, granted, jobs, now, slurmd_start)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:

@@ -248,6 +248,8 @@ class LedgerJob(Struct, frozen=True):
     clean_up: tuple[str, ...] = ()
     """What is removed when the user's last job ends: the setting at the job's arrival, without files where the user
     can have a job here that the ledger does not know (`owners.clean_up`)."""
+    has_step: bool = False
+    """True: the job has a step here from its launch until its end. False: it may have none at times, as with salloc."""
 
 
 class ModeBefore(Struct, frozen=True):
@@ -258,6 +260,18 @@ class ModeBefore(Struct, frozen=True):
     """The mode's number in NVML (nvmlComputeMode_t)."""
 
 
+class Remains(Struct, frozen=True):
+    """What a user left on the node and a hook could not remove, for the ledger's entries that it concerns."""
+
+    uid: int
+    why: str
+    """What it is and what is in the way; the same words as long as that does not change."""
+    gpu: str | None = None
+    """The GPU that it concerns; None: all GPUs of the user."""
+    job_id: int | None = None
+    """The job that it concerns; None: all jobs of the user."""
+
+
 class Leaving(Struct, frozen=True):
     """A job that has ended, while a hook cleans up after it."""
 
@@ -266,6 +280,10 @@ class Leaving(Struct, frozen=True):
     """The hook that cleans up. If it was killed or had no more time, the next hook takes over."""
     asides: tuple[str, ...] = ()
     """Folders into which the hook moves files before it removes them, recorded before they are made."""
+    why: str = ""
+    """What an earlier hook could not remove, as logged at `said`; empty: nothing was in the way."""
+    said: float = 0.0
+    """Seconds of CLOCK_BOOTTIME."""
 
 
 class Ledger(Struct, frozen=True):

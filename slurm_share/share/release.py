@@ -8,7 +8,7 @@ killed at any moment leaves an entry that says what is still to be done, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from slurm_share.core import process
 from slurm_share.core.errors import DriverError
@@ -23,11 +23,17 @@ from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
 from slurm_share.share import option, state
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import Host, Leftovers, UserGpu
-from slurm_share.share.records import Ledger, LedgerJob
+from slurm_share.share.records import Ledger, LedgerJob, Remains
 from slurm_share.share.rules import drain, leftovers, owners, reconcile
 from slurm_share.slurm import hook_env
 
 from . import hook
+
+TYPE_CHECKING = False  # mypy takes it for True; importing `typing` takes time
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Work = TypeVar("Work")
 
 WHO = "epilog"
 SLACK_S = 5.0
@@ -73,20 +79,21 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
             hook.report(WHO, f"job {job.job_id}: another Epilog is cleaning up after it")
             return True
         if not any(one.job_id == job.job_id for one in over):
-            state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
+            work.remove_folder(job.job_id, job.uid)  # it was refused, or its Prolog never ran
     causes = work.clear(over, deadline)
     well = not drain.drains(causes)
     # slurmd may have given root as the job's user: see is_given_up.
     uid = job.uid if entry is None else entry.uid
-    hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes)}")
+    remaining = entry is not None and reconcile.remaining(entry, work.remains)
+    hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes, has_remains=bool(remaining))}")
     return well
 
 
-def outcome(causes: Collection[str]) -> str:
+def outcome(causes: Collection[str], *, has_remains: bool) -> str:
     """Return the sentence that an Epilog logs at its end."""
     said = "its share is removed"
-    if drain.OUT_OF_TIME in causes:
-        said += ", but the time was too short for all of it: the next hook, or slurm-share doctor --fix, continues"
+    if has_remains:
+        said += ", but not all that it left: the next hook, or slurm-share doctor --fix, continues"
     unwell = sorted(cause for cause in causes if drain.drains([cause]))
     return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
 
@@ -124,8 +131,15 @@ def _fate(one: NodeProcess, left: Collection[NodeProcess]) -> str:
     return "not ended yet" if one in left else "ended"
 
 
+def _evenly(work: Sequence[Work], until: Deadline) -> Iterator[tuple[Work, Deadline]]:
+    """Yield each piece of work with its part of the time that is left, so that no user takes that of the others."""
+    for number, one in enumerate(work):
+        yield one, until.part(1 / (len(work) - number))
+
+
 class CleanUp:
-    """One hook's clean-up: the causes of share/rules/drain.py that it found, and the processes that it killed."""
+    """One hook's clean-up: the causes of share/rules/drain.py that it found, the processes that it killed, and what it
+    could not remove of whom. That keeps the entries of its users only: everybody else's work goes on."""
 
     def __init__(self, paths: Paths, settings: Settings, who: str) -> None:
         self.paths = paths
@@ -133,6 +147,7 @@ class CleanUp:
         self.who = who
         self.host = Host(paths=paths, settings=settings)
         self.causes: set[str] = set()
+        self.remains: list[Remains] = []
         self.dying: dict[ProcessIdentity, float] = {}
         """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
 
@@ -144,10 +159,11 @@ class CleanUp:
         """Record processes that got SIGKILL just now and have not ended yet."""
         self.dying |= dict.fromkeys(identities, time.monotonic())
 
-    @property
-    def is_untidy(self) -> bool:
-        """Return whether a stage ran out of time and left work for the next hook."""
-        return drain.OUT_OF_TIME in self.causes
+    def leave(self, remains: Iterable[Remains]) -> None:
+        """Record what could not be removed."""
+        for one in remains:
+            self.causes.add(drain.REMAINS)
+            self.remains.append(one)
 
     def take_over(self, ledger: Ledger, over: Iterable[LedgerJob]) -> tuple[tuple[LedgerJob, ...], Ledger]:
         """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
@@ -157,7 +173,10 @@ class CleanUp:
         living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
         abandoned = reconcile.abandoned(ledger, living)
         for entry in abandoned:
-            self.say(f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
+            if entry not in reconcile.named(
+                ledger
+            ):  # its hook was killed; otherwise the log says already why it is here
+                self.say(f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
         over = (*over, *abandoned)
         if over:
             ledger = reconcile.begin_leaving(ledger, over, hook.myself())
@@ -168,32 +187,35 @@ class CleanUp:
         """Clean up after the jobs that `take_over` returned, and stop our daemons that no job here uses; return the
         causes that were found.
 
-        Each stage has a part of the one deadline. Where time is too short the jobs' entries and folders stay, and the
-        next hook continues.
+        Each stage has a part of the one deadline. A job of which something remains, for want of time or because it
+        cannot be removed, keeps its entry and folder, and the next hook continues.
         """
         self.end_daemons(over, deadline.part(DAEMONS_RATIO))
         self.restore_modes(deadline)
         if over:
             self.end_leftovers(over, deadline.part(LEFTOVERS_RATIO))
         self.await_dying(deadline.part(DYING_RATIO))
-        if over and not self.is_untidy:
+        if over:
             last = self.let_go(over, deadline)
             if last:
                 self.clean_up_after(last, deadline)
                 self.await_dying(deadline.part(DYING_RATIO))
-            if last and not self.is_untidy:
+            if last or self.remains:
                 with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
-                    self.forget(last, hook.read_ledger(self.paths, self.who))
+                    self.forget(last, hook.read_ledger(self.paths, self.who), over)
         return frozenset(self.causes)
 
     def await_dying(self, deadline: Deadline) -> None:
         """Wait until the killed processes are gone; add a cause for each that is not."""
         left = process.wait_gone(self.dying, deadline)
         for identity in left:
-            is_outliving = time.monotonic() - self.dying[identity] >= OUTLIVES_S
-            self.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
-            fate = "outlives SIGKILL" if is_outliving else "has not ended yet"
-            self.say(f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
+            if time.monotonic() - self.dying[identity] >= OUTLIVES_S:
+                self.causes.add(drain.OUTLIVES_SIGKILL)
+                self.say(f"process {identity.pid} ({identity.name}) of uid {identity.uid} outlives SIGKILL")
+            else:
+                why = f"process {identity.pid} ({identity.name}) of uid {identity.uid} has not ended yet"
+                self.say(why)
+                self.leave([Remains(identity.uid, why)] if identity.uid is not None else ())
         self.dying.clear()
 
     def let_go(self, over: Sequence[LedgerJob], deadline: Deadline) -> tuple[LedgerJob, ...]:
@@ -215,12 +237,33 @@ class CleanUp:
             self.forget([entry for entry in over if entry not in last], ledger)
         return last
 
-    def forget(self, done: Sequence[LedgerJob], ledger: Ledger) -> None:
-        """Remove folder and entry of jobs whose clean-up is finished. The caller holds the ledger's lock."""
-        for entry in done:
-            if reconcile.find(ledger, entry.job_id) in (None, entry):  # the number is not in use again
-                state.remove_job(self.paths, entry.job_id)
-        self._write(reconcile.end_leaving(ledger, done))
+    def forget(self, done: Sequence[LedgerJob], ledger: Ledger, over: Sequence[LedgerJob] = ()) -> None:
+        """Remove folder and entry of the jobs in `done` of which nothing remains; record in the ledger what remains of
+        those in `over`. The caller holds the ledger's lock."""
+        gone, known = [], reconcile.named(ledger)
+        for entry in (one for one in done if not reconcile.remaining(one, self.remains)):
+            is_again = reconcile.find(ledger, entry.job_id) not in (None, entry)
+            if is_again or self.remove_folder(entry.job_id, entry.uid):
+                gone.append(entry)
+                if entry in known:
+                    self.say(f"job {entry.job_id} of uid {entry.uid}: what it left is removed now")
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        ledger, said = reconcile.note_remains(reconcile.end_leaving(ledger, gone), over, self.remains, now)
+        for one in said:
+            who = f"job {one.job.job_id} of uid {one.job.uid}" + (f" ({one.job.user})" if one.job.user else "")
+            self.say(f"{who}: not all is removed: {one.why}; every hook tries again")
+        self._write(ledger)
+
+    def remove_folder(self, job_id: int, uid: int) -> bool:
+        """Remove the job's folder; return False if that is not possible, after recording why."""
+        try:
+            notes = state.remove_job(self.paths, job_id)
+        except OSError as error:
+            self.leave([Remains(uid, f"its folder cannot be removed: {error.strerror}", job_id=job_id)])
+            return False
+        for note in notes:
+            self.say(f"job {job_id} of uid {uid}: {note}")
+        return True
 
     def end_daemons(self, over: Sequence[LedgerJob], deadline: Deadline) -> None:
         """Stop the backends' daemons on GPUs that no job here uses, except where another hook cleans up."""
@@ -240,8 +283,10 @@ class CleanUp:
             done = backend.clean_up(self.host, leftovers, deadline)
             for line in done.log:
                 self.say(line)
-            if not done.is_whole:
-                self.causes.add(drain.OUT_OF_TIME)
+            self.leave(done.remains)
+            for one in done.remains:
+                if not any(reconcile.remaining(entry, [one]) for entry in over):
+                    self.say(f"uid {one.uid}: not all is removed: {one.why}")
             self.killed(done.left)
 
     def restore_modes(
@@ -279,13 +324,14 @@ class CleanUp:
         on_gpus = self._processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]])
         everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
         seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
-        until = deadline.part(LAST_RATIO).at_most(LIST_S)
-        files = {
-            (uid, folder): scratch.read_owned(folder, uid, until)
+        places = [
+            (uid, folder)
             for uid in sorted(wanted)
             for kind, folder in (("shm", str(self.paths.shm)), ("tmp", str(self.paths.tmp)))
             if kind in wanted[uid]
-        }
+        ]
+        until = deadline.part(LAST_RATIO).at_most(LIST_S)
+        files = {(uid, folder): scratch.read_owned(folder, uid, part) for (uid, folder), part in _evenly(places, until)}
         with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
             live = running_jobs()
             ledger = hook.read_ledger(self.paths, self.who)
@@ -297,19 +343,19 @@ class CleanUp:
             if new:
                 self._write(ledger)
             until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
-            for (uid, folder), owned in files.items():
+            for ((uid, folder), owned), part in _evenly(tuple(files.items()), until):
                 if not owned.is_whole:
-                    self.say(f"not all of {folder} was searched for files of uid {uid}: it has too many")
-                    self.causes.add(drain.OUT_OF_TIME)
+                    self.leave(
+                        [Remains(uid, f"not all of {folder} was searched for the user's files: it has too many")]
+                    )
                 if owned.names:
-                    taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
+                    taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], part)
                     what = f"removed {taken.count} files of uid {uid} in {folder}"
                     self.say(f"{what}: the user has no job here any more")
                     for problem in taken.problems:
                         self.say(problem)
                     if not taken.is_whole:
-                        self.causes.add(drain.OUT_OF_TIME)
-            asides = reconcile.asides_of(ledger, last)
+                        self.leave([Remains(uid, f"the user's files in {folder} are too many to be set aside at once")])
         jobs = {one.job_id: one.uid for one in live}
         without_job = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
         left = termination.end_processes(
@@ -318,10 +364,11 @@ class CleanUp:
         for one in without_job.values():
             where = "on a GPU " if one in on_gpus else ""
             self.say(f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
-        rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
-        if rest is not None:
-            self.say(f"the files are not all removed yet: {rest}")
-            self.causes.add(drain.OUT_OF_TIME)
+        for entry, part in _evenly(last, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S)):
+            rest = scratch.remove(reconcile.asides_of(ledger, (entry,)), part)
+            if rest is not None:
+                why = f"the user's files that were set aside are not all removed yet: {rest}"
+                self.leave([Remains(entry.uid, why, job_id=entry.job_id)])
         self.killed(one.identity for one in left if one in on_gpus)
 
     def _processes_on_gpus(self, users: Collection[int]) -> tuple[NodeProcess, ...]:
@@ -361,8 +408,8 @@ class CleanUp:
                 return
             rounds += 1
             if deadline.left() <= 0:
-                self.say("leftover processes are started again as fast as they are ended")
-                self.causes.add(drain.OUT_OF_TIME)
+                why = "leftover processes are started again as fast as they are ended"
+                self.leave(Remains(uid, why) for uid in {one.identity.uid for one in ended} if uid is not None)
                 return
             if rounds >= ROUNDS:
                 self.end_users(ended, others)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core import files, locks, names
+from ..core import files, locks, mounts, names
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
@@ -150,30 +150,49 @@ def remove_plan(paths: Paths, job_id: int) -> None:
     paths.plan(job_id).unlink(missing_ok=True)
 
 
-def remove_job(paths: Paths, job_id: int) -> None:
-    """Remove the job's folders and their contents, if there are any. The folder by which an Epilog recognizes the job
-    is removed last."""
+def remove_job(paths: Paths, job_id: int) -> tuple[str, ...]:
+    """Remove the job's folders and their contents, if there are any; return a sentence for each file system that its
+    user had mounted on a file there. The folder by which an Epilog recognizes the job is removed last.
+
+    Raises OSError if something cannot be removed.
+    """
+    notes: list[str] = []
     for folder in (paths.user_job(job_id), paths.job(job_id)):
         try:
-            _empty(folder)
-            folder.rmdir()
+            parent = os.open(folder.parent, _FOLDER)
         except FileNotFoundError:
-            pass
-        except OSError:
-            import shutil  # its import takes an Epilog milliseconds
+            continue
+        try:
+            _remove(parent, folder.name, notes)
+        finally:
+            os.close(parent)
+    return tuple(notes)
 
-            shutil.rmtree(folder, ignore_errors=False, onerror=_unless_gone)
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _empty(folder: Path) -> None:
-    """Remove the contents of a folder. Raises OSError if another process changes it at the same time."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _empty(Path(entry.path))
-                os.rmdir(entry.path)  # noqa: PTH106
-            else:
-                os.unlink(entry.path)  # noqa: PTH108
+def _remove(parent: int, name: str, notes: list[str]) -> None:
+    """Remove a folder of root's, in which users have files but make none, with its contents, if it exists."""
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        _remove(folder, entry.name, notes)
+                    else:
+                        mounts.unlink(entry.name, folder, notes)
+                except FileNotFoundError:
+                    pass  # another hook is removing it, too
+        mounts.rmdir(name, parent, notes)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(folder)
 
 
 def remove_remains(paths: Paths, uids: Collection[int]) -> None:
@@ -191,8 +210,3 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
             os.rmdir(path)  # noqa: PTH106
         except OSError:
             pass  # not empty: the clean-up after its job ends the daemon in it
-
-
-def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
-    if not isinstance(info[1], FileNotFoundError):
-        raise info[1]

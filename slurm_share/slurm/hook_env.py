@@ -52,6 +52,7 @@ def read(environ: Mapping[str, str], parse_share: Callable[[str], ShareRequest |
         nodes=_optional_number(environ, "SLURM_JOB_NUM_NODES"),
         direct=environ.get(names.HOOK_DIRECT) == "1",
         node_list=environ.get("SLURM_JOB_NODELIST"),
+        is_batch="SLURM_JOB_STDIN" in environ,  # salloc and srun have no such file (seen on 24.11 and 26.05)
     )
 
 

@@ -39,6 +39,8 @@ class JobContext(Struct, frozen=True):
     """The job is of an srun without an allocation, whose one step asks for all that the job has."""
     node_list: str | None = None
     """The nodes that slurmd names. Without PrologFlags=Alloc these are of the first step here."""
+    is_batch: bool = False
+    """The job has a batch script. False: it has none, or slurmd does not tell."""
     has_sure_gpus: bool = True
     """False: `granted` may be the GPUs that the job has on another node. Of a step on some of the job's nodes slurmd
     takes the node's place in the step for its place in the job (seen on 24.11 and 26.05). The plugin compares."""

@@ -169,6 +169,60 @@ def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
+FUSE = """import os, socket, subprocess, sys, time
+held = []
+for place in sys.argv[1:]:
+    ours, theirs = socket.socketpair()
+    subprocess.run(["/tmp/fusermount3", "-o", "fsname=hers", "--", place], pass_fds=[theirs.fileno()], check=True,
+                   env={"_FUSE_COMMFD": str(theirs.fileno())})
+    held.append(socket.recv_fds(ours, 1, 1))
+print("holding", flush=True)
+time.sleep(600)
+"""
+"""Mounts file systems that never answer. They vanish with this process."""
+OWN_SPACE = """unshare -Urm --propagation private sh -c '
+    for place; do mount --bind /dev/null "$place"; done; echo holding; sleep 600' - """
+
+
+def mount(node: Node, by: str, places: list[str]) -> None:
+    """Mount on files and folders of alice's: as alice, with FUSE, or as root, on a machine that has no FUSE."""
+    if by == "root":
+        for place in places:
+            what = ["--bind", "/dev/null"] if node.run("test", "-f", place).returncode == 0 else ["-t", "tmpfs", "hers"]
+            assert node.run("mount", *what, place).returncode == 0
+        return
+    fusermount = shutil.which("fusermount3")
+    if fusermount is None or not Path("/dev/fuse").exists():
+        pytest.skip("NOT TESTED: this machine has no fusermount3")
+    shutil.copy(fusermount, node.cluster.root(node.name) / "tmp/fusermount3")
+    node.run("bash", "-c", "chmod 4755 /tmp/fusermount3; [ -e /dev/fuse ] || mknod -m 666 /dev/fuse c 10 229")
+    node.background(["python3", "-u", "-c", FUSE, *places], "alice")
+    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "her mounts", node.log)
+
+
+@pytest.mark.on_v2
+@pytest.mark.parametrize("by", ["root", "alice"])
+def test_what_a_user_mounts_on_his_files_keeps_nothing_of_anybodys(cluster: Cluster, node: Node, by: str) -> None:
+    """On her pipe folder, on the lock beside it and on a slot, and in a namespace of her own: all goes with her job,
+    each mount is named, and bob's job starts and ends clean. By root where the machine has no FUSE."""
+    with node.job(9001):
+        pipe, slots = alices_pipe(node), f"{USER}/jobs/9001/slots"
+        node.background(["bash", "-c", f"{OWN_SPACE} {slots}/1 {pipe}/log"], "alice")
+        until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "mounts of her own", node.log)
+        mount(node, by, [pipe, f"{pipe}.ui", f"{slots}/0"])
+    said = node.log()
+    for place in (pipe, f"{pipe}.ui", f"{slots}/0"):
+        assert f" was mounted on {place} and is detached" in said
+    assert "(hers)" in said
+    assert node.ledger()["leaving"] == []
+    assert node.run("find", USER, "-mindepth", "2").stdout == ""
+    assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", "--share-gpu=2", "--gres=gpu:1")) == "COMPLETED"
+    assert node.ledger()["leaving"] == []
+    assert node.log().count("alice") == said.count("alice")
+    node.run("pkill", "-9", "-u", "alice")
+    node.run("rm", "-f", "/tmp/pid", "/tmp/out", "/tmp/fusermount3")
+
+
 FILL = """import itertools, os, sys
 slot, pipe = sys.argv[1:]
 try:

@@ -30,6 +30,7 @@ from hooked import (
     check_empty,
     completed,
     configured,
+    end,
     of_release,
     output_of,
     requeue,
@@ -722,6 +723,29 @@ def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
     assert cluster.wait(job) == "COMPLETED"
     assert cluster.output(job).count(f"mps server {before[-1].pid}") == 3
     until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+
+
+def test_row_28_a_job_whose_slurmd_died_before_its_step_goes_with_the_users_next_job(cluster: Cluster) -> None:
+    """alice's parts leave room for each other: the missing step of the first shows that it is over. A job of salloc's
+    may have none for hours, and stays until its own Epilog."""
+    node = Node(cluster, "n2")
+    with configured(cluster, "hook_deadline_s = 4.0"), node.fault("mps_hang", "start_server"):
+        lost = cluster.sbatch("alice", "srun true", "-wn2", "--share-gpu=4", "--gres=gpu:1", "-n1", "--no-requeue")
+        until(
+            lambda: "Cmd:start_server" in node.run("bash", "-c", f"cat {USER}/mps/*/*/logs/control.log").stdout, "MPS"
+        )
+        node.run("bash", "-c", "kill -9 $(cat /run/slurmd.pid)")
+        until(lambda: node.plan(lost), "the end of the Prolog")
+    node.run("slurmd")
+    node.prolog(FIRST, share="4", **PART)
+    node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")
+    assert sorted(node.jobs()) == [lost, FIRST]
+    completed(cluster, "srun true", "-wn2", "--share-gpu=4", "--gres=gpu:1", "-n1")
+    assert node.jobs() == [FIRST]
+    assert f"job {lost} of uid {ALICE} ended without an Epilog" in node.log()
+    assert node.plan(lost) == ""
+    node.epilog(FIRST)
+    end(cluster, lost)
 
 
 def test_row_28_a_node_that_loses_power_in_mid_job_takes_the_job_again(cluster: Cluster) -> None:

@@ -90,7 +90,8 @@ def states(cluster: Cluster, job: int) -> Counter[str]:
 
 
 def assert_nothing_is_left(cluster: Cluster, *, next_job: bool = False) -> None:
-    """Check that no share left anything and all nodes serve. `next_job`: after one more job."""
+    """Check that no share left anything and all nodes serve. `next_job`: after one more job, which has the whole node:
+    a part of a GPU would leave room for an earlier job of the same user, and prove nothing about it for 30 s."""
     cluster.settle(120)
     try:
         until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
@@ -101,7 +102,7 @@ def assert_nothing_is_left(cluster: Cluster, *, next_job: bool = False) -> None:
         raise AssertionError(f"{error}: {why}") from error
     if next_job:
         for name in NODES:
-            further = cluster.sbatch("alice", "srun true", "--share-gpu=2", "--gres=gpu:1", "-n1", "-w", name)
+            further = cluster.sbatch("alice", "srun true", "--share-gpu=2", "-w", name)
             assert cluster.wait(further) == "COMPLETED"
         cluster.settle(120)
     left = {name: Node(cluster, name).remains() for name in NODES}
@@ -174,5 +175,5 @@ def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> N
     assert ends["COMPLETED"] > ELEMENTS / 4
     assert min(done.values()) > 0, done
     # A slurmd that is killed between the Prolog of a job's first step and the step does not know that job afterwards,
-    # and runs no Epilog for it: what its Prolog made goes with the Prolog of the next job.
+    # and may run no Epilog for it: what its Prolog made goes with the Prolog of the next job.
     assert_nothing_is_left(cluster, next_job=True)

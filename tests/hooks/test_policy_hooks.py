@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -19,10 +20,11 @@ from slurm_share_hooks import epilog, prolog
 from slurm_share.core import names, process
 from slurm_share.core.errors import ConfigError
 from slurm_share.core.process import Deadline
+from slurm_share.core.records import Owner
 from slurm_share.core.settings import Settings
 from slurm_share.mps import daemons
 from slurm_share.mps import processes as mps_processes
-from slurm_share.mps.records import MpsProcess, MpsStopped
+from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsStopped
 from slurm_share.node import processes, scratch
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, release, state
@@ -729,7 +731,9 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
             late.setattr(release, "LIST_S" if slow == "list" else "ASIDE_S", 0.0)
         assert node.epilog(1)
     (leaving,) = node.ledger().leaving
-    assert node.said("but the time was too short for all of it: the next hook") == 1
+    assert node.said("but not all that it left: the next hook") == 1
+    assert node.said(f"job 1 of uid {ALICE}", "not all is removed: ") == 1
+    assert leaving.why
     waiting = [name for name in node.common() if name.startswith(f"shm/{scratch.ASIDE}")]
     assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
     another_hook(monkeypatch)
@@ -737,7 +741,57 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
     assert node.refused(2) is None
     assert node.common() == []
     assert node.ledger().leaving == ()
-    assert node.said("job 1 of uid", "its clean-up is not finished: continuing it") == 1
+    assert node.said("job 1 of uid", "what it left is removed now") == 1
+    assert node.said("continuing it") == 0
+
+
+@as_root
+@pytest.mark.parametrize("stuck", ["folder", "daemon", "files"])
+def test_what_remains_of_one_user_keeps_nothing_of_another(node, monkeypatch, stuck):
+    """Bob's files, folder and entry go with his job; the log says once what remains of alice, whoever comes."""
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "hers")
+    busy = OSError(errno.EBUSY, "fuse (hers) is mounted there and cannot be detached")
+    place = MpsPlace("/x", str(node.paths.mps / f"{ALICE}/00000000-000000"), "GPU-0", Owner(ALICE, ALICE))
+    remove_job, remove = state.remove_job, scratch.remove
+
+    def is_alices(path):
+        return any(one.lstat().st_uid == ALICE for one in Path(path).iterdir())
+
+    def remove_but_hers(paths, job_id):
+        if job_id == 1:
+            raise busy
+        return remove_job(paths, job_id)
+
+    with monkeypatch.context() as there:
+        if stuck == "folder":
+            there.setattr(state, "remove_job", remove_but_hers)
+        elif stuck == "daemon":
+            (node.paths.mps / f"{ALICE}/00000000-000000").mkdir(parents=True)
+            there.setattr(daemons, "stop_many", lambda *_, **__: (MpsFailed(place, "MpsFolderError", str(busy)),))
+        else:
+            there.setattr(
+                scratch,
+                "remove",
+                lambda found, until: str(busy) if any(map(is_alices, found)) else remove(found, until),
+            )
+        assert node.epilog(1)
+        another_hook(monkeypatch)
+        for job in (2, 3):
+            node.prolog(job, uid=BOB, share="4", now=2000.0, SLURM_JOB_EXCLUSIVE="NODE")
+            node.put(node.paths.shm, BOB, "secret")
+            assert node.epilog(job, uid=BOB)
+            assert not (node.paths.shm / "secret").exists()
+            assert [one.job.job_id for one in node.ledger().leaving] == [1]
+            assert node.said(f"job {job} of uid {BOB}: its share is removed", "not all") == 0
+    assert node.said("not all is removed") == 1
+    assert node.said(f"job 1 of uid {ALICE}", "is mounted there and cannot be detached") == 1
+    assert node.epilog(4, uid=BOB) is True
+    node.prolog(5, uid=BOB, share="4", now=2000.0, SLURM_JOB_EXCLUSIVE="NODE")
+    assert node.epilog(5, uid=BOB)
+    assert node.ledger().leaving == ()
+    assert node.common() == []
+    assert node.said(f"job 1 of uid {ALICE}: what it left is removed now") == 1
 
 
 @as_root

@@ -156,10 +156,10 @@ def ledger(facts: Facts) -> Sequence[Verdict]:
     found: list[Verdict] = []
     for job in seen(over(facts)):
         found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
+    whys = {one.job: one.why for one in ledger_of(facts).leaving}
     for job in facts.state.abandoned:
-        found += warn(
-            f"job {job.job_id} of uid {job.uid} was not all cleared up after: no time, or its hook was killed"
-        )
+        why = whys.get(job) or "no time, or its hook was killed"
+        found += warn(f"job {job.job_id} of uid {job.uid} was not all cleared up after: {why}")
     if left := seen_or(orphans(facts), ()):
         found += warn(f"folders of jobs that are over: {named(left)}")
     return found or ok(f"{len(ledger_of(facts).jobs)} jobs, all here")

@@ -16,6 +16,7 @@ from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ..records import Limits
 from ..records import Prepared as Prepared
+from ..records import Remains as Remains
 from ..records import Served as Served
 
 TYPE_CHECKING = False  # mypy takes it for True; hooks load this module, and importing `typing` takes time
@@ -71,8 +72,8 @@ class CleanedUp(Struct, frozen=True):
     """Sentences for the hooks' log."""
     problems: tuple[str, ...] = ()
     """Sentences for the job's output: what could not be ended or removed."""
-    is_whole: bool = True
-    """False: there was not enough time; the next hook continues."""
+    remains: tuple[Remains, ...] = ()
+    """What could not be ended or removed; the next hook continues."""
     left: tuple[ProcessIdentity, ...] = ()
     """Processes that got SIGKILL and have not ended yet."""
     job_id: int | None = None

@@ -11,7 +11,7 @@ from ...core.records import Owner
 from ...mps.records import MPS_NAME, MpsPlace
 from ..records import Assignment, Limits
 from ..rules import mps as rules
-from .base import Backend, CleanedUp, Health, Prepared, Served
+from .base import Backend, CleanedUp, Health, Prepared, Remains, Served
 
 TYPE_CHECKING = False  # the modules that talk to daemons are imported when needed: not every shared job has a daemon
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Mps(Backend):
         ]
         return CleanedUp(
             log=tuple(line for one in done for line in one.log),
-            is_whole=all(one.is_whole for one in done),
+            remains=tuple(one for each in done for one in each.remains),
             left=tuple(process for one in done for process in one.left),
         )
 
@@ -300,12 +300,14 @@ def _stop_users(
     log = [
         f"MPS on {one.place.gpu} of uid {uid}: {stop_sentence(one)}"
         for one in outcomes
-        if isinstance(one, MpsFailed) or one.how not in ("was not there", "in use") or one.notes
+        if not isinstance(one, MpsFailed) and (one.how not in ("was not there", "in use") or one.notes)
     ]
     stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
     rest = end_rest(stopped, before, deadline)
-    is_whole = not any(isinstance(one, MpsFailed) for one in outcomes)
-    return CleanedUp(log=(*log, *rest.log), is_whole=is_whole, left=rest.left)
+    remains = tuple(
+        Remains(uid, one.why, gpu=gpus.get(one.place.pipe)) for one in outcomes if isinstance(one, MpsFailed)
+    )
+    return CleanedUp(log=(*log, *rest.log), remains=remains, left=rest.left)
 
 
 def _gpu_of(folder: str) -> str:

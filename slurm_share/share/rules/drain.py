@@ -35,7 +35,7 @@ MPS_FAILED = "mps-failed"
 STATE_FULL = "state-full-of-users-files"
 NO_JOB = "no-job"
 SYSTEM_PROCESS = "system-process"
-OUT_OF_TIME = "out-of-time"
+REMAINS = "remains"
 HANGS = "hook-hangs"
 DEFECT = "defect"
 
@@ -57,7 +57,7 @@ CAUSES = {
     STATE_FULL: NEVER,  # state cannot be written, and users' files are on the same file system
     NO_JOB: NEVER,  # a process of another user on a GPU that no job has: it is ended
     SYSTEM_PROCESS: NEVER,  # a process of a system user on such a GPU: it is not ended
-    OUT_OF_TIME: NEVER,  # the clean-up takes longer than the hook's time: the next hook continues
+    REMAINS: NEVER,  # something of a user cannot be removed, or not in the hook's time: the next hook continues
     HANGS: NEVER,  # a hook hangs outside the driver, for example in a user's file system
     DEFECT: NEVER,  # a defect of ours, or a wrong configuration
 }

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...core.records import ProcessIdentity
 from ...slurm.records import JobContext
 from .. import option
-from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan
+from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan, Remains
 
 
 def enter(
@@ -37,6 +37,7 @@ def enter(
         sluid=job.sluid,
         on_gpu=on_gpu,
         clean_up=clean_up,
+        has_step=job.nodes == 1 and (job.is_batch or job.direct),
     )
     before = leave(ledger, job.job_id)
     return replace(before, jobs=(*before.jobs, entry))
@@ -51,7 +52,8 @@ def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdenti
     """Return the ledger in which these jobs are leaving and `hook` cleans up after them, also after those that an
     earlier hook was cleaning up after."""
     over = tuple(over)
-    leaving = tuple(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over)
+    earlier = {one.job: one for one in ledger.leaving}
+    leaving = tuple(replace(earlier.get(entry, Leaving(entry, hook)), hook=hook) for entry in over)
     rest = end_leaving(ledger, over)
     return replace(rest, leaving=(*rest.leaving, *leaving))
 
@@ -65,6 +67,42 @@ def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
     """Return the ledger with one more folder of files of the job that are moved aside."""
     leaving = [replace(one, asides=(*one.asides, aside)) if one.job == entry else one for one in ledger.leaving]
     return replace(ledger, leaving=tuple(leaving))
+
+
+AGAIN_S = 86_400.0
+"""The time after which the log names remains again that have not changed."""
+
+
+def remaining(entry: LedgerJob, remains: Iterable[Remains]) -> str:
+    """Return what remains of a job and its user and keeps its entry in the ledger; empty: nothing."""
+    found = [
+        one.why
+        for one in remains
+        if one.uid == entry.uid and one.gpu in (None, *entry.gpus) and one.job_id in (None, entry.job_id)
+    ]
+    return "; ".join(dict.fromkeys(found))
+
+
+def named(ledger: Ledger) -> frozenset[LedgerJob]:
+    """Return the leaving jobs of which the log says that something remains."""
+    return frozenset(one.job for one in ledger.leaving if one.why)
+
+
+def note_remains(
+    ledger: Ledger, over: Collection[LedgerJob], remains: Collection[Remains], now: float
+) -> tuple[Ledger, tuple[Leaving, ...]]:
+    """Return the ledger with what remains of each leaving job in `over`, and the entries to log: those for which it is
+    new, has changed, or was logged AGAIN_S ago.
+
+    Every hook tries again, and a user can leave any number of jobs: without this the log would grow with both.
+    """
+    leaving, said = [], []
+    for one in ledger.leaving:
+        why = remaining(one.job, remains) if one.job in over else one.why
+        if one.job in over and why and (why != one.why or not 0 <= now - one.said < AGAIN_S):
+            said.append(one := replace(one, why=why, said=now))
+        leaving.append(one)
+    return replace(ledger, leaving=tuple(leaving)), tuple(said)
 
 
 def end_leaving(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
@@ -99,14 +137,19 @@ def stale(
     granted: Collection[str],
     live_jobs: Collection[int],
     now: float,
+    slurmd_start: float | None = None,
 ) -> tuple[LedgerJob, ...]:
     """Return the entries without an Epilog (slurmd was killed, another script failed before ours) whose jobs the
-    arrival of `job` proves to have ended.
+    arrival of `job`, or a missing step, proves to have ended. slurmd_start: of the oldest slurmd here, in seconds since
+    boot; None: not known.
 
     Slurm gives a whole node, a user's node, or a GPU to a new job only when the previous one has ended. But jobs of one
     user can have parts of a GPU at the same time: then an arrival proves only that there is room for it, so the oldest
     entries that leave no room have ended. A job without a share can have a part (gres/shard), too, which a hook is not
     told. Entries whose jobs have a step here are kept, and so are parts that have just begun.
+
+    A job that has a step until its end, and has none, has ended if the slurmd that ran its Prolog is gone: a slurmd
+    that lives may still run another site's Prolog, for minutes, before it starts the step.
     """
     rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
@@ -114,6 +157,7 @@ def stale(
         for entry in rest
         if entry.job_id == job.job_id
         or job.exclusive == "node"
+        or is_unlaunched(entry, slurmd_start, now)
         or (job.exclusive == "user" and entry.uid != job.uid)
         or (
             any(uuid in granted for uuid in entry.gpus)
@@ -125,6 +169,12 @@ def stale(
         parts = _in_the_way(without(ledger, over), grant, settled)
         over += parts
     return tuple(over)
+
+
+def is_unlaunched(entry: LedgerJob, slurmd_start: float | None, now: float) -> bool:
+    """Return whether a job without a step here has ended, or is never going to start: each slurmd here is younger than
+    its Prolog. One that restarts in the usual way first starts the steps whose Prologs it runs (seen on 26.05)."""
+    return entry.has_step and slurmd_start is not None and entry.since < slurmd_start and not is_starting(entry, now)
 
 
 def _is_same(entry: LedgerJob, job: JobContext) -> bool:

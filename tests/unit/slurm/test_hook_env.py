@@ -121,6 +121,11 @@ def test_srun_alone_says_so_with_one_word(value, direct):
     assert read(environ).direct is direct
 
 
+@pytest.mark.parametrize(("value", "is_batch"), [("/dev/null", True), ("", True), (None, False)])
+def test_only_a_batch_job_has_an_input_file(value, is_batch):
+    assert read(GOOD if value is None else {**GOOD, "SLURM_JOB_STDIN": value}).is_batch is is_batch
+
+
 @pytest.mark.parametrize(
     ("variables", "exclusive"),
     [

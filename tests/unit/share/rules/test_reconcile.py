@@ -66,6 +66,41 @@ def test_the_first_compute_mode_is_the_one_to_put_back():
     assert reconcile.forget_mode(ledger, "GPU-0").modes == ()
 
 
+@pytest.mark.parametrize(
+    ("job", "has_step"),
+    [
+        (replace(context(9), nodes=1, is_batch=True), True),
+        (replace(context(9), nodes=1, direct=True), True),
+        (replace(context(9), nodes=1), False),
+        (replace(context(9), nodes=2, is_batch=True), False),
+        (replace(context(9), is_batch=True), False),
+    ],
+    ids=["a script", "srun alone", "salloc", "a script of two nodes", "nodes not told"],
+)
+def test_a_script_or_an_srun_on_one_node_has_a_step_there_until_its_end(job, has_step):
+    assert reconcile.enter(Ledger("b"), job, None, NOW).jobs[0].has_step is has_step
+
+
+@pytest.mark.parametrize(
+    ("entry", "slurmd_start", "live", "is_over"),
+    [
+        ({}, 501.0, (), True),
+        ({}, 501.0, (1,), False),
+        ({}, 499.0, (), False),
+        ({}, None, (), False),
+        ({"has_step": False}, 501.0, (), False),
+        ({"since": NOW - 29.0}, NOW - 1.0, (), False),
+    ],
+    ids=["slurmd is younger", "it has a step", "its slurmd lives", "no slurmd is known", "salloc", "just begun"],
+)
+def test_a_job_without_the_step_that_it_should_have_is_over_when_its_slurmd_is_gone(entry, slurmd_start, live, is_over):
+    """The next job of the same user leaves room for it on its GPU. While its slurmd lives, the step may still come."""
+    ledger = held((1, 2001, ("GPU-0",)))
+    ledger = replace(ledger, jobs=(replace(ledger.jobs[0], **{"since": 500.0, "has_step": True, **entry}),))
+    found = reconcile.stale(ledger, context(9, exclusive="user"), None, ["GPU-0"], live, NOW, slurmd_start)
+    assert [one.job_id for one in found] == ([1] if is_over else [])
+
+
 # --- parts of a GPU ------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,109 @@
+"""Find and detach file systems that users mount on files and folders of theirs in folders of ours.
+
+A user can mount one on what he owns with fusermount3(1), which is set-uid. Until it is detached, the kernel neither
+renames nor removes the file or folder (EBUSY). A mount in another mount namespace, such as one that the user made
+himself, is not in the way: the kernel detaches it when its file or folder is removed (rename(2), unlink(2), rmdir(2)
+look at the caller's namespace only since Linux 3.18).
+
+Each function takes an open folder and a name in it, and follows no link at that name: a path through a user's folders
+could lead anywhere by the time it is used. None asks the mounted file system anything, since it may never answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST = 2_000
+"""The most file systems that are detached from one place: fusermount3 allows 1,000 by default (mount_max)."""
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+MOUNTINFO = "/proc/self/mountinfo"
+
+
+def read_points(below: str, file: str = MOUNTINFO) -> Iterator[tuple[str, str]]:
+    """Yield the path and a description of each mount at or below the folder `below`, in the kernel's order."""
+    mark = os.fsencode(below)
+    with open(file, "rb") as lines:  # a node can have tens of thousands: read line by line
+        for line in lines:
+            fields, _, source = line.partition(b" - ")
+            point = _unescaped(fields.split(b" ", 5)[4])
+            if point == mark or point.startswith(mark + b"/"):
+                kind, name, *_ = (*source.split(b" ", 2), b"", b"")
+                what = os.fsdecode(_unescaped(kind)), os.fsdecode(_unescaped(name))
+                yield os.fsdecode(point), f"{what[0]} ({what[1]})" if what[1] else what[0]
+
+
+def _unescaped(path: bytes) -> bytes:
+    """Decode a word of mountinfo, where blanks, tabs, newlines and backslashes are three octal digits."""
+    first, *rest = path.split(b"\\")
+    return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in rest)
+
+
+def uncover(folder: int, name: str, notes: list[str]) -> None:
+    """Detach what is mounted on `name` of the open folder, if it exists; add a sentence for each mount to `notes`.
+
+    Raises OSError (EBUSY) with a sentence if that is not possible.
+    """
+    try:
+        for _ in range(MOST):
+            if _mount_id(name, folder) == _mount_id("", folder):
+                return
+            _detach(folder, name, notes)
+    except FileNotFoundError:
+        pass
+
+
+def past(call: Callable[[], None], folder: int, name: str, notes: list[str]) -> None:
+    """Call `call`, which renames or removes `name` of the open folder; as often as a mount there is in the way, detach
+    it and call again. Raises the OSError of `call`, and that of `uncover`."""
+    for _ in range(MOST):
+        try:
+            return call()
+        except OSError as error:
+            if error.errno != errno.EBUSY or _mount_id(name, folder) == _mount_id("", folder):
+                raise
+        _detach(folder, name, notes)
+    return call()
+
+
+def unlink(name: str, folder: int, notes: list[str]) -> None:
+    """Remove a file of the open folder, as os.unlink, and what is mounted on it."""
+    past(lambda: os.unlink(name, dir_fd=folder), folder, name, notes)
+
+
+def rmdir(name: str, folder: int, notes: list[str]) -> None:
+    """Remove an empty folder of the open folder, as os.rmdir, and what is mounted on it."""
+    past(lambda: os.rmdir(name, dir_fd=folder), folder, name, notes)
+
+
+def _mount_id(name: str, folder: int) -> bytes:
+    """Return the kernel's number of the mount that `name` of the open folder is on; "": the folder itself."""
+    fd = folder
+    if name:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
+            return next((line for line in lines if line.startswith(b"mnt_id:")), b"")
+    finally:
+        if name:
+            os.close(fd)
+
+
+def _detach(folder: int, name: str, notes: list[str]) -> None:
+    import ctypes  # only if a user mounted something
+
+    path = f"{os.readlink(f'/proc/self/fd/{folder}')}/{name}"  # noqa: PTH115
+    what = [kind for point, kind in read_points(path) if point == path]
+    kind = what[-1] if what else "a file system"
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(f"/proc/self/fd/{folder}/{name}"), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
+        notes.append(f"{kind} was mounted on {path} and is detached")
+        return
+    code = ctypes.get_errno()
+    if code != errno.EINVAL:  # EINVAL: its user has detached it meanwhile
+        why = f"{kind} is mounted on {path} and cannot be detached ({os.strerror(code)}); as root: umount -l {path}"
+        raise OSError(errno.EBUSY, why)
