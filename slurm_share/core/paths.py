@@ -70,6 +70,15 @@ class Paths(Struct, frozen=True):
         return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
 
     @property
+    def launchers(self) -> Path:
+        """One folder for each user with shared jobs (own_folders.py); root's, 0711."""
+        return self.user / "launchers"
+
+    def launchers_of(self, uid: int) -> Path:
+        """Return the folder of a user's launchers: bookings, rates, progress; the user's, 0700."""
+        return self.launchers / str(uid)
+
+    @property
     def no_mps(self) -> Path:
         """Pipe directory of tasks without MPS; root's, 0711, and empty."""
         return self.root / names.NO_MPS_FOLDER

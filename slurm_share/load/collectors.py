@@ -10,11 +10,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ..core import names
+from ..core.paths import Paths
 from ..core.process import is_gone
 from ..node import cgroups, topology
 from ..node.cgroups import slurp
@@ -29,6 +31,7 @@ from .run_rates import ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20
+_PATHS = Paths()
 _JAX_IN_ADVANCE, _JAX_ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 _WANTED = frozenset(
     (
@@ -55,14 +58,17 @@ class NodeReader:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         tmp: Path = Path("/tmp"),
-        rates: ReadRates = read_rates,
+        rates: ReadRates | None = None,
+        paths: Paths = _PATHS,
     ) -> None:
+        """`tmp`: where users' launchers have their folders, besides those of `paths`; `rates`: read_rates if None."""
         self._proc = str(proc)
         self._sysfs = sysfs
         self._clock = clock
         self._wall_clock = wall_clock
         self._tmp = tmp
-        self._rates = rates
+        self._given = paths.launchers_of
+        self._rates: ReadRates = rates or partial(read_rates, given=self._given)
         self._root = cgroup_root
         self._groups = cgroups.JobGroups(node, proc, cgroup_root)
         self._known: dict[int, ProcessNow] = {}
@@ -168,7 +174,7 @@ class NodeReader:
     def _read_bookings(self, users: Iterable[int], gpus: Sequence[str]) -> dict[str, list[GpuBooking]]:
         found: dict[str, list[GpuBooking]] = {}
         for uid in sorted(users) if gpus else ():
-            for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives).items():
+            for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives, self._given(uid)).items():
                 found.setdefault(gpu, []).extend(
                     GpuBooking(
                         uid=uid,

@@ -94,6 +94,12 @@ def remove(place: MpsPlace, deadline: Deadline) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def remove_below(parent: int, name: str, deadline: Deadline, notes: list[str]) -> None:
+    """Remove a user's folder in an open folder of root's, with its contents, however deep; add a sentence to `notes`
+    for each file system that its user had mounted there. Raises OSError."""
+    _remove_tree(parent, name, deadline, notes)
+
+
 def remove_user(place: MpsPlace) -> None:
     """Remove the user's folder above the pipe directory if it is empty."""
     try:

@@ -2,7 +2,7 @@
 
 ::
 
-    <tmp>/slurm-share-<uid>/bookings/     0700, the user's
+    <the user's folder>/bookings/         0700, the user's; core/own_folders.py says where
         lock                              held while one launcher reads, decides and books
         GPU-3f.../4711.1234               what the launcher with that job and pid has booked there (Booking)
 
@@ -29,7 +29,7 @@ from ..core import locks, own_folders, process
 from ..core.errors import StateError
 from ..core.process import Deadline
 from ..core.records import Count
-from .bookings_reader import MOST_BYTES, BookingRead
+from .bookings_reader import FOLDER, MOST_BYTES, BookingRead
 
 LOCK = "lock"
 PATIENCE_S = 2.0
@@ -68,13 +68,13 @@ class Elsewhere(Struct, frozen=True):
 class Bookings:
     """The bookings of this launcher, and access to those of the others."""
 
-    def __init__(self, tmp: Path, job: str, gpus: Sequence[str]) -> None:
-        """Create the files without bookings. `tmp` is on the node's own disk; `job` names the launcher's job; `gpus`
-        are UUIDs.
+    def __init__(self, tmp: Path, job: str, gpus: Sequence[str], given: Path | None = None) -> None:
+        """Create the files without bookings. `tmp` is on the node's own disk, `given` the folder that root made for the
+        user; `job` names the launcher's job; `gpus` are UUIDs.
 
-        Raises StateError if the folder cannot be used: it is a link, belongs to another user, or is open to others.
+        Raises StateError if the folder cannot be used: it cannot be made, or what is in it is a link or open to others.
         """
-        self.folder = tmp / own_folders.user_folder(os.getuid()) / "bookings"
+        self.folder = (given or tmp) / FOLDER
         me = process.identify(os.getpid())
         self._me = (os.getpid(), (me.start_ticks or 0) if me is not None else 0)
         self._job = job
@@ -87,7 +87,7 @@ class Bookings:
         self._others: dict[str, Elsewhere] = {}
         self._lock = -1
         try:
-            base = own_folders.open_below(tmp, (self.folder.parent.name, self.folder.name))
+            base, self.folder = own_folders.open_own(tmp, (FOLDER,), given)
             try:
                 self._lock = own_folders.open_file(base, LOCK, self.folder)
                 for gpu in gpus:

@@ -1,8 +1,9 @@
 """Read a user's bookings of GPU memory for status displays.
 
-A launcher keeps a file for each of its GPUs, `<tmp>/slurm-share-<uid>/bookings/<gpu uuid>/<job>.<pid>`, one JSON object
-that is rewritten in place. The reader may be root or an operator, and the user controls the folders: a link, a file of
-another user, and files beyond the number that launchers make are ignored. Nothing is locked, changed or removed.
+A launcher keeps a file for each of its GPUs, `bookings/<gpu uuid>/<job>.<pid>` in the user's folder
+(core/own_folders.py), one JSON object that is rewritten in place. The reader may be root or an operator, and the user
+controls the folders: a link, a file of another user, and files beyond the number that launchers make are ignored.
+Nothing is locked, changed or removed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import Struct
 from ..core import files, own_folders
 from ..core.records import Amount, Count, JobStart, Moment
 
+FOLDER = "bookings"
 MOST_FILES = 64
 """Most files of one user on one GPU: more launchers than run there."""
 MOST_BYTES = 4096
@@ -52,40 +54,31 @@ Lives = Callable[[int, int, int], bool]
 """Returns whether the process with this pid, start time and uid exists."""
 
 
-def read_bookings(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dict[str, tuple[BookingRead, ...]]:
-    """Return the bookings of a user's running launchers by GPU (UUID), without GPUs that have none.
+def read_bookings(
+    tmp: Path, uid: int, gpus: Iterable[str], lives: Lives, given: Path | None = None
+) -> dict[str, tuple[BookingRead, ...]]:
+    """Return the bookings of a user's running launchers by GPU (UUID), without GPUs that have none. `given`: the folder
+    that root makes for the user.
 
     Raises no error: what cannot be read is ignored.
     """
-    base = own_folders.open_of_user(
-        own_folders.open_of_user(_open(tmp), own_folders.user_folder(uid), uid), "bookings", uid
-    )
-    if base is None:
-        return {}
-    found = {}
-    try:
-        for gpu in gpus:
-            if "/" in gpu or gpu in ("", ".", ".."):
-                continue
-            folder = own_folders.open_of_user(os.dup(base), gpu, uid)
-            if folder is None:
-                continue
-            try:
-                read = tuple(one for one in _read_all(folder, uid) if lives(one.pid, one.start_ticks, uid))
-            finally:
-                os.close(folder)
-            if read:
-                found[gpu] = read
-    finally:
-        os.close(base)
+    names = [gpu for gpu in gpus if "/" not in gpu and gpu not in ("", ".", "..")]
+    found: dict[str, tuple[BookingRead, ...]] = {}
+    for base in own_folders.open_all_of_user(tmp, FOLDER, uid, given):
+        try:
+            for gpu in names:
+                folder = own_folders.open_of_user(os.dup(base), gpu, uid)
+                if folder is None:
+                    continue
+                try:
+                    read = tuple(one for one in _read_all(folder, uid) if lives(one.pid, one.start_ticks, uid))
+                finally:
+                    os.close(folder)
+                if read:
+                    found[gpu] = found.get(gpu, ()) + read
+        finally:
+            os.close(base)
     return found
-
-
-def _open(folder: Path) -> int | None:
-    try:
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
 
 
 def _read_all(folder: int, uid: int) -> list[BookingRead]:

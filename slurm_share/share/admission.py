@@ -119,14 +119,21 @@ def decide(
 
 
 def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
-    """Make the files of the job's slots; return False if the file system is full."""
+    """Make the files of the job's slots, and the folder of the user's launchers; return False if the file system is
+    full."""
+    owner = Owner(job.uid, job.gid)
     try:
-        state.make_slots(paths, job.job_id, slots, Owner(job.uid, job.gid))
+        state.make_slots(paths, job.job_id, slots, owner)
     except OSError as error:
         if error.errno not in hook.NO_ROOM:
             raise
         hook.report(WHO, hook.explain(error))
         return False
+    try:
+        for note in state.make_launchers_folder(paths, owner) if slots else ():
+            hook.report(WHO, f"job {job.job_id} of uid {job.uid}: {note}")
+    except OSError as error:
+        hook.report(WHO, f"{paths.launchers_of(job.uid)} is not made: {error.strerror}; launchers use /tmp")
     return True
 
 

@@ -203,6 +203,9 @@ class CleanUp:
             if last or self.remains:
                 with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
                     self.forget(last, hook.read_ledger(self.paths, self.who), over)
+        for line in state.remove_asides(self.paths, deadline.at_most(REMOVE_S)):
+            if over:  # otherwise an earlier hook has said it
+                self.say(line)
         return frozenset(self.causes)
 
     def await_dying(self, deadline: Deadline) -> None:
@@ -252,6 +255,9 @@ class CleanUp:
         for one in said:
             who = f"job {one.job.job_id} of uid {one.job.uid}" + (f" ({one.job.user})" if one.job.user else "")
             self.say(f"{who}: not all is removed: {one.why}; every hook tries again")
+        here = {one.uid for one in (*ledger.jobs, *(one.job for one in ledger.leaving))}
+        for line in state.set_launchers_aside(self.paths, here):
+            self.say(line)
         self._write(ledger)
 
     def remove_folder(self, job_id: int, uid: int) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..core import files, locks, mounts, names
@@ -32,6 +34,8 @@ def prepare(paths: Paths) -> None:
         folder.chmod(mode)
 
 
+ASIDE = "."
+"""Beginning of the name of a folder of launchers that is to be removed."""
 LOCK_PAUSE_S = 0.002
 """The pause between two tries to lock the ledger, which hooks hold for a shorter time."""
 
@@ -145,6 +149,78 @@ def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
             os.close(fd)
 
 
+def make_launchers_folder(paths: Paths, owner: Owner) -> tuple[str, ...]:
+    """Make the folder in which the launchers of the `owner` on this node tell each other their bookings. Nobody else
+    can make it first, as in /tmp. Return a sentence for each file system that its user had mounted there.
+
+    The caller has written a job of the owner's into the ledger. Raises OSError if it cannot be made.
+    """
+    name, notes = str(owner.uid), list[str]()
+    paths.launchers.mkdir(mode=0o711, exist_ok=True)
+    parent = os.open(paths.launchers, _FOLDER)
+    try:
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            mounts.uncover(parent, name, notes)
+        if os.geteuid() == 0:
+            os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(parent)
+    return tuple(notes)
+
+
+def set_launchers_aside(paths: Paths, uids: Collection[int]) -> tuple[str, ...]:
+    """Take away the folders of make_launchers_folder from all users but `uids`, for `remove_asides`; return sentences
+    about mounts there. The caller holds the ledger's lock."""
+    try:
+        parent = os.open(paths.launchers, _FOLDER)
+    except FileNotFoundError:
+        return ()
+    notes: list[str] = []
+    try:
+        for name in os.listdir(parent):  # noqa: PTH208
+            if name.isascii() and name.isdecimal() and int(name) not in uids:
+                aside = f"{ASIDE}{name}.{time.monotonic_ns()}"
+                move = partial(os.rename, name, aside, src_dir_fd=parent, dst_dir_fd=parent)
+                try:
+                    mounts.past(move, parent, name, notes)
+                except OSError as error:
+                    notes.append(f"{paths.launchers / name} is not removed yet: {error.strerror}")
+    finally:
+        os.close(parent)
+    return tuple(notes)
+
+
+def remove_asides(paths: Paths, deadline: Deadline) -> tuple[str, ...]:
+    """Remove what `set_launchers_aside` has taken away; return sentences about mounts, and about what stays for the
+    next hook."""
+    try:
+        parent = os.open(paths.launchers, _FOLDER)
+    except FileNotFoundError:
+        return ()
+    notes: list[str] = []
+    try:
+        asides = [name for name in os.listdir(parent) if name.startswith(ASIDE)]  # noqa: PTH208
+        for name in asides:
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except FileNotFoundError:
+                pass  # removed by another hook
+            except OSError:
+                from ..mps import folders  # needed only if the user has left files
+
+                try:
+                    folders.remove_below(parent, name, deadline, notes)
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    notes.append(f"{paths.launchers / name} is not all removed yet: {error.strerror}")
+    finally:
+        os.close(parent)
+    return tuple(notes)
+
+
 def remove_plan(paths: Paths, job_id: int) -> None:
     """Remove the job's plan, if there is one, and nothing else."""
     paths.plan(job_id).unlink(missing_ok=True)
@@ -196,8 +272,9 @@ def _remove(parent: int, name: str, notes: list[str]) -> None:
 
 
 def remove_remains(paths: Paths, uids: Collection[int]) -> None:
-    """Remove what killed hooks left: partly written ledgers, and empty MPS folders. Those of `uids` stay: a hook may
-    be starting a daemon there. The caller holds the ledger's lock."""
+    """Remove what killed hooks left: partly written ledgers, empty MPS folders, and folders of launchers. Those of
+    `uids` stay: a hook may be starting a daemon there. The caller holds the ledger's lock."""
+    set_launchers_aside(paths, uids)
     for entry in os.scandir(paths.root):
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108

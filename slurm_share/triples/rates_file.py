@@ -1,9 +1,9 @@
 """The rates of a launcher's tasks, for llload and the dashboard, in a file on the node that only its user can change.
 
-`<tmp>/slurm-share-<uid>/rates/<job>.<pid>` is replaced about every 5 s while tasks run, and removed at the end. The
-launcher holds a lock (flock) on it; a file without a lock is from a dead launcher and is ignored. Readers may be root
-or operators, and the folders belong to users. So readers also ignore links, files of other users, files that others can
-write, and files larger than launchers make. A reader changes and removes nothing.
+`rates/<job>.<pid>` in the user's folder (core/own_folders.py) is replaced about every 5 s while tasks run, and removed
+at the end. The launcher holds a lock (flock) on it; a file without a lock is from a dead launcher and is ignored.
+Readers may be root or operators, and the folders belong to users. So readers also ignore links, files of other users,
+files that others can write, and files larger than launchers make. A reader changes and removes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -37,10 +37,11 @@ _decoder = msgspec.json.Decoder(NodeRates)
 class RatesFile:
     """The file of one launcher."""
 
-    def __init__(self, tmp: Path, job: str) -> None:
-        """Set the names, without opening anything. `tmp`: the node's folder for temporary files."""
-        self._tmp = tmp
-        self._names = (own_folders.user_folder(os.getuid()), FOLDER)
+    def __init__(self, tmp: Path, job: str, given: Path | None = None) -> None:
+        """Set the names, without opening anything. `tmp`: the node's folder for temporary files; `given`: the folder
+        that root made for the user."""
+        self._tmp, self._given = tmp, given
+        self._where = tmp
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self._folder = self._file = -1
 
@@ -51,7 +52,7 @@ class RatesFile:
             return
         try:
             if self._folder < 0:
-                self._folder = own_folders.open_below(self._tmp, self._names)
+                self._folder, self._where = own_folders.open_own(self._tmp, (FOLDER,), self._given)
                 _remove_left(self._folder)
             self._write(data)
         except FileNotFoundError:
@@ -82,7 +83,7 @@ class RatesFile:
             if self._file >= 0:
                 own_folders.remove_file(self._folder, self._name)
         if self._folder >= 0:
-            own_folders.remove_empty(self._tmp, self._names)
+            own_folders.remove_empty(self._where, self._given)
         self._close()
 
     def _close(self) -> None:
@@ -92,23 +93,20 @@ class RatesFile:
         self._folder = self._file = -1
 
 
-def read_rates(tmp: Path, uids: Iterable[int]) -> dict[int, tuple[NodeRates, ...]]:
-    """Return uid -> rates of the user's living launchers, for users who have any."""
+def read_rates(
+    tmp: Path, uids: Iterable[int], given: Callable[[int], Path] | None = None
+) -> dict[int, tuple[NodeRates, ...]]:
+    """Return uid -> rates of the user's living launchers, for users who have any. `given`: the folder that root makes
+    for a user."""
     found = {}
     for uid in uids:
-        try:
-            outer = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return {}
-        own = own_folders.open_of_user(outer, own_folders.user_folder(uid), uid)
-        folder = own_folders.open_of_user(own, FOLDER, uid)
-        if folder is None:
-            continue
-        try:
-            alive = (one for name in _names(folder) if (one := _read(folder, name, uid)) is not None)
-            rates = tuple(islice(alive, MOST_FILES))
-        finally:
-            os.close(folder)
+        rates: tuple[NodeRates, ...] = ()
+        for folder in own_folders.open_all_of_user(tmp, FOLDER, uid, None if given is None else given(uid)):
+            try:
+                alive = (one for name in _names(folder) if (one := _read(folder, name, uid)) is not None)
+                rates += tuple(islice(alive, MOST_FILES - len(rates)))
+            finally:
+                os.close(folder)
         if rates:
             found[uid] = rates
     return found

@@ -8,13 +8,14 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hooked import requeue
+from hooked import Node, requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
+PYTHON = "/opt/slurm-share/bin/python"
 USABLE_MIB = int(81920 * 0.98) - 512
 """The part of a simulated GPU of 80 GB that tasks can have."""
 
@@ -149,7 +150,7 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
     effects = made.effects()
     assert sorted(effects) == list(range(24))
     assert {task: effects[task] for task in done if effects[task] != 1} == {}
-    find = "find /tmp/slurm-share-2001/bookings -mindepth 2 -type f ! -name lock 2>/dev/null"
+    find = "find /tmp/slurm-share-2001 /run/slurm-share/user/launchers -path '*/bookings/*/*' -type f 2>/dev/null"
     assert made.cluster.exec(node, ["sh", "-c", find]).stdout == ""
     assert processes(made.cluster, node, "^simgpu-task") == []
 
@@ -171,6 +172,47 @@ def test_tasks_of_a_gpu_whose_mps_daemon_dies_go_elsewhere_free_of_charge(cluste
     cluster.exec("n2", ["sh", "-c", kill], check=True)
     made.wait()
     check_all_ended_once(made, "n2")
+
+
+HOLDS = """echo 5 >"$LLSUB_PROGRESS"; echo "progress=$LLSUB_PROGRESS"
+until [ -e "$LLSUB_DIR/go" ]; do sleep 0.1; done"""
+READ = """import os
+from pathlib import Path
+from slurm_share.core.paths import Paths
+from slurm_share.node.gpus import driver
+from slurm_share.packing import read_bookings
+gpus = [gpu.uuid for gpu in driver.read_driver().gpus]
+for uid in (2001, 2002):
+    found = read_bookings(Path("/tmp"), uid, gpus, lambda *_: True, Paths().launchers_of(uid))
+    print(uid, sum(one.booked_mib for of_gpu in found.values() for one in of_gpu))"""
+
+
+@pytest.mark.on_v2
+def test_a_folder_of_another_user_in_tmp_hides_no_bookings_and_no_progress(cluster: Cluster) -> None:
+    """bob makes alice's folders first, with what would be bookings in them. Her job is shared, then it is not."""
+    plant = "mkdir -p /tmp/slurm-share-2001{,.0123456789abcdef}/bookings"
+    cluster.as_user("bob", plant, node="n2", check=True)
+    try:
+        for words, place in (
+            ((), r"/run/slurm-share/user/launchers/2001"),
+            (("--share-gpu=off",), r"/tmp/slurm-share-2001\.[0-9a-f]{16}"),
+        ):
+            tasks = [{"run": HOLDS.replace("\n", "; "), "gpu_mem": "1000M"} for _ in range(2)]
+            made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2", *words)
+            made.wait_for(lambda made=made: made.read("p*/*.log.*").count("progress=") == 2)
+            for line in made.read("p*/*.log.*").split():
+                assert re.fullmatch(rf"progress={place}/progress/[^/]+/\d", line), made.log()
+            assert cluster.exec("n2", [PYTHON, "-c", READ]).stdout == "2001 2000\n2002 0\n"
+            cluster.as_user("alice", f"touch {made.folder}/go", check=True)
+            assert made.wait() == "COMPLETED", made.log()
+            assert "slurm-share-2001" not in made.log()
+            assert {one[-1].rate_source for one in made.attempts().values()} == {"progress"}
+        assert Node(cluster, "n2").remains() == []
+        bobs = cluster.sbatch("bob", "srun simgpu-task --seconds 0.1", "-wn2", "--share-gpu=2")
+        assert cluster.wait(bobs) == "COMPLETED"
+        assert "mps server" in cluster.output(bobs)
+    finally:
+        cluster.exec("n2", ["sh", "-c", "rm -rf /tmp/slurm-share-2001*"])
 
 
 def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster: Cluster) -> None:

@@ -651,3 +651,21 @@ def test_gpus_that_may_be_another_nodes_end_no_other_job_of_the_user(node):
     whole = {**second, "SLURM_JOB_ID": "4713", "SLURM_JOB_NODELIST": "n[1-2]"}
     admission.admit_job(whole, node.paths, node.settings, 1000.0 + 7200)
     assert node.jobs() == [4713]
+
+
+def test_the_folder_of_a_users_launchers_is_there_while_the_user_has_a_share(node):
+    """With everything in it: the last of two jobs takes it away, and a hook that was killed before that, too."""
+    folder = node.paths.launchers_of(ME)
+    node.prolog(CUDA_VISIBLE_DEVICES="0")
+    assert (folder.stat().st_uid, folder.stat().st_mode & 0o7777) == (ME, 0o700)
+    (folder / "bookings/a/b").mkdir(parents=True)
+    (folder / "bookings/link").symlink_to("/")
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
+    node.epilog()
+    assert (folder / "bookings/link").is_symlink()
+    node.epilog(SLURM_JOB_ID="4712")
+    assert list(node.paths.launchers.iterdir()) == []
+    (node.paths.launchers / "2999/rates").mkdir(parents=True)
+    node.prolog()
+    assert list(node.paths.launchers.iterdir()) == [folder]
+    node.epilog()

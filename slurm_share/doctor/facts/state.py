@@ -96,12 +96,12 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
 
 
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
-    """Return root's folders: those of jobs, of MPS with that of each user, and of tasks without MPS."""
+    """Return root's folders: those of jobs, of MPS with that of each user, of launchers, and of tasks without MPS."""
     try:
         users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
     except OSError:
         users = []
-    folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
+    folders = (paths.jobs, paths.user, paths.mps, paths.launchers, paths.no_mps, *users)
     places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (programs.read_file_fact(place, root) for place in places)
     # Folders above belong to the check of the state folder.

@@ -70,6 +70,8 @@ class Node(Struct, frozen=True, kw_only=True):
     bookings: Bookings | None = None
     """In a packed run: memory booked by all launchers of the user; None: other launchers are not considered."""
     tmp: Path = Path("/tmp")
+    given: Path | None = None
+    """The folder that root made for the user's launchers (core/own_folders.py); None: the one in `tmp` is used."""
     progress_folder: str = ""
     """Folder with one progress file per worker, named by the worker's number on the node; empty: none."""
     estimate_history: str = ""
@@ -96,6 +98,8 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     cores = topology.read_machine(os.sched_getaffinity(0))
     found = _read_slot_assignment(run, here, processes, environ, paths, settings)
     workers = tuple(_worker(first, place, found) for place in _places(run, processes, cores, found))
+    # Root's goes with the user's last shared job, so the launcher of a job that is not shared does not use it.
+    given = paths.launchers_of(os.getuid()) if found.leases is not None or here.job_id is None else None
     node = Node(
         name=here.node,
         index=here.index,
@@ -112,6 +116,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         budgets=_budgets(workers, found, settings),
         cores=len(cores),
         tmp=paths.tmp,
+        given=given,
         estimate_history=settings.estimate_history,
         rendezvous_folder=rendezvous_files.folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )
@@ -120,7 +125,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     from . import pack_gpus  # imported here: other runs start faster without it
 
     try:
-        slots, facts, bookings, notes = pack_gpus.prepare(here, found, node.budgets, paths, settings)
+        slots, facts, bookings, notes = pack_gpus.prepare(here, found, node.budgets, paths, settings, given)
     except BaseException:
         release(node)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ...core.errors import DriverError, StateError
 from ...core.paths import Paths
@@ -21,11 +22,16 @@ from .slot_assignment import Here, SlotAssignment, cannot_run
 
 
 def prepare(
-    here: Here, found: SlotAssignment, budgets: Mapping[int, Budget], paths: Paths, settings: Settings
+    here: Here,
+    found: SlotAssignment,
+    budgets: Mapping[int, Budget],
+    paths: Paths,
+    settings: Settings,
+    given: Path | None = None,
 ) -> tuple[tuple[Slot, ...], tuple[GpuFacts, ...], Bookings | None, list[str]]:
     """Return a slot of each GPU on which this launcher has one, what packing needs of these GPUs, bookings, and notes.
 
-    Raises LaunchError if there is no such GPU.
+    `given`: the folder that root made for the user's launchers. Raises LaunchError if there is no such GPU.
     """
     by_place = _whole_gpus(found) | dict(zip(found.positions, found.gpu_slots, strict=True))
     if found.plan is not None and found.leases is None:
@@ -57,7 +63,7 @@ def prepare(
     notes += size_notes(here, [slot.gpu for slot in slots])
     bookings = None
     try:
-        bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts])
+        bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts], given)
     except StateError as error:
         notes.append(f"{error}; the memory that your other launchers book on {here.node} is not known")
     return slots, facts, bookings, notes

@@ -2,7 +2,7 @@
 
 ::
 
-    <tmp>/slurm-share-<uid>/progress/      0700, the user's
+    <the user's folder>/progress/          0700, the user's; core/own_folders.py says where
         4711.1234/                         of the launcher with that job and pid; it holds a lock (flock) on it
             0 ... 47                       what the task in that worker has done: a number
 
@@ -34,35 +34,39 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 class ProgressFiles:
     """The files of one launcher's workers."""
 
-    def __init__(self, tmp: Path, job: str) -> None:
-        """Make the folder. `tmp` is on the node's own disk; `job` names the launcher's job.
+    def __init__(self, tmp: Path, job: str, given: Path | None = None) -> None:
+        """Make the folder. `tmp` is on the node's own disk, `given` the folder that root made for the user; `job` names
+        the launcher's job.
 
-        Raises StateError where it cannot be used: it is a link, somebody else's, or open to others.
+        Raises StateError where it cannot be made, or what is in the user's folder is a link or open to others.
         """
-        self._tmp = tmp
-        self._names = (own_folders.user_folder(os.getuid()), FOLDER)
-        where = tmp.joinpath(*self._names)
+        self._tmp, self._given = tmp, given
+        self._where = (given or tmp) / FOLDER
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
-        self.folder = where / self._name
         self._base = self._fd = -1
         self._changed_ns = -1
         """When the folder last changed; -1: not known, or so shortly ago that it may have changed again since."""
         self._there: frozenset[str] = frozenset()
         try:
-            self._fd = self._open(where)
+            self._fd = self._open()
         except BaseException as error:
             self._close()
             if isinstance(error, OSError):
-                raise StateError(str(where), f"cannot be used ({error.strerror})") from error
+                raise StateError(str(self._where), f"cannot be used ({error.strerror})") from error
             raise
 
-    def _open(self, where: Path) -> int:
+    @property
+    def folder(self) -> Path:
+        """Return the path of the folder."""
+        return self._where / self._name
+
+    def _open(self) -> int:
         for _ in range(own_folders.TRIES):
             self._close()
-            self._base = own_folders.open_below(self._tmp, self._names)
+            self._base, self._where = own_folders.open_own(self._tmp, (FOLDER,), self._given)
             _remove_left(self._base)
             try:
-                fd = own_folders.open_folder(self._base, self._name, where)
+                fd = own_folders.open_folder(self._base, self._name, self._where)
             except FileNotFoundError:
                 continue  # another launcher has removed the empty folder around it
             try:
@@ -72,7 +76,7 @@ class ProgressFiles:
             except BlockingIOError:
                 pass  # another launcher is just removing it
             os.close(fd)
-        raise StateError(str(where / self._name), "is removed again and again by another process")
+        raise StateError(str(self.folder), "is removed again and again by another process")
 
     def _has(self, worker: int) -> bool:
         """Return whether that worker has a file. A folder that has not changed costs one system call."""
@@ -113,7 +117,7 @@ class ProgressFiles:
         """Remove the folder, and those around it where nothing else is in them."""
         if self._fd >= 0:
             _remove(self._base, self._name, self._fd)
-            own_folders.remove_empty(self._tmp, self._names)
+            own_folders.remove_empty(self._where, self._given)
         self._close()
 
     def _close(self) -> None:

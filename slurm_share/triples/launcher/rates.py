@@ -99,11 +99,11 @@ class Rates:
         self._finished: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         """(time, tasks done until then), oldest first."""
         self._is_searching = False
-        self._file = RatesFile(node.tmp, node.job)
+        self._file = RatesFile(node.tmp, node.job, node.given)
         self._is_written = False
         self._files: ProgressFiles | None = None
         try:
-            self._files = ProgressFiles(node.tmp, node.job)
+            self._files = ProgressFiles(node.tmp, node.job, node.given)
         except StateError as error:
             say(f"{error}; tasks on {node.name} have no LLSUB_PROGRESS, so their rates come from their logs only")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core import names
+from ...core import names, own_folders
 from ...core.errors import LaunchError
 from ...core.paths import Paths
 from ...core.process import Deadline
@@ -292,11 +292,12 @@ def _offers(driver: Driver | None, why_no_driver: str, share: ShareRequest | Non
 def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
     """Return the host with a folder in /tmp for this launcher's daemons.
 
-    Not in $TMPDIR, which may be on a shared disk or have a path too long for a socket. The name contains our pid,
-    because another launcher of the same job has daemons of its own.
+    Not in $TMPDIR, which may be on a shared disk or have a path too long for a socket. The name is random, so that no
+    other user can make it first.
     """
-    own = here.job if here.job_id is None else f"{here.job}-{os.getpid()}"
-    return Host(paths=paths, settings=settings, own_folder=paths.tmp / f"slurm-share-{os.getuid()}-{own}")
+    job = "local" if here.job_id is None else here.job
+    name = f"{own_folders.user_folder(os.getuid())}-{job}{own_folders.random_suffix()}"
+    return Host(paths=paths, settings=settings, own_folder=paths.tmp / name)
 
 
 def release(own: Own | None) -> tuple[str, ...]:

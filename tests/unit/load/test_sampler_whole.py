@@ -39,6 +39,7 @@ def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     folder = tmp_path / f"slurm-share-{os.getuid()}" / "bookings" / "GPU-a"
     folder.mkdir(parents=True)
+    folder.parents[1].chmod(0o700)
     for job, booked in (("4711", 6000), ("4712", 500)):
         booking = {"booked_mib": booked, "tasks": 2, "clients": 3, "job": job, "pid": os.getpid(), "start_ticks": start}
         held = {"held_for": 17, "held_since": 1e9} if job == "4712" else {}

@@ -31,6 +31,7 @@ class Folders:
         self.tmp = tmp
         self.gpu = tmp / f"slurm-share-{os.getuid()}" / "bookings" / GPU
         self.gpu.mkdir(parents=True)
+        self.gpu.parents[1].chmod(0o700)
 
     def write(self, name: str, text: str) -> Path:
         file = self.gpu / name

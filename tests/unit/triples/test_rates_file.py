@@ -117,8 +117,21 @@ def test_folder_that_others_may_write_is_not_written(tmp_path: Path) -> None:
     own = tmp_path / f"slurm-share-{UID}"
     own.mkdir()
     own.chmod(0o777)
-    RatesFile(tmp_path, "14").write(RATES)
+    file = RatesFile(tmp_path, "14")
+    file.write(RATES)
     assert list(own.iterdir()) == []
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    file.remove()
+    assert list(tmp_path.iterdir()) == [own]
+
+
+def test_rates_in_both_of_a_users_folders_are_read(tmp_path: Path, written: RatesFile) -> None:
+    given = tmp_path / "given"
+    given.mkdir(mode=0o700)
+    file = RatesFile(tmp_path, "13", given)
+    file.write(msgspec.structs.replace(RATES, job="13"))
+    found = read_rates(tmp_path, ME, lambda uid: given)
+    assert sorted(one.job for one in found[UID]) == ["12", "13"]
 
 
 @pytest.mark.skipif(UID != 0, reason="NOT TESTED: only root can give files away")

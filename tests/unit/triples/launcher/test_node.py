@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from plans import decided
 
-from slurm_share.core import names
+from slurm_share.core import names, own_folders
 from slurm_share.core.errors import LaunchError, StateError
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity, ShareRequest
@@ -258,7 +258,7 @@ TWO = {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"}
 
 def test_daemons_of_our_own(prepare, daemons, paths):
     made = prepare(triple_run(1, 4), TWO, MPS)
-    above = paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}"
+    [above] = paths.tmp.glob(f"slurm-share-{os.getuid()}-4711.*")
     assert daemons.started == tuple(f"{above}/0000000{n}-000000" for n in (0, 1))
     assert above.stat().st_mode & 0o777 == 0o700
     assert [values(worker)["CUDA_MPS_PIPE_DIRECTORY"] for worker in made.workers] == [*daemons.started] * 2
@@ -284,7 +284,7 @@ def test_the_path_of_a_socket_fits(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 2**22)
     here = slot_assignment.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
     folder = slot_assignment.own_host(Paths(), Settings(), here).own_folder
-    assert str(folder) == "/tmp/slurm-share-4294967294-4294967293.99999-4194304"
+    assert str(folder).startswith("/tmp/slurm-share-4294967294-4294967293.99999.")
     control.check_pipe(f"{folder}/{Paths().mps_pipe(0, uuid(0)).name}")
 
 
@@ -313,9 +313,10 @@ def test_mps_on_or_nothing(prepare, daemons, paths):
         prepare(run, TWO, NO_MPS)
 
 
-def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, tmp_path):
+def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, tmp_path, monkeypatch):
     (tmp_path / "trap").mkdir()
-    (paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}").symlink_to(tmp_path / "trap")
+    monkeypatch.setattr(own_folders, "random_suffix", lambda: ".guessed")
+    (paths.tmp / f"slurm-share-{os.getuid()}-4711.guessed").symlink_to(tmp_path / "trap")
     made = prepare(triple_run(1, 4), TWO, MPS)
     assert made.own is None
     assert "shared without MPS" in made.notes[0]
@@ -553,7 +554,8 @@ def test_a_packed_run_without_a_gpu_is_refused_and_holds_nothing(prepare, paths)
 
 
 def test_a_folder_of_bookings_that_cannot_be_used_is_said_and_the_run_goes_on(prepare, daemons, paths):
-    (paths.tmp / f"slurm-share-{os.getuid()}").write_text("")
+    (paths.tmp / f"slurm-share-{os.getuid()}").mkdir(mode=0o700)
+    (paths.tmp / f"slurm-share-{os.getuid()}/bookings").write_text("")
     made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
     assert made.bookings is None
     assert [note for note in made.notes if "your other launchers" in note]

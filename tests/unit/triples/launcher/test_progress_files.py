@@ -84,20 +84,13 @@ def test_folders_of_launchers_that_live_stay(tmp_path: Path, files: ProgressFile
     other.close()
 
 
-@pytest.mark.parametrize("kind", ["link", "open to others", "file"])
-def test_place_that_is_not_the_users_own_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
-    place = tmp_path / f"slurm-share-{os.getuid()}"
-    if kind == "link":
-        (tmp_path / "elsewhere").mkdir()
-        place.symlink_to(tmp_path / "elsewhere")
-    elif kind == "file":
-        place.touch()
-    else:
-        place.mkdir()
-        place.chmod(0o770)
-    with pytest.raises(StateError):
-        ProgressFiles(tmp_path, "12")
-    assert not (tmp_path / "elsewhere").exists() or list((tmp_path / "elsewhere").iterdir()) == []
+def test_folder_that_root_made_is_used_and_stays(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir(mode=0o700)
+    made = ProgressFiles(tmp_path, "12", given)
+    assert made.folder.parent == given / "progress"
+    made.close()
+    assert list(tmp_path.iterdir()) == [given]
 
 
 def test_folder_for_temporary_files_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

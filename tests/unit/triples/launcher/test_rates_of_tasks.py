@@ -63,7 +63,7 @@ class Desk:
             rate_window_s=10.0,
         )  # fmt: skip
         workers = [Worker(number, Place(number, None, (0,), 1)) for number in range(3)]
-        node: Any = SimpleNamespace(tmp=tmp, job="12", name="n1", workers=workers)
+        node: Any = SimpleNamespace(tmp=tmp, given=None, job="12", name="n1", workers=workers)
         self.rates = Rates(run, node, self.said.append)
         self.strategy = Strategy()
         self.running: dict[int, Running] = {}

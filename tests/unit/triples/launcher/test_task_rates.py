@@ -120,10 +120,10 @@ def test_hostile_progress_files_count_nothing(machine: Machine) -> None:
     assert b"rate_per_s" not in (run.node / "results.jsonl").read_bytes()
 
 
-def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> None:
+def test_folder_that_cannot_be_used_is_said(machine: Machine) -> None:
     folder = machine.tmp / f"slurm-share-{os.getuid()}"
-    folder.mkdir()
-    folder.chmod(0o777)
+    folder.mkdir(mode=0o700)
+    (folder / "progress").touch()
     run = make(machine, ['echo "[$LLSUB_PROGRESS]"; echo 5 >"${LLSUB_PROGRESS:-/dev/null}"'], is_packed=False)
     said = run.go_well()
     assert "have no LLSUB_PROGRESS" in said
