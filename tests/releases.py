@@ -56,6 +56,13 @@ files, scripts and dependencies compared with the `.deb`'s, installed, upgraded 
 lintian by hand. Not run anywhere here: rpmbuild, dnf and the packages on Rocky, Alma or RHEL 8 and 9; SELinux, which
 may keep slurmd or systemd from files in `/opt`; Ubuntu and DGX OS. Debian 12 carries Slurm 22.05, which slurm-share
 refuses: there the packages are installed and removed, and nothing of them runs in a job.
+
+On a whole machine with systemd, Slurm 26.05 and cgroup v2 only (`tests/systemd.sh`, every week and before a release;
+user-mode Linux, five minutes): every line of quickstart.md, install.md and of the removal as written; doctor, units,
+journal; the limits of MPS daemons as the kernel keeps them; jobs beyond their memory; slurmd restarted, killed, and
+with fewer capabilities; helper, hooks and MPS killed; `daemon-reexec`, a reboot and a power cut with a shared job. With
+`--qemu` the same on Debian's own kernel with cpusets, eight CPUs and AppArmor, by hand before a release. The log of one
+run, from the packages to their removal: `tests/bench/results/systemd.log`.
 """
 
 

@@ -128,6 +128,31 @@ apt-get install -y -qq --no-install-recommends "sackd=$(dpkg-query -W -f '${Vers
 apt-get clean
 rm -rf /var/lib/apt/lists/*
 """
+_SYSTEMD_PACKAGES = (
+    *("systemd-sysv", "dbus", "udev", "kmod", "libpam-systemd", "mount", "login", "passwd", "util-linux"),
+    *("bpftool", "iputils-ping", "less", "nano", "man-db"),
+)
+"""What makes a machine of the root, and what its administrator expects to find there."""
+_INSTALL_SYSTEMD = """\
+set -e
+[ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "$@"
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+"""
+_INSTALL_LINUX = """\
+set -e
+[ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends initramfs-tools zstd
+echo MODULES=list >/etc/initramfs-tools/conf.d/small
+printf '%s\\n' virtio_pci virtio_blk ext4 9p 9pnet_virtio >>/etc/initramfs-tools/modules
+apt-get install -y -qq --no-install-recommends linux-image-amd64
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+"""
+"""Debian's own kernel, for an emulated computer: the start needs its disk, the machine the shared folder (9p)."""
 _INSTALL_PACKAGED = """\
 set -e
 dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slurm-share-tui_*.deb
@@ -182,6 +207,22 @@ def stack(
         below += [_sackd(root)] if sackd else []
         ours = lower.removesuffix(root.path)
         return above + ours + "".join(f"{layer}:" for layer in below) + root.path
+
+
+def under_systemd(root: Root, *, linux: bool = False) -> str:
+    """Return the lower layers of a root that a kernel can boot: with systemd, and with the simulated GPUs.
+
+    `linux`: with Debian's kernel in /boot and its modules as well. Raises ClusterError if one does not build.
+    """
+    with locks.waiting(paths.cache() / f"layers-{root.release}.lock"):
+        simgpu = _site(root, root.path, ["simgpu"])
+        what = f"systemd beside Slurm {root.slurm_version}"
+        recipe = [root.path, _SYSTEMD_PACKAGES, _INSTALL_SYSTEMD]
+        below = [_packages(root, "systemd", recipe, what, [_INSTALL_SYSTEMD, *_SYSTEMD_PACKAGES], {})]
+        if linux:
+            # beneath: only its files are wanted, and dpkg's list of packages is that of the layer above
+            below.append(_packages(root, "linux", [root.path, _INSTALL_LINUX], "Debian's kernel", [_INSTALL_LINUX], {}))
+    return ":".join(map(str, [simgpu, *below, root.path]))
 
 
 def require(parts: Collection[str]) -> None:
