@@ -2,10 +2,11 @@
 (root).
 
 On its own cluster two users submit, cancel, requeue and overrun shared and ordinary jobs, while tasks, MPS daemons,
-hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. A seed alone decides the events; it is
-printed. The last third of the nodes has no faults. Ends with 0 if slurm-share lost no job, started none twice and
-drained no node, and if nothing is left: on a node where no hook was killed at once, on the others after the next shared
-job.
+hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. A third user, carol, cheats: on nodes that
+she is on she does what a user can to hurt others (tests/chaos_runs/cheater.py). A seed alone decides the events; it is
+printed. The last third of the nodes has no faults. Ends with 0 if slurm-share lost no job of the two, started none
+twice and none unshared, drained no node, said nothing of carol again and again, and if nothing is left: on a node where
+no hook was killed at once, on the others after the next shared job.
 
 A job that did not complete is lost unless an action can have ended it so, at that place and time, and slurmctld's log
 or the job's output reports it (tests/chaos_runs/causes.py). The figures say how many jobs each action explains.
@@ -36,10 +37,19 @@ LABELS = {
     "fill_state": "state folders filled", "fill_log": "log disks filled", "fill_spool": "spool disks filled",
     "cut_power": "nodes without power", "reboot": "nodes booted anew",
 }  # fmt: skip
+CHEATS = {
+    "mount": "file systems on her own files", "hold_space": "space held by files that are gone",
+    "many_files": "the most files", "squat": "others' folders in /tmp taken", "replace": "her own files for ours",
+    "take_away": "no permission on her folders", "hold_locks": "locks and sockets held",
+    "kill_own": "her own MPS killed", "outlive": "a process on a GPU that outlives its job",
+    "fat": "an environment of 60 kB for the hooks",
+}  # fmt: skip
+"""What carol did; see tests/chaos_runs/cheater.py."""
 
 
 def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
     hit = [one for one in chaos.done if one.event.actor not in plan.USERS and one.said != "there was none"]
+    cheats = [one for one in hit if one.event.actor == plan.CHEATER and one.said.startswith("job ")]
     counts = found.counts
     hit_nodes = plan.hit_nodes(chaos.cluster.compute_nodes)
     shown = [
@@ -48,13 +58,17 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
         Row("nodes that nothing befell", len(chaos.cluster.compute_nodes) - len(hit_nodes), ""),
         Row("jobs and array elements", counts.pop("jobs"), ""),
         *(Row(words, sum(one.event.action == action for one in hit), "times") for action, words in LABELS.items()),
+        *(Row(f"cheating: {words}", sum(one.event.action == action for one in cheats), "jobs")
+          for action, words in CHEATS.items()),
         *(Row(what, count, "") for what, count in sorted(counts.items())),
     ]  # fmt: skip
     held = [
         Row("jobs lost for no reason that is known", found.lost, "jobs", 0),
         Row("jobs run twice by slurm-share", found.twice, "jobs", 0),
         Row("tasks begun beside another user's shared job", found.mixed, "tasks", 0),
+        Row("tasks of a share begun without a slot", found.unshared, "tasks", 0),
         Row("nodes drained by slurm-share", found.drained, "nodes", 0),
+        Row("sentences about the cheater that the log repeats", found.grown, "", 0),
         Row("nodes with something left, where no hook was killed", found.left, "nodes", 0),
         Row(
             "nodes with something left after their next shared job",

@@ -8,7 +8,8 @@ FOLDER = "chaos"
 """The folder of the jobs' files in every user's home."""
 TASK = """\
 #!/bin/bash
-echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} $$" \\
+echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} $$ \\
+${SLURM_SHARE_SLOT:-none}" \\
     >>~/chaos/$1.$SLURM_JOB_ID
 exec simgpu-task --memory 200M --seconds "$2"
 """

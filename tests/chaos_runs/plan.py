@@ -14,13 +14,19 @@ SUBMITTED = {
 """The kinds of job that users submit, with their relative frequency (see jobs.py)."""
 USER_ACTIONS = {"cancel": 4, "requeue": 4}
 """Actions of a user on his own job, with their relative frequency."""
+CHEATER, CHEATER_UID = "carol", 2003
+CHEATS = {
+    "mount": 2, "hold_space": 2, "many_files": 1, "squat": 1, "replace": 2, "take_away": 1, "hold_locks": 1,
+    "kill_own": 1, "outlive": 1, "fat": 1,
+}  # fmt: skip
+"""What the third user does to hurt the others, with the relative frequency (see cheater.py)."""
 FAULTS = {
     "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
     "cut_network": 2, "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,
 }  # fmt: skip
 """The faults of a compute node (see hosts.py)."""
 CONTROLLER_FAULTS = {"kill_slurmctld": 2, "cut_network": 1}
-EVERY_S = {"user": (2.0, 9.0), "node": (12.0, 45.0), "ctl": (35.0, 90.0)}
+EVERY_S = {"user": (2.0, 9.0), "cheater": (6.0, 18.0), "node": (12.0, 45.0), "ctl": (35.0, 90.0)}
 """The least and the greatest time from one event of an actor to its next."""
 LASTS_S = {
     "cut_network": (3.0, 35.0), "cut_power": (1.0, 20.0), "fill_state": (3.0, 12.0), "fill_log": (3.0, 12.0),
@@ -36,7 +42,7 @@ class Event:
     at_s: float
     """Seconds since the start of the run."""
     actor: str
-    """alice, bob, or the host with the fault."""
+    """alice, bob, carol, or the host with the fault."""
     action: str
     lasts_s: float = 0.0
     """How long a fault or a job's tasks last."""
@@ -58,7 +64,9 @@ def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
     for user in USERS:
         actions = _deal(dice, {**SUBMITTED, **USER_ACTIONS})
         for at in _times(dice, "user", seconds):
-            events.append(Event(at, user, next(actions), round(dice.uniform(1.0, 8.0), 1), round(dice.random(), 3)))
+            events.append(_by_user(dice, at, user, next(actions)))
+    cheats = _deal(dice, CHEATS)
+    events += [_by_user(dice, at, CHEATER, next(cheats)) for at in _times(dice, "cheater", seconds)]
     return tuple(sorted(events, key=lambda event: (event.at_s, event.actor)))
 
 
@@ -83,6 +91,10 @@ def _deal(dice: random.Random, deck: dict[str, int]) -> Iterator[str]:
         cards = [card for card, count in deck.items() for _ in range(count)]
         dice.shuffle(cards)
         yield from cards
+
+
+def _by_user(dice: random.Random, at: float, user: str, action: str) -> Event:
+    return Event(at, user, action, round(dice.uniform(1.0, 8.0), 1), round(dice.random(), 3))
 
 
 def _fault(dice: random.Random, at: float, host: str, action: str) -> Event:

@@ -43,6 +43,8 @@ class Line:
     """The task, or the code."""
     pid: int = 0
     """The PID of a task."""
+    slot: str = ""
+    """The slot of a task; none: it has none. Empty: not recorded."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,15 @@ def parse_lines(text: str) -> tuple[Line, ...]:
     """Parse a job's own file. A line that a power cut tore is skipped."""
     rows = (line.split() for line in text.splitlines())
     return tuple(
-        Line(row[0], int(row[1]), float(row[2]), row[3], "".join(row[4:5]), int("".join(row[5:6]) or 0))
+        Line(
+            row[0],
+            int(row[1]),
+            float(row[2]),
+            row[3],
+            "".join(row[4:5]),
+            int("".join(row[5:6]) or 0),
+            "".join(row[6:7]),
+        )
         for row in rows
         if len(row) >= 4
     )

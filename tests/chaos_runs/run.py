@@ -13,7 +13,7 @@ from hooked import Node
 
 from localcluster import Cluster, ClusterError, CommandFailed, NotDone
 
-from . import evidence, hosts, jobs, plan, records, verdict
+from . import cheater, evidence, hosts, jobs, plan, records, verdict
 from .causes import Done
 from .operator import Operator
 from .records import Submission
@@ -68,6 +68,7 @@ class Chaos:
         for user in plan.USERS:
             folder = f"mkdir -p {jobs.FOLDER} && cat >{jobs.FOLDER}/task && chmod +x {jobs.FOLDER}/task"
             self.cluster.as_user(user, folder, input=jobs.TASK, check=True)
+        cheater.make_user(self.cluster)
         self._begin = time.time()
         actors = dict.fromkeys(event.actor for event in self.events)
         with ThreadPoolExecutor(len(actors)) as pool:
@@ -88,6 +89,8 @@ class Chaos:
             self._say(f"{began - self._begin:7.1f} s  {actor:5} {event.action}: {said}")
 
     def _do(self, event: plan.Event, tag: str) -> str:
+        if event.actor == plan.CHEATER:
+            return cheater.cheat(self.cluster, event)
         if event.actor not in plan.USERS:
             return hosts.ACTIONS[event.action](self.cluster, event.actor, event.lasts_s)
         if event.action in plan.USER_ACTIONS:
@@ -146,6 +149,7 @@ class Chaos:
             thread.join()
         _until(self._is_empty, CALM_S)
         _until(self._is_idle, CALM_S / 2)
+        cheater.end_processes(self.cluster)
         self.left = self._read_nodes()
         if any(self.left.values()):
             # Slurm ran no Epilog there, or it was killed: what it skipped is the next shared job's Prolog's to do.
@@ -166,7 +170,8 @@ class Chaos:
         return len(states) == len(self.cluster.compute_nodes) and set(states.values()) <= {"idle", "planned"}
 
     def _read_nodes(self) -> dict[str, list[str]]:
-        return {name: Node(self.cluster, name).remains() for name in self.cluster.compute_nodes}
+        nodes = self.cluster.compute_nodes
+        return {name: Node(self.cluster, name).remains() + cheater.read_remains(self.cluster, name) for name in nodes}
 
     def _read(self, host: str, path: str) -> str:
         file = self.cluster.root(host) / path
@@ -193,6 +198,8 @@ class Chaos:
             self.submissions, self.done, self.records, self.files, self.operator.drains, self.evidence
         )
         verdict.judge_left(self.left, self.done, found)
+        ours = {name: self._read(name, OUR_LOG) for name in self.cluster.compute_nodes}
+        verdict.judge_cheats(self.done, ours, self.outputs, found)
         found.wrong += [f"left on {name}: {one}" for name, some in self.remains.items() for one in some]
         states = self.cluster.status().nodes
         found.wrong += [f"{name} is {state} in the end" for name, state in states.items() if state != "idle"]
@@ -215,7 +222,8 @@ class Chaos:
             "drains": [relative(one, ("at",)) for one in self.operator.drains],
             "lines": {
                 f"{tag}.{job}": [
-                    [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what, one.pid] for one in some
+                    [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what, one.pid, one.slot]
+                    for one in some
                 ]
                 for (tag, job), some in sorted(self.files.items())
             },

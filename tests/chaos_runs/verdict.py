@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_share.core.names import EXIT_REFUSED
 
 from .causes import NEIGHBOUR, ROUND_S, Case, Done, explains, is_cancelled, job_of_hook
 from .evidence import Evidence
+from .plan import CHEATER, CHEATER_UID
 from .records import Drain, Line, Record, Submission, expand
 
 HOOK_REASONS = ("prolog error", "epilog error")
@@ -19,6 +20,12 @@ UNLIKE = "one srun cannot give each node its own number of tasks"
 """The message of slurm-share about a job whose nodes have unequal numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
 """The tasks of TRIPLE in jobs.py."""
+UNSHARED_KINDS = ("ordinary", "plain")
+"""The kinds of job in jobs.py that have no share."""
+MOST_SAME = 5
+"""How often our log may have the same sentence about a job of the cheater's: twice, and again for each killed hook."""
+NOT_ANOTHERS = re.compile(r".*/tmp/slurm-share-\d+.*")
+"""A place that the cheater takes from the others: what they read must not send them there."""
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 
 
@@ -38,6 +45,8 @@ class Judgement:
     mixed: int = 0
     drained: int = 0
     left: int = 0
+    unshared: int = 0
+    grown: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -62,7 +71,10 @@ def judge(
             _judge_end(one, record, lines, done, evidence, found)
     kinds = {one.tag: one for one in submissions}
     for (tag, job_id), lines in files.items():
-        _judge_runs(f"{kinds[tag].kind} job {job_id} ({tag})", job_id, lines, evidence, found)
+        who = f"{kinds[tag].kind} job {job_id} ({tag})"
+        _judge_runs(who, job_id, lines, evidence, found)
+        if kinds[tag].kind not in UNSHARED_KINDS:
+            _judge_shares(who, lines, found)
     _judge_neighbours(kinds, files, found)
     _judge_drains(drains, done, evidence, found)
     return found
@@ -199,6 +211,42 @@ def _judge_runs(who: str, job: int, lines: Sequence[Line], evidence: Evidence, f
             found.wrong.append(f"{who} did {', '.join(doubled)} more than once in run {restart}")
 
 
+def _judge_shares(who: str, lines: Sequence[Line], found: Judgement) -> None:
+    """Check that no task of a share began without a slot."""
+    unshared = [line for line in lines if line.word == "task" and line.slot == "none"]
+    found.unshared += len(unshared)
+    found.wrong += [f"task {line.what} of {who} on {line.node} began without a slot" for line in unshared]
+
+
+def judge_cheats(
+    done: Iterable[Done], ours: Mapping[str, str], outputs: Mapping[tuple[str, int], str], found: Judgement
+) -> None:
+    """Check that our logs name the cheater where root had to undo a mount of hers, and say nothing of her jobs again
+    and again; and that no output sends others to her folders. ours: our log of each node. outputs: of the others."""
+    for node, text in ours.items():
+        said = [line.partition(" ")[2] for line in text.splitlines()]
+        hers = Counter(one for one in said if f"of uid {CHEATER_UID}" in one and re.search(r"\bjob \d+\b", one))
+        for one, count in hers.items():
+            if count > MOST_SAME:
+                found.grown += 1
+                found.wrong.append(f"the log of {node} has this {count} times: {one}")
+    unseen = {mounted_on(one) for one in done if one.event.actor == CHEATER} - {None}
+    for node in sorted(str(one) for one in unseen):
+        if not re.search(rf"uid {CHEATER_UID}\b.*mount", ours.get(node, "")):
+            found.wrong.append(f"the log of {node} does not say that uid {CHEATER_UID} had something mounted there")
+    for (tag, job), text in outputs.items():
+        for told in NOT_ANOTHERS.findall(text):
+            found.wrong.append(
+                f"the output of job {job} ({tag}) sends its user to a folder that others can take: {told}"
+            )
+
+
+def mounted_on(one: Done) -> str | None:
+    """Return the node on which the cheater had something mounted; None: on none."""
+    told = re.search(r": [1-9]\d* mounts on (\w+)$", one.said) if one.event.action == "mount" else None
+    return None if told is None else told[1]
+
+
 def _judge_neighbours(
     kinds: Mapping[str, Submission], files: Mapping[tuple[str, int], Sequence[Line]], found: Judgement
 ) -> None:
@@ -206,7 +254,7 @@ def _judge_neighbours(
     recorded end count."""
     spans: list[tuple[str, str, float, float]] = []
     for (tag, _), lines in files.items():
-        if kinds[tag].kind in ("ordinary", "plain"):
+        if kinds[tag].kind in UNSHARED_KINDS:
             continue
         for mine in _runs(lines):
             end = max((line.at for line in mine if line.word == "end"), default=0.0)
@@ -231,11 +279,15 @@ def _runs(lines: Sequence[Line]) -> list[list[Line]]:
     return list(runs.values())
 
 
-def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: Judgement) -> None:
+def judge_left(left: Mapping[str, Sequence[str]], done: Sequence[Done], found: Judgement) -> None:
     """Check that an ended job left nothing on a node before the next job came. The next hook cleans up where a hook was
-    killed. `left`: what is left, by node."""
+    killed, or where a process of the cheater's held what is hers. `left`: what is left, by node."""
     killed = {one.event.actor for one in done if one.event.action == "kill_hook" and one.said != "there was none"}
-    for node, some in left.items():
+    hers = {job for one in done if one.event.actor == CHEATER for job in re.findall(r"^job (\d+)", one.said)}
+    for node, all_left in left.items():
+        some = [one for one in all_left if not _is_cheaters(one, hers)]
+        if len(some) < len(all_left):
+            found.counts["nodes with something left of the cheater's before their next shared job"] += 1
         if some and node in killed:
             found.counts["nodes with something left, since a hook was killed, before their next shared job"] += 1
         elif some:
@@ -243,6 +295,13 @@ def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: J
             found.wrong += [
                 f"left on {node}, where no hook was killed, before its next shared job: {one}" for one in some
             ]
+
+
+def _is_cheaters(left: str, jobs: Collection[str]) -> bool:
+    """Return whether this is a path of the cheater's, or a line of the ledger about her alone. jobs: hers."""
+    uids, numbers = re.findall(r"'uid': (\d+)", left), re.findall(r"/jobs/(\d+)", left)
+    is_hers = set(uids) == {str(CHEATER_UID)} or any(one in jobs for one in numbers)
+    return is_hers or re.search(rf"/mps/{CHEATER_UID}(/|$)", left) is not None
 
 
 def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[float]:

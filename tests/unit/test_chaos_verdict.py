@@ -127,6 +127,23 @@ def test_what_is_left_is_wrong_where_no_hook_was_killed(actions: tuple[Done, ...
     assert (found.left, len(found.wrong)) == (left, left)
 
 
+def test_what_is_left_of_the_cheaters_has_until_the_next_shared_job() -> None:
+    cheats = (done("hold_locks", plan.CHEATER, said="job 7"),)
+    hers = ["./user/mps/2003", "./user/mps/2003/5131-0b.ui", "./jobs/7", "./user/jobs/7/slots"]
+    hers.append("ledger: leaving [{'job': {'job_id': 7, 'uid': 2003}}]")
+    both = "ledger: jobs [{'job_id': 7, 'uid': 2003}, {'job_id': 8, 'uid': 2001}]"
+    for left, count in (
+        (hers, 0),
+        ([*hers, both], 1),
+        ([*hers, "./user/mps/2001/5131-0b.ui"], 1),
+        ([*hers, "./jobs/77"], 1),
+    ):
+        found = verdict.Judgement()
+        verdict.judge_left({"n1": left}, cheats, found)
+        assert (found.left, len(found.wrong)) == (count, count)
+        assert found.counts["nodes with something left of the cheater's before their next shared job"] == 1
+
+
 EVERYTHING = f"{BROKE} {AWAY} {NO_GPU} No space left on device"
 
 
@@ -221,7 +238,7 @@ def test_nothing_befalls_the_last_third() -> None:
     assert list(plan.hit_nodes(["n1", "n2", "n3", "n4", "n5", "n6"])) == ["n1", "n2", "n3", "n4"]
     assert list(plan.hit_nodes(["n1", "n2"])) == ["n1"]
     hit = {event.actor for event in plan.make(5, 1200, ["n1", "n2", "n3"])}
-    assert hit == {"n1", "n2", "ctl", *plan.USERS}
+    assert hit == {"n1", "n2", "ctl", *plan.USERS, plan.CHEATER}
 
 
 def test_a_second_start_of_one_run_is_seen_and_a_requeue_is_none() -> None:
@@ -261,3 +278,48 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     late = replace(drains[0], at=500.0)
     assert judge([], [kill], [], {}, [late], log).drained == 0
     assert judge([], [kill], [], {}, [replace(late, node="n2")], log).drained == 1
+
+
+def test_the_cheater_does_everything_and_changes_nothing_else_that_a_seed_decides() -> None:
+    events = plan.make(5, 1200, ["n1", "n2", "n3"])
+    assert {one.action for one in events if one.actor == plan.CHEATER} == set(plan.CHEATS)
+    honest = [one for one in events if one.actor != plan.CHEATER]
+    assert len(honest) > 400
+    assert {one.action for one in honest}.isdisjoint(plan.CHEATS)
+
+
+def test_a_task_of_a_share_without_a_slot_is_seen() -> None:
+    assert one(record(), tuple(replace(had, slot="0") for had in WELL)).unshared == 0
+    found = one(record(), tuple(replace(had, slot="none") for had in WELL))
+    assert (found.unshared, len(found.wrong)) == (2, 2)
+    ordinary = replace(JOB, kind="ordinary")
+    lines = {("a1", 7): tuple(replace(had, slot="none") for had in WELL)}
+    assert judge([ordinary], [], [record()], lines, [], Evidence()).wrong == []
+
+
+CONTINUED = "2026-11-29T00:00:00+0000 prolog: job 9 of uid 2003: its clean-up is not finished: continuing it\n"
+UNDONE = "2026-11-29T00:00:00+0000 epilog: job 9 of uid 2003: a file system was mounted there: detached\n"
+MOUNTED = done("mount", plan.CHEATER, said="job 9: 2 mounts on n1")
+
+
+@pytest.mark.parametrize(
+    ("actions", "log", "output", "wrong"),
+    [
+        ((), "", "", 0),
+        ((), CONTINUED * verdict.MOST_SAME, "", 0),
+        ((), CONTINUED * (verdict.MOST_SAME + 1), "", 1),
+        ((), CONTINUED.replace("2003", "2001") * 50, "", 0),
+        ((MOUNTED,), "", "", 1),
+        ((MOUNTED,), UNDONE, "", 0),
+        ((MOUNTED,), UNDONE.replace("2003", "2001"), "", 1),
+        ((replace(MOUNTED, said="job 9: 0 mounts on n1"),), "", "", 0),
+        ((replace(MOUNTED, said="job 9: it does not run"),), "", "", 0),
+        ((), "", "remove /tmp/slurm-share-2001 first", 1),
+    ],
+)
+def test_the_log_names_the_cheater_once_and_sends_nobody_to_her_folders(
+    actions: tuple[Done, ...], log: str, output: str, wrong: int
+) -> None:
+    found = verdict.Judgement()
+    verdict.judge_cheats(actions, {"n1": log, "n2": ""}, {("a1", 7): output}, found)
+    assert len(found.wrong) == wrong
