@@ -10,13 +10,9 @@ from typing import Any
 from ..core import config, names
 from ..core.command import EXIT_FAILED
 from ..core.errors import shown
+from ..core.settings import SOURCES_OF_ALL
 from ..history import records
 
-SOURCES = ("agents", "prometheus", "local")
-"""Sources that show all users' load."""
-READ_S = 60.0
-LOCK_S = 60.0
-"""Seconds to wait for another archiver."""
 EPILOG = """\
 The archive has one file a day, YYYY-MM-DD.tsv (UTC), with a line for each user
 on each node and one for each survey. A second run in the same quarter of an hour
@@ -33,7 +29,9 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "archive", help="append the load of all users to the archive, for slurm-share report", epilog=EPILOG
     )
-    parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source in config.toml)")
+    parser.add_argument(
+        "--source", metavar="NAME", help=f"{', '.join(SOURCES_OF_ALL)} (default: load_source in config.toml)"
+    )
     parser.add_argument(
         "--every",
         metavar="MIN",

@@ -13,6 +13,8 @@ from .records import SmChoice
 from .typed import Literal
 
 _PERCENT = pattern(r"(?a)([1-9][0-9]*)%?")
+SOURCES_OF_ALL = ("agents", "prometheus", "local")
+"""Values of load_source that show the load of all users."""
 
 
 class Messages(Struct, frozen=True):

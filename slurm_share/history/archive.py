@@ -76,7 +76,8 @@ def _give_to_group(fd: int, place: Path, group: str) -> None:
         os.fchown(fd, -1, gid)
     except OSError as error:
         why = f"cannot be given to the group {group} (operators_group): {error.strerror or error}"
-        raise StateError(str(place), f"{why}; root can, or a user who is in it") from error
+        who = f"root can, or a user who is in it (a systemd unit: SupplementaryGroups={group})"
+        raise StateError(str(place), f"{why}; {who}") from error
 
 
 def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadline) -> Appended:

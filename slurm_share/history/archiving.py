@@ -7,17 +7,16 @@ import os
 from pathlib import Path
 
 from ..core.config import Configuration
-from ..core.errors import UsageError, shown
+from ..core.errors import ConfigError, UsageError, shown
+from ..core.paths import CONFIG_FILE
 from ..core.process import Deadline
-from ..core.settings import Settings
+from ..core.settings import DEFAULT, SOURCES_OF_ALL, Settings
 from ..load import Origin, Survey, origin
 from ..node import processes
 from . import archive, records
 from .archive import Appended
 from .rules import samples
 
-SOURCES = ("agents", "prometheus", "local")
-"""Sources that show everybody's load."""
 READ_S = 60.0
 LOCK_S = 60.0
 """The longest wait for another archiver's lock."""
@@ -29,7 +28,7 @@ def take(given: str | None, folder: Path, interval_s: int, configuration: Config
     Raises UsageError for a source that does not show everybody's load, StateError, CommandError.
     """
     settings = configuration.settings
-    survey = _survey(_source(given, settings), settings)
+    survey = _survey(_source(given, configuration), settings)
     found = samples.samples(
         survey, records.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
     )
@@ -37,14 +36,25 @@ def take(given: str | None, folder: Path, interval_s: int, configuration: Config
     return survey, archive.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
 
 
-def _source(given: str | None, settings: Settings) -> str:
-    name = given or settings.load_source
-    if name not in SOURCES:
+def _source(given: str | None, configuration: Configuration) -> str:
+    """Return the source. Raises UsageError for one that does not show everybody's load; without the option that is a
+    ConfigError with the line to write, because a timer runs the command without options."""
+    name = given or configuration.settings.load_source
+    if name in SOURCES_OF_ALL:
+        return name
+    if given:
         raise UsageError(
-            f"the source {shown(name)} does not show everybody's load; write --source {', '.join(SOURCES[:-1])} or "
-            f"{SOURCES[-1]}"
+            f"the source {shown(name)} does not show everybody's load; write --source "
+            f"{', '.join(SOURCES_OF_ALL[:-1])} or {SOURCES_OF_ALL[-1]}"
         )
-    return name
+    is_default = configuration.sources.get("load_source", DEFAULT) == DEFAULT
+    its = f"is not set, and its default {name}" if is_default else f"is {name}, which"
+    raise ConfigError(
+        configuration.file or str(CONFIG_FILE),
+        f'{its} does not show everybody\'s load; write load_source = "agents" there, with agents on the compute nodes '
+        '("prometheus" with prometheus_url, "local" on a cluster of one node)',
+        "load_source",
+    )
 
 
 def _survey(source: str, settings: Settings) -> Survey:

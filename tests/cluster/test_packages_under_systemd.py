@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from booted import Booted, booted
 from clean_roots import CleanRoot
+from documents import DOCUMENTS, lines_of
 
 from localcluster import packaged, process
 
@@ -126,14 +128,28 @@ def test_the_agent_runs_and_answers(host: Booted) -> None:
     assert host.state(AGENT, "MainPID") != before
 
 
+def archive_findings(host: Booted) -> list[str]:
+    """Return what doctor finds about the archive: outcomes, with what and remedy of those that are not well."""
+    found = json.loads(host.run("slurm-share", "doctor", "--json", "--role", "login").stdout)["findings"]
+    return [f"{one['outcome']} {one['what']} {one['fix'] or ''}" for one in found if one["check"] == "archive"]
+
+
 def test_the_timer_calls_the_archive(host: Booted) -> None:
-    """Every quarter of an hour; one look by hand says what this host lacks, and makes the folder as its user's."""
+    """Every quarter of an hour. Without a source that shows everybody a run says which line to write, and doctor knows
+    it before the first run. The folder is the user's."""
+    [said] = archive_findings(host)
+    assert "is not enabled here" in said
     assert host.run("systemctl", "enable", "--now", "slurm-share-archive.timer").returncode == 0
     assert host.state("slurm-share-archive.timer") == "active"
     assert "*:00/15:00" in host.state("slurm-share-archive.timer", "TimersCalendar")
-    host.run("systemctl", "start", "slurm-share-archive.service")
-    said = host.run("journalctl", "--no-pager", "-o", "cat", "-u", "slurm-share-archive.service").stdout
-    assert "the source srun does not show everybody's load; write --source " in said
+    [said] = archive_findings(host)
+    assert said.startswith("WARN slurm-share-archive has load_source srun")
+    assert 'write load_source = "agents" into /etc/slurm-share/config.toml' in said
+    host.run("systemctl", "start", ARCHIVE)
+    said = host.run("journalctl", "--no-pager", "-o", "cat", "-u", ARCHIVE).stdout
+    assert "/etc/slurm-share/config.toml: load_source: is not set, and its default srun does not show" in said
+    assert 'write load_source = "agents" there' in said
+    assert "--source" not in said
     assert host.run("stat", "-c", "%a %U", "/var/lib/slurm-share/archive").stdout == "750 slurm-share\n"
 
 
@@ -165,6 +181,73 @@ def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
     assert any("\tbooted\troot\t1\t" in line for line in lines), lines
     files = host.run("bash", "-c", "stat -c '%a %U %G' /var/lib/slurm-share/archive/*.tsv").stdout
     assert files == "640 slurm-share gpu-operators\n"
+    assert archive_findings(host) == [f"PASS its source is {source} "]
+    host.run("bash", "-c", "mv /var/lib/slurm-share/archive /root; touch /var/lib/slurm-share/archive")
+    host.run("systemctl", "start", ARCHIVE)
+    [said] = archive_findings(host)
+    host.run("bash", "-c", "rm /var/lib/slurm-share/archive; mv /root/archive /var/lib/slurm-share")
+    assert said.startswith("WARN the last run of slurm-share-archive.service failed ("), said
+
+
+def test_the_lines_of_the_page_are_read_by_systemd(host: Booted) -> None:
+    """What install.md writes for compute nodes is in force for logind and at the next boot. No logind runs here, and
+    sysctl would set the kernel of the machine."""
+    page = next(file for file in DOCUMENTS if file.name == "install.md")
+    lines = [
+        line.text for line in lines_of(page) if line.host == "n1" and not re.match("sysctl |systemctl ", line.text)
+    ]
+    assert len(lines) == 3
+    done = host.run("bash", "-ec", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    read = {"systemd/logind.conf": "RemoveIPC=no", "sysctl.d": "kernel.yama.ptrace_scope=1"}
+    for name, setting in read.items():
+        said = host.run("systemd-analyze", "cat-config", name).stdout.splitlines()
+        assert [line for line in said if line.startswith(setting.partition("=")[0])][-1:] == [setting]
+
+
+STATE = """\
+systemctl start 'run-slurm\\x2dshare.mount' 'run-slurm\\x2dshare-user.mount'
+mountpoint -q /run/slurm-share/user
+mkdir -p /run/slurm-share/jobs /run/slurm-share-agent
+mkdir -p /sys/fs/cgroup/slurm-share/hooks /sys/fs/cgroup/slurm-share/uid_7/gpu
+"""
+USED = """\
+cd /run/slurm-share/user
+sleep 600 >/dev/null 2>&1 &
+echo $! >/sys/fs/cgroup/slurm-share/uid_7/gpu/cgroup.procs
+echo $!
+"""
+LEFT = """\
+for one in /sys/fs/cgroup/slurm-share/*/ /sys/fs/cgroup/slurm-share/ /run/slurm-share/user /run/slurm-share* ; do
+    [ ! -e "$one" ] || echo "$one"
+done
+"""
+
+
+def test_a_removal_leaves_what_is_in_use_and_takes_the_rest(host: Booted) -> None:
+    """Cgroup, mounts and the agent's folder: not while a process of ours runs in them, or a shared job is there."""
+    host.run("systemctl", "stop", AGENT)
+    assert host.run("bash", "-ec", STATE).returncode == 0
+    pid = host.run("bash", "-ec", USED).stdout.strip()
+    remove = ("/opt/slurm-share/libexec/configure", "remove")
+    said = host.run(*remove).stderr
+    assert "/sys/fs/cgroup/./slurm-share has processes in it and stays until the next boot" in said
+    assert "/run/slurm-share/user is in use (fuser -vm /run/slurm-share/user)" in said
+    group = ["/sys/fs/cgroup/slurm-share/uid_7/", "/sys/fs/cgroup/slurm-share/"]
+    state = ["/run/slurm-share/user", "/run/slurm-share"]
+    assert host.run("bash", "-c", LEFT).stdout.split() == [*group, *state]
+    assert host.run("kill", pid).returncode == 0
+    host.run("mkdir", "-p", "/run/slurm-share/jobs/7")
+    process.wait_until(lambda: host.run("ps", pid).returncode != 0, "the end of the process", 30)
+    said = host.run(*remove).stderr
+    assert "/run/slurm-share has shared jobs in it and stays" in said
+    assert host.run("bash", "-c", LEFT).stdout.split() == state
+    host.run("rmdir", "/run/slurm-share/jobs/7")
+    assert host.run("bash", "-ec", STATE).returncode == 0
+    assert host.run(*remove).stderr == ""
+    assert host.run("bash", "-c", f"{LEFT}; grep slurm-share /proc/self/mounts").stdout == ""
+    host.run("/opt/slurm-share/libexec/configure", "install")
+    assert host.run("bash", "-ec", STATE).returncode == 0
 
 
 def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) -> None:
@@ -179,3 +262,4 @@ def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) ->
     assert {host.state(unit, "LoadState") for unit in UNITS} == {"not-found"}
     assert host.run("pgrep", "-f", "slurm-share agent").stdout == ""
     assert host.run("ls", "/opt").stdout == ""
+    assert host.run("bash", "-c", f"{LEFT}; grep slurm-share /proc/self/mounts").stdout == ""

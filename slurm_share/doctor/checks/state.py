@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.installed import HOME
-from ...core.names import STATE_ROOT, USER_FOLDER
+from ...core.names import CONFIG_FILE, STATE_ROOT, USER_FOLDER
+from ...core.settings import SOURCES_OF_ALL
 from ...share import LedgerJob
 from ..facts.records import Facts, FileFact, Unseen, Verdict
-from .base import COMPUTE, check, configuration, fail, ledger_of, named, ok, seen, seen_or, skip, unsafe, warn
+from .base import (
+    COMPUTE,
+    EVERYWHERE,
+    check,
+    configuration,
+    fail,
+    ledger_of,
+    named,
+    ok,
+    seen,
+    seen_or,
+    skip,
+    unsafe,
+    warn,
+)
 
 JUST_BEGUN_S = 120.0
 """A job whose Prolog has just run has no step yet, and Slurm may have been asked before the job came. Longer than one
@@ -265,7 +280,8 @@ def agent(facts: Facts) -> Sequence[Verdict]:
     if facts.agent.node not in ("", facts.host):
         return warn(
             f"it answers as {facts.agent.node}, and Slurm's name of this node is {facts.host}",
-            "systemctl restart slurm-share-agent, or start it with --node and Slurm's name",
+            "systemctl restart slurm-share-agent; if that does not help: systemctl edit slurm-share-agent, [Service],"
+            f" Environment=SLURMD_NODENAME={facts.host}, and restart it",
         )
     return ok("it answers")
 
@@ -289,4 +305,27 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
     return fail(why) if why else ok(last.path)
 
 
-CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, hook_helper, agent, agent_token)
+@check(
+    "archive",
+    EVERYWHERE,
+    asks="if the timer of `slurm-share archive` is on, its source shows everybody's load and its last run did not fail",
+    why="nothing is added to the history that `slurm-share report` reads",
+    fix="journalctl -u slurm-share-archive.service -n 20 says why; then systemctl start slurm-share-archive.service",
+)
+def archive(facts: Facts) -> Sequence[Verdict]:
+    found = seen(facts.archive)
+    if not found.is_on and not found.failure:
+        return skip("slurm-share-archive.timer is not enabled here")
+    source = configuration(facts).settings.load_source
+    if source not in SOURCES_OF_ALL:
+        return warn(
+            f"slurm-share-archive has load_source {source}, which does not show everybody's load: every run fails",
+            f'write load_source = "agents" into {CONFIG_FILE}, with agents on the compute nodes ("prometheus" with'
+            ' prometheus_url, "local" on a cluster of one node), or: systemctl disable --now slurm-share-archive.timer',
+        )
+    if found.failure:
+        return warn(f"the last run of slurm-share-archive.service failed ({found.failure})")
+    return ok(f"its source is {source}")
+
+
+CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, hook_helper, agent, agent_token, archive)

@@ -113,7 +113,8 @@ def open_files(facts: Facts) -> Sequence[Verdict]:
     COMPUTE,
     asks="systemd-logind does not remove a user's shared memory at logout (RemoveIPC=no)",
     why="a user's logout removes the /dev/shm files of the user's running jobs and MPS servers",
-    fix="/etc/systemd/logind.conf: RemoveIPC=no; systemctl restart systemd-logind",
+    fix="RemoveIPC=no below [Login] in /etc/systemd/logind.conf.d/slurm-share.conf; systemctl restart systemd-logind"
+    " (install.md, step 3)",
 )
 def remove_ipc(facts: Facts) -> Sequence[Verdict]:
     return warn("RemoveIPC is yes") if seen(facts.host_facts.removes_ipc) else ok("RemoveIPC is no")
@@ -124,7 +125,8 @@ def remove_ipc(facts: Facts) -> Sequence[Verdict]:
     COMPUTE,
     asks="a task cannot trace its user's other processes (kernel.yama.ptrace_scope is 1 or more)",
     why="a task can read and stop other tasks of its user, but not the MPS daemons or other users' processes",
-    fix="sysctl -w kernel.yama.ptrace_scope=1, and a line in /etc/sysctl.d",
+    fix="kernel.yama.ptrace_scope=1 in /etc/sysctl.d/60-slurm-share.conf; sysctl -p /etc/sysctl.d/60-slurm-share.conf"
+    " (install.md, step 3, says what it costs); a site that keeps 0: slurm-share doctor --except ptrace",
 )
 def ptrace(facts: Facts) -> Sequence[Verdict]:
     scope = seen(facts.host_facts.ptrace_scope)

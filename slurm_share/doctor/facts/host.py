@@ -27,6 +27,7 @@ from . import system as fact_system
 from .records import (
     ROLES,
     AgentFacts,
+    ArchiveFacts,
     Facts,
     FileFact,
     GpuFacts,
@@ -49,6 +50,7 @@ FILE_S = 10.0
 MOST_BYTES = 1 << 20
 """Most bytes read of config.toml; the plugin reads no more (site_mode.c)."""
 AGENT_UNIT = "slurm-share-agent.service"
+ARCHIVE_UNIT = "slurm-share-archive"
 Seen = TypeVar("Seen")
 
 
@@ -115,6 +117,7 @@ def read_facts(
         host_facts=system,
         mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
         has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), Unseen, FILE_S),
+        archive=_within(lambda: read_archive(ask, root), Unseen, FILE_S),
     )
     if "compute" in roles:
         facts = _with_node(facts, settings, root, read_driver_state, ask_agent, file_fact)
@@ -247,6 +250,26 @@ def _node_of_host(text: ConfText | Unseen, host: str) -> str | None:
 def _agent(wanted: str, answer: tuple[str, str], token: FileFact | None) -> AgentFacts:
     problem, node = answer
     return AgentFacts(wanted, problem, token, node)
+
+
+def read_archive(ask: Ask, root: Path = Path("/")) -> ArchiveFacts | Unseen:
+    """Return the state of the archive's timer and of its last run. Raises CommandError if systemctl does not answer."""
+    if not (root / "run/systemd/system").is_dir():
+        return Unseen("no systemd runs here")
+    properties = "--property=UnitFileState,ActiveState,Result,ExecMainStatus"
+    timer, service = (
+        dict(
+            line.split("=", 1)
+            for line in ask(["systemctl", "show", properties, unit]).stdout.splitlines()
+            if "=" in line
+        )
+        for unit in (f"{ARCHIVE_UNIT}.timer", f"{ARCHIVE_UNIT}.service")
+    )
+    is_on = timer.get("ActiveState") == "active" or timer.get("UnitFileState", "").startswith("enabled")
+    if service.get("ActiveState") != "failed":
+        return ArchiveFacts(is_on)
+    result, code = service.get("Result", ""), service.get("ExecMainStatus", "0")
+    return ArchiveFacts(is_on, f"{result} {code}" if result == "exit-code" else result)
 
 
 def _agent_wanted(settings: Settings, root: Path) -> str:

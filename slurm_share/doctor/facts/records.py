@@ -311,6 +311,15 @@ class AgentFacts(Struct, frozen=True):
     """The node's name in its answer; empty: there was none."""
 
 
+class ArchiveFacts(Struct, frozen=True):
+    """The systemd units of `slurm-share archive` on this host."""
+
+    is_on: bool = False
+    """Whether the timer is enabled or active."""
+    failure: str = ""
+    """How the last run failed, in systemd's words; empty: it did not, or none has run since boot."""
+
+
 class Facts(Struct, frozen=True):
     """All facts of one host."""
 
@@ -338,3 +347,4 @@ class Facts(Struct, frozen=True):
     backends: Mapping[str, Health] | Unseen = {}
     """Health of each backend of share/backends/ by name."""
     agent: AgentFacts = AgentFacts()
+    archive: ArchiveFacts | Unseen = Unseen("not asked")

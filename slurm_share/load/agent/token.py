@@ -13,7 +13,7 @@ from ...core.errors import StateError, UsageError
 
 MIN_BYTES = 16
 MAX_BYTES = 4096
-INSTEAD = "--source srun needs none and shows your own jobs"
+INSTEAD = "llload --source srun needs none and shows your own jobs"
 
 
 def read_token(file: str, least: int = MIN_BYTES) -> bytes:

@@ -38,7 +38,10 @@ def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ
     UsageError for an invalid name."""
     node = option or read_node_name(environ)
     if not _NODE.fullmatch(node):
-        raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's name of this node with --node")
+        raise UsageError(
+            f"{node[:80]!r} is no node's name; give Slurm's name of this node with --node, or a systemd unit with "
+            "Environment=SLURMD_NODENAME=NAME"
+        )
     return node
 
 

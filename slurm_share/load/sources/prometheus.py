@@ -61,7 +61,8 @@ class PrometheusSource(Source):
         if not self._url:
             raise UsageError(
                 "no Prometheus is configured: set prometheus_url (such as http://metrics:9090) and let that server "
-                "scrape the nodes' agents; or read the agents themselves, with --source agents"
+                "scrape the nodes' agents; or read the agents themselves, with --source agents (load_source in "
+                "config.toml)"
             )
         if not self._url.startswith(("http://", "https://")):
             raise UsageError(f"prometheus_url = {shown(self._url)} is no address, such as http://metrics:9090")
@@ -203,7 +204,7 @@ class PrometheusSource(Source):
         return tuple(notes)
 
 
-_INSTEAD = "--source agents reads the nodes themselves"
+_INSTEAD = "--source agents (load_source in config.toml) reads the nodes themselves"
 _DETAILS = f"{metrics.PREFIX}(node|gpu|job|user)_.+"
 _LINE = "|".join(metrics.NODE_LINE)
 _ALL_LINES = f'{{__name__=~"{_LINE}"}}'

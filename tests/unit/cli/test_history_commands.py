@@ -217,6 +217,22 @@ def test_a_source_that_shows_only_ones_own_is_refused(site, capsys, words, why):
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ({}, "/x/config.toml: load_source: is not set, and its default srun does not show"),
+        ({"load_source": "/x/config.toml"}, "/x/config.toml: load_source: is srun, which does not show"),
+    ],
+)
+def test_a_timer_without_a_source_is_told_the_line_of_the_configuration(monkeypatch, capsys, sources, said):
+    monkeypatch.setattr(config, "load", lambda: Configuration(Settings(), sources, file="/x/config.toml"))
+    assert main.main(["archive"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert 'write load_source = "agents" there' in err
+    assert "--source" not in err
+
+
 def test_a_site_without_an_archive_says_so(monkeypatch, capsys):
     monkeypatch.setattr(config, "load", lambda: Configuration(Settings(archive_folder=""), {}))
     assert main.main(["archive", "--source", "local"]) == 2

@@ -9,6 +9,7 @@ from slurm_share.core import config
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.doctor.facts.records import (
     AgentFacts,
+    ArchiveFacts,
     ConfiguredHook,
     Facts,
     FileFact,
@@ -161,6 +162,7 @@ HEALTHY = Facts(
         )
     },
     agent=AgentFacts("its unit is enabled"),
+    archive=ArchiveFacts(),
 )
 
 

@@ -23,7 +23,7 @@ from doctor_hosts import (
 
 from slurm_share.core.config import parse
 from slurm_share.core.records import ProcessIdentity
-from slurm_share.doctor.facts.records import LostPath, Mount, SeenGpu, SharedJob, SiteNode, Unseen
+from slurm_share.doctor.facts.records import ArchiveFacts, LostPath, Mount, SeenGpu, SharedJob, SiteNode, Unseen
 from slurm_share.doctor.facts.system import missed
 from slurm_share.mps.records import MpsProcess
 from slurm_share.node.records import Gpu
@@ -507,6 +507,13 @@ ROWS = (
         agent__token=file(mode=0o640, above=0o777)),
     row("agent-token", "PASS", "/opt/x", config=site('agent_http = ":594"'), agent__token=file(mode=0o640)),
     row("agent-token", "SKIP", "HTTP"),
+    row("archive", "SKIP", "not enabled here"),
+    row("archive", "WARN", "load_source srun, which does not show everybody's load", archive=ArchiveFacts(True)),
+    row("archive", "WARN", "load_source srun", archive=ArchiveFacts(failure="exit-code 2")),
+    row("archive", "WARN", "failed (exit-code 1)", config=site('load_source = "agents"'),
+        archive=ArchiveFacts(True, "exit-code 1")),
+    row("archive", "PASS", "its source is agents", config=site('load_source = "agents"'), archive=ArchiveFacts(True)),
+    row("archive", "SKIP", "nobody says", archive=UNSEEN),
     # --- what is unknown
     *skips("not understood",
         "mode-file verdict-field operators-group hook-time modes simulated-gpus exclusive partitions "

@@ -20,7 +20,7 @@ from slurm_share.doctor.facts import host as fact_host
 from slurm_share.doctor.facts import programs, system
 from slurm_share.doctor.facts import slurm as fact_slurm
 from slurm_share.doctor.facts import state as fact_state
-from slurm_share.doctor.facts.records import GpuFacts, Mount, SharedJob, Unseen
+from slurm_share.doctor.facts.records import ArchiveFacts, GpuFacts, Mount, SharedJob, Unseen
 from slurm_share.slurm.conf import slurm_conf_path
 
 CONFIG = """\
@@ -120,6 +120,33 @@ def read(root, slurm=None, roles=(), **more):
     return fact_host.read_facts(
         roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: GpuFacts("550"), **more
     )
+
+
+# --- units of systemd -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("timer", "service", "found"),
+    [
+        ("UnitFileState=disabled\nActiveState=inactive\n", "ActiveState=inactive\n", ArchiveFacts()),
+        ("UnitFileState=enabled\nActiveState=inactive\n", "ActiveState=inactive\n", ArchiveFacts(True)),
+        ("UnitFileState=\nActiveState=active\n", "ActiveState=active\nResult=success\n", ArchiveFacts(True)),
+        (
+            "UnitFileState=enabled\nActiveState=active\n",
+            "ActiveState=failed\nResult=exit-code\nExecMainStatus=2\n",
+            ArchiveFacts(True, "exit-code 2"),
+        ),
+        ("", "ActiveState=failed\nResult=timeout\nExecMainStatus=15\n", ArchiveFacts(failure="timeout")),
+    ],
+)
+def test_the_archives_units_are_read_from_systemd(root, timer, service, found):
+    def ask(argv):
+        text = timer if argv[-1].endswith(".timer") else service
+        return Finished(0, text, "")
+
+    assert isinstance(fact_host.read_archive(ask, root), Unseen)
+    (root / "run/systemd/system").mkdir(parents=True)
+    assert fact_host.read_archive(ask, root) == found
 
 
 # --- a host as a whole -----------------------------------------------------------------------------------------------

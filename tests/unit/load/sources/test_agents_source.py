@@ -216,6 +216,6 @@ def test_a_token_that_is_not_the_callers_to_read_says_whose_it_is(tmp_path, monk
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(
-        UsageError, match=r"it is for root and the group .*: an administrator can add you; --source srun"
+        UsageError, match=r"it is for root and the group .*: an administrator can add you; llload --source srun"
     ):
         AgentsSource(Settings(agent_token_file=str(file)))

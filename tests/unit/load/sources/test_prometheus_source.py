@@ -195,7 +195,8 @@ def test_figures_that_are_none_are_a_sentence(server, source, value):
 def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
     server.pause_s = 0.5
     with pytest.raises(
-        SlurmShareError, match=r"did not answer within 0\.1 s; --source agents reads the nodes themselves"
+        SlurmShareError,
+        match=r"did not answer within 0\.1 s; --source agents \(load_source in config\.toml\) reads the nodes",
     ):
         source.read(Asked(nodes=("n1",)), 0.1)
     down = PrometheusSource(Settings(prometheus_url="http://127.0.0.1:1"))
