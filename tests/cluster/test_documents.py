@@ -26,6 +26,7 @@ EXCUSED = {
         "is of a checkout, not of a cluster; these tests run in what it brings up"
     ),
     r".*: systemctl .*": "no systemd runs on the local cluster; the tests of the packages check the units",
+    r".*: sysctl .*": "would set the kernel of the machine, which is not the cluster's",
     r".*: install -m 0640 .*": "an operators' group that not every cluster has; test_agent.py sets one up",
     r".*: (slurm-share agent.*|llload .*--source (agents|prometheus).*|llload(-tui)? --all.*)": (
         "needs agents, and an operator: test_agent.py and test_sources.py"
