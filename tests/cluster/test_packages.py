@@ -404,7 +404,12 @@ def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
     assert trixie.run("readlink", "/usr/lib/slurm-share/share_gpu.so") == "24.11/share_gpu.so\n"
     assert helps(trixie) == set(COMMANDS)
     assert not (trixie.upper / "run/slurm-share.unpacking").exists()
+    until_boot = ("run/slurm-share/user", "run/slurm-share-agent", "sys/fs/cgroup/memory/slurm-share/hooks")
+    for name in until_boot:
+        (trixie.upper / name).mkdir(parents=True)
     rpm_inside(trixie, new, "--nodeps", "-e", "slurm-share-tui", "slurm-share-spank", "slurm-share")
+    assert list((trixie.upper / "run").iterdir()) + list((trixie.upper / "sys/fs/cgroup/memory").iterdir()) == []
+    shutil.rmtree(trixie.upper / "sys/fs")
     assert {name: (folder / name).read_bytes() for name in settings} == settings
     for name in (*settings, lua_settings.NAME):
         (folder / name).unlink(missing_ok=True)
