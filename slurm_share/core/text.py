@@ -8,6 +8,20 @@ from functools import lru_cache
 from itertools import islice
 
 _DIGITS = re.compile(r"[0-9]+")
+_WIDE = re.compile(r"[^\x00-\x7f]")
+
+
+def ascii_json(data: bytes) -> bytes:
+    r"""Return JSON in UTF-8 with each character beyond ASCII as an escape (`\u202e`), as json.dumps writes it.
+
+    It has the same value. Names that users choose may hold characters that reorder or hide what a terminal shows.
+    """
+    return data if data.isascii() else _WIDE.sub(_escape, data.decode()).encode("ascii")
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
 def span_text(seconds: float) -> str:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from ..core.errors import StateError
 from ..core.metric import Metric
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
+from ..core.text import ascii_json
 from ..node.gpu_figures import Activity as Activity
 from ..node.gpu_figures import GpuBooking as GpuBooking
 from ..node.gpu_figures import GpuLoad as GpuLoad
@@ -440,8 +441,8 @@ def schema(name: str = "snapshot") -> dict[str, Any]:
 
 
 def render(value: Snapshot | Survey | Advice | AdviceReport) -> bytes:
-    """Return one line of JSON, without the newline."""
-    return _encoder.encode(value)
+    """Return one line of JSON in ASCII, without the newline."""
+    return ascii_json(_encoder.encode(value))
 
 
 def parse_snapshot(data: bytes | str, origin: str) -> Snapshot:

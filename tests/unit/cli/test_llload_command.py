@@ -91,6 +91,40 @@ def test_one_look(cluster, printed):
     assert cluster.closed
 
 
+NAME = "a\u202eb\x1b[2J\x85c"
+
+
+FORMS = (
+    "--json",
+    "--json --watch",
+    "--advise --json",
+    "--advise",
+    "--detail",
+    "--tsv",
+    "--csv --processes",
+    "-g",
+    "--quiet",
+)
+
+
+@pytest.mark.parametrize("words", FORMS)
+def test_no_output_has_a_character_that_reorders_or_hides_text(cluster, capsys, words):
+    """A user chooses the names of jobs and programs."""
+    seen = shared_node()
+    assert seen.snapshot is not None
+    processes_ = tuple(replace(one, name=NAME) for one in seen.snapshot.processes)
+    seen = replace(seen, snapshot=replace(seen.snapshot, processes=processes_))
+    one = replace(job(), name=NAME, comment=NAME, script=f"/{NAME}", features=NAME, dependency=NAME)
+    cluster.surveys = [survey(seen, jobs=(one,), user="alice")]
+    run(*words.split())
+    out, err = capsys.readouterr()
+    assert out
+    assert all(one.isprintable() or one == "\n" or (one == "\t" and "--tsv" in words) for one in out + err)
+    if "--json" in words and "--advise" not in words:
+        found = json.loads(out.splitlines()[0] if "--watch" in words else out)
+        assert found["jobs"][0]["name"] == NAME
+
+
 def test_with_gpus_there_is_a_line_of_advice(cluster, printed, capsys):
     assert "GPUMEM" in printed("-g")
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")]

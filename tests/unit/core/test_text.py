@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ClusterShell.RangeSet import RangeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_share.core.text import fold, fold_some, natural, span_text
+from slurm_share.core.text import ascii_json, fold, fold_some, natural, span_text
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,17 @@ def test_numbers_are_folded_as_clustershell_folds_them(numbers):
 def test_many_parts_are_cut_and_counted():
     assert fold_some([0, 1, 2, 8], 2) == "0-2,8"
     assert fold_some([0, 2, 4, 6], 2) == "0,2,... (4 in all)"
+
+
+@given(st.lists(st.text()))
+def test_json_in_ascii_has_the_same_value(texts):
+    data = json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    if not any("\ud800" <= one <= "\udfff" for one in data.decode("utf-8", "surrogatepass")):
+        written = ascii_json(data)
+        assert written.isascii()
+        assert json.loads(written) == texts
+
+
+def test_json_in_ascii_is_as_json_dumps_writes_it():
+    text = "\u202e é \U0001f600 \x85 \\"
+    assert ascii_json(json.dumps(text, ensure_ascii=False).encode()) == json.dumps(text).encode()
