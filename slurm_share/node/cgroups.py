@@ -13,6 +13,7 @@ node the title of the step's slurmstepd has the job's number. The task is number
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -149,9 +150,29 @@ def read_stepd(process: Path) -> tuple[int, str | None] | None:
     as the job's user.
     """
     match = _STEPD.match(slurp(process / "cmdline"))
-    if match is None or not _REAL_ROOT.search(slurp(process / "status")):
+    if match is None or not is_started_by_root(process):
         return None
     return int(match[1]), None if match[2] is None else match[2].decode("utf-8", "replace")
+
+
+def is_started_by_root(process: Path) -> bool:
+    """Return whether root started the process (its folder in /proc): its real uid is 0, and its program is none by
+    which users get that uid, such as sudo, which takes it before it asks for a password.
+
+    The path of the program is not compared: slurmd can have another slurmstepd (`slurmd -d`), and an upgrade replaces
+    the file. The caller needs root's rights to see the program; without them the real uid alone counts.
+    """
+    return _REAL_ROOT.search(slurp(process / "status")) is not None and not _gives_rights(f"{process}/exe")
+
+
+def _gives_rights(program: str) -> bool:
+    """Return whether a program file gives its user further rights: it is set-uid, or has capabilities."""
+    try:
+        if os.stat(program).st_mode & stat.S_ISUID:  # noqa: PTH116
+            return True
+        return bool(os.getxattr(program, "security.capability"))
+    except OSError:
+        return False
 
 
 def is_sampler(process: Path | str) -> bool | None:

@@ -649,17 +649,26 @@ for name in ("-rf", "*", "a b", "$(touch x)", "\\nx", "\\x1b[2J", "\\udcff", "x"
     clear(shared.node)
 
 
+SET_UID = "/usr/local/bin/as-root"
+AS_ROOT = "import os, time; os.setresuid(0, 0, 0); time.sleep(600)"
+
+
 @pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
-    """By name and title: neither a live job of bob's nor one of hers."""
+    """By name, title and real uid: neither a live job of bob's nor one of hers. A set-uid program that takes root's
+    real uid, as sudo does, stands for those of sites."""
     node = shared.node
     bob(node, "cp /bin/sleep slurmstepd", check=True)
+    node.run("bash", "-ec", f"cp $(realpath /usr/bin/python3) {SET_UID}; chmod 4755 {SET_UID}")
     titles = [f"slurmstepd: [{shared.job + more}.{step}]" for more in range(4) for step in ("0", "batch", "extern")]
     titles += ["slurmstepd: [1.0]", "slurmstepd: [4000000000.0]"]
     for title in titles:
         bob(node, f"(sleep 600 & exec -a '{title}' ./slurmstepd 600) >/dev/null 2>&1 &", check=True)
+        bob(node, f"(exec -a '{title}' {SET_UID} -ISc '{AS_ROOT}') >/dev/null 2>&1 &", check=True)
     assert len(node.run("pgrep", "-x", "-u", "bob", "slurmstepd").stdout.split()) == len(titles)
+    name = SET_UID.rpartition("/")[2]
+    until(lambda: len(node.run("pgrep", "-x", "-U", "root", name).stdout.split()) == len(titles), "root's real uid")
     with configured(cluster, ALL_IS_CLEARED):
         second = start(cluster, *ONE_GPU)
         cluster.as_user("alice", LITTER, node="n2", check=True)
@@ -671,6 +680,8 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shar
     assert "refused" not in node.log()
     assert len(processes_of(node, "bob")) == len(titles)  # the sleeps are not counted
     node.run("pkill", "-9", "-u", "bob")
+    node.run("pkill", "-9", "-x", name)
+    node.run("rm", SET_UID)
 
 
 CLAIMS = {"nothing": {}, "her other job": {"SLURM_JOB_ID": "{job}"}, "her MPS": {"CUDA_MPS_PIPE_DIRECTORY": "{pipe}"}}

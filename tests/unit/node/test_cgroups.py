@@ -183,6 +183,22 @@ def test_a_slurmstepd_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
     assert JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() == ()
 
 
+@pytest.mark.parametrize(
+    ("mode", "job"), [(0o755, (4711, "0")), (0o4755, None), (0o2755, (4711, "0")), (None, (4711, "0"))]
+)
+def test_a_program_that_users_get_roots_uid_by_is_no_slurmstepd(
+    tmp_path: Path, mode: int | None, job: tuple[int, str] | None
+) -> None:
+    """sudo, for example, started with another name, has the real uid 0 while it asks for a password. None: the program
+    is for root to see."""
+    add_process(tmp_path, 50, "slurmstepd: [4711.0]\0", 0)
+    if mode is not None:
+        write(tmp_path / "program", "")
+        (tmp_path / "program").chmod(mode)
+        (tmp_path / "50/exe").symlink_to(tmp_path / "program")
+    assert cgroups.read_stepd(tmp_path / "50") == job
+
+
 def test_of_several_slurmd_only_this_nodes_jobs_are_read(tmp_path: Path) -> None:
     make_v2(tmp_path / "cg", "job_1", "n1_")
     make_v2(tmp_path / "cg", "job_2", "n2_")

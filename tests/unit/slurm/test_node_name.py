@@ -70,6 +70,20 @@ def test_the_environment_comes_first_and_the_host_last(tmp_path: Path, monkeypat
     assert read_node_name(said, tmp_path) == host.partition(".")[0]
 
 
+@pytest.mark.parametrize(("uid", "mode", "named"), [(0, 0o755, True), (2001, 0o755, False), (0, 0o4755, False)])
+def test_only_a_slurmd_of_roots_names_the_node(tmp_path: Path, uid: int, mode: int, named: bool) -> None:
+    """A user can start any program with that name and option, also a set-uid one, which has root's uids."""
+    folder = tmp_path / "proc/57"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text("57 (slurmd) S 1 57 57 0 -1\n")
+    (folder / "status").write_text(f"Name:\tslurmd\nUid:\t{uid}\t0\t0\t0\n")
+    (folder / "cmdline").write_text("slurmd\0-Nn7\0")
+    (tmp_path / "program").touch()
+    (tmp_path / "program").chmod(mode)
+    (folder / "exe").symlink_to(tmp_path / "program")
+    assert (read_node_name({}, tmp_path) == "n7") == named
+
+
 def test_a_node_lacks_gpus_only_where_slurm_conf_says_so(tmp_path: Path) -> None:
     file = tmp_path / "slurm.conf"
     lines = ["NodeName=c[1-2]", "NodeName=m1 Gres=mps:4", "NodeName=g1 Gres=mps:4,gpu:h100:2(S:0)",
