@@ -197,9 +197,11 @@ def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
     assert (bobs.jobs, scene.bobs_gpu in {gpu.uuid for gpu in bobs.gpus}) == ((), True)
     for everything in (scene.everything(), parsed(scene.as_olga(PYTHON, "-c", ASK, "all", node="n1"))):
         assert {"alice", "bob"} <= {one.user for one in everything.processes}
-    refused = scene.as_alice(PYTHON, "-c", ASK, "all")
-    assert refused.returncode == 1
-    assert "everybody's load is for root, and for members of the group gpu-operators" in refused.stderr
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, "-c", ASK, "all")
+    in_a_namespace = scene.as_alice("unshare", "--user", "--map-root-user", PYTHON, "-c", ASK, "all")
+    for refused in (scene.as_alice(PYTHON, "-c", ASK, "all"), in_a_namespace, scene.n1.run(*nobody)):
+        assert refused.returncode == 1
+        assert "everybody's load is for root, and for members of the group gpu-operators" in refused.stderr
 
 
 def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -> None:
@@ -489,7 +491,7 @@ def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> N
     scene.cluster.exec("ctl", ["pkill", "-x", "prometheus"])
     until(lambda: "does not answer" in scene.read("prometheus").error, "the sentence about Prometheus")
     assert "http://ctl:9090 does not answer" in scene.read("prometheus").error
-    assert "--source agents reads the nodes themselves" in scene.read("prometheus").error
+    assert "--source agents (load_source in config.toml) reads the nodes themselves" in scene.read("prometheus").error
 
 
 def test_the_agent_leaves_root_alone(scene: Scene) -> None:

@@ -272,14 +272,17 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
     assert "PermissionError" in denied.stderr
     site.run.chmod(0o755)
     (site.run / "socket").chmod(0o666)
-    heard = subprocess.run(argv, capture_output=True, text=True)
-    assert (heard.stdout, heard.stderr) == ("b''\n", "")
-    # Nor one with all of root's capabilities: it keeps them where it becomes another user (SECBIT_NO_SETUID_FIXUP).
-    becomes = f"import ctypes, os; ctypes.CDLL(None).prctl(28, 4, 0, 0, 0); os.setresuid(2001, 2001, 2001); {code}"
-    able = subprocess.run(
-        [sys.executable, "-ISc", becomes, f"{site.run}/socket"], capture_output=True, text=True, timeout=30
-    )
-    assert (able.stdout, able.stderr) == ("b''\n", "")
+    for uid in ("2001", "65534"):  # the second is the kernel's for users whom a user namespace does not map
+        heard = subprocess.run([argv[0], f"--reuid={uid}", *argv[2:]], capture_output=True, text=True)
+        assert (heard.stdout, heard.stderr) == ("b''\n", "")
+        # Nor one with all of root's capabilities: it keeps them where it becomes another user (SECBIT_NO_SETUID_FIXUP).
+        becomes = (
+            f"import ctypes, os; ctypes.CDLL(None).prctl(28, 4, 0, 0, 0); os.setresuid({uid}, {uid}, {uid}); {code}"
+        )
+        able = subprocess.run(
+            [sys.executable, "-ISc", becomes, f"{site.run}/socket"], capture_output=True, text=True, timeout=30
+        )
+        assert (able.stdout, able.stderr) == ("b''\n", "")
     site.run.chmod(0o700)
     assert site.hook({}) == (0, "")
 
@@ -295,19 +298,20 @@ def answer_to(connection: socket.socket, data: bytes) -> bytes:
 @needs_root
 def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
     site.end()
-    (site.run / "socket").unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(site.run / "socket"))
-        os.seteuid(2001)
-        try:
-            listener.listen()  # the kernel keeps who did (SO_PEERCRED of unix(7))
-        finally:
-            os.seteuid(0)
-        with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
-            connection, _ = listener.accept()
-            with connection:
-                assert answer_to(connection, names.HELPER_TAKES.encode()) == b""
-            assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
+    for uid in (2001, 65534):
+        (site.run / "socket").unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(site.run / "socket"))
+            os.seteuid(uid)
+            try:
+                listener.listen()  # the kernel keeps who did (SO_PEERCRED of unix(7))
+            finally:
+                os.seteuid(0)
+            with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
+                connection, _ = listener.accept()
+                with connection:
+                    assert answer_to(connection, names.HELPER_TAKES.encode()) == b""
+                assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
 
 
 @needs_root

@@ -17,6 +17,9 @@ from slurm_share.core.errors import StateError
 from slurm_share.load.agent import socket_server
 from slurm_share.load.agent.client import ask
 
+NOBODY = 65534
+"""The kernel's overflow uid: of the user nobody, and of users whom a user namespace does not map."""
+
 
 @pytest.fixture
 def agent(tmp_path, monkeypatch):
@@ -73,7 +76,7 @@ def test_everybodys_is_for_root_the_agents_own_user_and_operators(agent):
     for uid in (0, os.geteuid(), 2003):
         assert [one.user for one in as_user(agent, uid, everybody=True).jobs] == ["alice", "bob"]
         assert as_user(agent, uid, everybody=True).view == ""
-    for uid in (ALICE, BOB, 4711):
+    for uid in (ALICE, BOB, 4711, NOBODY):
         with pytest.raises(StateError, match="everybody's load is for root, and for members of the group gpu-ops"):
             as_user(agent, uid, everybody=True)
 

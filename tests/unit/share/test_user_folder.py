@@ -1,0 +1,49 @@
+"""The hook's own mount of the users' part of the state folder, in a mount namespace, and the same in units and page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_share.share import user_folder
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+FLAGS = {"nosuid", "nodev", "noexec"}
+MOUNT = """\
+import sys
+from pathlib import Path
+from slurm_share.core.paths import Paths
+from slurm_share.share import user_folder
+paths = Paths(Path(sys.argv[1]))
+paths.user.mkdir(parents=True)
+assert user_folder.lacks_mount(paths)
+user_folder.mount(paths)
+assert not user_folder.lacks_mount(paths)
+print(*(line for line in open("/proc/self/mounts") if f" {paths.user} " in line), end="")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root may mount")
+def test_nothing_in_the_mount_is_a_device_or_runs_and_it_has_limits(tmp_path: Path) -> None:
+    argv = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", MOUNT, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [line] = done.stdout.splitlines()
+    _, _, kind, options, *_ = line.split()
+    assert kind == "tmpfs"
+    assert {*FLAGS, "mode=711", "size=65536k", "nr_inodes=65536"} <= set(options.split(","))
+
+
+def test_the_units_and_the_page_have_the_same_options() -> None:
+    users = f"{user_folder.OPTIONS},nosuid,nodev,noexec"
+    roots = users.replace("0711", "0755")
+    for name, wanted in (("run-slurm\\x2dshare.mount", roots), ("run-slurm\\x2dshare-user.mount", users)):
+        unit = (CHECKOUT / "packaging/systemd" / name).read_text()
+        assert re.findall(r"^Options=(.*)$", unit, re.MULTILINE) == [wanted]
+    page = (CHECKOUT / "packaging/docs/install.md").read_text()
+    assert re.findall(r"^tmpfs /run/slurm-share\S* tmpfs (\S+) 0 0$", page, re.MULTILINE) == [roots, users]
