@@ -111,10 +111,10 @@ def in_force(
     A job that `shares` and has no verdict is `off`, unless the site does not use our job_submit.lua. For an ordinary
     job, which the hooks handle on nodes kept to one user, the verdict counts only if it is `off`.
     """
-    said: list[InForce] = [InForce(own, "this node has sharing " + _STATES[own])]
+    said: list[InForce] = [InForce(own, f"this node has sharing {_STATES[own]} in the job's partition")]
     if uses_job_submit and verdict is not None and (shares or verdict.mode == "off"):
         mode = verdict.at(restart_count)
-        said.append(InForce(mode, "the controller has sharing " + _STATES[mode]))
+        said.append(InForce(mode, f"the controller has sharing {_STATES[mode]} for this job"))
     elif uses_job_submit and shares:
         said.append(InForce("off", "it came here without the controller's verdict"))
     if everywhere is not None:
