@@ -19,7 +19,7 @@ from whole_machine import WholeMachine, started
 from localcluster.errors import Misuse
 
 QEMU = bool(os.environ.get("SLURM_SHARE_TEST_QEMU"))
-ORDER = ("test_installation", "test_limits", "test_memory", "test_daemons", "test_end")
+ORDER = ("installation", "limits", "memory", "daemons", "end")
 ABOUT = """\
 . /etc/os-release
 echo "$PRETTY_NAME, kernel $(uname -r), $(systemctl --version | head -n 1), $(slurmctld -V)"
@@ -31,7 +31,7 @@ echo "cgroup v2 with $(cat /sys/fs/cgroup/cgroup.controllers); $(nproc) CPUs; $(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the machine in the order of its life: it cannot be installed twice."""
     here = [item for item in items if item.path.parent == Path(__file__).parent]
-    turns = iter(sorted(here, key=lambda item: ORDER.index(item.path.stem)))
+    turns = iter(sorted(here, key=lambda item: ORDER.index(item.path.stem.removeprefix("test_machine_"))))
     items[:] = [next(turns) if item in here else item for item in items]
 
 

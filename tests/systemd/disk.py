@@ -12,7 +12,8 @@ from localcluster.progress import stage
 from localcluster.records import CURRENT, RELEASES
 
 HERE = Path(__file__).resolve().parent
-CPUS = 8
+CPUS = 2
+"""Of an emulated computer: few, since all of them run on few cores. Slurm may confine them there, by cpusets."""
 SIZE = "3G"
 """Of a sparse file: about 800 MB of it are used."""
 _KEEP = 4
@@ -34,14 +35,14 @@ def made(*, linux: bool) -> Path:
     root = rootfs.root_of(RELEASES[CURRENT])
     lower = layers.under_systemd(root, linux=linux)
     texts = [(HERE / name).read_text() for name in _PROVISION]
-    key = hashlib.sha256(json.dumps([lower, linux, texts, _MAKE, SIZE]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([lower, linux, CPUS, texts, _MAKE, SIZE]).encode()).hexdigest()[:16]
     home = paths.cache() / f"machine-{key}"
 
     def fill(making: Path) -> None:
         with stage("disk of a machine with systemd"):
             layer = making / "layer"
             layer.mkdir()
-            script = ["/bin/bash", "/mnt/provision.sh", "yes" if linux else "no"]
+            script = ["/bin/bash", "/mnt/provision.sh", *(("yes", str(CPUS)) if linux else ("no", "8"))]
             rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=HERE)
             image(f"{layer}/upper:{lower}", making / "disk.img", SIZE)
             process.run(["rm", "-rf", str(layer)])

@@ -1,9 +1,9 @@
 #!/bin/bash
-# provision.sh CORES: run in the machine's root, before it becomes a disk. A machine as its administrator has it before
+# provision.sh CORES CPUS: run in the machine's root, before it becomes a disk. A machine as its administrator has it before
 # slurm-share: Slurm with controller and compute node in one, two (simulated) GPUs, two users. CORES: yes where the
-# kernel has cpusets, so that Slurm confines the CPUs.
+# kernel has cpusets, so that Slurm confines the CPUS (else more of them may be configured than there are).
 set -euo pipefail
-cores=$1
+cores=$1 cpus=$2
 echo n1 >/etc/hostname
 printf '127.0.0.1 localhost\n192.0.2.1 n1\n' >/etc/hosts
 : >/etc/resolv.conf
@@ -49,7 +49,7 @@ cat >/etc/slurm/slurm.conf <<-END
 	JobAcctGatherFrequency=5
 	KillWait=2
 	GresTypes=gpu
-	NodeName=n1 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=900 Gres=gpu:simulated:2
+	NodeName=n1 CPUs=$cpus Boards=1 SocketsPerBoard=1 CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=900 Gres=gpu:simulated:2
 	PartitionName=gpu Nodes=n1 Default=YES DefMemPerCPU=100 MaxTime=1-0 State=UP
 END
 echo 'NodeName=n1 Name=gpu Type=simulated File=/dev/nvidia[0-1]' >/etc/slurm/gres.conf

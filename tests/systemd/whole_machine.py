@@ -197,9 +197,10 @@ class WholeMachine:
     def _qemu_argv(self) -> list[str]:
         here = self.folder
         words = [_QEMU, "-machine", "q35", "-cpu", "max", "-smp", str(disk.CPUS), "-m", MEMORY]
-        words += ["-accel", "tcg,thread=single,tb-size=512", "-nographic", "-nodefaults", "-serial", "stdio"]
+        words += ["-accel", "tcg,thread=multi,tb-size=512", "-nographic", "-nodefaults", "-serial", "stdio"]
         words += ["-kernel", str(here / "vmlinuz"), "-initrd", str(here / "initrd")]
         words += ["-append", "root=/dev/vda rootfstype=ext4 rw console=ttyS0 quiet mitigations=off tsc=unstable"]
+        words[-1] += " systemd.default_device_timeout_sec=900"  # of the disk with the packages: it takes a minute
         for name in ("disk", "packages"):
             words += ["-drive", f"file={here}/{name}.img,if=virtio,format=raw,cache=unsafe"]
         words += ["-device", "virtio-rng-pci"]
