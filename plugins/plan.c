@@ -191,13 +191,13 @@ static int check_decimal(const struct reader *reader, const struct field *field)
 	return 0;
 }
 
-/* Parse I/P, with I below P. */
-static int read_part(char *text, struct ss_slot *slot)
+/* Parse I/P, with I below P, where P is `parts`. */
+static int read_part(const char *text, uint32_t parts, struct ss_slot *slot)
 {
-	char *slash = strchr(text, '/');
+	const char *slash = strchr(text, '/');
 
-	if (slash == NULL || ss_number_parse(text, (size_t)(slash - text), 0, SS_PLAN_MAX_SLOTS, &slot->part) != 0 ||
-	    ss_number_parse(slash + 1, strlen(slash + 1), 1, SS_PLAN_MAX_SLOTS, &slot->parts) != 0 || slot->part >= slot->parts)
+	if (slash == NULL || ss_number_parse(text, (size_t)(slash - text), 0, parts - 1, &slot->part) != 0 ||
+	    ss_number_parse(slash + 1, strlen(slash + 1), parts, parts, &slot->parts) != 0)
 		return -1;
 	return 0;
 }
@@ -294,8 +294,8 @@ static int take_slot(struct reader *reader, uint32_t number, const struct ss_pla
 	    field_number(reader, &fields[VARIABLES], MOST_NUMBER, &variables) != 0 ||
 	    check_decimal(reader, &fields[MEMORY_RATIO]) != 0 || check_decimal(reader, &fields[SM_PERCENT]) != 0)
 		return -1;
-	if (read_part(fields[PART].value, slot) != 0)
-		return wrong(reader, "'part=I/P' with I below P was expected here");
+	if (read_part(fields[PART].value, plan->slot_count, slot) != 0)
+		return wrong(reader, "'part=I/%u' with I below %u was expected here", plan->slot_count, plan->slot_count);
 	slot->mps_directory = fields[MPS_DIRECTORY].value;
 	if (slot->mps_directory != NULL && slot->mps_directory[0] != '/')
 		return wrong(reader, "'mps_directory' is an absolute path");

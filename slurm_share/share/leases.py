@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core import locks, names, process
+from ..core import locks, names, numbers, process
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
@@ -27,8 +27,10 @@ from . import slot_queue
 PATIENCE_S = 5.0
 """How long to wait for the lock. A process that chooses slots holds it for well under a millisecond."""
 PAUSE_S = 0.001
-_HOLDING = re.compile(rb"step [0-9]{1,19} holder [0-9]{1,19} [0-9]{1,19} task ([0-9]{1,19}) ([0-9]{1,19})\n")
-_TEXT_MAX = 128
+_HOLDING = re.compile(rb"step ([0-9]{1,19}) holder ([0-9]{1,19}) [0-9]{1,19} task ([0-9]{1,19}) ([0-9]{1,19})\n")
+TEXT_MAX = 128
+"""A slot's file with so many bytes or more is no text of ours."""
+_PID_MOST = 2**31 - 1
 _LOCKS = Path("/proc/locks")
 
 
@@ -156,9 +158,18 @@ def _is_free(fd: int) -> bool:
 
 def _has_orphan(fd: int) -> bool:
     """Return whether the task in the file of an unlocked slot is alive: its holder was killed."""
-    match = _HOLDING.fullmatch(os.pread(fd, _TEXT_MAX, 0))
-    task = None if match is None else process.identify(int(match[1]))
-    return match is not None and task is not None and task.pid > 0 and task.start_ticks == int(match[2])
+    found = task_in(os.pread(fd, TEXT_MAX, 0))
+    task = process.identify(found[0]) if found else None
+    return found is not None and task is not None and task.pid > 0 and task.start_ticks == found[1]
+
+
+def task_in(data: bytes) -> tuple[int, int] | None:
+    """Return (pid, start time) of the task in a slot's file; None: there is none. As the plugin reads it."""
+    match = _HOLDING.fullmatch(data) if len(data) < TEXT_MAX else None
+    if match is None:
+        return None
+    step, holder, task, start = (int(number) for number in match.groups())
+    return (task, start) if step <= numbers.JOB_MOST and max(holder, task) <= _PID_MOST else None
 
 
 def _put(fd: int, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core import names
+from ..core import names, numbers
 from ..core.patterns import pattern
 from ..node.records import Gpu
 from . import option
@@ -100,7 +100,8 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     lines = Lines(text, file)
     if lines.lines[0] != names.PLAN_MAGIC:
         raise lines.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
-    job_id, uid, node = lines.number("job"), lines.number("uid"), lines.rest("node")
+    job_id, uid = lines.number("job", 1, numbers.JOB_MOST), lines.number("uid", 0, numbers.JOB_MOST)
+    node = lines.rest("node")
     if lines.follows("refused"):
         refusal = Refusal(job_id, uid, node, lines.rest("refused"))
         lines.end()
@@ -109,9 +110,10 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
         unshared = Unshared(job_id, uid, node, lines.rest("unshared"))
         lines.end()
         return unshared
-    share, gpu_count, slot_count = lines.share(), lines.count("gpus"), lines.count("slots")
-    cores = tuple(tuple(lines.numbers(value)) for value in lines.rest("cores").split())
-    lost = tuple(lines.rest("lost").split()) if lines.follows("lost") else ()
+    share = lines.share()
+    gpu_count, slot_count = (lines.number(key, 1, names.PLAN_MAX_SLOTS) for key in ("gpus", "slots"))
+    cores = lines.cores()
+    lost = tuple(lines.rest("lost").split(" ")) if lines.follows("lost") else ()
     notes = []
     while lines.follows("note"):
         notes.append(lines.rest("note"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..core import names
+from ..core import names, numbers
 from ..core.errors import OptionError, StateError
 from ..core.patterns import pattern
 from ..core.records import ShareRequest
@@ -12,7 +12,13 @@ from . import option
 from .records import Assignment
 
 _ASSIGNMENT = pattern(r"(?a)([A-Za-z_][A-Za-z0-9_]*)(\??)=([!-~]*)")
-_NUMBER = pattern(r"(?a)0|[1-9][0-9]{0,8}")
+_MOST, _CPUS_MAX = 999_999_999, 8192
+"""The limits of the plugin's reader: numbers in fields, and CPUs of a node."""
+
+
+def _whole(text: str, most: int) -> int | None:
+    """Return the number in a text, which has no leading zero; None: it is none, or above `most`."""
+    return None if text.startswith("0") and text != "0" else numbers.whole(text, most)
 
 
 def is_printable(text: str) -> bool:
@@ -31,6 +37,15 @@ class Lines:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         self.lines = text.split("\n")
+        self.at = 0
+        if len(text) > names.PLAN_MAX_BYTES:
+            raise self.wrong(f"the plan is longer than {names.PLAN_MAX_BYTES} bytes")
+        for number, line in enumerate(self.lines):
+            self.at = number  # for the error
+            if len(line) >= names.PLAN_MAX_LINE:
+                raise self.wrong(f"longer than {names.PLAN_MAX_LINE} bytes")
+            if not is_printable(line):
+                raise self.wrong("a byte that is not printable ASCII")
         self.at = 0
         if self.lines[-2:] != ["end", ""]:
             self.at = len(self.lines) - 1
@@ -55,32 +70,29 @@ class Lines:
             raise self.wrong(f"'{key} {number} ...' was expected here")
         return rest
 
-    def number(self, key: str) -> int:
-        """Return the number after the key on the next line."""
-        return self.numbers(self.rest(key))[0]
-
-    def count(self, key: str) -> int:
-        """Return the number after the key on the next line, from 1 to names.PLAN_MAX_SLOTS."""
-        found = self.number(key)
-        if not 1 <= found <= names.PLAN_MAX_SLOTS:
-            raise self.wrong(f"'{key}' is a number from 1 to {names.PLAN_MAX_SLOTS}")
+    def number(self, key: str, least: int, most: int) -> int:
+        """Return the number after the key on the next line, which is from `least` to `most`."""
+        found = _whole(self.rest(key), most)
+        if found is None or found < least:
+            raise self.wrong(f"'{key}' is a number from {least} to {most}")
         return found
 
-    def numbers(self, value: str) -> list[int]:
-        """Return the numbers in a comma-separated list."""
-        try:
-            return [int(part) for part in value.split(",")]
-        except ValueError:
-            raise self.wrong("a number was expected here") from None
+    def cores(self) -> tuple[tuple[int, ...], ...]:
+        """Return the CPUs of each core on the next line."""
+        found = [[_whole(cpu, _CPUS_MAX - 1) for cpu in core.split(",")] for core in self.rest("cores").split(" ")]
+        if sum(map(len, found)) > _CPUS_MAX or any(None in core for core in found):
+            raise self.wrong(f"a CPU is a number from 0 to {_CPUS_MAX - 1}")
+        return tuple(tuple(cpu for cpu in core if cpu is not None) for core in found)
 
     def share(self) -> ShareRequest:
         """Return the request on the next line."""
+        text = self.rest("share")
         try:
-            request = option.parse(self.rest("share"))
+            request = option.parse(text)
         except OptionError as error:
             raise self.wrong(error.why) from None
-        if request is None:
-            raise self.wrong("a plan is never 'off'")
+        if request is None or option.render(request) != text:
+            raise self.wrong("the share is not in its canonical form")
         return request
 
     def assignment(self, value: str) -> Assignment:
@@ -108,16 +120,18 @@ class Lines:
         text = fields.get(name)
         if text is None:
             return None
-        if not _NUMBER.fullmatch(text):
-            raise self.wrong(f"'{name}' is a number")
-        return int(text)
+        number = _whole(text, _MOST)
+        if number is None:
+            raise self.wrong(f"'{name}' is a number from 0 to {_MOST}")
+        return number
 
     def part(self, text: str, parts: int) -> int:
         """Return the I of I/P, where P is `parts` and I is below P."""
-        part, _, whole = text.partition("/")
-        if whole != str(parts) or not _NUMBER.fullmatch(part) or int(part) >= parts:
+        written, _, whole = text.partition("/")
+        part = _whole(written, parts - 1)
+        if whole != str(parts) or part is None:
             raise self.wrong(f"'part=I/{parts}' with I below {parts} was expected here")
-        return int(part)
+        return part
 
     def end(self) -> None:
         """Check that the next line is the last."""

@@ -2,7 +2,9 @@
  * record PID as the first task, and hold them until the input ends. On failure print "no: WHY" and exit with 2.
  *
  * lease_verdict FOLDER SLOTS wait TASKS STEP: wait for a short time like srun, print "promised" or "over", and hold the promise
- * until the input ends. STEP -1: the step has no number yet. */
+ * until the input ends. STEP -1: the step has no number yet.
+ *
+ * lease_verdict -: read the texts of slots' files, one per line in hexadecimal, and answer each with its task, or "no". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +36,33 @@ static int wait_as_srun(char **argv)
 	return 0;
 }
 
+static int answer_each(void)
+{
+	char line[1024], text[512];
+
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	while (fgets(line, sizeof line, stdin) != NULL) {
+		struct ss_holding holding;
+		size_t length = 0;
+		unsigned byte;
+		for (const char *at = line; length < sizeof text && sscanf(at, "%2x", &byte) == 1; at += 2)
+			text[length++] = (char)byte;
+		if (length <= SS_HOLDING_SIZE && ss_holding_parse(text, length, &holding) == 0)
+			printf("task %llu %llu\n", (unsigned long long)holding.task.pid, (unsigned long long)holding.task.start);
+		else
+			puts("no");
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct ss_slots slots;
 	static uint32_t chosen[SS_PLAN_MAX_SLOTS];
 	char why[512] = "";
 
+	if (argc == 2)
+		return answer_each();
 	if (argc != 6 || number(argv[2]) > SS_PLAN_MAX_SLOTS)
 		return 64;
 	if (strcmp(argv[3], "wait") == 0)

@@ -1,5 +1,8 @@
 /* For tests/contract: plan_verdict FILE JOB UID NODE. Print the plan in a fixed form and exit with 0; or "absent" and 1; or
- * "bad: WHY" and 2. */
+ * "bad: WHY" and 2.
+ *
+ * plan_verdict - JOB UID: read plans from the input, each as "SIZE\n" and so many bytes, and answer each with what is printed
+ * above and a line with a dot. Any node's plan is taken. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,14 +38,37 @@ static void print_plan(const struct ss_plan *plan)
 	}
 }
 
+static int answer_each(const struct ss_plan_owner *owner)
+{
+	size_t size;
+
+	while (scanf("%zu", &size) == 1 && getchar() == '\n') {
+		struct ss_plan *plan = NULL;
+		char why[512] = "", *text = malloc(size ? size : 1);
+		if (text == NULL || fread(text, 1, size, stdin) != size)
+			return 1;
+		if (ss_plan_parse(text, size, owner, &plan, why, sizeof why) == SS_PLAN_READ)
+			print_plan(plan);
+		else
+			printf("bad: %s\n", why);
+		ss_plan_free(plan);
+		free(text);
+		puts(".");
+		(void)fflush(stdout);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct ss_plan *plan = NULL;
 	char why[512] = "";
 
-	if (argc != 5)
+	if (argc != 4 && argc != 5)
 		return 64;
 	struct ss_plan_owner owner = { (uint32_t)strtoul(argv[2], NULL, 10), (uint32_t)strtoul(argv[3], NULL, 10), argv[4] };
+	if (argc == 4)
+		return answer_each(&owner);
 	switch (ss_plan_read(argv[1], &owner, &plan, why, sizeof why)) {
 	case SS_PLAN_ABSENT:
 		puts("absent");

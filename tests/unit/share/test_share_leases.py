@@ -163,3 +163,18 @@ def test_a_child_that_was_forked_does_not_keep_a_slot_that_was_given_back(folder
     assert Leases(folder, TWO_GPUS).take(1) == (0,)
     os.close(write)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "task"),
+    [
+        (b"step 0 holder 10 11 task 12 13\n", (12, 13)),
+        (b"step 0 holder 10 11 task 2147483648 13\n", None),
+        (b"step 4294967296 holder 10 11 task 12 13\n", None),
+        (b"step 0 holder 10 11 task 12 99999999999999999999\n", None),
+        (b"step 0 holder 10 11 task 12 13\n" + b"\n" * 99, None),
+        (b"", None),
+    ],
+)
+def test_the_task_in_a_slots_file_is_the_one_that_the_plugin_reads(data, task):
+    assert leases.task_in(data) == task
