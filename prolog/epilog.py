@@ -45,7 +45,7 @@ def work() -> bool:
 def _forget_unshared() -> None:
     """Remove the Prolog's note that the job runs unshared."""
     job = os.environ.get("SLURM_JOB_ID", "")
-    if job.isascii() and job.isdecimal():
+    if job.isascii() and job.isdecimal() and len(job) <= 10:
         try:
             os.unlink(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")  # noqa: PTH108
         except OSError:

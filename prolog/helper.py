@@ -24,7 +24,7 @@ import struct
 import sys
 import time
 
-from slurm_share.core import cgroup_paths, locks, names
+from slurm_share.core import cgroup_paths, locks, names, numbers
 from slurm_share.core.process import Deadline
 from slurm_share.node import processes
 from slurm_share.node.cgroups import slurp
@@ -137,12 +137,10 @@ class _Request:
         if self.size < 0 and b"\n" in self.data:
             head, _, rest = bytes(self.data).partition(b"\n")
             name, _, size = head.decode("ascii", "replace").partition(" ")
-            # int() raises ValueError for more than 4300 digits.
-            if name not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
+            number = numbers.whole(size, names.HELPER_MOST_BYTES)
+            if name not in MAINS or number is None or len(head) > HEAD_BYTES:
                 return False
-            if int(size) > names.HELPER_MOST_BYTES:
-                return False
-            self.hook, self.size, self.data = name, int(size), bytearray(rest)
+            self.hook, self.size, self.data = name, number, bytearray(rest)
         return bool(data) and len(self.data) <= (self.size if self.size >= 0 else HEAD_BYTES)
 
     @property

@@ -36,7 +36,7 @@ def _has_job_folders() -> bool:
 def _drop_plan() -> None:
     """Remove the plan of an earlier run of the job, which names GPUs that the job may no longer have."""
     job = os.environ.get("SLURM_JOB_ID", "")
-    if job.isascii() and job.isdecimal():
+    if job.isascii() and job.isdecimal() and len(job) <= 10:
         for path in (f"{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}", f"{names.UNSHARED_FOLDER}/{job}"):
             try:
                 os.unlink(f"{names.STATE_ROOT}/{path}")  # noqa: PTH108
@@ -154,4 +154,4 @@ def _count_hang(paths: Paths, *, in_driver: bool) -> int:
 
 def _job_id() -> int:
     job = os.environ.get("SLURM_JOB_ID", "")
-    return int(job) if job.isascii() and job.isdecimal() else 0
+    return int(job) if job.isascii() and job.isdecimal() and len(job) <= 10 else 0

@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from slurm_share.core import files
 from slurm_share.core.config import know_all, read_toml, typed
-from slurm_share.core.errors import ConfigError
+from slurm_share.core.errors import ConfigError, quoted
 
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.5, 86_400.0
 WANTED = {
@@ -107,7 +107,7 @@ def parse_config(text: str, file: str) -> UserConfig:
     config = typed(given, UserConfig, file, wanted=WANTED)
     if config.interval is not None and not LEAST_INTERVAL_S <= config.interval <= MOST_INTERVAL_S:
         span = f"must be from {LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} seconds"
-        raise ConfigError(file, f"{span}; it says {config.interval!r}", "interval")
+        raise ConfigError(file, f"{span}; it says {quoted(config.interval)}", "interval")
     return config
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..core import config, names
+from ..core import config, names, numbers
 from ..core.command import EXIT_FAILED
 from ..core.errors import shown
 from ..core.settings import SOURCES_OF_ALL
@@ -46,9 +46,10 @@ def add_to(commands: Any) -> None:
 
 
 def _minutes(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1440):
+    number = numbers.whole(text, 1440)
+    if not number:
         raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number from 1 to 1440")
-    return int(text)
+    return number
 
 
 def archive(arguments: argparse.Namespace) -> int:

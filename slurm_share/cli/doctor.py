@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from ..core import names, terminal
 from ..core.command import forget_output
-from ..core.errors import SlurmShareError, UsageError
+from ..core.errors import SlurmShareError, UsageError, quoted
 from ..core.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
     for name in found:
         if name not in known:
             hint = did_you_mean(name, known, "`slurm-share doctor --explain` lists them")
-            raise UsageError(f"there is no check {name!r}{hint}")
+            raise UsageError(f"there is no check {quoted(name)}{hint}")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 from msgspec.structs import replace
 
-from ..core import names, terminal, text_files
+from ..core import names, numbers, terminal, text_files
 from ..core.command import EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
@@ -320,9 +320,10 @@ def _failed(folder: Path, *, is_bare: bool) -> int:
 def _log(argument: str, task: str) -> int:
     """Print the log of a task."""
     folder = submitting.find_folder(argument)
-    if not (task.isascii() and task.isdecimal() and len(task) <= 9):
+    number = numbers.whole(task, 999_999_999)
+    if number is None:
         raise UsageError(f"{shown(task) or repr(task)} is not the number of a task, which begin at 0")
-    for piece in failed_tasks.read_log(folder, run_folder.read_run(folder), int(task)):
+    for piece in failed_tasks.read_log(folder, run_folder.read_run(folder), number):
         sys.stdout.buffer.write(piece)
     return names.EXIT_OK
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
+from ..core import numbers
 from ..core.errors import UsageError, shown
 from ..core.text import did_you_mean
 from ..packing import POLICIES
@@ -206,13 +208,16 @@ def _gpus(text: str) -> int:
     return number
 
 
+_DIGITS = re.compile("[0-9]+")
+
+
 def _count(text: str, least: int = 0) -> int:
-    number = text.removeprefix("-")
-    if not (number.isascii() and number.isdecimal()):
+    digits = text.removeprefix("-")
+    if not _DIGITS.fullmatch(digits):
         raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number")
-    if number != text or (not text.strip("0") and least > 0):
+    if digits != text or (not text.strip("0") and least > 0):
         raise argparse.ArgumentTypeError(f"it must be {least} or more, and {shown(text)} is less")
-    digits = text.lstrip("0")
-    if len(digits) > len(str(submission.TASKS_MAX)) or int(text) > submission.TASKS_MAX:
+    number = numbers.whole(text.lstrip("0") or "0", submission.TASKS_MAX)
+    if number is None:
         raise argparse.ArgumentTypeError(f"{shown(text)} is more than {submission.TASKS_MAX}, the most")
-    return int(text)
+    return number

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from .numbers import JOB_MOST, whole
 from .records import DaemonGroup
 
 FOLDER = "slurm-share"
@@ -57,9 +58,9 @@ def read_groups(root: str) -> tuple[DaemonGroup, ...]:
     found: dict[tuple[int, str], None] = {}
     for _, ours in trees(root):
         for user in _names(ours):
-            uid = user.removeprefix(_USER)
-            if user.startswith(_USER) and uid.isdecimal():
-                found.update({(int(uid), name): None for name in _names(f"{ours}/{user}")})
+            uid = whole(user.removeprefix(_USER), JOB_MOST)
+            if user.startswith(_USER) and uid is not None:
+                found.update({(uid, name): None for name in _names(f"{ours}/{user}")})
     return tuple(DaemonGroup(root, uid, name) for uid, name in sorted(found))
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import names
-from .errors import ConfigError, OptionError
+from .errors import ConfigError, OptionError, quoted, shown
 from .paths import CONFIG_FILE
 from .settings import DEFAULT as DEFAULT
 from .settings import PER_PARTITION, Messages, Settings, Slurm, parse_sm
@@ -94,7 +94,7 @@ def read_toml(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
-        raise ConfigError(file, f"is not TOML: {error}") from error
+        raise ConfigError(file, f"is not TOML: {shown(str(error), 200)}") from error
 
 
 def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: str = "") -> None:
@@ -122,8 +122,8 @@ def typed(
         # msgspec ends its sentence with where it was: "Expected `int`, got `str` - at `$.max_share`"
         why, _, place = str(error).partition(" - at `$.")
         key = re.split(r"[`.\[]", place)[0]
-        why = f"must be {wanted[key]}" if key in wanted else why
-        raise ConfigError(file, f"{why}; it says {given.get(key)!r}", where + key) from error
+        why = f"must be {wanted[key]}" if key in wanted else shown(why, 200)
+        raise ConfigError(file, f"{why}; it says {quoted(given.get(key))}", where + key) from error
 
 
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
@@ -138,7 +138,7 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
 
     def check(is_valid: object, place: str, must: str, value: object) -> None:
         if not is_valid:
-            raise ConfigError(file, f"{must}; it says {value!r}", place)
+            raise ConfigError(file, f"{must}; it says {quoted(value)}", place)
 
     messages = settings.messages
     check(
@@ -170,5 +170,5 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     try:
         parse_sm(settings.sm)
     except OptionError as error:
-        raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", where + "sm") from error
+        raise ConfigError(file, f"{error.why}; it says {quoted(settings.sm)}", where + "sm") from error
     return settings

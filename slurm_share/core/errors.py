@@ -56,7 +56,7 @@ class ConfigError(UsageError):
         super().__init__(file, why, key)
 
     def __str__(self) -> str:
-        where = self.file if self.key is None else f"{self.file}: {self.key}"
+        where = self.file if self.key is None else f"{self.file}: {shown(self.key)}"
         return f"{where}: {self.why}"
 
 
@@ -176,3 +176,9 @@ def shown(text: str, limit: int = 80) -> str:
     """Return untrusted text made safe for a line of a log or a terminal: bounded, control characters escaped."""
     printable = text[:limit].encode("unicode_escape").decode("ascii")
     return repr(text[:limit]) + "..." if len(text) > limit else (printable if printable == text else repr(text))
+
+
+def quoted(value: object, limit: int = 80) -> str:
+    """Return the `repr` of an untrusted value for a log or a terminal: bounded, without control characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -64,7 +64,23 @@ def _numbers(listed: str, text: str) -> list[str]:
 
 def parse(text: str) -> tuple[str, ...]:
     """Return the names in a list that a person wrote, sorted, without duplicates. Raises UsageError."""
-    return tuple(_set(text))
+    found = parse_paths(text)
+    if not found or not all(map(_NAME.fullmatch, found)):
+        raise _refusal(text)
+    return found
+
+
+def parse_paths(text: str) -> tuple[str, ...]:
+    """Return the texts in a list such as /dev/nvidia[0-3], sorted, without duplicates. Raises UsageError.
+
+    ClusterShell refuses some ranges by `assert`.
+    """
+    if sum(map(_size, _PIECE.split(text))) > NODES_MAX:
+        raise _refusal(text)
+    try:
+        return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except (NodeSetException, ValueError, ArithmeticError, LookupError, AssertionError) as error:
+        raise _refusal(text) from error
 
 
 def fold(names: Iterable[str]) -> str:
@@ -86,19 +102,6 @@ def _size(piece: str) -> int:
     return size
 
 
-def _set(text: str) -> NodeSet:
-    count = sum(_size(piece) for piece in _PIECE.split(text))
-    try:
-        if count > NODES_MAX:
-            raise ValueError
-        found = NodeSet(text, resolver=RESOLVER_NOGROUP)
-    except (NodeSetException, ValueError) as error:
-        raise _refusal(text) from error
-    if not found or not all(map(_NAME.fullmatch, found)):
-        raise _refusal(text)
-    return found
-
-
 def _refusal(text: str) -> UsageError:
     return UsageError(f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas")
 
@@ -110,6 +113,6 @@ def check_settings(configuration: Configuration) -> None:
     """
     for nodes in configuration.settings.exclusive_user_nodes:
         try:
-            NodeSet(nodes, resolver=RESOLVER_NOGROUP)
-        except NodeSetException as error:
-            raise ConfigError(configuration.file, f"{error}; it says {nodes!r}", "exclusive_user_nodes") from error
+            parse(nodes)
+        except UsageError as error:
+            raise ConfigError(configuration.file, str(error), "exclusive_user_nodes") from error

@@ -46,7 +46,7 @@ def random_suffix() -> str:
 
 def file_name(text: str) -> str:
     """Return a file's name for a GPU or a job, of at most 128 characters."""
-    return text if _NAME.fullmatch(text) else "x" + text.encode().hex()[:120]
+    return text if _NAME.fullmatch(text) else "x" + os.fsencode(text).hex()[:120]
 
 
 def open_own(tmp: Path, names: Sequence[str], given: Path | None = None) -> tuple[int, Path]:

@@ -10,10 +10,14 @@ import codecs
 import os
 import sys
 
+import msgspec
+
 BOM = b"\xef\xbb\xbf"
 """UTF-8's byte order mark, which editors on Windows write."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16, which PowerShell writes."""
+NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What msgspec raises for bytes that are not JSON of the wanted type; the last for nesting without end."""
 OLD_MAC = "the line ends of an old Mac, write: tr '\\r' '\\n' < FILE > NEW"
 
 

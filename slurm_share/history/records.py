@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..core import numbers
+
 VERSION = 1
 _FAMILY = "# slurm-share archive "
 MAGIC = f"{_FAMILY}{VERSION}"
@@ -112,9 +114,10 @@ def _value(name: str, text: str) -> Any:
         if not 0 <= number <= _FLOAT_MOST:
             raise ValueError(text[:_DIGITS_MOST])
         return number
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MOST):
+    found = numbers.whole(text)
+    if found is None:
         raise ValueError(text[:_DIGITS_MOST])
-    return int(text)
+    return found
 
 
 def _unescaped(text: str) -> str:

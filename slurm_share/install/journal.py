@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ..core import text_files
 from ..core.errors import StateError, shown
 from ..slurm.conf_text import Edit
 
@@ -89,8 +90,10 @@ def decode(data: bytes, file: str) -> Journal:
     """Parse a journal. Raises StateError for anything that `encode` did not write."""
     try:
         journal = msgspec.json.decode(data, type=Journal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(file, f"is not a journal of slurm-share install ({error}); {BY_HAND}") from error
+    except text_files.NOT_JSON as error:
+        raise StateError(
+            file, f"is not a journal of slurm-share install ({shown(str(error), 200)}); {BY_HAND}"
+        ) from error
     if journal.version != _FORMAT:
         raise StateError(
             file, f"was written by another slurm-share (format {journal.version}): use that release; or {BY_HAND}"

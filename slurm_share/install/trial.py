@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from ..core import nodelist
 from ..core.errors import CommandError, UsageError
 from ..core.process import Finished, finish
 from ..slurm.conf import read_conf
@@ -107,7 +107,7 @@ def _nodes(gres: ConfText, edits: Iterable[Edit]) -> Iterator[str]:
     lines = [line for edit in edits if edit.file == str(gres.file) for line in parse(edit.add, gres.file)]
     names = dict.fromkeys(line.pairs[0][1] for line in lines)
     for name in list(names)[:_NODES]:
-        yield str(NodeSet(name, resolver=RESOLVER_NOGROUP)[0])
+        yield nodelist.parse(name)[0]
 
 
 # --- Slurm's programs on copies of the files -------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def _paths(names: Iterable[str]) -> list[str]:
     """Return the files in lists such as /dev/nvidia[0-3]; ignore invalid lists, which slurmd reports."""
     found: list[str] = []
     for name in names:
-        with suppress(NodeSetException):
-            found += list(NodeSet(name, resolver=RESOLVER_NOGROUP))[:_MOST_DEVICES]
+        with suppress(UsageError):
+            found += nodelist.parse_paths(name)[:_MOST_DEVICES]
     return [path for path in found if path.startswith("/") and ".." not in path.split("/")]
 
 

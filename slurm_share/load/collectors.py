@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..core import names
+from ..core import names, numbers
 from ..core.paths import Paths
 from ..core.process import is_gone
 from ..node import cgroups, topology
@@ -398,4 +398,4 @@ def _is_hidden(pid: int, proc: str) -> bool:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 10 else None
+    return numbers.whole(text, 999_999_999)

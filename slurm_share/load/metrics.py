@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ..core import numbers
 from ..core.metric import Measured, measured
 from ..core.records import Reasons
 from ..core.text import counted
@@ -433,7 +434,8 @@ def _gpu_of(rows: Sequence[Series]) -> GpuLoad | None:
 
 def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     values, info = _sorted(rows, "job_")
-    if info is None or not info.jobid.isdecimal() or not info.uid.isdecimal():
+    number, uid = _number(info.jobid if info else None), _number(info.uid if info else None)
+    if info is None or number is None or uid is None:
         return None
     fields, unknown = _read(JobLoad, "job", values, rows)
     fields["slots"] = _number(info.slots)
@@ -446,8 +448,8 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     if not has_progress:
         unknown["progress"] = own_figures.NO_REPORT
     return JobLoad(
-        job=int(info.jobid),
-        uid=int(info.uid),
+        job=number,
+        uid=uid,
         user=info.user,
         share=_number(info.share),
         gpus=_on_gpus(rows, "job_on_gpu"),
@@ -461,13 +463,12 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
 def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
     for user, rows in sorted(node.of("user").items()):
         values, info = _sorted(rows, "user_")
-        if info is None or not info.uid.isdecimal():
+        uid = _number(info.uid if info else None)
+        if uid is None:
             continue
         fields, unknown = _read(UserLoad, "user", values, rows)
-        own = tuple(job.job for job in jobs if job.uid == int(info.uid))
-        yield UserLoad(
-            uid=int(info.uid), user=user, jobs=own, gpus=_on_gpus(rows, "user_on_gpu"), unknown=unknown, **fields
-        )
+        own = tuple(job.job for job in jobs if job.uid == uid)
+        yield UserLoad(uid=uid, user=user, jobs=own, gpus=_on_gpus(rows, "user_on_gpu"), unknown=unknown, **fields)
 
 
 def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
@@ -517,5 +518,5 @@ def _on_gpus(rows: Sequence[Series], name: str) -> tuple[str, ...]:
     return tuple(sorted(one.metric.gpu for one in rows if one.metric.name == PREFIX + name))
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
+def _number(text: str | None) -> int | None:
+    return numbers.whole(text, numbers.JOB_MOST)

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from ..core import numbers
 from ..core.errors import UsageError, shown
 from ..node import processes
 from .sources.origin import SOURCES
@@ -87,9 +88,10 @@ def count(option: str, text: str | None) -> int | None:
     """Return the number in the option's text; None: not given. Raises UsageError."""
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1_000_000):
+    number = numbers.whole(text, 999_999)
+    if not number:
         raise UsageError(f"{option} {shown(text) or repr(text)}: write a number of nodes, 1 or more")
-    return int(text)
+    return number
 
 
 def seconds(option: str, text: str) -> float:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from ..core import text_files
 from ..core.errors import StateError
 from . import snapshot
 from .snapshot import Survey
@@ -74,7 +75,7 @@ class Recording:
         for part, offset, line in self._lines():
             try:
                 head = _heads.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except text_files.NOT_JSON:
                 self.skipped += 1
                 continue
             if head.schema > snapshot.SCHEMA:

@@ -19,7 +19,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..core.errors import StateError
+from ..core import text_files
+from ..core.errors import StateError, shown
 from ..core.metric import Metric
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
 from ..core.text import ascii_json
@@ -461,8 +462,8 @@ _Record = TypeVar("_Record", Snapshot, Survey)
 def _parsed(decoder: msgspec.json.Decoder[_Record], data: bytes | str, origin: str) -> _Record:
     try:
         value = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(origin, f"not a record of load: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise StateError(origin, f"not a record of load: {shown(str(error), 200)}") from error
     if value.schema > SCHEMA:
         raise StateError(origin, f"written by a newer slurm-share (schema {value.schema}; this one knows {SCHEMA})")
     return value

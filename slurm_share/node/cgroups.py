@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..core import names
+from ..core import names, numbers
 from ..core.patterns import pattern
 
 ROOT = Path("/sys/fs/cgroup")
@@ -121,6 +121,8 @@ def _is_roots(mount: str, folder: str) -> bool:
 
 
 def _parse_path(path: str, tree: str = "") -> CgroupPlace | None:
+    if "\0" in path or "\0" in tree:
+        return None  # it is not the kernel's
     v2, v1 = _V2.search(path), _V1.search(path)
     match = min((one for one in (v2, v1) if one is not None), key=lambda one: one.start(), default=None)
     if match is None or _OF_A_USER.search(path, 0, match.start() + 1):
@@ -140,7 +142,7 @@ def _depth(place: CgroupPlace) -> tuple[bool, bool]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
+    return numbers.whole(text, numbers.JOB_MOST)
 
 
 def read_stepd(process: Path) -> tuple[int, str | None] | None:
@@ -244,7 +246,7 @@ class JobGroups:
         """Return the folders of a job's steps that are llload's. `branch`: the folder of the tasks in a step's."""
         found = []
         for name in _names(job):
-            if not name.startswith("step_") or not name[5:].isdecimal():
+            if not name.startswith("step_") or numbers.whole(name[5:]) is None:
                 continue
             step = f"{job}/{name}"
             try:

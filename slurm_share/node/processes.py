@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..core import numbers
 from ..core.patterns import pattern
 from ..core.process import identify
 from . import cgroups, process_table
@@ -34,8 +35,9 @@ def read_user_name(uid: int) -> str:
 def read_user_id(name: str) -> int | None:
     """Return the uid for a name or number; None: this host knows no such user."""
     try:
-        return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
-    except (KeyError, OverflowError):
+        number = numbers.whole(name, numbers.JOB_MOST)
+        return (pwd.getpwnam(name) if number is None else pwd.getpwuid(number)).pw_uid
+    except (KeyError, ValueError):  # ValueError: a NUL in the name, or one that is not UTF-8
         return None
 
 

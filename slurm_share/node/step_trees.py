@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..core import numbers
 from . import cgroups
 from .cgroups import slurp
 from .readings import JobNow
@@ -116,7 +117,7 @@ class StepTrees:
         known = {}
         for pid, key in stepds.items():
             step = roots[pid]
-            tops = tasks.get(id(step), []) if step.name.isdecimal() else []
+            tops = tasks.get(id(step), []) if numbers.whole(step.name) is not None else []
             found = self._llload.get(key)
             if found is None and tops:
                 found = cgroups.is_sampler(f"{self._proc}/{tops[0]}") if len(tops) == 1 else False

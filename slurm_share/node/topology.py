@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from ..core import numbers
+
 TYPE_CHECKING = False  # mypy takes it for True; importing `typing` would delay a Prolog
 if TYPE_CHECKING:
     from .records import Core
@@ -89,7 +91,7 @@ def read_cpu_list(file: Path) -> list[int]:
 def _number_in(name: str, prefix: str) -> int | None:
     """Return N of cpuN; None for any other name."""
     digits = name.removeprefix(prefix)
-    return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
+    return numbers.whole(digits) if digits != name else None
 
 
 def _number(file: Path, default: int) -> int:

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..core import locks, own_folders, process
+from ..core import locks, own_folders, process, text_files
 from ..core.errors import StateError
 from ..core.process import Deadline
 from ..core.records import Count
@@ -212,7 +212,7 @@ def _read_or_remove(folder: int, name: str) -> Elsewhere | None:
             return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Elsewhere)
         own_folders.remove_file(folder, name)
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except text_files.NOT_JSON:
         return None  # the file is still empty, or another release wrote it
     finally:
         os.close(fd)

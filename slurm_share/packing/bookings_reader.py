@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..core import files, own_folders
+from ..core import files, own_folders, text_files
 from ..core.records import Amount, Count, JobStart, Moment
 
 FOLDER = "bookings"
@@ -97,6 +97,6 @@ def _read(folder: int, name: str, uid: int) -> BookingRead | None:
             return None if data is None else msgspec.json.decode(data, type=BookingRead)
         except OSError:
             return None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except text_files.NOT_JSON:
             continue
     return None

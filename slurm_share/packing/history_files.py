@@ -14,9 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import msgspec
-
-from ..core import files, locks
+from ..core import files, locks, text_files
 from ..core.errors import StateError
 from ..core.process import Deadline
 from .history_records import TaskRun
@@ -36,7 +34,7 @@ be the newest of its command."""
 UNIX_MOST_S = 1e11
 BAD_MOST = 10_000
 """After this many invalid lines the rest of a file is not read."""
-NOT_A_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NOT_A_RECORD = text_files.NOT_JSON
 
 Record = TypeVar("Record", bound=TaskRun | PairRun | TunedRun | ShareRun)
 Names = Callable[[list[str]], list[str]]

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from ..core import text_files
 from .decision_records import Action, Decision, Start
 from .records import GpuView, PackView, RunningView, WaitingView
 from .rules import explain, place
@@ -368,5 +369,5 @@ def read_groups(file: Path) -> Iterator[GroupResult]:
         for line in opened.read(2 * GROUPS_MOST_BYTES).splitlines():
             try:
                 yield _decode_group(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except text_files.NOT_JSON:
                 continue

@@ -26,8 +26,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ..core import files
-from ..core.errors import StateError
+from ..core import files, text_files
+from ..core.errors import StateError, shown
 from .records import TaskKey
 from .rules import fingerprint
 from .rules.estimate import learned, static
@@ -81,8 +81,8 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
         return Described(None, f"{file}: {error.strerror}")
     try:
         said = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Described(None, f"{file}: {error}")
+    except text_files.NOT_JSON as error:
+        return Described(None, f"{file}: {shown(str(error), 200)}")
     batch = said.batch if said.batch is not None else _batch(key)
     if batch is None:
         return Described(None, f"{file}: it has no batch, and the command has no flag for it; add batch to the file")
@@ -101,7 +101,7 @@ def read_weights() -> learned.Weights:
     """Return the weights of the learned estimator. Raises StateError if the installed file is damaged or missing."""
     try:
         weights = msgspec.json.decode(LEARNED.read_bytes(), type=learned.Weights)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *text_files.NOT_JSON) as error:
         raise StateError(str(LEARNED), f"the weights of the learned estimator cannot be read ({error})") from error
     if not learned.is_usable(weights):
         raise StateError(str(LEARNED), "the weights of the learned estimator are of another version")

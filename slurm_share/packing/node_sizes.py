@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..core import files
+from ..core import files, text_files
 from .records import TaskKey
 from .rules.fingerprint import tag
 
@@ -105,7 +105,7 @@ class NodeSizes:
 def _parse(line: bytes) -> NodeSize | None:
     try:
         size = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except text_files.NOT_JSON:
         return None
     is_sane = size.version == 1 and 0 < size.peak_mib < 1 << 24 and size.age_s >= 0
     return size if is_sane else None

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..core import process
+from ..core import numbers, process
 from ..core.errors import CommandError
+from ..core.records import MOST
 from .rules import fingerprint
 
 LIMIT_S = 20.0
@@ -53,10 +54,11 @@ def probe(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], *, lim
 
 
 def _read(answer: str, limit_s: float) -> Probed:
-    peak, _, steps = answer.strip().partition(" ")
-    if not (peak.isascii() and peak.isdecimal() and len(peak) < 16 and steps.isdecimal()) or int(peak) == 0:
+    said, _, steps = answer.strip().partition(" ")
+    peak = numbers.whole(said, MOST)
+    if not peak or numbers.whole(steps) is None:
         return Probed(None, f"no two steps of an optimiser on a GPU within {limit_s:g} s")
-    return Probed(-(-int(peak) // (1 << 20)))
+    return Probed(-(-peak // (1 << 20)))
 
 
 def python_command(argv: Sequence[str]) -> list[str] | None:

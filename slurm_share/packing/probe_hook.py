@@ -292,7 +292,7 @@ def main():
     """Install the finder in the started process, but not in its child processes."""
     folder = os.environ.pop("SLURM_SHARE_PROBE_FOLDER", "")
     descriptor = os.environ.pop("SLURM_SHARE_PROBE_FD", "")
-    if descriptor.isdecimal():
+    if descriptor.isascii() and descriptor.isdecimal() and len(descriptor) < 10:
         sys.meta_path.insert(0, Finder(int(descriptor)))
     if folder:
         import importlib.util  # noqa: F401 - run_shadowed

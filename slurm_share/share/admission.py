@@ -363,11 +363,11 @@ def is_listed(node: str, settings: Settings) -> bool:
     folded = [names for names in listed if "[" in names or "," in names]
     if not folded:
         return False
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    from slurm_share.core import nodelist  # few sites need it; its import takes time
 
     try:
-        return any(node in NodeSet(names, resolver=RESOLVER_NOGROUP) for names in folded)
-    except NodeSetException as error:
+        return any(node in nodelist.parse(names) for names in folded)
+    except UsageError as error:
         raise ConfigError(str(CONFIG_FILE), str(error), "exclusive_user_nodes") from error
 
 

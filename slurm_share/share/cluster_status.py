@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from ..core import config
-from ..core.errors import CommandError
+from ..core import config, text_files
+from ..core.errors import CommandError, shown
 from ..core.process import finish
 from ..core.text import natural
 from ..slurm import nodes as slurm_nodes
@@ -57,8 +57,10 @@ def parse(node: str, text: str) -> NodeShares:
         if len(text) > _MOST_BYTES:
             raise msgspec.DecodeError("more than 4 MiB")
         found = msgspec.json.decode(text, type=_Status)
-    except msgspec.DecodeError as error:
-        return NodeShares(node, problem=f"the answer is not that of `slurm-share status --json`: {error}")
+    except text_files.NOT_JSON as error:
+        return NodeShares(
+            node, problem=f"the answer is not that of `slurm-share status --json`: {shown(str(error), 200)}"
+        )
     shared = [job for job in found.jobs if job.share]
     return NodeShares(
         node,

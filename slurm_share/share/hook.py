@@ -191,6 +191,7 @@ def read_verdict() -> Verdict | None:
 
 
 def _in_force(settings: Settings) -> InForce:
+    from slurm_share.core import numbers
     from slurm_share.share.rules import verdict
 
     restarts = os.environ.get("SLURM_JOB_RESTART_COUNT", "")
@@ -202,7 +203,7 @@ def _in_force(settings: Settings) -> InForce:
         settings.mode,
         found,
         _everywhere(settings.mode_file) if asks else None,
-        restart_count=int(restarts) if restarts.isascii() and restarts.isdecimal() else None,
+        restart_count=numbers.whole(restarts, numbers.JOB_MOST),
         shares=shares,
         uses_job_submit=settings.job_submit,
     )
@@ -211,14 +212,15 @@ def _in_force(settings: Settings) -> InForce:
 def _everywhere(path: str) -> Mode | None:
     """Return the mode in the site's mode file; None: there is none for this job. A mode that was written after the
     job's start does not apply to it, since the job may share on its other nodes already."""
+    from slurm_share.core import numbers
     from slurm_share.share import mode_file
     from slurm_share.share.rules import verdict
 
     found = mode_file.read(path)
     if found.problem is not None:
         report("hooks", f"{path} cannot be read ({found.problem}): only this node's settings and the verdict count")
-    start = os.environ.get("SLURM_JOB_START_TIME", "")
-    if found.text is None or (start.isascii() and start.isdecimal() and found.changed_s >= int(start) + 1):
+    start = numbers.whole(os.environ.get("SLURM_JOB_START_TIME"))
+    if found.text is None or (start is not None and found.changed_s >= start + 1):
         return None
     return verdict.mode_of_file(found.text)
 

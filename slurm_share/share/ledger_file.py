@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..core import names
-from ..core.errors import StateError
+from ..core import names, numbers
+from ..core.errors import StateError, shown
 from ..core.paths import Paths
 from . import plan as plan_text
 from .records import Ledger, Plan
@@ -48,7 +48,7 @@ def parse_ledger(data: bytes, file: str = "ledger") -> Ledger:
             raise StateError(file, f"version {version} is of another release; this one reads version {VERSION}")
         return msgspec.json.decode(data, type=_Envelope).ledger
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(file, f"is not a ledger: {error}") from error
+        raise StateError(file, f"is not a ledger: {shown(str(error), 200)}") from error
 
 
 class _Versioned(msgspec.Struct):
@@ -86,11 +86,11 @@ def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
 def read_plans(paths: Paths) -> tuple[Plan, ...]:
     """Return every plan on this node that can be parsed, without refusals and notes of unshared jobs."""
     try:
-        jobs = [int(folder.name) for folder in paths.jobs.iterdir() if folder.name.isdecimal()]
+        listed = [numbers.whole(folder.name, numbers.JOB_MOST) for folder in paths.jobs.iterdir()]
     except OSError:
         return ()
     found = []
-    for job in sorted(jobs):
+    for job in sorted(number for number in listed if number is not None):
         try:
             plan = read_plan(paths, job)
         except StateError:

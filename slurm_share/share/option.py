@@ -6,8 +6,8 @@ that does not load the plugin.
 
 from __future__ import annotations
 
-from ..core import names
-from ..core.errors import OptionError
+from ..core import names, numbers
+from ..core.errors import OptionError, quoted
 from ..core.patterns import pattern
 from ..core.records import ShareRequest, SmChoice
 from ..core.settings import parse_sm
@@ -40,7 +40,7 @@ def parse(text: str) -> ShareRequest | None:
         elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
             mps = value == names.MPS_ON
         else:
-            raise OptionError(text, f"{setting!r} is not one of mem=, sm=, mps=on|off, each once")
+            raise OptionError(text, f"{quoted(setting)} is not one of mem=, sm=, mps=on|off, each once")
     if mps is False and (mem_mib is not None or sm not in (None, names.SM_FREE)):
         raise OptionError(text, "mem= and sm= need MPS, which enforces them; they cannot go with mps=off")
     return ShareRequest(per_gpu, mem_mib, sm, mps)
@@ -79,10 +79,10 @@ RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
 
 
 def _number(text: str, value: str, most: int, what: str) -> int:
-    is_number = value.isascii() and value.isdecimal() and not value.startswith("0")
-    if not is_number or len(value) > len(str(most)) or int(value) > most:
+    number = None if value.startswith("0") else numbers.whole(value, most)
+    if number is None:
         raise OptionError(text, f"{what} is a whole number from 1 to {most}")
-    return int(value)
+    return number
 
 
 def _size_mib(text: str, value: str) -> int:

@@ -8,8 +8,8 @@ import time
 
 import msgspec
 
-from ..core import process
-from ..core.errors import CommandError, SlurmSilentError
+from ..core import process, text_files
+from ..core.errors import CommandError, SlurmSilentError, shown
 from ..core.settings import Configuration
 from ..slurm import jobs as slurm_jobs
 from .records import QueueSwitched, Switchable, VerdictUpdate
@@ -60,8 +60,8 @@ def parse(text: str) -> tuple[Switchable, ...]:
         # Decode byte by byte: any user can write bytes into a job that are not UTF-8, which JSON does not allow.
         bytewise = text.encode("utf-8", "surrogateescape").decode("latin-1")
         found = msgspec.json.decode(bytewise, type=_Answer).jobs
-    except msgspec.DecodeError as error:
-        raise CommandError(tuple(argv()), 0, f"the answer is not squeue's JSON: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise CommandError(tuple(argv()), 0, f"the answer is not squeue's JSON: {shown(str(error), 200)}") from error
     return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
 
 

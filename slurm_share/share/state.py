@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..core import files, locks, mounts, names
+from ..core import files, locks, mounts, names, numbers
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
@@ -180,7 +180,8 @@ def set_launchers_aside(paths: Paths, uids: Collection[int]) -> tuple[str, ...]:
     notes: list[str] = []
     try:
         for name in os.listdir(parent):  # noqa: PTH208
-            if name.isascii() and name.isdecimal() and int(name) not in uids:
+            uid = numbers.whole(name, numbers.JOB_MOST)
+            if uid is not None and uid not in uids:
                 aside = f"{ASIDE}{name}.{time.monotonic_ns()}"
                 move = partial(os.rename, name, aside, src_dir_fd=parent, dst_dir_fd=parent)
                 try:
@@ -279,10 +280,10 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108
     try:
-        others = [one.path for one in os.scandir(paths.mps) if one.name.isdecimal() and int(one.name) not in uids]
+        users = [(numbers.whole(one.name, numbers.JOB_MOST), one.path) for one in os.scandir(paths.mps)]
     except FileNotFoundError:
         return
-    for path in others:
+    for path in (path for uid, path in users if uid is not None and uid not in uids):
         try:
             os.rmdir(path)  # noqa: PTH106
         except OSError:

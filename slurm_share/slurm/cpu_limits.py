@@ -9,7 +9,7 @@ import re
 from ..core.errors import CommandError
 from ..core.process import run
 
-_CPUS = re.compile(r"(?:^|,)cpu=([0-9]+)(?=,|$)")
+_CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,18})(?=,|$)")
 
 
 def parse_cpu_limit(text: str, partition: str | None) -> int | None:

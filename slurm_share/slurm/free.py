@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
+from ..core import nodelist
 from ..core.errors import UsageError, shown
 from . import jobs
 from .records import ClusterName
@@ -18,7 +17,7 @@ def read_free(partitions: Sequence[str] | None = None) -> tuple[ClusterName, tup
     """Return the cluster, and the kinds of nodes of these partitions, or of all, with what is free for the caller.
     Raises UsageError for a partition that does not exist, CommandError where Slurm does not answer."""
     held = free.held_by_others(jobs.read_queue()[1], os.getuid())
-    kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
+    kinds = free.summarize(jobs.read_node_kinds(), frozenset(name for nodes in held for name in nodelist.unfold(nodes)))
     there = list(dict.fromkeys(kind.partition for kind in kinds))
     for name in partitions or ():
         if name not in there:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..core import names
+from ..core import names, numbers
 from ..core.errors import HookEnvError, OptionError, shown
 from ..core.records import ShareRequest
 from ..node.gpus.driver import is_uuid
@@ -23,7 +23,6 @@ _ALNUM = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 _IN_NODE = _ALNUM | frozenset("._-")
 _IN_VALUE = _ALNUM | frozenset("_.@+-")
 _NAME_MOST = 255
-_UINT32_MAX = 2**32 - 1
 _NO_GPUS = ("", "NoDevFiles")
 """Slurm writes NoDevFiles for a gres that was granted without device files (gres_common.c)."""
 
@@ -88,15 +87,15 @@ def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
     if text in _NO_GPUS:
         return ()
     devices = tuple(text.split(","))
-    if len(text) > 65536 or not all(_is_number(device, 4) or is_uuid(device) for device in devices):
+    if len(text) > 65536 or not all(_is_index(device) or is_uuid(device) for device in devices):
         raise HookEnvError(variable, text)
     return devices
 
 
 def _number(environ: Mapping[str, str], variable: str) -> int:
-    value = int(_matching(environ, variable, _is_number))
-    if value > _UINT32_MAX:
-        raise HookEnvError(variable, str(value))
+    value = numbers.whole(environ.get(variable), numbers.JOB_MOST)
+    if value is None:
+        raise HookEnvError(variable, environ.get(variable))
     return value
 
 
@@ -105,8 +104,8 @@ def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
     return _number(environ, variable) if variable in environ else None
 
 
-def _is_number(text: str, digits: int = 10) -> bool:
-    return 1 <= len(text) <= digits and text.isascii() and text.isdecimal()
+def _is_index(text: str) -> bool:
+    return len(text) <= 4 and numbers.whole(text) is not None
 
 
 def _is_node(text: str) -> bool:

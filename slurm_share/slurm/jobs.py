@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.errors import CommandError, SlurmSilentError
+from ..core import text_files
+from ..core.errors import CommandError, SlurmSilentError, shown
 from ..core.names import OPTION
 from ..core.process import Check, finish, run
 from . import backend, controllers, pyslurm_backend
@@ -56,8 +57,8 @@ def _decode(text: str, kind: type[_Kind], program: str) -> _Kind:
     """Return the JSON that a command of Slurm printed. Raises CommandError for any other text."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
-        raise CommandError((program,), 0, f"an answer that is not its JSON: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise CommandError((program,), 0, f"an answer that is not its JSON: {shown(str(error), 200)}") from error
 
 
 ON_A_NODE = ("RUNNING", "COMPLETING")
@@ -263,8 +264,8 @@ class _AnyAnswer(msgspec.Struct):
     meta: _Meta
 
 
-_ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]+)(?=,|$)")
-_MEMORY_PER_GPU = re.compile(r"(?:^|,)gres/gpu[:=]([0-9]+)(?=,|$)")
+_ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]{1,18})(?=,|$)")
+_MEMORY_PER_GPU = re.compile(r"(?:^|,)gres/gpu[:=]([0-9]{1,18})(?=,|$)")
 """In MiB."""
 _NO_SUCH_JOB = "Invalid job id"
 
@@ -294,7 +295,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(int(line) for line in text.split()))
     except ValueError as error:
-        raise CommandError(("squeue",), 0, f"an answer that is no list of jobs: {error}") from error
+        raise CommandError(("squeue",), 0, f"an answer that is no list of jobs: {shown(str(error), 200)}") from error
 
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = LONG_S) -> tuple[int, ...]:

@@ -33,10 +33,10 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..core import nodelist, text_files
 from ..core.errors import CommandError, shown
 from ..core.process import finish
 from ..core.typed import Literal
@@ -196,8 +196,8 @@ def parse_answer(text: str) -> Answer:
         if value == "answer":
             try:
                 return msgspec.json.decode(rest, type=Answer)
-            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                raise CommandError(("pyslurm",), 0, f"an answer that is not ours: {error}") from error
+            except text_files.NOT_JSON as error:
+                raise CommandError(("pyslurm",), 0, f"an answer that is not ours: {shown(str(error), 200)}") from error
     raise CommandError(("pyslurm",), 0, "no answer")
 
 
@@ -227,7 +227,7 @@ _STATES = {
 def job_ids(answer: Answer, uid: int, node: str, states: Collection[str]) -> tuple[int, ...]:
     """Return the user's jobs in these states that have this node."""
     own = (job for job in answer.jobs if job.user_id == uid and job.state in states and job.allocated_nodes)
-    return tuple(job.id for job in own if node in NodeSet(job.allocated_nodes, resolver=RESOLVER_NOGROUP))
+    return tuple(job.id for job in own if node in nodelist.unfold(job.allocated_nodes or ""))
 
 
 def places(answer: Answer, states: Collection[str]) -> frozenset[str]:
@@ -330,7 +330,7 @@ def nodes(answer: Answer, wanted: str) -> tuple[SlurmNode, ...] | None:
     """Return what `nodes.read_nodes` returns, for a folded list or all; None: pyslurm does not tell all of it."""
     if not answer.tells_gpus:
         return None
-    names = NodeSet(wanted, resolver=RESOLVER_NOGROUP) if wanted else None
+    names = frozenset(nodelist.parse(wanted)) if wanted else None
     return tuple(_slurm_node(node) for node in answer.nodes if names is None or node.name in names)
 
 
@@ -364,7 +364,7 @@ def node_kinds(answer: Answer) -> tuple[NodeKind, ...] | None:
         return None
     found: list[NodeKind] = []
     for partition in answer.partitions:
-        members = NodeSet(partition.nodes or "", resolver=RESOLVER_NOGROUP)
+        members = frozenset(nodelist.unfold(partition.nodes or ""))
         alike: dict[NodeKind, list[str]] = {}
         for node in answer.nodes:
             if node.name in members:

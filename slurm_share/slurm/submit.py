@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from ..core import given_variables, names
+from ..core import given_variables, names, numbers
 from ..core.errors import CommandError, SlurmShareError, UsageError
 from ..core.process import Finished, finish
 
@@ -78,10 +78,11 @@ def submit(
     if done.code != 0:
         raise UsageError(f"the scheduler did not take this job; it says:\n{_output(done)}")
     say(done.stderr)
-    number = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
-    if not number.isdecimal():
+    last = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
+    number = numbers.whole(last, numbers.JOB_MOST)
+    if number is None:
         raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")
-    return int(number)
+    return number
 
 
 _NO_NODES = "Requested node configuration is not available"

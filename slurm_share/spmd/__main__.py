@@ -106,7 +106,7 @@ def parse(argv: Sequence[str]) -> Request:
         elif value.isascii() and value.isdigit():
             size = int(value[:20])  # Python refuses to convert thousands of digits
         else:
-            raise UsageError(f"-n is a number of ranks, not {value!r}")
+            raise UsageError(f"-n is a number of ranks, not {value[:40]!r}")
     if rest and rest[0] == "--":
         rest.pop(0)
     if not rest:

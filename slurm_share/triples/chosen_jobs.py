@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core import terminal
+from ..core import numbers, terminal
 from ..core.errors import SlurmShareError, StateError, UsageError, shown
 from ..node import processes
 from ..share import Chosen, queue
@@ -24,7 +24,9 @@ def find_run(argument: str) -> Path | None:
     if not argument:
         raise UsageError("an argument is empty: write job ids or the folder of a run (is a shell variable not set?)")
     folder = Path(argument)
-    is_number = argument[:1].isdecimal() and "/" not in argument and not (folder / run_folder.RUN).exists()
+    is_number = (
+        numbers.whole(argument[:1]) is not None and "/" not in argument and not (folder / run_folder.RUN).exists()
+    )
     return None if is_number or not folder.is_dir() else folder
 
 

@@ -9,8 +9,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
-import msgspec
-
 from ..core import terminal
 from ..core.errors import UsageError
 from ..packing import TaskSpec
@@ -119,8 +117,12 @@ def _name(run: Run, lines: Sequence[str], task: int) -> str:
 
 
 def _arguments(line: str) -> tuple[str, ...]:
-    """Return the arguments of an input of llmapreduce, without an output that only repeats the input's name."""
-    item = msgspec.json.decode(line, type=tuple[str, ...])
+    """Return the arguments of an input of llmapreduce, without an output that only repeats the input's name. Raises
+    UsageError for a damaged line."""
+    try:
+        item = deal.arguments_in(line)
+    except ValueError as error:
+        raise UsageError(f"{error}; submit the run again") from error
     source, output = item[0], item[-1]
     is_named_after = len(item) == 2 and output.startswith("/") and PurePath(source).name in PurePath(output).name
     return (source,) if is_named_after else item

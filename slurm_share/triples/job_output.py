@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.errors import CommandError, SlurmShareError, StateError
+from ..core import numbers, text_files
+from ..core.errors import CommandError, SlurmShareError, StateError, shown
 from ..core.process import run
 from ..slurm.jobs import DATA_PARSER, patience, queue_environment
 from . import run_folder
@@ -69,8 +70,8 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
     """Return the files of a job from scontrol's JSON; None: Slurm does not know the job. Raises CommandError."""
     try:
         jobs = msgspec.json.decode(text, type=_Answer).jobs
-    except msgspec.DecodeError as error:
-        raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {shown(str(error), 200)}") from error
     job = next((one for one in jobs if one.job_id == job_id), None)
     if job is None:
         return None
@@ -159,14 +160,15 @@ def _logs_in(folders: list[Path], name: str, local: int | None) -> list[LogFile]
         first = re.match(r"p([0-9]{1,9})-", folder.name)
         with os.scandir(folder) as entries:
             for entry in entries:
-                number = entry.name.removeprefix(f"{name}.log.")
-                if number == entry.name or not number.isdecimal():
+                behind = entry.name.removeprefix(f"{name}.log.")
+                number = numbers.whole(behind) if behind != entry.name else None
+                if number is None:
                     continue
                 log = LogFile(f"log {number}", entry.path)
-                if first and local is not None and int(number) == int(first[1]) + local:
+                if first and local is not None and number == int(first[1]) + local:
                     likely.append(log)
                 else:
-                    logs.append((entry.stat(follow_symlinks=False).st_mtime, int(number), log))
+                    logs.append((entry.stat(follow_symlinks=False).st_mtime, number, log))
     newest = sorted(logs, key=lambda one: (-one[0], one[1]))[:LOGS_MOST]
     return likely + [log for _, _, log in newest]
 

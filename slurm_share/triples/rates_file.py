@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core import own_folders
+from ..core import own_folders, text_files
 from ..core.errors import StateError
 from ..packing import NodeRates
 
@@ -133,7 +133,7 @@ def _read(folder: int, name: str, uid: int) -> NodeRates | None:
             return None
         rates = _decoder.decode(os.pread(fd, MOST_BYTES, 0))
         return rates if rates.version == VERSION else None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (OSError, *text_files.NOT_JSON):
         return None
     finally:
         os.close(fd)

@@ -40,7 +40,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core import text_files
+from ..core import numbers, text_files
 from ..core.errors import StateError, shown
 from ..core.text import counted
 from ..packing import TaskSpec
@@ -71,7 +71,7 @@ WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, SUBMIT, ENVIRONMENT, KEPT, RUN)
 """The files that are written at submission, which determine what is executed."""
 _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 """Most bytes of the file. The kernel limits arguments and environment of a program to 6 MiB (exec.c, _STK_LIM)."""
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NOT_JSON = text_files.NOT_JSON
 """Errors of msgspec for text that is not a record."""
 
 _NO_RUN = "this is not the folder of a run ({})"
@@ -115,7 +115,7 @@ def reading(file: Path | str, said: str = "{}") -> Iterator[None]:
     try:
         yield
     except (OSError, *NOT_JSON) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = error.strerror if isinstance(error, OSError) else shown(str(error), 200)
         raise StateError(str(file), said.format(why)) from error
 
 
@@ -205,7 +205,8 @@ def read_jobs(folder: Path) -> list[int]:
 def parse_jobs(data: bytes) -> list[int]:
     """Return the job ids in the file `jobs`."""
     lines = [line.split() for line in data.split(b"\n")]
-    return [int(line[0]) for line in lines if line and line[0].isdigit() and len(line[0]) < 20]
+    found = [numbers.whole(line[0]) for line in lines if line]
+    return [number for number in found if number is not None]
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import given_variables, names
+from ..core import given_variables, names, numbers
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError
 from ..core.text import counted
 from ..node import processes
@@ -136,9 +136,9 @@ def make_here(run: Run, tasks: Tasks, *, is_kept: bool) -> Path:
 
 def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by the launcher (exec), which then determines the exit code and handles Ctrl-C."""
-    job = environ.get("SLURM_JOB_ID", "")
+    job = numbers.whole(environ.get("SLURM_JOB_ID"), numbers.JOB_MOST)
     # without a number, this is a task of another run on this machine: its GPU and caps are still in force
-    own = given_variables.forget(environ, int(job)) if job.isdecimal() else environ
+    own = environ if job is None else given_variables.forget(environ, job)
     environment = {name: value for name, value in own.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     visible = visible_devices(own)
     if visible is not None:
@@ -181,12 +181,14 @@ def find_own_folder(argument: str) -> Path:
 
 def find_newest() -> Path:
     """Return the folder of the newest run in the working directory. Raises UsageError if there is none."""
-    found = [
-        path for path in Path.cwd().glob("LLSUB.*") if path.suffix[1:].isdecimal() and (path / run_folder.RUN).exists()
-    ]
+    found = {
+        number: path
+        for path in Path.cwd().glob("LLSUB.*")
+        if (number := numbers.whole(path.suffix[1:])) is not None and (path / run_folder.RUN).exists()
+    }
     if not found:
         raise UsageError("there is no LLSUB.<n> in this folder; write its path: llsub --watch FOLDER")
-    return max(found, key=lambda path: int(path.suffix[1:]))
+    return found[max(found)]
 
 
 def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resumed:

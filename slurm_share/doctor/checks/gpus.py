@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...core import numbers
 from ...node.records import NodeProcess
 from ...share import FIRST_ORDINARY_UID, registry
 from ..facts.records import Facts, SeenGpu, Unseen, Verdict
@@ -239,7 +240,7 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
     said = f"{served[0]}.{served[1]}"
     if not toolkit:
         return ok(f"the driver serves CUDA {said}; there is no /usr/local/cuda")
-    versions = [int(number) for number in toolkit.split(".")[:2] if number.isdecimal()]
+    versions = [found for part in toolkit.split(".")[:2] if (found := numbers.whole(part)) is not None]
     if len(versions) < 2:
         return skip(f"/usr/local/cuda does not say its version: {toolkit}")
     if versions[0] > served[0]:

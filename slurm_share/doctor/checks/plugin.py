@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...core.errors import quoted
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
 from ..facts.records import Facts, Unseen, Verdict
@@ -242,7 +243,7 @@ def operators_group(facts: Facts) -> Sequence[Verdict]:
         return ok("config.toml names none")
     known = seen(facts.has_operators_group)
     fix = f"groupadd {group}, or put operators_group in config.toml right"
-    return ok(group) if known else warn(f"operators_group is {group!r}, and this host knows no such group", fix)
+    return ok(group) if known else warn(f"operators_group is {quoted(group)}, and this host knows no such group", fix)
 
 
 CHECKS = (

@@ -6,6 +6,7 @@ import pwd
 import re
 from pathlib import Path
 
+from ...core import numbers
 from ...core.errors import ConfigError
 from ...core.installed import LUA
 from ...slurm.conf import read_conf
@@ -16,7 +17,7 @@ from .records import FileFact, Unseen
 OTHER_FILES = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "job_container.conf", "namespace.yaml",
           "topology.conf", "topology.yaml", "oci.conf", "acct_gather.conf")  # fmt: skip
 """Files next to slurm.conf that slurmd, slurmctld and slurmstepd read (slurm.conf(5), FILES)."""
-_USER = re.compile(r"([^()]+?)(?:\((\d+)\))?")
+_USER = re.compile(r"([^()]+?)(?:\(([0-9]{1,10})\))?")
 
 
 def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path = Path("/")) -> tuple[FileFact, ...]:
@@ -57,6 +58,7 @@ def uid_of(said: str) -> int:
     if match[2]:
         return int(match[2])
     try:
-        return int(match[1]) if match[1].isdecimal() else pwd.getpwnam(match[1]).pw_uid
-    except KeyError:
+        number = numbers.whole(match[1], numbers.JOB_MOST)
+        return pwd.getpwnam(match[1]).pw_uid if number is None else number
+    except (KeyError, ValueError):  # ValueError: a NUL in the name
         return 0

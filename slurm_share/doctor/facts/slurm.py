@@ -12,10 +12,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec.structs import replace
 
-from ...core import names
+from ...core import names, nodelist, numbers
 from ...core.errors import CommandError, ConfigError, UsageError, shown
 from ...core.installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ...core.process import Finished, finish
@@ -142,7 +141,7 @@ def parse_records(text: str) -> list[dict[str, str]]:
     for line in text.splitlines():
         keys = list(_FIELD.finditer(line))
         ends = [*(key.start() for key in keys[1:]), len(line)]
-        record = {key[1].lower(): line[key.end() : end].strip() for key, end in zip(keys, ends, strict=True)}
+        record = {key[1].lower(): line[key.end() : end].strip() for key, end in zip(keys, ends, strict=False)}
         if record:
             found.append({key: "" if value == "(null)" else value for key, value in record.items()})
     return found
@@ -168,8 +167,8 @@ def parse_partitions(text: str) -> tuple[SitePartition, ...]:
 def expand(nodes: str) -> tuple[str, ...]:
     """Return n1, n2, n3 for n[1-3]; empty for text that is no node list."""
     try:
-        return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
+        return nodelist.parse(nodes)
+    except UsageError:
         return ()
 
 
@@ -371,10 +370,11 @@ def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
     """Yield (job, its nodes as written by Slurm, its share or None) from `squeue -O` with COLUMNS."""
     for line in text.splitlines():
         job, partition, nodes, comment = (*line.split("|", 3), "", "", "")[:4]
-        if job.strip().isdecimal():
+        number = numbers.whole(job.strip(), numbers.JOB_MOST)
+        if number is not None:
             share = _SHARE.search(comment)
-            found = None if share is None else SharedJob(int(job), share[1].strip(), partition.strip())
-            yield int(job), nodes.strip(), found
+            found = None if share is None else SharedJob(number, share[1].strip(), partition.strip())
+            yield number, nodes.strip(), found
 
 
 def _version(ask: Ask) -> str | Unseen:

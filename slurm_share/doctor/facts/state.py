@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ...core import names, process
+from ...core import names, numbers, process
 from ...core.errors import StateError
 from ...core.paths import Paths
 from ...core.records import ProcessIdentity
@@ -89,7 +89,9 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for jobs in (paths.user_job(0).parent, paths.jobs):
         try:
-            found |= {int(one.name): one.stat().st_mtime for one in os.scandir(jobs) if one.name.isdecimal()}
+            for one in os.scandir(jobs):
+                if (number := numbers.whole(one.name, numbers.JOB_MOST)) is not None:
+                    found[number] = one.stat().st_mtime
         except OSError:
             continue  # there is none, or a job's folder has just been removed
     return tuple(sorted(found.items()))
@@ -98,7 +100,7 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
     """Return root's folders: those of jobs, of MPS with that of each user, of launchers, and of tasks without MPS."""
     try:
-        users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
+        users = [paths.mps / one.name for one in os.scandir(paths.mps) if numbers.whole(one.name) is not None]
     except OSError:
         users = []
     folders = (paths.jobs, paths.user, paths.mps, paths.launchers, paths.no_mps, *users)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...core import cgroup_paths
+from ...core import cgroup_paths, numbers
 from ...core.errors import CommandError
 from ...core.process import Finished
 from ...core.user_process import CAP_WAKE_ALARM
@@ -97,7 +97,8 @@ def _open_files(slurmd: host.HostProcess | None, root: Path) -> int | Unseen:
 
 def _ptrace_scope(root: Path) -> int | Unseen:
     text = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
-    return int(text) if text.isdecimal() else Unseen("this kernel has no Yama")
+    scope = numbers.whole(text)
+    return Unseen("this kernel has no Yama") if scope is None else scope
 
 
 def _removes_ipc(ask: Ask) -> bool | Unseen:

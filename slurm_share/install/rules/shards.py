@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
+from ...core import nodelist
+from ...core.errors import UsageError
 from ...share import site
 from ...slurm.conf_text import ConfLine, ConfText, Edit
 from .edits import Unclear, extended
@@ -120,9 +120,9 @@ def _vendor_of(line: ConfLine) -> str:
 def overlap(one: str, other: str) -> bool:
     """Return whether two node lists overlap. Raises Unclear for an invalid list."""
     try:
-        return bool(NodeSet(one, resolver=RESOLVER_NOGROUP).intersection(NodeSet(other, resolver=RESOLVER_NOGROUP)))
-    except NodeSetException as error:
-        raise Unclear(f"{one!r} or {other!r} is no list of nodes that can be read: {error}") from error
+        return bool(one and other) and not frozenset(nodelist.parse(one)).isdisjoint(nodelist.parse(other))
+    except UsageError as error:
+        raise Unclear(str(error)) from error
 
 
 def _gpus(gres: str) -> list[tuple[str, int]]:

@@ -13,7 +13,8 @@ import time
 import msgspec
 from msgspec import Struct
 
-from ...core.errors import StateError
+from ...core import text_files
+from ...core.errors import StateError, shown
 from ...core.process import Deadline
 from .. import snapshot as snapshots
 from ..snapshot import Snapshot
@@ -68,8 +69,10 @@ def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot
         )
     try:
         reply = _reply_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(socket_path, f"what answers there is not slurm-share's agent: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise StateError(
+            socket_path, f"what answers there is not slurm-share's agent: {shown(str(error), 200)}"
+        ) from error
     if reply.why:
         raise StateError(socket_path, reply.why)
     return snapshots.parse_snapshot(bytes(reply.snapshot), socket_path)

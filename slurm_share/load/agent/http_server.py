@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import h11
 
-from ...core import log
-from ...core.errors import StateError, UsageError
+from ...core import log, numbers
+from ...core.errors import StateError, UsageError, shown
 from .connections import Connections
 from .newest import Newest
 from .socket_server import NO_SAMPLE
@@ -171,6 +171,7 @@ def _reply(conn: h11.Connection, status: int, body: bytes, kind: str) -> bytes:
 def split_address(text: str) -> tuple[str | None, int]:
     """Split ADDRESS:PORT; an empty address (`:594`) means all addresses of this host. Raises UsageError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"agent_http = {text!r} is no ADDRESS:PORT, such as 10.0.0.5:594, [::]:594 or :594")
-    return host.strip("[]") or None, int(port)
+    number = numbers.whole(port, 65535)
+    if not colon or number is None:
+        raise UsageError(f"agent_http = {shown(text)} is no ADDRESS:PORT, such as 10.0.0.5:594, [::]:594 or :594")
+    return host.strip("[]") or None, number

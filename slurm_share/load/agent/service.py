@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core import files, log
+from ...core import files, log, numbers
 from ...core.errors import SlurmShareError, StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
@@ -213,8 +213,8 @@ def watchdog_s(environ: Mapping[str, str] = os.environ) -> float | None:
     """Return systemd's watchdog interval in seconds (WATCHDOG_USEC); None without a watchdog."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
-    usec = environ.get("WATCHDOG_USEC", "")
-    return int(usec) / 1e6 if usec.isascii() and usec.isdigit() and int(usec) > 0 else None
+    usec = numbers.whole(environ.get("WATCHDOG_USEC"))
+    return usec / 1e6 if usec else None
 
 
 # ---- The service ----

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...core import text_files
 from ...core.errors import StateError
 from . import callers
 from .callers import Caller
@@ -89,7 +90,7 @@ class SocketServer:
     async def _answer(self, uid: int, line: bytes) -> Reply:
         try:
             question = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except text_files.NOT_JSON:
             return Reply(why="the agent does not know this question; caller and agent may be of different releases")
         caller = await self._caller(uid)
         if question.everybody and not caller.everything:

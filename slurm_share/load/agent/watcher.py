@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ...core import numbers
 from ...core.errors import SlurmShareError, StateError, UsageError, shown
 from ...core.settings import Settings
 from ...node import processes
@@ -141,8 +142,8 @@ class NodeWatcher:
 
     def _why_blind(self, seen: Snapshot) -> str:
         """Return why the agent lacks the job in which the caller looks; empty: it has it, or will have it."""
-        job = os.environ.get("SLURM_JOB_ID", "")
-        if job.isdecimal() and int(job) not in {one.job for one in seen.jobs} and self._hides_processes():
+        job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.JOB_MOST)
+        if job is not None and job not in {one.job for one in seen.jobs} and self._hides_processes():
             return f"it does not see job {job} (hidepid on /proc; slurm-share doctor says how it can)"
         return ""
 

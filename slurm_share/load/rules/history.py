@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
-from ...core.errors import StateError
+from ...core import text_files
+from ...core.errors import StateError, shown
 from ...node.gpu_figures import GpuWindows
 from .windows import Series
 
@@ -94,8 +95,8 @@ def recall(data: bytes, boot_id: str) -> NodeHistory | None:
     """Parse a history from JSON; None if it is of another boot. Raises StateError for other data."""
     try:
         history = msgspec.json.decode(data, type=NodeHistory)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(ORIGIN, f"is not a history: {error}") from error
+    except text_files.NOT_JSON as error:
+        raise StateError(ORIGIN, f"is not a history: {shown(str(error), 200)}") from error
     if history.version != VERSION:
         raise StateError(ORIGIN, f"written by another release (form {history.version}; this one knows {VERSION})")
     return history if history.boot_id == boot_id else None

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ...core import numbers
 from ...core.errors import StateError
 from ...core.settings import Settings
 from ...core.text import counted
@@ -134,7 +135,7 @@ class _Addresses:
 
     async def of(self, host: str) -> list[Any]:
         """Return the addresses of a host as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
-        if ":" in host or host[:1].isdigit():  # nearly always an address, which needs no look-up
+        if ":" in host or numbers.whole(host[:1]) is not None:  # nearly always an address, which needs no look-up
             with contextlib.suppress(socket.gaierror):
                 return socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         future: asyncio.Future[list[Any]] = self._loop.create_future()
@@ -196,16 +197,15 @@ def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
     head, blank, body = data.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     tokens = first.split()
-    if len(tokens) < 2 or not tokens[0].startswith(b"HTTP/1.") or not tokens[1].isdigit():
+    if len(tokens) < 2 or not tokens[0].startswith(b"HTTP/1.") or not (status := numbers.whole(tokens[1])):
         return NOT_OURS if data else CUT_OFF
-    status = int(tokens[1])
     if status != 200:
         return {401: WRONG_TOKEN, 503: NO_SAMPLE}.get(status, f"{NOT_OURS} (HTTP {status})")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    length = headers.get(b"content-length", b"")
-    if not length.isdigit() or not blank:
+    length = numbers.whole(headers.get(b"content-length"))
+    if length is None or not blank:
         return NOT_OURS
-    if len(body) < int(length):
+    if len(body) < length:
         return CUT_OFF
     try:
         snapshot = snapshots.parse_snapshot(body, node)

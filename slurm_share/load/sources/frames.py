@@ -51,7 +51,7 @@ def split(data: bytes, node: str) -> Iterator[str]:
 
 def _pack(data: bytes) -> tuple[str, str]:
     packed = base64.b64encode(zlib.compress(data)).decode()
-    if _PLAIN.match(data):
+    if _PLAIN.match(data) and _MARK.encode() not in data:  # a reader begins at the last mark of a line
         return ("r", data.decode()) if len(data) <= len(packed) else ("z", packed)
     plain = base64.b64encode(data).decode()
     return ("b", plain) if len(plain) <= len(packed) else ("z", packed)

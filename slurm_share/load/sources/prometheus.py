@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ...core import text_files
 from ...core.background import BackgroundCall
 from ...core.errors import SlurmShareError, UsageError, shown
 from ...core.process import Deadline
@@ -165,7 +166,7 @@ class PrometheusSource(Source):
             )
         try:
             body = _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except text_files.NOT_JSON as error:
             raise SlurmShareError(
                 f"what answers at {self._url} is no Prometheus (HTTP {answer.status_code}); check prometheus_url"
             ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core import numbers
 from ...core.text import gib_text
 from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
 from ..records import PackView
@@ -63,4 +64,4 @@ def _sizes(row: Refused) -> str:
 def _same_as(row: Refused) -> int | None:
     """Return the task to whose refusals this row refers; None: it has its own."""
     number = row.why.removeprefix(_SAME_BEGIN).removesuffix(_SAME_END)
-    return int(number) if row.why.startswith(_SAME_BEGIN) and number.isdecimal() else None
+    return numbers.whole(number) if row.why.startswith(_SAME_BEGIN) else None

@@ -224,7 +224,7 @@ _ASKED = re.compile(
     rb" ([0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?) ?(bytes|B|KiB|MiB|GiB)\b"
 )
 """The requested size in a memory message of PyTorch, XLA (two forms) or CuPy (two forms)."""
-_IN_USE = re.compile(rb"this process has ([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB) memory in use")
+_IN_USE = re.compile(rb"this process has ([0-9]{1,18}(?:\.[0-9]{1,6})?) ?(KiB|MiB|GiB) memory in use")
 """The size in use in PyTorch's message."""
 _UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
 

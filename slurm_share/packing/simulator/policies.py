@@ -6,7 +6,8 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from ...core.errors import UsageError, shown
+from ...core import numbers
+from ...core.errors import UsageError, quoted, shown
 from ...core.text import did_you_mean
 from ..records import BOOKING, POLICIES, PackSettings, PolicyName, Undo
 from .records import Policy
@@ -63,11 +64,11 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen["min_gain"] = _ratio(text, value, least=0.0)
         elif equals and key == "free_min":
             chosen["free_min_mib"] = None if value == "none" else mib(f"--policy {text}", value)
-        elif equals and key == "max_per_gpu" and value.isascii() and value.isdecimal() and int(value) > 0:
-            chosen["max_per_gpu"] = int(value)
+        elif equals and key == "max_per_gpu" and (number := numbers.whole(value)):
+            chosen["max_per_gpu"] = number
         else:
             raise UsageError(
-                f"--policy {shown(text)}: {modifier!r} is not known; the name may be followed by {MODIFIERS}"
+                f"--policy {shown(text)}: {quoted(modifier)} is not known; the name may be followed by {MODIFIERS}"
             )
     return Policy(
         name=text, settings=PackSettings(**chosen), knows_sizes=knows, estimates=estimates, has_history=has_history
@@ -91,7 +92,9 @@ def _ratio(text: str, value: str, least: float = 0.001) -> float:
     except ValueError:
         ratio = -1.0
     if not least <= ratio <= 1.0:
-        raise UsageError(f"--policy {shown(text)}: {value!r} is not a part from 0 to 1, as smact_max=0.8, or none")
+        raise UsageError(
+            f"--policy {shown(text)}: {quoted(value)} is not a part from 0 to 1, as smact_max=0.8, or none"
+        )
     return ratio
 
 
@@ -103,5 +106,5 @@ def mib(text: str, value: str) -> int:
     except (ValueError, KeyError):
         size = 0.0
     if not 1 <= size < 2**40:
-        raise UsageError(f"{text}: {value!r} is not a size; write 512M, 40G or a number of MiB")
+        raise UsageError(f"{text}: {quoted(value)} is not a size; write 512M, 40G or a number of MiB")
     return int(size)

@@ -9,7 +9,7 @@ from statistics import fmean
 import msgspec
 from msgspec import Struct
 
-from ...core import files
+from ...core import files, text_files
 from .. import journal
 from ..history_files import UNIX_MOST_S
 from ..records import GpuFacts, TaskAsk
@@ -98,7 +98,7 @@ def _attempts(file: Path) -> tuple[list[Attempt], int]:
             continue
         try:
             one = msgspec.json.decode(line, type=Attempt)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except text_files.NOT_JSON:
             bad += 1
             continue
         is_sane = 0.0 <= one.seconds <= SECONDS_MOST and abs(one.started) <= UNIX_MOST_S

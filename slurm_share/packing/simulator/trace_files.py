@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...core import text_files
-from ...core.errors import shown
+from ...core import numbers, text_files
+from ...core.errors import quoted, shown
 from ..history_records import TaskRun
 from ..task_history import MIB_MOST, VERSION, is_sane
 from . import assumed_sizes, cluster_logs, recorded, traces
@@ -167,8 +167,8 @@ def read_gavel(path: Path, throughputs: Path | None, gpu_model: str) -> Trace:
             )
         rate = rates.get(job, {}).get(None)
         if not rate:
-            raise TraceError(path, number, f"{matrix.name} has no rate of {job!r} on one {gpu_model}")
-        batch = re.search(r"batch size (\d+)", job)
+            raise TraceError(path, number, f"{matrix.name} has no rate of {quoted(job)} on one {gpu_model}")
+        batch = re.search(r"batch size ([0-9]{1,18})", job)
         mib, sm = GAVEL_SIZES.get(job, (4000, UNKNOWN_SM))
         seen.add(job)
         made.append(
@@ -213,10 +213,10 @@ def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]
     """Return job type -> neighbour (None: alone) -> steps a second, for jobs with one GPU. Raises TraceError."""
     try:
         table = msgspec.json.decode(_text(path).encode(), type=dict[str, dict[str, dict[str, Any]]])
-    except msgspec.DecodeError as error:
-        raise TraceError(path, None, f"it is not a matrix of Gavel's ({error})") from error
+    except text_files.NOT_JSON as error:
+        raise TraceError(path, None, f"it is not a matrix of Gavel's ({shown(str(error), 200)})") from error
     if gpu_model not in table:
-        raise TraceError(path, None, f"it has no GPU {gpu_model!r}; it has {', '.join(table)}")
+        raise TraceError(path, None, f"it has no GPU {quoted(gpu_model)}; it has {', '.join(table)}")
     found: dict[str, dict[str | None, float]] = {}
     for job_key, row in table[gpu_model].items():
         job = _job(path, job_key)
@@ -229,7 +229,7 @@ def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]
             elif (other := _job(path, other_key)) is not None:
                 if not isinstance(value, list) or len(value) != 2:
                     raise TraceError(
-                        path, None, f"{shown(job_key)} beside {shown(other_key)} has {value!r}, and not two rates"
+                        path, None, f"{shown(job_key)} beside {shown(other_key)} has {quoted(value)}, and not two rates"
                     )
                 rates[other] = _rate(path, job_key, value[0])
     return found
@@ -246,7 +246,7 @@ def _job(path: Path, key: str) -> str | None:
 
 def _rate(path: Path, key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise TraceError(path, None, f"a rate of {shown(key)} is {value!r}, and not a number of at least 0")
+        raise TraceError(path, None, f"a rate of {shown(key)} is {quoted(value)}, and not a number of at least 0")
     return float(value)
 
 
@@ -361,8 +361,8 @@ def _read_rad(file: Path) -> _Rad:
 
 def _option(words: Sequence[str], name: str) -> float | None:
     for word, value in pairwise(words):
-        if word == name and value.isdecimal():
-            return float(value)
+        if word == name and (number := numbers.whole(value)) is not None:
+            return float(number)
     return None
 
 
@@ -459,8 +459,8 @@ def read_history(path: Path) -> Trace:
     for number, line in _lines(path):
         try:
             run = msgspec.json.decode(line.encode(), type=TaskRun)
-        except msgspec.DecodeError as error:
-            raise TraceError(path, number, f"this is no line of a history ({error})") from error
+        except text_files.NOT_JSON as error:
+            raise TraceError(path, number, f"this is no line of a history ({shown(str(error), 200)})") from error
         if why := _why_not(run):
             raise TraceError(path, number, f"this is no line of a history ({why})")
         if run.kind != "done":

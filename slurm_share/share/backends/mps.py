@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from ...core import numbers
 from ...core.records import Owner
 from ...mps.records import MPS_NAME, MpsPlace
 from ..records import Assignment, Limits
@@ -168,9 +169,9 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
     its lock, a folder that is partly removed, or (with_groups) a cgroup."""
     found: set[tuple[int, str]] = set()
     for user in _names_in(str(paths.mps)):
-        if user.isdecimal():
+        if (uid := numbers.whole(user, numbers.JOB_MOST)) is not None:
             leaves = map(_leaf, _names_in(f"{paths.mps}/{user}"))
-            found |= {(int(user), f"{paths.mps}/{user}/{leaf}") for leaf in leaves if leaf}
+            found |= {(uid, f"{paths.mps}/{user}/{leaf}") for leaf in leaves if leaf}
     if with_groups:
         from ...core import cgroup_paths
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from ...core import numbers
 from ...core.settings import DEFAULT
 from ...core.verdicts import Unseen, Verdict, fail, ok, skip, unsafe, warn
 from ..rules import mps as rules
@@ -147,9 +148,9 @@ def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
         return skip("config.toml is not understood")
     if not config.settings.mps_control:
         return skip("config.toml wants no MPS")
-    major = version.partition(".")[0]
+    major = numbers.whole(version.partition(".")[0])
     found: list[Verdict] = []
-    trap = next((one for one in TRAPS if major.isdecimal() and int(major) < one.below), None)
+    trap = next((one for one in TRAPS if major is not None and major < one.below), None)
     if trap is not None:
         what = f"MPS of driver {version} {trap.what}"
         found += (fail if trap.is_fatal else warn)(what, f"install a driver from {trap.below} on")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ...core import process
+from ...core import numbers, process
 from ...core.errors import CommandError, MpsError
 from ...core.paths import Paths
 from ...core.patterns import pattern
@@ -193,8 +193,8 @@ def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | N
     A program older than driver 590 ignores `-v` and tries to connect to a daemon, so it is not run. A newer one runs as
     nobody, with a pipe directory that does not exist.
     """
-    major = driver.partition(".")[0] if isinstance(driver, str) else ""
-    if not program or not major.isdecimal() or int(major) < FIRST_WITH_VERSION:
+    major = numbers.whole(driver.partition(".")[0]) if isinstance(driver, str) else None
+    if not program or major is None or major < FIRST_WITH_VERSION:
         return None
     nobody = Owner(NOBODY, NOBODY) if os.geteuid() == 0 else None
     env = {"PATH": mp_control.SEARCH_PATH, PIPE_VARIABLE: "/nonexistent/slurm-share"}

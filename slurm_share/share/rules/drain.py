@@ -6,6 +6,8 @@ later hooks clean up. This module imports nothing, since every hook loads it.
 
 from __future__ import annotations
 
+from ...core import numbers
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -120,6 +122,9 @@ def parse(text: str, boot_id: str) -> tuple[Refused, ...]:
     first, *lines = text.split("\n")
     found = []
     for part in (line.split(" ") for line in lines if first == boot_id):
-        if len(part) == 3 and part[0].isdecimal() and part[1].replace(".", "", 1).isdecimal():
-            found += [(int(part[0]), float(part[1]), part[2])] if part[2] in CAUSES else []
+        if len(part) != 3 or part[2] not in CAUSES:
+            continue
+        job, (at_s, _, fraction) = numbers.whole(part[0]), part[1].partition(".")
+        if job is not None and None not in (numbers.whole(at_s), numbers.whole(fraction or "0")):
+            found.append((job, float(part[1]), part[2]))
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...core import names
+from ...core import names, numbers
 from ...core.errors import shown
 from ...node.records import Gpu
 from ...slurm.records import JobContext
@@ -49,11 +49,12 @@ def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu
 def _is_device(gpu: Gpu, device: str) -> bool:
     if gpu.problem is not None:
         return False
-    if not device.isdigit():
+    number = numbers.whole(device)
+    if number is None:
         return gpu.uuid == device
     if gpu.uuid.startswith("MIG-"):
         return False
-    return (gpu.index if gpu.minor is None else gpu.minor) == int(device)
+    return (gpu.index if gpu.minor is None else gpu.minor) == number
 
 
 def _silent(device: str, gpus: Sequence[Gpu], found: Sequence[Gpu]) -> Gpu | None:
@@ -62,11 +63,10 @@ def _silent(device: str, gpus: Sequence[Gpu], found: Sequence[Gpu]) -> Gpu | Non
     If several do not answer, a number is first of all the index of one of them.
     """
     silent = [gpu for gpu in gpus if gpu.problem is not None and gpu not in found]
-    if device.isdigit():
-        is_possible = int(device) <= max((gpu.index for gpu in gpus), default=-1)
-        return (
-            next((gpu for gpu in silent if gpu.index == int(device)), next(iter(silent), None)) if is_possible else None
-        )
+    number = numbers.whole(device)
+    if number is not None:
+        is_possible = number <= max((gpu.index for gpu in gpus), default=-1)
+        return next((gpu for gpu in silent if gpu.index == number), next(iter(silent), None)) if is_possible else None
     if not device.startswith("GPU-") or any(gpu.uuid.startswith(device) for gpu in gpus):
         return None
     return next(iter(silent), None)
@@ -96,9 +96,10 @@ def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, 
 
 
 def _visible(device: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    if device.isascii() and device.isdecimal():
+    number = numbers.whole(device)
+    if number is not None:
         whole = [gpu for gpu in gpus if not gpu.uuid.startswith("MIG-")]
-        return whole[int(device)] if len(device) < 4 and int(device) < len(whole) else None
+        return whole[number] if len(device) < 4 and number < len(whole) else None
     # CUDA accepts a prefix of a UUID if it is unique.
     found = [gpu for gpu in gpus if gpu.uuid.startswith(device)]
     return found[0] if len(found) == 1 and device.startswith(("GPU-", "MIG-")) else None

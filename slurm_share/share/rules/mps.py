@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core import names
+from ...core import names, numbers
 from ...core.records import MPS_CLIENTS_MIN
 from ..records import Assignment, Slot
 
@@ -15,8 +15,8 @@ def clients(driver_version: str | None) -> int:
 
     Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
     """
-    major = (driver_version or "").partition(".")[0]
-    return names.SHARE_MAX if major.isdecimal() and int(major) >= 590 else MPS_CLIENTS_MIN
+    major = numbers.whole((driver_version or "").partition(".")[0]) or 0
+    return names.SHARE_MAX if major >= 590 else MPS_CLIENTS_MIN
 
 
 def clients_with(most: int, connections: int | None) -> int:

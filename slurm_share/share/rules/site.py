@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
+from ...core import numbers
 from ...core.settings import Settings
 
 _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "runinjob"})
@@ -15,7 +16,7 @@ _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "
 PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
 """The time that our Prolog and Epilog may take beyond their settings (share/admission.py and share/release.py, SLACK_S;
 tests compare)."""
-_COUNT = re.compile(r"\d+")
+_COUNT = re.compile(r"[0-9]{1,18}(?![0-9])")
 
 
 def has_alloc(flags: Collection[str]) -> bool:
@@ -99,7 +100,8 @@ def parse_gres(text: str) -> tuple[Resource, ...]:
 def _resource(value: str) -> Resource:
     name, *rest = value.strip().split(":")
     *kind, count = rest or ["1"]
-    if not count.isdecimal():
-        kind, count = [*kind, count], "1"  # `gpu:h200` means one
+    number = numbers.whole(count)
+    if number is None:
+        kind, number = [*kind, count], 1  # `gpu:h200` means one
     is_clear = len(kind) <= 1 and all(kind)
-    return Resource(name.lower(), kind[0] if kind else "", int(count) if is_clear else None)
+    return Resource(name.lower(), kind[0] if kind else "", number if is_clear else None)

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...core import numbers
 from ...core.settings import Configuration, Settings
 from ..records import NodeShares, Switchable, VerdictUpdate
 from . import verdict
@@ -69,12 +70,10 @@ def count(which: str) -> int:
     """Return the number of jobs in an array's name such as 7_[1-3,9,20-30:5]."""
     found = 0
     for part in which.partition("[")[2].rstrip("]").split(","):
-        first, _, rest = part.partition("-")
-        last, _, step = rest.partition(":")
-        if last.isdecimal() and first.isdecimal():
-            found += len(range(int(first), int(last) + 1, int(step or 1)))
-        else:
-            found += 1
+        begin, _, rest = part.partition("-")
+        end, _, step = rest.partition(":")
+        first, last = numbers.whole(begin, numbers.JOB_MOST), numbers.whole(end, numbers.JOB_MOST)
+        found += 1 if first is None or last is None else len(range(first, last + 1, numbers.whole(step) or 1))
     return found
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...core import names
+from ...core import names, numbers
 from ...core.typed import Literal
 
 Mode = Literal["off", "observe", "on"]
@@ -25,7 +25,7 @@ MODES: tuple[Mode, ...] = ("off", "observe", "on")
 """The modes, the least first."""
 NAME = names.VERDICT
 _ITEM = f"{NAME}="
-_DIGITS = 6
+_MOST = 999_999
 
 
 class Verdict(Struct, frozen=True):
@@ -72,8 +72,7 @@ def _one(text: str) -> Verdict:
 
 
 def _number(text: str | None) -> int | None:
-    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= _DIGITS
-    return int(text) if text is not None and is_number else None
+    return numbers.whole(text, _MOST)
 
 
 def replaced(text: str | None, item: str | None) -> str:

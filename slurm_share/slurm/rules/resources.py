@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ...core import numbers
+
 _SHARDS = re.compile(r"(?:^|,)shard:(?:[^:,()]+:)?[0-9]+\(([^)]*)\)")
 _INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
 _INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
-_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)(?=[,(]|$)")
+_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]{1,18})(?=[,(]|$)")
 _SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
 """As job_submit.lua writes it, behind what the site has there."""
 _SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE"}
@@ -24,7 +26,7 @@ def count_gpus_in_parts(gres_used: str) -> int:
     """Return how many GPUs of a node have some shards taken. shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
     one that is taken has a dash, or a 0 (24.11)."""
     return sum(
-        part.partition("/")[0].isdecimal() and int(part.partition("/")[0]) > 0
+        (numbers.whole(part.partition("/")[0]) or 0) > 0
         for each in _SHARDS.findall(gres_used)
         for part in each.split(",")
     )
@@ -50,7 +52,7 @@ def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[t
                 indexes.update(range(int(first), int(last or first) + 1))
         for each in _SHARDS.findall(text):
             used = [part.partition("/")[0] for part in each.split(",")]
-            indexes.update(number for number, taken in enumerate(used) if taken.isdecimal() and int(taken) > 0)
+            indexes.update(number for number, taken in enumerate(used) if (numbers.whole(taken) or 0) > 0)
         if len(indexes) < sum(count for _, count in parse_gpus(text)):
             return None  # counted and not numbered: gres.conf names no device files
         found.append(tuple(sorted(indexes)))

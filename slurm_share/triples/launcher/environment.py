@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from ...core import given_variables, names
+from ...core import given_variables, names, numbers
 from ...core.text import fold
 from ...spmd import names as spmd
 from ..records import ENV_ATTEMPT, ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASK, ENV_TASKS, Run, Worker
@@ -108,8 +108,8 @@ def of_worker(
 
 def _record(inherited: Mapping[str, str], given: Iterable[str], found: Mapping[str, str]) -> str:
     """Return the record of what slurm-share set: here, and for the launcher where that still has an effect."""
-    job = inherited.get("SLURM_JOB_ID", "")
-    number = int(job) if job.isdecimal() else given_variables.recorded_job(inherited) or 0
+    job = numbers.whole(inherited.get("SLURM_JOB_ID"), numbers.JOB_MOST)
+    number = job if job is not None else given_variables.recorded_job(inherited) or 0
     now, own = {**inherited, **found}, given_variables.OWN_PREFIXES
     ours = {name for name in inherited if name in ONE_TASK or (name.startswith(own) and name not in OF_RANKS)}
     ours |= {*given, *found, ENV_TASK, ENV_ATTEMPT}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from ...core import nodelist
+from ...core import nodelist, numbers
 from ...core.errors import CommandError, LaunchError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
 from ...core.records import JobStart
@@ -215,8 +215,9 @@ def _address_of(interface: str) -> str:
 
 def ports_of(settings: Messages, environ: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the first and last port for ranks: from the settings, else as reserved by Slurm; None: any port."""
-    first, _, last = (settings.ports or environ.get("SLURM_STEP_RESV_PORTS", "")).partition(",")[0].partition("-")
-    return (int(first), int(last or first)) if first.isdecimal() and (last or first).isdecimal() else None
+    begin, _, end = (settings.ports or environ.get("SLURM_STEP_RESV_PORTS", "")).partition(",")[0].partition("-")
+    first, last = numbers.whole(begin, 65535), numbers.whole(end or begin, 65535)
+    return None if first is None or last is None else (first, last)
 
 
 def clause(code: int | None, number: int | None, outcome: str) -> str:

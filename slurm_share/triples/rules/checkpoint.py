@@ -11,7 +11,7 @@ import signal
 
 from msgspec import Struct
 
-from ...core import names
+from ...core import names, numbers
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 
@@ -135,6 +135,7 @@ def local_notes(wanted: Checkpoint | None) -> tuple[str, ...]:
 def _signal_of(written: str) -> signal.Signals | None:
     """Return the signal in a value of sbatch's --signal: [{R|B}:]<sig_num>[@sig_time]; None: not known."""
     word = written.rpartition(":")[2].partition("@")[0].upper()
-    if word.isdecimal():
-        return next((one for one in signal.Signals if one == int(word)), None)
+    number = numbers.whole(word)
+    if number is not None:
+        return next((one for one in signal.Signals if one == number), None)
     return signal.Signals.__members__.get(f"SIG{word.removeprefix('SIG')}")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...core import text_files
+from ...core.errors import shown
 from ..records import Distribution, Run
 
 CHUNKS_LEFT = 4
@@ -85,8 +87,19 @@ def task_argv(run: Run, line: str, shell: str = SHELL) -> tuple[str, ...]:
     if run.task_kind == "input":
         return (*run.command, line)
     if run.task_kind == "arguments":
-        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+        return (*run.command, *arguments_in(line))
     return run.command
+
+
+def arguments_in(line: str) -> tuple[str, ...]:
+    """Return the arguments, one or more, in a line of a tasks file of the kind `arguments`. Raises ValueError."""
+    try:
+        found = msgspec.json.decode(line, type=tuple[str, ...])
+    except text_files.NOT_JSON:
+        found = ()
+    if not found or any("\0" in one for one in found):
+        raise ValueError(f"the run's file `tasks` is damaged: {shown(line) or repr(line)} is no list of arguments")
+    return found
 
 
 def argv_of(run: Run, lines: Sequence[str], task: int, shell: str = SHELL) -> tuple[str, ...]:

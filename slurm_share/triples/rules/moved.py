@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ...core.errors import UsageError
 from ..records import Run
+from .deal import arguments_in
 
 OTHER = (
     "this is another run: the run of this job was renamed or moved after its submission; to run it, write: llsub "
@@ -74,7 +75,10 @@ def tasks_in(run: Run, lines: Sequence[str], old: str, new: str) -> tuple[str, .
 
 
 def _pairs_line(line: str, old: str, new: str) -> str:
-    item = msgspec.json.decode(line, type=tuple[str, ...])
+    try:
+        item = arguments_in(line)
+    except ValueError as error:
+        raise UsageError(f"{error}; submit the run again") from error
     if len(item) != 1 or not item[0].startswith(f"{old}/"):
         return line
     return msgspec.json.encode((new + item[0].removeprefix(old),)).decode()

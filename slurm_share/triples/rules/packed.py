@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core import names
+from ...core import names, numbers
 from ...core.errors import UsageError
 from ...core.records import MPS_CLIENTS_MIN, ShareRequest
 from ...core.text import counted
@@ -60,10 +60,10 @@ def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> 
 
 def with_limit(pack: PackRequest, written: str | None) -> PackRequest:
     """Return the request with the number in --share-gpu= (`written`) as limit of tasks per GPU, if that is smaller."""
-    given = (written or "").partition(",")[0]
-    if not (given.isascii() and given.isdecimal() and 0 < len(given) < 4 and int(given)):
+    given = numbers.whole((written or "").partition(",")[0], 999)
+    if not given:
         return pack
-    most = min(int(given), pack.settings.max_per_gpu or int(given))
+    most = min(given, pack.settings.max_per_gpu or given)
     return replace(pack, settings=replace(pack.settings, max_per_gpu=most))
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from ...core import numbers, text_files
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
@@ -124,8 +125,8 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _gpus(text: str, name: str) -> int:
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
-    if not 1 <= number <= pack_options.GPUS_MAX:
+    number = numbers.whole(text, pack_options.GPUS_MAX)
+    if not number:
         raise UsageError(f"{name} is a whole number from 1 to {pack_options.GPUS_MAX}, not {shown(text)}")
     return number
 
@@ -136,7 +137,7 @@ def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tup
         where = f"{source}: line {number}"
         try:
             task = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except text_files.NOT_JSON as error:
             raise UsageError(f"{where} {_why_no_task(line, str(error))}") from error
         _check_run(task.run, where)
         yield number, task.run, _json_spec(task, base, where)
@@ -146,7 +147,7 @@ def _why_no_task(line: bytes, said: str) -> str:
     """Return why a line could not be decoded as a task. `said`: the decoder's message."""
     try:
         found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except text_files.NOT_JSON as error:
         return (
             f"is not JSON ({error}); in a file *{JSON_ENDING} a line is an object such as {_EXAMPLE}; for commands, "
             "use another file extension"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from ...core import numbers
 from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...node.records import Core
@@ -30,6 +31,7 @@ _LONGEST = 40
 """Most characters, more than any triple within the limits has."""
 _PARTS = ("number of nodes", "number of processes on a node", "number of threads of a process")
 _LIMITS = (NODES_MAX, PER_NODE_MAX, THREADS_MAX)
+_DIGITS = re.compile("[0-9]+")
 _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
 
@@ -75,11 +77,11 @@ def with_cores(triple: Triple, nodes: Iterable[tuple[int, int | None]], tasks: i
 
 
 def _number(text: str, argument: str, place: int) -> int:
-    if not (argument.isascii() and argument.isdecimal()):
+    if not _DIGITS.fullmatch(argument):
         raise _wrong(text, f"{shown(argument)} is not a {_PARTS[place]}" if argument else f"it has no {_PARTS[place]}")
-    number = int(argument)
-    if not 1 <= number <= _LIMITS[place]:
-        raise _wrong(text, f"the {_PARTS[place]} is 1 to {_LIMITS[place]}, not {argument}")
+    number = numbers.whole(argument, _LIMITS[place])
+    if not number:
+        raise _wrong(text, f"the {_PARTS[place]} is 1 to {_LIMITS[place]}, not {shown(argument)}")
     return number
 
 

@@ -57,6 +57,25 @@ def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{'9' * 8000} = 1",
+        f"mode = '{'x' * 8000}'",
+        f"sm = '{'x' * 8000}'",
+        f"log_file = '{'x' * 8000}'",
+        f"[partition.{'x' * 8000}]\nmode = 1",
+        f"exclusive_user_nodes = {['x' * 99] * 99}\nmax_share = 'x'",
+        f"a.{'x' * 8000} = 1\na.{'x' * 8000} = 1",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_wrong_is_quoted_in_part_if_it_is_long(text):
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "config.toml")
+    assert len(str(caught.value)) < 2000
+
+
 def test_a_file_that_cannot_be_read_is_said(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         config.load(tmp_path)

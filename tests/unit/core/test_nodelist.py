@@ -70,8 +70,22 @@ def test_what_is_no_list_is_said(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1-3000]m[1-3000]", "n[1-400]m[1-400]o[1-4]", "a,n[1-99999]m[1,2]", "[-3]999999999"]
+    "text",
+    [
+        "n[1-3000]m[1-3000]",
+        "n[1-400]m[1-400]o[1-4]",
+        "a,n[1-99999]m[1,2]",
+        "[-3]999999999",
+        "[9999999999-999999999-7]",
+        "n[" + "9" * 4301 + "]",
+    ],
 )
 def test_brackets_that_multiply_or_join_digits_are_counted_as_such(text):
     with pytest.raises(UsageError, match="no list of nodes"):
         nodelist.parse(text)
+
+
+def test_paths_are_read_by_the_same_rules():
+    assert nodelist.parse_paths("/dev/nvidia[0-1]") == ("/dev/nvidia0", "/dev/nvidia1")
+    with pytest.raises(UsageError, match="no list of nodes"):
+        nodelist.parse_paths("/dev/nvidia[9999999999-999999999-7]")

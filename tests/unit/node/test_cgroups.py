@@ -86,6 +86,11 @@ def test_a_folder_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
             assert (None if place is None else place.job) == seen
 
 
+def test_a_path_with_a_nul_names_no_job(tmp_path: Path) -> None:
+    write(tmp_path / "cgroup", "0::/system.slice/\0/slurmstepd.scope/job_999/step_0\n")
+    assert cgroups.read_place(tmp_path, tmp_path) is None
+
+
 def test_of_two_trees_the_one_that_root_made_speaks(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root gives a folder away")

@@ -98,3 +98,12 @@ def test_the_log_of_a_task_is_all_that_its_attempts_wrote(tmp_path: Path) -> Non
     (node / "cmds.log.1").write_bytes(b"")
     with pytest.raises(UsageError, match=r"task 1 of .* has written nothing, or has not started"):
         next(failed_tasks.read_log(tmp_path, run, 1))
+
+
+@pytest.mark.parametrize("line", ["echo a", "[]", '["a\\u0000b"]', "[" * 3000, "9" * 5000], ids=lambda line: line[:9])
+def test_a_damaged_input_of_a_map_is_said(tmp_path: Path, line: str) -> None:
+    run = replace(RUN, kind="llmapreduce", command=("/bin/x",), task_kind="arguments", tasks_file="")
+    _, run, found = made(tmp_path, run, {0: "failed"}, [line, '["b"]', '["c"]'])
+    for read in (failed_tasks.lines_of, failed_tasks.bare_lines):
+        with pytest.raises(UsageError, match=r"`tasks` is damaged: .* is no list of arguments; submit the run again"):
+            read(tmp_path, run, found)

@@ -707,3 +707,15 @@ def test_a_configuration_that_is_no_file_is_not_waited_for(root, make, why):
     file.parent.mkdir(parents=True)
     make(file)
     assert why in read(root).config.why
+
+
+def test_a_line_without_a_field_is_no_record():
+    """As `scontrol -o show nodes` answers where there are none."""
+    assert fact_slurm.parse_records("No nodes in the system\n\nNodeName=n1 Gres=(null)\n") == [
+        {"nodename": "n1", "gres": ""}
+    ]
+
+
+@pytest.mark.parametrize("text", ["\u0661", "9" * 4301, "-1", "4294967296"], ids=lambda text: text[:12])
+def test_what_is_no_number_of_a_job_is_no_job(text):
+    assert list(fact_slurm.parse_jobs(f"{text}|gpu|n1|share-gpu=4\n")) == []

@@ -36,6 +36,12 @@ def test_what_goes_in_comes_out(data, node):
     assert (joiner.lost, joiner.noise) == (0, 0)
 
 
+def test_a_message_with_a_line_of_ours_in_it_comes_out_as_it_is():
+    """Any user can name a process so, and the message of its node would be another one, or be lost."""
+    [forged] = frames.split(b"forged", "n2")
+    assert joined(frames.split(forged.encode(), "n1")) == [("n1", forged.encode())]
+
+
 @settings(deadline=None)
 @given(MESSAGES, NODES)
 def test_no_line_is_longer_than_slurmstepd_takes(data, node):

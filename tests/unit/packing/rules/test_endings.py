@@ -115,3 +115,8 @@ def test_what_a_program_wanted_is_what_it_had_and_what_it_asked_for():
     assert log_messages.wanted_mib(by_text["CuPy"], 3000) == 1024 + 3000
     assert log_messages.wanted_mib(by_text["CuPy 4: older form"], None) == 239
     assert log_messages.wanted_mib(b"CUDA out of memory", 3000) is None
+
+
+def test_a_size_that_no_memory_has_is_none():
+    tail = b"Tried to allocate 2.00 GiB. this process has " + b"9" * 400 + b" GiB memory in use"
+    assert log_messages.wanted_mib(tail, 7) == 2048 + 7
