@@ -10,6 +10,16 @@ WORDS = (
     *(b"", b"\0", b"\n", b"\r\n", b"\x1b[2J", b"\xff", b"\xc3\xbc", b"\xe2\x80\xae", b"\xd9\xa4", b"[/red]", b"\\"),
     *(b"-1", b"0", b"00", b"4294967295", b"4294967296", b"9" * 30, b"9" * 5000, b"1e999", b"nan", b"0x10", b" ", b"\t"),
     *(b"=", b",", b";", b":", b"/", b"../", b"$(id)", b"`id`", b"'", b'"', b"[", b"]", b"{", b"}", b"(", b")", b"null"),
+    *(
+        b"[" * 3000,
+        b'{"a":' * 1500,
+        b"9" * 400,
+        b"\xd9\xa1",
+        b"e999",
+        b"00000000000000000001",
+        b"\x85",
+        b"\xe2\x80\xa8",
+    ),
     *(b"GPU-", b"MIG-", b"gpu:", b"shard:", b"end\n", b"slot ", b"job_", b"uid_", b"step_", b"slurmstepd: [4711.0]"),
 )
 """Texts that parsers often fail on: ends, numbers out of range, terminal controls, markup, shell syntax, their own

@@ -20,10 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests/bench")]
 
+import in_c as in_c_too  # noqa: E402
 import running  # noqa: E402
 from bench import Row, report  # noqa: E402
 from in_lua import SEEDS, Controller  # noqa: E402
-from targets import TARGETS, Target  # noqa: E402
+from target import Target  # noqa: E402
+from targets import TARGETS  # noqa: E402
 
 FOUND = ROOT / "build/fuzz"
 C_PARSERS = 7
@@ -62,7 +64,9 @@ def main() -> int:
     # A parser that would fill the memory fails by that, and the machine goes on. Not before: sanitizers need more.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     controller = Controller(FOUND / "config.toml")
-    targets = (*TARGETS, Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job))
+    in_c_too.build(FOUND / "build")
+    readers = in_c_too.Readers(FOUND / "build")
+    targets = (*TARGETS, *readers.targets(), Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job))
     each = 30 * args.minutes / len(targets)
     for target in targets:
         count, found = running.run(target, seed, None, running.after(each))
@@ -77,6 +81,7 @@ def main() -> int:
             print(f"{target.name}: {file}\n{crash.error}", flush=True)
             crashes += 1
     controller.close()
+    readers.close()
     total = sum(row.value for row in rows if not row.what.startswith(" "))
     parsers = len([row for row in rows if not row.what.startswith(" ")])
     rows = [

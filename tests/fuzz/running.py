@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from changing import endless, smallest
 from msgspec import Struct
-from targets import Target, may_refuse
+from target import Target, may_refuse
 
 
 class Crash(Struct, frozen=True):

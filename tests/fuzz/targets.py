@@ -7,14 +7,13 @@ again, a sentence is one printable line, a path stays in its folder.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
+import of_load
+import of_runs
+from target import Target, is_line, may_refuse, quiet, recorded, text
 
 from slurm_share.core import config, log, names, nodelist, process
 from slurm_share.core.errors import (
@@ -53,41 +52,8 @@ from slurm_share.triples import job_output, run_folder
 from slurm_share.triples.records import Ended
 from slurm_share.triples.rules import pack_options, task_files, triple
 
-DATA = Path(__file__).parents[1] / "data"
 PLACE = MpsPlace("/usr/bin/nvidia-cuda-mps-control", "/run/slurm-share/mps/2001/x-y", "GPU-1", Owner(2001, 2001))
 BOOT = "0c0ffee0-0000-4000-8000-000000000000"
-
-
-class Target(Struct, frozen=True):
-    """A parser under test."""
-
-    name: str
-    reader: str
-    """The user that runs it: root, slurm-share (the agent's user), or the user, on text that others wrote."""
-    seeds: tuple[bytes, ...]
-    call: Callable[[bytes], None]
-    allowed: tuple[type[Exception], ...] = ()
-
-
-def text(data: bytes) -> str:
-    """Decode bytes as a reader does that may get anything."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def is_line(sentence: str, most: int = 4000) -> None:
-    """Check that it is one line, fit for a log or a terminal."""
-    assert sentence.isprintable(), sentence
-    assert len(sentence) <= most, len(sentence)
-
-
-@contextlib.contextmanager
-def may_refuse(*allowed: type[Exception]) -> Iterator[None]:
-    """Accept these errors; the sentence of one of ours is one line."""
-    try:
-        yield
-    except allowed as error:
-        if isinstance(error, SlurmShareError):
-            is_line(str(error))
 
 
 # ---- root: hooks ----------------------------------------------------------------------------------------------------
@@ -206,19 +172,6 @@ def try_log(data: bytes) -> None:
     assert all(one.isprintable() for one in written.splitlines())
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Run a block without stderr: log lines go there, too."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as null:
-        os.dup2(null.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 def try_slurm_conf(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         Path(file.name).write_bytes(data.replace(b"\0", b""))
@@ -303,7 +256,7 @@ _ENVIRON = (
     b"SPANK_SHARE_GPU=2\0SLURM_JOB_EXCLUSIVE=USER\0SLURM_JOB_RESTART_COUNT=2\0SLURM_JOB_SLUID=s0123456789ABC\0",
 )
 _GPU = Gpu("GPU-1", 0, 3, "H100", 81920, simulated=True)
-_PLANS = (
+PLANS = (
     *(
         plan_text.render(plan).encode()
         for plan in (
@@ -359,27 +312,23 @@ _RESULTS = tuple(
 _SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for name in records.COLUMNS)
 
 
-def _recorded(*patterns: str) -> tuple[bytes, ...]:
-    found = tuple(file.read_bytes() for pattern in patterns for file in sorted(DATA.glob(pattern)))
-    assert found, patterns
-    return found
-
-
 TARGETS = (
+    *of_runs.TARGETS,
+    *of_load.TARGETS,
     Target("share option", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), try_option, (OptionError,)),
     Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (OptionError,)),
     Target("hook environment", "root", _ENVIRON, try_environment, (HookEnvError,)),
-    Target("plan", "root", _PLANS, try_plan, (StateError,)),
+    Target("plan", "root", PLANS, try_plan, (StateError,)),
     Target("ledger", "root", (_LEDGER,), try_ledger, (StateError,)),
     Target("GPU name and UUID", "root", (b"GPU-51310000-0000-4000-8000-000000000001\nNVIDIA H200", b"MIG-GPU-5/7/0\nx"),
            try_gpu, (DriverError,)),
-    Target("/proc of a user's process", "root", _PROCESSES, try_process),
+    Target("/proc of a user's process", "root", _PROCESSES, try_process, short=100),
     Target("MPS answers", "root", _ANSWERS, try_mps, (MpsRefusedError,)),
     Target("config.toml", "root", _CONFIGS, try_config, (ConfigError,)),
     Target("hooks' log", "root", (b"job 4711 of uid 2001: 8 slots", b"refused: \xff\n\x1b[31m"), try_log),
     Target("slurm.conf", "root", (b"PrivateData=jobs,usage\n", b"ClusterName=x\nInclude /dev/null\n"), try_slurm_conf),
-    Target("Slurm JSON", "everybody", _recorded("*/*.json"), try_slurm_json),
-    Target("Slurm text", "everybody", (*_recorded("*/*.txt"), b"gpu:a100:4(IDX:0-1,3),shard:a100:4(4/8,0/8)"),
+    Target("Slurm JSON", "everybody", recorded("*/*.json"), try_slurm_json),
+    Target("Slurm text", "everybody", (*recorded("*/*.txt"), b"gpu:a100:4(IDX:0-1,3),shard:a100:4(4/8,0/8)"),
            try_slurm_text, (CommandError,)),
     Target("job numbers", "everybody", (b"4711", b"4711_[1-3]", b"4711+1", b"4711_2"), try_targets, (SlurmShareError,)),
     Target("node lists", "everybody", (b"n[1-3,7]", b"n1,n2", b"rack[1-2]n[01-16]"), try_nodes, (SlurmShareError,)),

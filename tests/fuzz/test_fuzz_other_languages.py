@@ -5,21 +5,25 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import in_c
 import running
 from in_lua import SEEDS, Controller
-from targets import Target
+from target import Target
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EXECUTIONS = 20_000
 """Inputs for each parser in C."""
 PARSERS = ("option", "plan", "gres", "holding", "cores", "srun words", "job")
 JOBS = 2000
+BOTH = 2000
+"""Texts for each reader that there is in Python and in C."""
 
 
 def test_the_plugins_parsers_take_whatever_comes(tmp_path: Path) -> None:
@@ -42,4 +46,23 @@ def test_job_submit_takes_whatever_a_user_submits(tmp_path: Path) -> None:
         _, crashes = running.run(Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job), "short", JOBS)
     finally:
         controller.close()
+    assert not crashes, "\n\n".join(f"{crash.data!r}\n{crash.error}" for crash in crashes)
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[in_c.Readers]:
+    folder = tmp_path_factory.mktemp("readers")
+    in_c.build(folder)
+    found = in_c.Readers(folder)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_python_and_c_say_the_same_of_every_text(readers: in_c.Readers, number: int) -> None:
+    """A plan that a hook takes and the plugin refuses, or the reverse, would be half a share."""
+    target = readers.targets()[number]
+    for data in target.seeds:
+        target.call(data)
+    _, crashes = running.run(target, "short", BOTH)
     assert not crashes, "\n\n".join(f"{crash.data!r}\n{crash.error}" for crash in crashes)

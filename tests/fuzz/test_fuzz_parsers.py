@@ -14,17 +14,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import running
-from targets import TARGETS, Target
-
-INPUTS = 500
-"""Inputs for each parser: a second or two for all of them."""
+from target import Target
+from targets import TARGETS
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_a_parser_takes_whatever_comes(target: Target) -> None:
     """Any bytes are an answer or one of the parser's own errors, and what it says of them can be shown."""
-    count, crashes = running.run(target, "short", INPUTS)
-    assert count == INPUTS
+    count, crashes = running.run(target, "short", target.short)
+    assert count == target.short
     assert not crashes, "\n\n".join(f"{crash.data!r}\n{crash.error}" for crash in crashes)
 
 
