@@ -1,6 +1,7 @@
 """The table of releases and profiles, from pytest's results (JUnit XML): tests/releases.sh calls it.
 
-Arguments: PAGE RESULTS..., where a test is in several, the last counts.
+Arguments: PAGE RESULTS..., where a test is in several, the last counts. Those named on_v2-* are of tests on a kernel
+with cgroup v2 only: they fill that profile's row, and are counted apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PROFILES = {
     "uuids": "`AutoDetect=nvidia`: UUIDs in Prolog's `CUDA_VISIBLE_DEVICES` on 26.05, numbers on 24.11",
     "exclusive": "one user on a node by Slurm alone: `Exclusive=USER` on 26.05, `ExclusiveUser=YES` on 24.11",
     "together": "the four above at once",
-    "cgroup2": "cgroup v2: devices confined; a job's folder is called by its SLUID on 26.05, by its number on 24.11",
+    "cgroup2": "cgroup v2 only: memory and devices confined; a job's folder is its SLUID on 26.05, its number on 24.11",
 }
 CHECKS = {
     "share": "a share", "part": "part of a GPU", "triple": "triple", "refusal": "refusal", "llload": "`llload -g`",
@@ -31,7 +32,8 @@ HEAD = """\
 
 Made by `tests/releases.sh` from what ran on real daemons, simulated GPUs. A cell names the releases on which the check
 passed, at the second attempt at the latest (three clusters at a time, then what failed alone); a release with `!`
-failed, one with `?` was not run. The checks are in `tests/cluster/test_matrix.py`.
+failed, one with `?` was not run. The checks are in `tests/cluster/test_matrix.py`. The row of cgroup v2 comes from a
+kernel that has nothing else: user-mode Linux, which `tests/kernel.sh` starts.
 
 """
 TAIL = """
@@ -42,11 +44,18 @@ cluster with cgroup v1 besides:
 `tests/run.sh` runs every cluster test on the current release, and those that depend on the release of Slurm on the
 older one; `--slurm all` runs everything on both, and so does `tests/releases.sh`. The profiles above get these checks
 and no others, and most of them here only: `tests/run.sh` has the four at once on the newest release, without triple and
-requeue, and leaves out pyslurm, which has to be built. cgroup v2 is tested on kernels that have v1 as well, which
-slurmd refuses; there it is shown v2 alone (`packaging/demo/localcluster/only-v2.c`), and v2 has no controller of memory
-and CPUs. Whose a process is by its place in v2, and that folders of a user's making say nothing, is tested daily
-(`tests/cluster/test_cgroup_paths.py`); the figures of such a job's memory, from recorded files
-(`tests/unit/node/test_cgroups.py`).
+requeue, and leaves out pyslurm, which has to be built.
+
+## cgroup v2
+
+The kernel has cgroup v2 only, and confines memory, processes and devices: user-mode Linux 7.2 of Debian forky, which
+`tests/kernel.sh` starts over the machine's own files. `tests/run.sh` runs the tests of limits, kills, leftovers and
+attacks there too, on the current release of Slurm (with `--slurm all` on both); they are marked `on_v2`, in:
+{files}.
+
+They show a job's memory limit and what follows when the kernel kills for it, the limits of the MPS daemons' group,
+devices refused by a BPF program, a cgroup killed as a whole, whose a process is by its place in v2, and the figures of
+a job's memory and CPU time. That kernel has one CPU, no cpuset and no AppArmor: `ConstrainCores` in v2 is not tested.
 
 ## Packages
 
@@ -96,7 +105,9 @@ def _name(check: str, release: str, profile: str) -> str:
     return f"test_matrix::test_{check}[{release}-{profile}]"
 
 
-def page(found: dict[str, str]) -> str:
+def page(found: dict[str, str], on_v2: dict[str, str]) -> str:
+    """Return the page. `on_v2`: outcomes on a kernel with cgroup v2 only, `found`: those on this machine's own."""
+    found = {**found, **{name: word for name, word in on_v2.items() if name.startswith("test_matrix::")}}
     lines = [f"| profile | {' | '.join(CHECKS.values())} |", "|---" * (len(CHECKS) + 1) + "|"]
     for name, text in PROFILES.items():
         lines.append(f"| {text} | {' | '.join(cell(found, check, name) for check in CHECKS)} |")
@@ -117,12 +128,16 @@ def page(found: dict[str, str]) -> str:
         counts = Counter(word for name, word in plain.items() if release in name)
         if counts:
             lines.append(f"| the whole cluster suite on {release}, plain profile | {_counted(counts)} |")
-    confined = (file.name for file in (Path(__file__).parent / "cluster").glob("test_*.py") if _confines(file))
-    return HEAD + "\n".join(lines) + "\n" + TAIL.format(confined=", ".join(f"`{name}`" for name in sorted(confined)))
+    beside = (word for name, word in on_v2.items() if not name.startswith("test_matrix::"))
+    lines.append(f"| other tests on a kernel with cgroup v2 only | {_counted(Counter(beside))} |")
+    confined = (file.name for file in _test_files() if "cgroup=True" in file.read_text())
+    listed = {"confined": confined, "files": (file.name for file in _test_files() if "mark.on_v2" in file.read_text())}
+    texts = {key: ", ".join(f"`{name}`" for name in sorted(names)) for key, names in listed.items()}
+    return HEAD + "\n".join(lines) + "\n" + TAIL.format(**texts)
 
 
-def _confines(file: Path) -> bool:
-    return "cgroup=True" in file.read_text()
+def _test_files() -> list[Path]:
+    return list((Path(__file__).parent / "cluster").glob("test_*.py"))
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -130,7 +145,9 @@ def _counted(counts: Counter[str]) -> str:
 
 
 if __name__ == "__main__":
-    ran = outcomes([Path(name) for name in sys.argv[2:]])
-    if strange := unknown(ran):
+    files = [Path(name) for name in sys.argv[2:]]
+    on_v2 = outcomes([file for file in files if file.name.startswith("on_v2-")])
+    ran = outcomes([file for file in files if not file.name.startswith("on_v2-")])
+    if strange := unknown({**ran, **on_v2}):
         sys.exit(f"tests/releases.py: no cell of the page is for {', '.join(strange)}")
-    Path(sys.argv[1]).write_text(page(ran))
+    Path(sys.argv[1]).write_text(page(ran, on_v2))

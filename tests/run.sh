@@ -28,8 +28,35 @@ if [ "$(id -u)" != 0 ]; then
 	echo "tests/run.sh: the cluster tests need root (namespaces); tests/check.sh runs everything else without" >&2
 	exit 2
 fi
+tests/setup.sh
+export SLURM_SHARE_TEST_RELEASE=$slurm
+
+# Beside all others, from the beginning: it uses one core, and waits for jobs as the other cluster tests do.
+on_v2=$(mktemp)
+current=${releases%%|*}
+[ "$slurm" = usual ] || current=$slurm
+SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh tests/twice.sh -q -m "cluster and on_v2" -n 2 --dist loadgroup \
+	--maxfail 25 --timeout 1200 --durations 15 tests/cluster </dev/null >"$on_v2" 2>&1 &
+kernel=$!
+trap 'kill $kernel 2>/dev/null; wait $kernel; rm -f "$on_v2"' EXIT
+for signal in HUP INT TERM; do
+	trap 'exit 130' $signal
+done
+
 tests/check.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
 # More than there are cores: a cluster test waits more than it works.
-SLURM_SHARE_TEST_RELEASE=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 6 --dist loadgroup --maxfail 25 \
-	--timeout 1200 --durations 15 tests/cluster
+code=0
+PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 6 --dist loadgroup --maxfail 25 \
+	--timeout 1200 --durations 15 tests/cluster || code=$?
+
+printf '\nTests on a kernel with cgroup v2 only (tests/kernel.sh):\n'
+on_v2_code=0
+wait $kernel || on_v2_code=$?
+cat "$on_v2"
+if [ $on_v2_code = 2 ] && ! grep -q "with cgroup v2 only: booted" "$on_v2"; then
+	echo "NOT TESTED on a kernel with cgroup v2 only: there is none on this machine" >&2
+elif [ $on_v2_code != 0 ] && [ $code = 0 ]; then
+	code=$on_v2_code
+fi
+exit $code

@@ -21,6 +21,8 @@ FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)
 """Parts of our software to leave out (python, plugin, simgpu), for work on one while another is broken."""
 
+CONFINED = {"cgroup": True} if namespaces.has_v1() else {"cgroup_v2": True}
+"""Options of a cluster whose jobs are in cgroups, of the kind that this kernel has."""
 ON_V2 = bool(os.environ.get(machine.ON_V2))
 """Whether this is the kernel of tests/kernel.sh: there every cluster has cgroup v2."""
 
@@ -45,8 +47,8 @@ def cluster_of(purpose: str, release: str = CURRENT, **options: Any) -> Iterator
     `cgroup` is v2 on a kernel with cgroup v2 only. In the kernel of tests/kernel.sh every cluster has it, unless
     `cgroup_v2` is False.
     """
-    if not namespaces.has_v1() and options.pop("cgroup", False):
-        options["cgroup_v2"] = True
+    if options.pop("cgroup", False):
+        options |= CONFINED
     if ON_V2:
         options.setdefault("cgroup_v2", True)
     try:

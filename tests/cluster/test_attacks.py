@@ -73,6 +73,7 @@ def give_plan(node: Node, job: int) -> None:
     node.run("chown", "alice", plan)
 
 
+@pytest.mark.on_v2
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
     """A plan that its owner rewrote for a job of bob's, and a torn ledger: the rebuilt ledger has no such job."""
     with node.job(9001):
@@ -154,6 +155,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.on_v2
 def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
     """The Epilog and the daemon end all the same, and the GPU has a daemon for the next user."""
     with node.job(9001):
@@ -245,6 +247,7 @@ def small_users(node: Node) -> Iterator[Node]:
         node.run("umount", "-l", USER)
 
 
+@pytest.mark.on_v2
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
     """Her next share is refused with a sentence; ordinary jobs run, and the next user has a share."""
     node = small_users
@@ -275,6 +278,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 """
 
 
+@pytest.mark.on_v2
 def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
     """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
@@ -433,6 +437,7 @@ START_S = 120.0
 """Time limit for a job on a node that nobody else uses; on an idle machine it takes two seconds."""
 
 
+@pytest.mark.on_v2
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
     """alice's short shares keep two nodes busy; bob's starts at once (10,000: tests/bench/jobs_a_minute.py 10000 0)."""
     task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"

@@ -17,7 +17,7 @@ from hooked import Node, until
 
 from localcluster import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.on_v2]
 
 LIST = """
 import sys

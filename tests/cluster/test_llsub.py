@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from subprocess import CompletedProcess
 
 import pytest
-from clusters import name_for
+from clusters import cluster_of, name_for
 from hooked import configured, until
 
 from localcluster import Cluster
@@ -498,7 +498,7 @@ def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Clus
 
 def test_where_devices_and_memory_are_confined_each_rank_has_its_gpu(cluster: Cluster) -> None:
     """ConstrainDevices: a step can use the GPUs that it asked for and no other."""
-    with Cluster.up(name_for("confined"), cluster.slurm_release, cgroup=True) as confined:
+    with cluster_of("confined", cluster.slurm_release, cgroup=True) as confined:
         confined.as_user(
             "alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True
         )

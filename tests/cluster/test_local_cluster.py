@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from clusters import WITHOUT, name_for
+from clusters import CONFINED, WITHOUT, name_for
 from hooked import until
 
 import localcluster.cluster as cluster_module
@@ -434,7 +434,7 @@ def own_name(can_make_clusters: None) -> Iterator[str]:
 def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
     before = traces(own_name)
     try:
-        up = Cluster.up(own_name, release, cgroup=True, without=BARE)
+        up = Cluster.up(own_name, release, without=BARE, **CONFINED)
     except Misuse:  # cgroups are not to be had on this machine
         up = Cluster.up(own_name, release, without=BARE)
     with up as made:

@@ -9,7 +9,7 @@ import apptainer
 import pytest
 from bare_site import files, install, reconfigure, strip
 from clean_roots import newer
-from clusters import name_for
+from clusters import CONFINED, name_for
 from hooked import Node, completed, until
 
 from localcluster import Cluster, packaged
@@ -50,7 +50,7 @@ EXAMPLES = "/usr/share/doc/slurm-share/examples/apptainer.txt"
 def cluster(can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster of one node, installed from the packages and configured except for our lines."""
     try:
-        made = Cluster.up(name_for("packages"), packages=True, cgroup=True, nodes=1)
+        made = Cluster.up(name_for("packages"), packages=True, nodes=1, **CONFINED)
     except Misuse:  # cgroups are not to be had on this machine
         made = Cluster.up(name_for("packages"), packages=True, nodes=1)
     with made:
@@ -133,7 +133,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
     reconfigure(cluster)
     for host in ("ctl", "login", "n1"):
         # without cgroups the controller's doctor has to warn, and the others have nothing to say
-        well = 0 if cluster.cgroup or host != "ctl" else 1
+        well = 0 if cluster.cgroup or cluster.cgroup_v2 or host != "ctl" else 1
         # a reconfigure puts a new slurmctld in the place of the old one, and for a moment its pid file names neither
         until(lambda: cluster.exec(host, ["slurm-share", "doctor"]).returncode == well, f"a green doctor on {host}")  # noqa: B023
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from clusters import name_for
+from clusters import cluster_of
 from hooked import until
 
 from localcluster import Cluster
@@ -169,7 +169,7 @@ def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
 @pytest.fixture
 def cgroup_cluster(cluster: Cluster) -> Any:
     """Yield a cluster like `cluster` whose jobs are in cgroups."""
-    with Cluster.up(name_for(f"cg{cluster.slurm_release}"), cluster.slurm_release, cgroup=True, nodes=1) as made:
+    with cluster_of("cg", cluster.slurm_release, cgroup=True, nodes=1) as made:
         yield made
 
 
@@ -185,6 +185,16 @@ def test_a_node_whose_name_in_slurm_has_dots_is_named_as_in_slurm(cluster: Clust
     assert "n3.site: no shared job" in said
 
 
+def in_job_group(cluster: Cluster, job: int) -> tuple[str, str, tuple[str, ...]]:
+    """Return what prints a job's CPU time in ns, the file with its memory, and the lines there that make it up."""
+    if cluster.cgroup:
+        usage, memory = (f"/sys/fs/cgroup/{one}/slurm*/uid_2001/job_{job}" for one in ("cpuacct", "memory"))
+        return f"cat {usage}/cpuacct.usage", f"{memory}/memory.stat", ("total_rss", "total_shmem", "total_swap")
+    place = shell(cluster, "n1", "cat /proc/$(pgrep -nx simgpu-task)/cgroup").strip().removeprefix("0::")
+    folder = "/sys/fs/cgroup" + place.partition("/step_")[0]
+    return f"awk '/^usage_usec/ {{ print $2 * 1000 }}' {folder}/cpu.stat", f"{folder}/memory.stat", ("anon", "shmem")
+
+
 def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None:
     """CPU time and memory of a job with a busy program, beside the cgroup's own files; job, step and task by path."""
     script = """srun -n2 bash -c 'simgpu-task --memory 1G --seconds 60 >/dev/null &
@@ -193,14 +203,13 @@ def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None
     try:
         cgroup_cluster.wait_running(job)
         until(lambda: len(sample(cgroup_cluster, "n1")["processes"]) == 2, "both tasks")
-        folder = f"uid_2001/job_{job}"
-        usage = f"cat /sys/fs/cgroup/cpuacct/slurm*/{folder}/cpuacct.usage"
+        usage, stat_file, parts = in_job_group(cgroup_cluster, job)
         until(lambda: sample(cgroup_cluster, "n1")["jobs"][0]["memory_mib"] > 150, "the memory that is held")
         watch = f"{usage}; sleep 2 | slurm-share sample --all --stream --interval 0.5; {usage}"
         begin = time.monotonic()
         first, *lines, last = shell(cgroup_cluster, "n1", watch).splitlines()
         took = time.monotonic() - begin
-        stat = shell(cgroup_cluster, "n1", f"cat /sys/fs/cgroup/memory/slurm*/{folder}/memory.stat").split()
+        stat = shell(cgroup_cluster, "n1", f"cat {stat_file}").split()
         before = sample(cgroup_cluster, "n1")["jobs"][0]["memory_mib"]
         looked = json.loads(cgroup_cluster.as_user("alice", ["llload", "--json"], check=True).stdout)
     finally:
@@ -214,6 +223,6 @@ def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None
     # The step of llload, of at least 14 MiB, is in the job's cgroup and not among the job's figures.
     assert looked["nodes"][0]["snapshot"]["jobs"][0]["memory_mib"] < before + 8
     told = dict(zip(stat[::2], stat[1::2], strict=True))
-    memory = sum(int(told[key]) for key in ("total_rss", "total_shmem", "total_swap")) >> 20
+    memory = sum(int(told[key]) for key in parts) >> 20
     assert its_job["memory_mib"] == pytest.approx(memory, abs=MEMORY_TOLERANCE_MIB)
     assert sorted((one["job"], one["step"], one["task"]) for one in seen["processes"]) == [(job, "0", 0), (job, "0", 1)]

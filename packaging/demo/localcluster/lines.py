@@ -28,8 +28,7 @@ READY, START, INPUT, SIGNAL, SIZE, OUTPUT, ERRORS, END = b"R", b"S", b"I", b"K",
 SIGNAL: the number, for the program's process group. SIZE: rows and columns of the terminal. END: the exit code."""
 _HEAD = struct.Struct(">cI")
 _PIECE = 16384
-_AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
-_FORWARDED = (signal.SIGINT, signal.SIGQUIT, *_AT_ONCE)
+_FORWARDED = (signal.SIGINT, signal.SIGQUIT)
 
 
 class LineClosed(Exception):
@@ -207,7 +206,7 @@ def _write_all(fd: int, data: bytes) -> None:
 def run(line: Line, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> int:
     """Run a program at the other side of the line with our streams, signals and terminal; return its exit code.
 
-    A second signal of those that end a program raises KeyboardInterrupt. Raises LineClosed.
+    SIGINT and SIGQUIT go to the program; a second one raises KeyboardInterrupt. Raises LineClosed.
     """
     terminal = os.isatty(0) and os.isatty(1)
     size = os.get_terminal_size(1) if terminal else None
@@ -274,7 +273,7 @@ def _signals_go_to(line: Line) -> Iterator[None]:
     counted: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if len(counted) > 0:
+        if counted:
             raise KeyboardInterrupt
         counted.append(number)
         line.send(SIGNAL, str(number).encode())
