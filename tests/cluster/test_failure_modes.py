@@ -893,6 +893,14 @@ def test_jobs_that_get_parts_of_a_gpu_do_not_take_each_other_for_over(node: Node
         node.epilog(job)
 
 
+def test_a_job_that_slurmctld_forgot_keeps_no_part_of_its_gpu_from_the_users_next_jobs(node: Node) -> None:
+    """It had the whole GPU until a moment ago, and no Epilog."""
+    node.prolog(FIRST, SLURM_JOB_EXCLUSIVE="USER")
+    with node.job(SECOND, share="4", **PART):
+        assert node.jobs() == [SECOND]
+        assert node.slot(SECOND, 0)["SLURM_SHARE_SLOT"] == "0"
+
+
 @pytest.mark.on_v2
 def test_a_suspended_jobs_stopped_tasks_end_with_the_job(cluster: Cluster) -> None:
     """scontrol suspend, then scancel of what is stopped: the Epilog waits for no client that cannot answer."""

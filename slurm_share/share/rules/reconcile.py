@@ -165,7 +165,12 @@ def stale(
         )
     ]
     if grant is not None:
-        settled = [one for one in rest if one not in over and not (grant.is_part and is_starting(one, now))]
+        # A whole GPU is different: Slurm never gives one as a whole and in parts, whatever a site counts as a part.
+        settled = [
+            one
+            for one in rest
+            if one not in over and not (grant.is_part and one.on_gpu is not None and is_starting(one, now))
+        ]
         parts = _in_the_way(without(ledger, over), grant, settled)
         over += parts
     return tuple(over)

@@ -247,3 +247,12 @@ def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
     assert len(reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], (), NOW)) == 1
     young = replace(ledger, jobs=tuple(replace(entry, since=NOW - 29.0) for entry in ledger.jobs))
     assert reconcile.stale(young, wanted.job, wanted, ["GPU-0"], (), NOW) == ()
+
+
+@pytest.mark.parametrize(("live", "is_over"), [((), True), ((5,), False)])
+def test_a_whole_gpu_is_given_in_parts_only_when_its_job_is_over_however_young(live, is_over):
+    """A slurmctld that was killed has forgotten the job, and gives its GPU away a moment later."""
+    wanted, ledger = share_of("GPU-0", 9, 4), parts((5, "2", "GPU-0", None))
+    young = replace(ledger, jobs=tuple(replace(entry, since=NOW - 12.0) for entry in ledger.jobs))
+    found = reconcile.stale(young, wanted.job, wanted, ["GPU-0"], live, NOW)
+    assert [entry.job_id for entry in found] == ([5] if is_over else [])
