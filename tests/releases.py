@@ -38,7 +38,7 @@ kernel that has nothing else: user-mode Linux, which `tests/kernel.sh` starts.
 """
 TAIL = """
 Every other cluster test runs on both releases on the plain profile: munge, no cgroups, GPUs by number. Some bring up a
-cluster with cgroup v1 besides:
+cluster with cgroups besides, v1 where the machine has it:
 {confined}.
 
 `tests/run.sh` runs every cluster test on the current release, and those that depend on the release of Slurm on the
@@ -130,7 +130,7 @@ def page(found: dict[str, str], on_v2: dict[str, str]) -> str:
             lines.append(f"| the whole cluster suite on {release}, plain profile | {_counted(counts)} |")
     beside = (word for name, word in on_v2.items() if not name.startswith("test_matrix::"))
     lines.append(f"| other tests on a kernel with cgroup v2 only | {_counted(Counter(beside))} |")
-    confined = (file.name for file in _test_files() if "cgroup=True" in file.read_text())
+    confined = (file.name for file in _test_files() if re.search("cgroup=True|[*]CONFINED", file.read_text()))
     listed = {"confined": confined, "files": (file.name for file in _test_files() if "mark.on_v2" in file.read_text())}
     texts = {key: ", ".join(f"`{name}`" for name in sorted(names)) for key, names in listed.items()}
     return HEAD + "\n".join(lines) + "\n" + TAIL.format(**texts)
