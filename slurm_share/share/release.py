@@ -45,7 +45,7 @@ DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
 has ended (LAST). The next hook continues if a stage runs out of time."""
 LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
 """The most time for listing a user's files, for moving them aside, and for removing them. Moving is done under the
-ledger's lock."""
+ledger's lock. ASIDE_S is also for removing what users left in the folders of their launchers."""
 LEDGER_S = 2.0
 """The most time to wait for the ledger's lock. Its holders need milliseconds."""
 OUTLIVES_S = 2.0
@@ -203,7 +203,7 @@ class CleanUp:
             if last or self.remains:
                 with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
                     self.forget(last, hook.read_ledger(self.paths, self.who), over)
-        for line in state.remove_asides(self.paths, deadline.at_most(REMOVE_S)):
+        for line in state.remove_asides(self.paths, deadline.at_most(ASIDE_S)):
             if over:  # otherwise an earlier hook has said it
                 self.say(line)
         return frozenset(self.causes)
@@ -280,8 +280,13 @@ class CleanUp:
             # If two jobs leave a GPU at the same time, both hooks stop its daemon: neither can rely on the other.
             return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
 
+        def read_known() -> frozenset[int]:
+            named = reconcile.named(self._read(deadline))
+            return frozenset(one.uid for one in named) - {one.uid for one in over if one not in named}
+
         leftovers = Leftovers(
             read_kept,
+            read_known=read_known,
             known=frozenset(_gpus_of(over)),
             read_in_use=lambda: _gpus_of(_others(self._read(deadline), over)),
         )

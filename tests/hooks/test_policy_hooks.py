@@ -28,7 +28,7 @@ from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsStopped
 from slurm_share.node import processes, scratch
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, release, state
-from slurm_share.share.backends import registry
+from slurm_share.share.backends import mps, registry
 from slurm_share.share.records import Prepared
 from slurm_share.share.rules import reconcile
 from slurm_share.testing import FakeNvml, offers_of
@@ -792,6 +792,30 @@ def test_what_remains_of_one_user_keeps_nothing_of_another(node, monkeypatch, st
     assert node.ledger().leaving == ()
     assert node.common() == []
     assert node.said(f"job 1 of uid {ALICE}: what it left is removed now") == 1
+
+
+@as_root
+def test_what_is_known_to_remain_of_a_user_gets_little_time_in_others_hooks(node, monkeypatch):
+    """A process that alice left makes new files in her folder for ever. Her own Epilog has all its time."""
+    here_alone(node, 1)
+    (node.paths.mps / f"{ALICE}/00000000-000000").mkdir(parents=True)
+    left = []
+
+    def never_whole(places, deadline, **_):
+        left.extend(deadline.left() for place in places if place.owner.uid == ALICE)
+        return tuple(MpsFailed(place, "MpsFolderError", "it has too many entries") for place in places)
+
+    with monkeypatch.context() as there:
+        there.setattr(daemons, "stop_many", never_whole)
+        assert node.epilog(1)
+        (in_hers,) = left
+        another_hook(monkeypatch)
+        node.prolog(2, uid=BOB, share="4", now=2000.0, SLURM_JOB_EXCLUSIVE="NODE")
+        assert node.epilog(2, uid=BOB)
+    assert in_hers > mps.RETRY_S
+    assert len(left) == 3
+    assert max(left[1:]) <= mps.RETRY_S
+    assert [one.job.job_id for one in node.ledger().leaving] == [1]
 
 
 @as_root

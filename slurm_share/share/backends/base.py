@@ -61,6 +61,9 @@ class Leftovers(Struct, frozen=True):
     read_in_use: Callable[[], Mapping[UserGpu, int]] = dict
     """Returns the GPUs of jobs at present -> job. Called just before a daemon is stopped, when no job can join it any
     more."""
+    read_known: Callable[[], frozenset[int]] = frozenset
+    """Returns the users of whom an earlier hook could not remove everything. They get little time: a process that one
+    of them left can make files as fast as they are removed, and the hook may be another user's."""
     only: tuple[int, str] | None = None
     """(uid, folder): clean up this daemon only, and only if no program uses it."""
 

@@ -31,6 +31,9 @@ RUN_IN_JOB = (
 )
 ASK_S = 3.0
 """The time limit of a query about a daemon's clients, in seconds."""
+RETRY_S = 1.0
+"""The most time for the daemons of a user of whom an earlier hook could not remove everything, in seconds: enough to
+remove tens of thousands of files."""
 STOP_RATIO = 0.75
 """The part of the remaining time for stopping one user's daemons."""
 
@@ -120,10 +123,11 @@ class Mps(Backend):
         kept = _folders(leftovers.read_kept(), host.paths)
         idle = [(uid, folder) for uid, folder in traces if folder not in kept]
         gpus = {str(host.paths.mps_pipe(uid, gpu)): gpu for uid, gpu in leftovers.known}
-        done = [
-            _stop_users(host, uid, [folder for its, folder in idle if its == uid], gpus, leftovers, deadline)
-            for uid in sorted({uid for uid, _ in idle})
-        ]
+        known = leftovers.read_known() if idle else frozenset()
+        done = []
+        for uid in sorted({uid for uid, _ in idle}):
+            until = deadline.at_most(RETRY_S) if uid in known else deadline
+            done.append(_stop_users(host, uid, [one for its, one in idle if its == uid], gpus, leftovers, until))
         return CleanedUp(
             log=tuple(line for one in done for line in one.log),
             remains=tuple(one for each in done for one in each.remains),
