@@ -437,7 +437,6 @@ START_S = 120.0
 """Time limit for a job on a node that nobody else uses; on an idle machine it takes two seconds."""
 
 
-@pytest.mark.on_v2
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
     """alice's short shares keep two nodes busy; bob's starts at once (10,000: tests/bench/jobs_a_minute.py 10000 0)."""
     task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"
