@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A command on a kernel with cgroup v2 only: a user-mode Linux kernel over this machine's own files. What is written there
-# stays in its memory, except below build/kernel. Its output, exit code and signals are the command's. As root.
+# stays in its memory, except below build/kernel. Its output, exit code and signals are the command's. As root. Leave the
+# tree alone meanwhile: a file that changes outside is seen there in part.
 # Usage: tests/kernel.sh CMD..., for instance
 #   tests/kernel.sh pytest tests/cluster/test_matrix.py -k cgroup2
 #   tests/kernel.sh bash
