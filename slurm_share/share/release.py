@@ -51,6 +51,8 @@ LEDGER_S = 2.0
 OUTLIVES_S = 2.0
 """A process that is still there this long after SIGKILL counts as one that SIGKILL does not end. One that was killed
 more recently may only need time: the kernel takes a second or more to free a large memory."""
+FUSE_S = 0.5
+"""A process that is still there this long after SIGKILL may wait for a file system of its user's."""
 ROUNDS = 3
 """How often leftover processes are ended, when something starts them again, before every process of their user is
 ended at once."""
@@ -209,8 +211,17 @@ class CleanUp:
         return frozenset(self.causes)
 
     def await_dying(self, deadline: Deadline) -> None:
-        """Wait until the killed processes are gone; add a cause for each that is not."""
-        left = process.wait_gone(self.dying, deadline)
+        """Wait until the killed processes are gone; add a cause for each that is not.
+
+        A user can keep his process alive with a file system of his own that does not answer: it is ended.
+        """
+        left = process.wait_gone(self.dying, deadline.at_most(FUSE_S))
+        if left:
+            from slurm_share.node import fuse  # rarely needed
+
+            for sentence in fuse.end_waited_for({one.uid for one in left if one.uid is not None}):
+                self.say(sentence)
+            left = process.wait_gone(left, deadline)
         for identity in left:
             if time.monotonic() - self.dying[identity] >= OUTLIVES_S:
                 self.causes.add(drain.OUTLIVES_SIGKILL)

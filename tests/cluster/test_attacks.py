@@ -237,6 +237,43 @@ except OSError: pass
 """
 
 
+SILENT = """import ctypes, os, struct, sys
+place, uid, libc = sys.argv[1], int(sys.argv[2]), ctypes.CDLL(None)
+fd = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fd},rootmode=40000,user_id={uid},group_id={uid}".encode()
+assert libc.mount(b"hers", place.encode(), b"fuse", 6, options) == 0
+os.setgroups([]), os.setgid(uid), os.setuid(uid)
+number = struct.unpack_from("<IIQ", os.read(fd, 1 << 20))[2]
+os.write(fd, struct.pack("<IiQIIIIHHII", 80, 0, number, 7, 31, 0, 0, 0, 0, 4096, 0) + bytes(36))
+print("holding", flush=True)
+while os.read(fd, 1 << 20): open("/tmp/asked", "w")
+"""
+"""Mounts a file system as fusermount3 does for a user, and takes its requests as this user without an answer."""
+
+
+@pytest.mark.on_v2
+def test_a_process_that_its_users_file_system_keeps_alive_drains_nothing(cluster: Cluster, node: Node) -> None:
+    """Her MPS server waits for a log on a file system of hers that does not answer: not even SIGKILL ends it."""
+    if not Path("/dev/fuse").exists():
+        pytest.skip("NOT TESTED: this machine has no FUSE")
+    node.run("bash", "-c", "[ -e /dev/fuse ] || mknod -m 666 /dev/fuse c 10 229; install -d -o alice /tmp/silent")
+    silent = node.background(["python3", "-u", "-c", SILENT, "/tmp/silent", str(ALICE)])
+    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "her file system", node.log)
+    with configured(cluster, "release_deadline_s = 6.0"), node.job(9001):
+        pipe = alices_pipe(node)
+        alice(node, f"import os; os.rename('{pipe}/logs', '{pipe}/old'); os.symlink('/tmp/silent', '{pipe}/logs')")
+        node.run("pkill", "-9", "-u", "alice", "-f", "mps-server")
+        node.background(["env", f"CUDA_MPS_PIPE_DIRECTORY={pipe}", "simgpu-task", "--seconds", "600"], "alice")
+        until(lambda: node.run("test", "-e", "/tmp/asked").returncode == 0, "a wait without end")
+    assert "FUSE connection" in node.log()
+    assert "outlives SIGKILL" not in node.log()
+    assert node.mps() + node.mps("server") == []
+    assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", "--share-gpu=2", "--gres=gpu:1")) == "COMPLETED"
+    assert set(cluster.status().nodes.values()) == {"idle"}
+    node.run("kill", "-9", str(silent))
+    node.run("bash", "-c", "umount -l /tmp/silent; rmdir /tmp/silent; rm -f /tmp/pid /tmp/out /tmp/asked")
+
+
 @pytest.fixture
 def small_users(node: Node) -> Iterator[Node]:
     """Mount the users' folder so small that a user fills it at once."""

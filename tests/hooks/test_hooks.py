@@ -25,7 +25,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.mps import daemons
 from slurm_share.mps import processes as mps_reader
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
-from slurm_share.node import processes
+from slurm_share.node import fuse, processes
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, release, state
 from slurm_share.share.backends import mps as backend
@@ -311,6 +311,23 @@ def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeyp
     monkeypatch.setattr(release, "OUTLIVES_S", waited_s)
     assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is well
     assert node.said("process 4242")
+
+
+def test_a_process_that_waits_for_its_users_file_system_drains_nothing(node, monkeypatch):
+    living = [OUTLIVING]
+
+    def end_waited_for(uids):
+        if OUTLIVING.uid in uids:
+            living.clear()
+        return ["a file system was ended"]
+
+    monkeypatch.setattr(fuse, "end_waited_for", end_waited_for)
+    monkeypatch.setattr(release.CleanUp, "end_daemons", lambda self, *_: self.killed([OUTLIVING]))
+    monkeypatch.setattr(release.process, "wait_gone", lambda *_: tuple(living))
+    monkeypatch.setattr(release, "OUTLIVES_S", 0.0)
+    assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0)
+    assert node.said("a file system was ended")
+    assert not node.said("process 4242")
 
 
 @pytest.mark.parametrize("left", [False, True])

@@ -43,7 +43,7 @@ DEFECT = "defect"
 
 CAUSES = {
     # A process that cannot be ended holds a GPU, or the driver cannot tell whether one does.
-    OUTLIVES_SIGKILL: NOW,  # a process on a GPU, or of an MPS daemon, hangs in the kernel
+    OUTLIVES_SIGKILL: NOW,  # a process on a GPU, or of an MPS daemon, hangs in the kernel, and not in a user's FUSE
     DRIVER_UNREADABLE: NOW,  # after a job that had GPUs here: the driver does not answer, or hangs
     # No user can cause these, and further shared jobs meet them on this node.
     NO_DRIVER: COUNTED,  # before a job: the driver does not answer
