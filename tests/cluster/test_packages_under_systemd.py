@@ -209,6 +209,7 @@ STATE = """\
 systemctl start 'run-slurm\\x2dshare.mount' 'run-slurm\\x2dshare-user.mount'
 mountpoint -q /run/slurm-share/user
 mkdir -p /run/slurm-share/jobs /run/slurm-share-agent
+touch /run/slurm-share.refusals
 mkdir -p /sys/fs/cgroup/slurm-share/hooks /sys/fs/cgroup/slurm-share/uid_7/gpu
 """
 USED = """\

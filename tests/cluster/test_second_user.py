@@ -667,7 +667,7 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shar
     titles += ["slurmstepd: [1.0]", "slurmstepd: [4000000000.0]"]
     for title in titles:
         bob(node, f"(sleep 600 & exec -a '{title}' ./slurmstepd 600) >/dev/null 2>&1 &", check=True)
-        bob(node, f"(exec -a '{title}' {SET_UID} -ISc '{AS_ROOT}') >/dev/null 2>&1 &", check=True)
+        bob(node, f"(sleep 600 & exec -a '{title}' {SET_UID} -ISc '{AS_ROOT}') >/dev/null 2>&1 &", check=True)
     assert len(node.run("pgrep", "-x", "-u", "bob", "slurmstepd").stdout.split()) == len(titles)
     name = SET_UID.rpartition("/")[2]
     until(lambda: len(node.run("pgrep", "-x", "-U", "root", name).stdout.split()) == len(titles), "root's real uid")
