@@ -108,7 +108,7 @@ def sharing(machine: WholeMachine) -> Iterator[str]:
 
 def nothing_left(machine: WholeMachine) -> None:
     """Check that nothing of any job is left, and that the node takes jobs."""
-    machine.until(f"[[ -z $({LEFT}) ]]", "a clean machine", seconds=120, why=LEFT)
+    machine.until(f"[[ -z $({LEFT}) ]]", "a clean machine", why=LEFT)
 
 
 def next_user_is_served(machine: WholeMachine) -> None:
