@@ -214,8 +214,9 @@ def under_systemd(root: Root, *, linux: bool = False) -> str:
 
     `linux`: with Debian's kernel in /boot and its modules as well. Raises ClusterError if one does not build.
     """
-    with locks.waiting(paths.cache() / f"layers-{root.release}.lock"):
-        simgpu = _site(root, root.path, ["simgpu"])
+    # a lock and layers of their own: those of the clusters are made anew with every change of the checkout
+    with locks.waiting(paths.cache() / f"systemd-{root.release}.lock"):
+        simgpu = _site(root, root.path, ["simgpu"], kind="simgpu")
         what = f"systemd beside Slurm {root.slurm_version}"
         recipe = [root.path, _SYSTEMD_PACKAGES, _INSTALL_SYSTEMD]
         below = [_packages(root, "systemd", recipe, what, [_INSTALL_SYSTEMD, *_SYSTEMD_PACKAGES], {})]
@@ -393,7 +394,7 @@ def _packaged(root: Root, lower: str, packages: Path) -> Path:
     return _made_once(f"layer-{root.release}-packaged", recipe, fill, prunes=True)
 
 
-def _site(root: Root, lower: str, parts: Collection[str]) -> Path:
+def _site(root: Root, lower: str, parts: Collection[str], *, kind: str = "site") -> Path:
     wanted = [part for part in PARTS if part in parts]
     files = sources(paths.CHECKOUT, wanted)
     installed = fingerprint(paths.CHECKOUT, files)
@@ -413,7 +414,7 @@ def _site(root: Root, lower: str, parts: Collection[str]) -> Path:
                     ) from None
         shutil.rmtree(copy)
 
-    return _made_once(f"layer-{root.release}-site", recipe, fill, prunes=True)
+    return _made_once(f"layer-{root.release}-{kind}", recipe, fill, prunes=True)
 
 
 def _install_argv(part: str) -> list[str]:
