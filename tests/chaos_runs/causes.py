@@ -216,11 +216,17 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
 
 def _gave_up_the_neighbour(done: Done, case: Case, evidence: Evidence) -> bool:
     """Return whether the job was refused because another job was still on the node, which slurmctld had given up or
-    forgotten after this action and before the job came."""
+    forgotten after this action and before the job came. A restarted slurmctld learns what it had forgotten only when
+    the node registers, which may be after the refusal."""
     if case.state != "FAILED" or not re.fullmatch(REFUSED, case.code) or not case.is_told:
         return False
     there = re.search(NEIGHBOUR, evidence.outputs.get((case.tag, case.job), ""))
     if there is None or done.began > case.start + ROUND_S:
         return False
-    said = evidence.about(int(there[1]), done.began, case.start + ROUND_S)
-    return any(re.search(rf"{AWAY}|Requeuing", text) for text in said)
+    neighbour = int(there[1])
+    if any(
+        re.search(rf"{AWAY}|Requeuing", text) for text in evidence.about(neighbour, done.began, case.start + ROUND_S)
+    ):
+        return True
+    learned = evidence.about(neighbour, done.began, case.end + UNREGISTERED_S)
+    return done.event.action == "kill_slurmctld" and any(re.search(STALE, text) for text in learned)

@@ -213,6 +213,15 @@ def test_each_action_explains_what_it_can_do_where_that_is_said(
     assert one(rec, WELL, (done(action, "n2"),), said).lost == 1
 
 
+def test_a_neighbour_that_slurmctld_learns_of_after_the_refusal_was_forgotten() -> None:
+    refused, told = failed(code="69:0"), "cannot run on n1: and job 8 of carol is still on it"
+    said = evidence_of(told, (115.0, "error: Registered PENDING JobId=8 StepId=8.0 on node n1"))
+    assert one(refused, (), (done("kill_slurmctld", "ctl", 100.5),), said).lost == 0
+    assert one(refused, (), (done("kill_slurmctld", "ctl", 100.5),), told).lost == 1
+    assert one(refused, (), (done("kill_slurmctld", "ctl", 103.0),), said).lost == 1
+    assert one(refused, (), (done("kill_slurmd", "n1", 100.5),), said).lost == 1
+
+
 def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
     recorded = json.loads((RESULTS / "chaos_events.json").read_text(encoding="utf-8"))
     rows = {
