@@ -36,6 +36,8 @@ STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
 """The plugin's messages to a task, and to an srun inside an allocation."""
+NOT_REQUEUED = r"Prolog launch failure|Requeue of JobId=\S+ returned an error"
+"""What slurmctld logs of a job whose Prolog failed and that must not be requeued."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
@@ -189,7 +191,7 @@ def _is_own_hook(done: Done, case: Case, evidence: Evidence) -> bool:
     if killed is None or killed[3] is None or int(killed[3]) != case.job:
         return False
     if case.state == "CANCELLED":
-        return any("Prolog launch failure" in text for text in evidence.about(case.job, done.began))
+        return any(re.search(NOT_REQUEUED, text) for text in evidence.about(case.job, done.began))
     pattern = GIVES_UP.get(case.state)
     return pattern is not None and re.fullmatch(pattern, case.code) is not None and _is_within(done, case)
 

@@ -23,12 +23,14 @@ _NO_ROOM = "; make room there"
 """The hooks' log lines about a full disk."""
 _STATE_UNWRITABLE = "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)"
 """The Prolog's log line when it drains a node whose state it cannot write (share/rules/drain.py)."""
-_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{re.escape(_STATE_UNWRITABLE)}")
+_WITHOUT_TASK = re.compile(r"prolog: job (\d+) has a slurmstepd here, .* that has no task any more")
+"""The Prolog's log line about an earlier job on the node whose tasks have ended."""
+_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{_WITHOUT_TASK.pattern}|{re.escape(_STATE_UNWRITABLE)}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 _PROLOG_FAILED = "Prolog or job env setup failure on node"
-_GIVEN_UP = re.compile(r"^Requeuing |_slurm_rpc_requeue: |_job_complete: ")
+_GIVEN_UP = re.compile(r"^Requeuing |_slurm_rpc_requeue: |_job_complete: |of requeuing JobId=")
 GIVEN_UP_S = 2.0
 """The longest time between the node's line and the job's line."""
 OUTPUT_MOST = 2000
@@ -97,6 +99,13 @@ class Evidence:
     def unwritable(self, node: str) -> list[float]:
         """Return when a node's Prolog drained it because three jobs had found its state folder unwritable."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _STATE_UNWRITABLE in line.text]
+
+    def without_task(self, node: str, job: int, since: float) -> float | None:
+        """Return when a node's Prolog first found, after that moment, that the job has no task there any more; None:
+        none did."""
+        here = [line for line in self.log if line.at >= since and line.text.startswith(f"{node}: ")]
+        told = ((line.at, _WITHOUT_TASK.search(line.text)) for line in here)
+        return next((at for at, one in told if one is not None and int(one[1]) == job), None)
 
     def lost_runs(self, job: int, at: float) -> bool:
         """Return whether the next slurmctld did not find the job, taken at that moment, in its saved state."""

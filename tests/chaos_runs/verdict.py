@@ -75,7 +75,7 @@ def judge(
         _judge_runs(who, job_id, lines, evidence, found)
         if kinds[tag].kind not in UNSHARED_KINDS:
             _judge_shares(who, lines, found)
-    _judge_neighbours(kinds, files, found)
+    _judge_neighbours(kinds, files, evidence, found)
     _judge_drains(drains, done, evidence, found)
     return found
 
@@ -248,19 +248,23 @@ def mounted_on(one: Done) -> str | None:
 
 
 def _judge_neighbours(
-    kinds: Mapping[str, Submission], files: Mapping[tuple[str, int], Sequence[Line]], found: Judgement
+    kinds: Mapping[str, Submission],
+    files: Mapping[tuple[str, int], Sequence[Line]],
+    evidence: Evidence,
+    found: Judgement,
 ) -> None:
     """Check that no task of another user started on a node while a user's shared tasks ran there. Only runs with a
-    recorded end count."""
+    recorded end count. An srun that slurmctld does not answer ends long after its tasks."""
     spans: list[tuple[str, str, float, float]] = []
-    for (tag, _), lines in files.items():
+    for (tag, job), lines in files.items():
         if kinds[tag].kind in UNSHARED_KINDS:
             continue
         for mine in _runs(lines):
             end = max((line.at for line in mine if line.word == "end"), default=0.0)
             for node in {line.node for line in mine if line.word == "task"}:
                 begin = min(line.at for line in mine if line.node == node)
-                spans.append((node, kinds[tag].user, begin, end))
+                over = evidence.without_task(node, job, begin)
+                spans.append((node, kinds[tag].user, begin, end if over is None else min(end, over)))
     begun = [(line, tag) for (tag, _), lines in files.items() for line in lines if line.word in ("start", "task")]
     for node, user, begin, end in spans:
         for line, tag in begun:

@@ -272,6 +272,24 @@ def test_another_users_task_beside_a_shared_one_is_seen() -> None:
     assert judge([JOB, bobs], [], both, files, [], Evidence()).mixed == 0
 
 
+def test_a_task_that_starts_when_the_others_have_ended_is_beside_none() -> None:
+    """The node's Prolog knows that before the srun that slurmctld does not answer."""
+    bobs = Submission("b1", "bob", "plain", 100.0, is_taken=True)
+    files = {("a1", 7): WELL, ("b1", 8): (line("start", 105.0), line("end", 106.0, "0"))}
+    both = [record(), record(job_id=8, tag="b1")]
+    text = "prolog: job 7 has a slurmstepd here, 102 s old, that has no task any more and does not end: it is ignored"
+    for at, said, mixed in ((104.0, f"n1: {text}", 0), (105.5, f"n1: {text}", 1), (104.0, f"n2: {text}", 1)):
+        assert judge([JOB, bobs], [], both, files, [], evidence_of("", (at, said))).mixed == mixed
+    assert judge([JOB, bobs], [], both, files, [], evidence_of("", (104.0, f"n1: {text}".replace("7", "9")))).mixed == 1
+
+
+@pytest.mark.parametrize("said", ["Prolog launch failure, JobId=7", "Requeue of JobId=7 returned an error: disabled"])
+def test_a_job_whose_prolog_was_killed_and_that_must_not_be_requeued_is_cancelled(said: str) -> None:
+    kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
+    assert one(failed("CANCELLED", "0:0"), WELL, (kill,), evidence_of("", (105.5, said))).lost == 0
+    assert one(failed("CANCELLED", "0:0"), WELL, (kill,)).lost == 1
+
+
 def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     drains = [
         Drain(106.0, "n1", "Prolog error"),
