@@ -82,7 +82,7 @@ def keep_memory(machine: WholeMachine) -> str:
 def test_llloads_figures_are_the_kernels(machine: WholeMachine) -> None:
     job = keep_memory(machine)
     kernel = "awk '/^(anon|shmem) /{sum += $2} END {print int(sum / 1048576)}'"
-    mib = int(machine.run(f"{kernel} /sys/fs/cgroup/system.slice/n1_slurmstepd.scope/s[0-9]*/memory.stat").text)
+    mib = int(machine.run(f"{kernel} /sys/fs/cgroup/system.slice/n1_slurmstepd.scope/s[0-9A-Z]*/memory.stat").text)
     machine.run("llload -g", user="alice")
     said = machine.run("llload -g --json 2>/dev/null", user="alice", quiet=True).text
     found = [one for node in json.loads(said)["nodes"] for one in node["snapshot"]["jobs"] if str(one["job"]) == job]

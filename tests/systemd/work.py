@@ -27,7 +27,7 @@ RUNS = (
 LEFT = """\
 find /sys/fs/cgroup/slurm-share -mindepth 2 -type d 2>/dev/null
 find /sys/fs/cgroup/slurm-share -mindepth 1 -maxdepth 1 -name 'uid_*' 2>/dev/null
-find /sys/fs/cgroup/system.slice/n1_slurmstepd.scope -mindepth 1 -maxdepth 1 -name 's[0-9]*' 2>/dev/null
+find /sys/fs/cgroup/system.slice/n1_slurmstepd.scope -mindepth 1 -maxdepth 1 -name 's[0-9A-Z]*' 2>/dev/null
 find /run/slurm-share \\( -path '*jobs/*' -o -path '*mps/*' \\) 2>/dev/null
 find /dev/shm -user alice -o -user bob
 pgrep -af nvidia-cuda-mps
