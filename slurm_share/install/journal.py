@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import text_files
-from ..core.errors import StateError, shown
+from ..core.errors import StateError, quoted, shown
 from ..slurm.conf_text import Edit
 
 NAME = "slurm-share.install.json"
@@ -96,7 +96,9 @@ def decode(data: bytes, file: str) -> Journal:
         ) from error
     if journal.version != _FORMAT:
         raise StateError(
-            file, f"was written by another slurm-share (format {journal.version}): use that release; or {BY_HAND}"
+            file,
+            f"was written by another slurm-share (format {quoted(journal.version, 20)}): use that release; "
+            f"or {BY_HAND}",
         )
     return journal
 

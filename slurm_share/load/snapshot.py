@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..core import text_files
-from ..core.errors import StateError, shown
+from ..core.errors import StateError, quoted, shown
 from ..core.metric import Metric
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
 from ..core.text import ascii_json
@@ -465,5 +465,7 @@ def _parsed(decoder: msgspec.json.Decoder[_Record], data: bytes | str, origin: s
     except text_files.NOT_JSON as error:
         raise StateError(origin, f"not a record of load: {shown(str(error), 200)}") from error
     if value.schema > SCHEMA:
-        raise StateError(origin, f"written by a newer slurm-share (schema {value.schema}; this one knows {SCHEMA})")
+        raise StateError(
+            origin, f"written by a newer slurm-share (schema {quoted(value.schema, 20)}; this one knows {SCHEMA})"
+        )
     return value

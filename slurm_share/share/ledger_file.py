@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ..core import names, numbers
-from ..core.errors import StateError, shown
+from ..core.errors import StateError, quoted, shown
 from ..core.paths import Paths
 from . import plan as plan_text
 from .records import Ledger, Plan
@@ -45,7 +45,9 @@ def parse_ledger(data: bytes, file: str = "ledger") -> Ledger:
     try:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version != VERSION:
-            raise StateError(file, f"version {version} is of another release; this one reads version {VERSION}")
+            raise StateError(
+                file, f"version {quoted(version, 20)} is of another release; this one reads version {VERSION}"
+            )
         return msgspec.json.decode(data, type=_Envelope).ledger
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(file, f"is not a ledger: {shown(str(error), 200)}") from error

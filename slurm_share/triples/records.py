@@ -6,14 +6,18 @@ A *run* is one use of llsub or llmapreduce. It has `processes` workers on all it
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
 from ..packing import PackRequest, RateSource
 from ..share import Assignment, Slot
+
+TASKS_MAX = 10_000_000
+"""Most tasks of a run, limited by the memory of its launchers. A run.json with more is refused."""
+TaskCount = Annotated[int, Meta(ge=0, le=TASKS_MAX)]
 
 # --- Variables of a task (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") --------------------
 ENV_RANK = "LLSUB_RANK"
@@ -107,8 +111,8 @@ class Run(Struct, frozen=True, kw_only=True):
     cwd: str
     triple: Triple | None
     """None: one process for each Slurm task of the job (SLURM_TASKS_PER_NODE)."""
-    processes: int
-    tasks: int
+    processes: TaskCount
+    tasks: TaskCount
     task_kind: TaskKind = "rank"
     distribution: Distribution = "block"
     per_process: int | None = None

@@ -41,7 +41,7 @@ from typing import TypeVar
 import msgspec
 
 from ..core import numbers, text_files
-from ..core.errors import StateError, shown
+from ..core.errors import StateError, quoted, shown
 from ..core.text import counted
 from ..packing import TaskSpec
 from .records import Ended, Progress, Run, Wait
@@ -159,7 +159,9 @@ def parse_run(data: bytes, file: str) -> Run:
     with reading(file, _NO_RUN):
         run = msgspec.json.decode(data, type=Run)
     if run.version != 1:
-        raise StateError(file, f"it was made by another release of slurm-share (version {run.version}, not 1)")
+        raise StateError(
+            file, f"it was made by another release of slurm-share (version {quoted(run.version, 20)}, not 1)"
+        )
     return run
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 
 MOST_BYTES = 8192
+TRIES_MOST = 3000
 WORDS = (
     *(b"", b"\0", b"\n", b"\r\n", b"\x1b[2J", b"\xff", b"\xc3\xbc", b"\xe2\x80\xae", b"\xd9\xa4", b"[/red]", b"\\"),
     *(b"-1", b"0", b"00", b"4294967295", b"4294967296", b"9" * 30, b"9" * 5000, b"1e999", b"nan", b"0x10", b" ", b"\t"),
@@ -26,6 +28,14 @@ WORDS = (
 keywords. """
 
 
+NUMBERS = (
+    *(b"", b"0", b"-1", b"1_0", b" 1", b"0x1", b"1e999", b"0" * 19 + b"1", b"\xd9\xa1", b"\xc2\xb2", b"2147483648"),
+    *(b"4294967296", b"9223372036854775808", b"18446744073709551616", b"9" * 400, b"9" * 4301, b"1." + b"9" * 400),
+)
+"""Numbers, and texts that some readers of numbers take for one."""
+_DIGITS = re.compile(rb"[0-9]+")
+
+
 def changed(seeds: Sequence[bytes], dice: random.Random) -> bytes:
     """Return a seed after one to six changes, or random bytes."""
     if dice.random() < 0.02:
@@ -38,7 +48,7 @@ def changed(seeds: Sequence[bytes], dice: random.Random) -> bytes:
 
 def _change(data: bytearray, seeds: Sequence[bytes], dice: random.Random) -> None:
     at = dice.randint(0, len(data))
-    match dice.randrange(7):
+    match dice.randrange(8):
         case 0 if at < len(data):
             data[at] = dice.randrange(256)
         case 1 if at < len(data):
@@ -53,6 +63,10 @@ def _change(data: bytearray, seeds: Sequence[bytes], dice: random.Random) -> Non
             data[at:at] = other[start : start + dice.randrange(64)]
         case 5:
             data[at:at] = bytes(data[at : at + dice.randrange(64)])
+        case 6:
+            if found := list(_DIGITS.finditer(data)):
+                number = dice.choice(found)
+                data[number.start() : number.end()] = dice.choice(NUMBERS)
         case _:
             end = at + dice.randrange(12)
             data[at:end] = dice.choice(WORDS)
@@ -67,11 +81,12 @@ def endless(seeds: Sequence[bytes], seed: object) -> Iterator[bytes]:
 
 
 def smallest(data: bytes, fails: object) -> bytes:
-    """Return fewer bytes with the same failure: drop pieces while it stays."""
-    size = len(data) // 2
+    """Return fewer bytes with the same failure: drop pieces while it stays, TRIES_MOST times at most."""
+    size, tries = len(data) // 2, 0
     while size:
         start = 0
-        while start < len(data):
+        while start < len(data) and tries < TRIES_MOST:
+            tries += 1
             shorter = data[:start] + data[start + size :]
             if fails(shorter):  # type: ignore[operator]
                 data = shorter

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests/bench")]
 
-import in_c as in_c_too  # noqa: E402
+import in_c as readers  # noqa: E402
 import running  # noqa: E402
 from bench import Row, report  # noqa: E402
 from in_lua import SEEDS, Controller  # noqa: E402
@@ -61,12 +61,12 @@ def main() -> int:
     warnings.simplefilter("error")  # as in the tests
     FOUND.mkdir(parents=True, exist_ok=True)
     rows, crashes = in_c(30 * args.minutes, seed)
+    readers.build(FOUND / "build")
+    both = readers.Readers(FOUND / "build")
     # A parser that would fill the memory fails by that, and the machine goes on. Not before: sanitizers need more.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     controller = Controller(FOUND / "config.toml")
-    in_c_too.build(FOUND / "build")
-    readers = in_c_too.Readers(FOUND / "build")
-    targets = (*TARGETS, *readers.targets(), Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job))
+    targets = (*TARGETS, *both.targets(), Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job))
     each = 30 * args.minutes / len(targets)
     for target in targets:
         count, found = running.run(target, seed, None, running.after(each))
@@ -81,7 +81,7 @@ def main() -> int:
             print(f"{target.name}: {file}\n{crash.error}", flush=True)
             crashes += 1
     controller.close()
-    readers.close()
+    both.close()
     total = sum(row.value for row in rows if not row.what.startswith(" "))
     parsers = len([row for row in rows if not row.what.startswith(" ")])
     rows = [

@@ -244,10 +244,23 @@ _TYPED = each(
     UsageError,
 )
 _SNAPSHOT = b'{"version":1,"node":"n1","jobs":[],"gpus":[],"processes":[]}'
-_SERIES = (
-    b'{"status":"success","data":{"result":[{"metric":{"__name__":"slurm_share_node_info","node":"n1"},"value":[1.5,"1"]},'
-    b'{"metric":{"__name__":"slurm_share_node_taken_seconds","node":"n1"},"value":[1.5,"1795271308"]},'
-    b'{"metric":{"__name__":"slurm_share_job_info","node":"n1","jobid":"7","uid":"2001"},"value":[1.5,"1"]}]}}'
+_SERIES = msgspec.json.encode(
+    {
+        "status": "success",
+        "data": {
+            "result": [
+                {"metric": {"__name__": f"{metrics.PREFIX}{name}", "node": "n1", **labels}, "value": [1.5, value]}
+                for name, labels, value in (
+                    ("node_info", {"cpus": "8", "cores": "4", "memory_mib": "512"}, "1"),
+                    ("node_sample_timestamp_seconds", {}, "1795271308"),
+                    ("node_gpus", {}, "1"),
+                    ("job_info", {"jobid": "7", "uid": "2001", "user": "alice"}, "1"),
+                    ("user_info", {"uid": "2001", "user": "alice"}, "1"),
+                    ("gpu_info", {"gpu": "GPU-1", "index": "0"}, "1"),
+                )
+            ]
+        },
+    }
 )
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(_SNAPSHOT), _SNAPSHOT)
 

@@ -16,7 +16,7 @@ from target import Target, each, is_line, may_refuse, text
 
 from slurm_share import progress
 from slurm_share.cli import llsub_options
-from slurm_share.core import given_variables, gpu_option, own_folders
+from slurm_share.core import given_variables, gpu_option, names, own_folders
 from slurm_share.core.errors import SlurmShareError, UsageError
 from slurm_share.core.records import JobStart
 from slurm_share.packing import (
@@ -270,6 +270,8 @@ _OPTIONS = each(
     argparse.ArgumentTypeError,
 )
 
+_RECORD = f"{names.ENV_GIVEN}=4711 A=%41 LLSUB_X\0A=A\0".encode()
+
 TARGETS = (
     Target("folder of a run", "everybody", _FOLDERS, try_run_folder, short=100),
     Target("journal of a launcher", "everybody", _JOURNAL, try_journal),
@@ -277,7 +279,7 @@ TARGETS = (
     Target("histories of tasks", "everybody", _HISTORIES, try_histories, short=200),
     Target("description of a model", "everybody", (b'{"parameters":7e6,"activations":1e6,"batch":32}',), try_described),
     Target("logs of tasks", "everybody", _LOGS, try_log),
-    Target("record of variables", "everybody", (b"SLURM_SHARE_GIVEN=4711 A=%41 LLSUB_X\0A=A\0",), try_record),
+    Target("record of variables", "everybody", (_RECORD,), try_record),
     Target("slot's file", "everybody", (b"step 0 holder 10 11 task 12 13\n",), try_holding),
     Target("commands of tasks", "everybody", (b"python\n-m\nx\n--lr=1e-3\nepochs=7", b"--gres=gpu:1\n-N2\n[2,4,1]"),
            try_command),

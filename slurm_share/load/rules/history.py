@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ...core import text_files
-from ...core.errors import StateError, shown
+from ...core.errors import StateError, quoted, shown
 from ...node.gpu_figures import GpuWindows
 from .windows import Series
 
@@ -98,5 +98,7 @@ def recall(data: bytes, boot_id: str) -> NodeHistory | None:
     except text_files.NOT_JSON as error:
         raise StateError(ORIGIN, f"is not a history: {shown(str(error), 200)}") from error
     if history.version != VERSION:
-        raise StateError(ORIGIN, f"written by another release (form {history.version}; this one knows {VERSION})")
+        raise StateError(
+            ORIGIN, f"written by another release (form {quoted(history.version, 20)}; this one knows {VERSION})"
+        )
     return history if history.boot_id == boot_id else None

@@ -488,7 +488,7 @@ def read_history(path: Path) -> Trace:
 def _why_not(run: TaskRun) -> str:
     """Return why a line cannot have been written by slurm-share; empty: it can."""
     if run.version != VERSION:
-        return f"it has version {run.version}; only {VERSION} is known"
+        return f"it has version {quoted(run.version, 20)}; only {VERSION} is known"
     if not is_sane(run):
         return (
             f"its text is not hashes and short names, or its figures cannot be: at {run.when:g} s after "

@@ -13,6 +13,7 @@ from ...core.gpu_option import gres, parse_gpus
 from ...core.text import counted
 from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
+from ..records import TASKS_MAX as TASKS_MAX
 from ..records import Run, Triple
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
 from . import moved, together
@@ -21,8 +22,6 @@ from .fitting import Grant
 
 LINE_MAX_BYTES = 8192
 """Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
-TASKS_MAX = 10_000_000
-"""Most tasks of a run, limited by the memory of its launchers."""
 LOGS_PER_TASK_MAX = 1000
 """Most tasks of a run with a log for each task: folders with more files are slow on parallel file systems."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.core.errors import UsageError
+from slurm_share.core.errors import StateError, UsageError
 from slurm_share.packing import PackRequest, TaskSpec
 from slurm_share.triples import failed_tasks, run_files, run_folder
 from slurm_share.triples.records import Ended, Outcome, Run, Triple
@@ -107,3 +107,13 @@ def test_a_damaged_input_of_a_map_is_said(tmp_path: Path, line: str) -> None:
     for read in (failed_tasks.lines_of, failed_tasks.bare_lines):
         with pytest.raises(UsageError, match=r"`tasks` is damaged: .* is no list of arguments; submit the run again"):
             read(tmp_path, run, found)
+
+
+@pytest.mark.parametrize(
+    "tasks", [-1, 10_000_001, 10**18, 10**4000], ids=["less than none", "too many", "more", "most"]
+)
+def test_a_run_with_a_number_of_tasks_that_no_run_has_is_refused(tasks: int) -> None:
+    data = run_folder.render_run(RUN).replace(b'"tasks": 3', b'"tasks": %d' % tasks)
+    with pytest.raises(StateError, match="tasks") as caught:
+        run_folder.parse_run(data, "run.json")
+    assert len(str(caught.value)) < 1000
