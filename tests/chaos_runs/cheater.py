@@ -112,11 +112,11 @@ sleep {seconds}
 _MOUNT = f"""\
 mkdir -p /tmp/cheat && touch /tmp/cheat/file && chown {UID} /tmp/cheat/file
 count=0
-for folder in {USER}/mps/{UID}/*/; do
-    [ -d "$folder" ] && mount -t tmpfs -o uid={UID},size=64k carols "$folder" && count=$((count + 1))
+for folder in $(find {USER}/mps/{UID} -mindepth 1 -maxdepth 1 -type d -user {UID}); do
+    mount -t tmpfs -o uid={UID},size=64k carols "$folder" && count=$((count + 1))
 done
-for file in {USER}/jobs/*/slots/0; do
-    [ "$(stat -c %u "$file" 2>/dev/null)" = {UID} ] && mount --bind /tmp/cheat/file "$file" && count=$((count + 1))
+for file in $(find {USER} -path "*/jobs/*/slots/0" -type f -user {UID}); do
+    mount --bind /tmp/cheat/file "$file" && count=$((count + 1))
 done
 echo "$count"
 """
