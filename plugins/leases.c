@@ -86,9 +86,9 @@ static bool is_alive(const struct ss_process *process)
 
 static void put_text(int fd, const char *text, size_t length)
 {
-	/* the state folder can be full; the lock holds the slot, the text is information */
-	if (pwrite(fd, text, length, 0) == (ssize_t)length)
-		(void)!ftruncate(fd, (off_t)length);
+	/* The file system can be full. The lock holds the slot, and the text is information; a hole, which needs no space, still tells
+	 * that a task had the slot (ss_leases_used). */
+	(void)!ftruncate(fd, pwrite(fd, text, length, 0) == (ssize_t)length ? (off_t)length : 1);
 }
 
 static void put_holding(const struct ss_leases *leases, int fd, uint32_t task)

@@ -58,8 +58,12 @@ class Paths(Struct, frozen=True):
 
     @property
     def mps(self) -> Path:
-        """One folder for each user with MPS daemons; root's, 0711."""
+        """One folder for each user with shared jobs (`user_of`); root's, 0711."""
         return self.user / names.MPS_FOLDER
+
+    def user_of(self, uid: int) -> Path:
+        """Return the folder for a user's files, on a file system of the user's own; root's, 0711."""
+        return self.mps / str(uid)
 
     def mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
         """Return the pipe directory of a user's daemon on a GPU; the user's, 0700, below a folder of root's.
@@ -67,16 +71,11 @@ class Paths(Struct, frozen=True):
         The name keeps both ends of the UUID: 56 random bits, 15 bytes of the 87 that a pipe directory may have.
         """
         digits = gpu_uuid.partition("-")[2].replace("/", "")
-        return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
-
-    @property
-    def launchers(self) -> Path:
-        """One folder for each user with shared jobs (own_folders.py); root's, 0711."""
-        return self.user / "launchers"
+        return self.user_of(uid) / f"{digits[:8]}-{digits[-6:]}"
 
     def launchers_of(self, uid: int) -> Path:
-        """Return the folder of a user's launchers: bookings, rates, progress; the user's, 0700."""
-        return self.launchers / str(uid)
+        """Return the folder of a user's launchers: bookings, rates, progress (own_folders.py); the user's, 0700."""
+        return self.user_of(uid) / "launchers"
 
     @property
     def no_mps(self) -> Path:
@@ -87,10 +86,14 @@ class Paths(Struct, frozen=True):
         """Return the folder of a job's leases, one file for each slot: a link to `slot_files`."""
         return self.job(job_id) / names.SLOTS_FOLDER
 
-    def user_job(self, job_id: int) -> Path:
-        """Return the folder of a job in `user`; root's, 0711."""
+    def user_job(self, job_id: int, uid: int) -> Path:
+        """Return the folder of a job in its user's; root's, 0711."""
+        return self.user_of(uid) / names.JOBS_FOLDER / str(job_id)
+
+    def earlier_user_job(self, job_id: int) -> Path:
+        """Return the place of `user_job` in an earlier release, for jobs that run during an upgrade."""
         return self.user / names.JOBS_FOLDER / str(job_id)
 
-    def slot_files(self, job_id: int) -> Path:
+    def slot_files(self, job_id: int, uid: int) -> Path:
         """Return the folder of a job's leases; root's, 0711, with files of the user's, 0600."""
-        return self.user_job(job_id) / names.SLOTS_FOLDER
+        return self.user_job(job_id, uid) / names.SLOTS_FOLDER

@@ -52,7 +52,7 @@ __getattr__, __all__ = exports(
         *("admission", "backends.registry", "cluster_status", "hook", "ledger_file", "lua_settings", "mode_file"),
         *("observe", "option", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
         *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.submit_script", "rules.switch"),
-        *("rules.verdict", "state"),
+        *("rules.verdict", "state", "user_folder"),
     ],
     names={
         "backends.base": ["Backend", "BackendCheck", "Examination", "Health", "Host", "Known", "Leftovers", "UserGpu"],

@@ -114,7 +114,7 @@ def decide(
         return None
     has_room = make_slots(job, len(decision.slots) if isinstance(decision, Plan) else 0, paths)
     if isinstance(decision, Plan) and not has_room:
-        return allocation.no_room_refusal(job, str(paths.user))
+        return allocation.no_room_refusal(job, *read_full(job, paths))
     return decision
 
 
@@ -135,6 +135,13 @@ def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
     except OSError as error:
         hook.report(WHO, f"{paths.launchers_of(job.uid)} is not made: {error.strerror}; launchers use /tmp")
     return True
+
+
+def read_full(job: JobContext, paths: Paths) -> tuple[str, bool]:
+    """Return the full folder of a job's slots, and whether it is on a file system of the user's own."""
+    own = paths.user_of(job.uid)
+    is_own = job.uid in user_folder.read_own(paths)
+    return str(own if is_own else paths.user), is_own
 
 
 def mount_users_folder(paths: Paths) -> None:
@@ -317,6 +324,11 @@ def write_down(
         state.make_job_folder(paths, job.job_id)
     if after != ledger:
         state.write_ledger(paths, after, settings)
+    if job.share is not None:
+        try:
+            user_folder.mount_own(paths, job.uid)
+        except StateError as error:
+            hook.report(WHO, str(error))
     return Entry(grant, over, on_gpu)
 
 

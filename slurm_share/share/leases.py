@@ -175,10 +175,14 @@ def task_in(data: bytes) -> tuple[int, int] | None:
 def _put(fd: int, text: str) -> None:
     data = text.encode()
     try:
-        if os.pwrite(fd, data, 0) == len(data):
-            os.ftruncate(fd, len(data))
+        is_written = os.pwrite(fd, data, 0) == len(data)
     except OSError:
-        pass  # the state folder is full; the lock holds the slot, the text is information
+        is_written = False  # the file system is full; the lock holds the slot, the text is information
+    try:
+        # A hole needs no space, and still tells that a task had the slot.
+        os.ftruncate(fd, len(data) if is_written else 1)
+    except OSError:
+        pass
 
 
 def _unlock_and_close(fd: int) -> None:

@@ -20,7 +20,7 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node import scratch, termination
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
-from slurm_share.share import option, state
+from slurm_share.share import option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import Host, Leftovers, UserGpu
 from slurm_share.share.records import Ledger, LedgerJob, Remains
@@ -76,12 +76,13 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
         if reconcile.is_late(entry, job):
             hook.report(WHO, f"job {job.job_id} runs here again: this Epilog of its earlier run does nothing")
             return True
-        over, _ = work.take_over(ledger, () if entry is None else (entry,))
+        over, ledger = work.take_over(ledger, () if entry is None else (entry,))
         if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
             hook.report(WHO, f"job {job.job_id}: another Epilog is cleaning up after it")
             return True
         if not any(one.job_id == job.job_id for one in over):
             work.remove_folder(job.job_id, job.uid)  # it was refused, or its Prolog never ran
+            work.release_users([job.uid], ledger)
     causes = work.clear(over, deadline)
     well = not drain.drains(causes)
     # slurmd may have given root as the job's user: see is_given_up.
@@ -150,6 +151,8 @@ class CleanUp:
         self.host = Host(paths=paths, settings=settings)
         self.causes: set[str] = set()
         self.remains: list[Remains] = []
+        self.waiting: set[int] = set()
+        """Users without jobs here whose file systems are still mounted."""
         self.dying: dict[ProcessIdentity, float] = {}
         """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
 
@@ -175,9 +178,8 @@ class CleanUp:
         living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
         abandoned = reconcile.abandoned(ledger, living)
         for entry in abandoned:
-            if entry not in reconcile.named(
-                ledger
-            ):  # its hook was killed; otherwise the log says already why it is here
+            # Otherwise the log says already why it is here.
+            if entry not in reconcile.named(ledger):
                 self.say(f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
         over = (*over, *abandoned)
         if over:
@@ -208,6 +210,9 @@ class CleanUp:
         for line in state.remove_asides(self.paths, deadline.at_most(ASIDE_S)):
             if over:  # otherwise an earlier hook has said it
                 self.say(line)
+        if self.waiting:
+            with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
+                self.release_users(tuple(self.waiting), hook.read_ledger(self.paths, self.who))
         return frozenset(self.causes)
 
     def await_dying(self, deadline: Deadline) -> None:
@@ -270,6 +275,14 @@ class CleanUp:
         for line in state.set_launchers_aside(self.paths, here):
             self.say(line)
         self._write(ledger)
+        self.release_users({entry.uid for entry in gone}, ledger)
+
+    def release_users(self, uids: Iterable[int], ledger: Ledger) -> None:
+        """Unmount the file systems of these users if they have no job here. The caller holds the ledger's lock."""
+        here = {entry.uid for entry in (*ledger.jobs, *(one.job for one in ledger.leaving))}
+        for uid in set(uids) - here:
+            if not user_folder.release_own(self.paths, uid):
+                self.waiting.add(uid)
 
     def remove_folder(self, job_id: int, uid: int) -> bool:
         """Remove the job's folder; return False if that is not possible, after recording why."""

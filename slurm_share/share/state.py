@@ -21,7 +21,7 @@ from ..core.paths import Paths
 from ..core.process import Deadline
 from ..core.records import Owner
 from ..core.settings import Settings
-from . import ledger_file
+from . import ledger_file, user_folder
 from . import plan as plan_text
 from .records import Ledger, Unshared
 
@@ -134,11 +134,11 @@ def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
     """
     folder = paths.slots(job_id)
     if not folder.is_dir():
-        of_user = paths.slot_files(job_id)
-        for one in (of_user.parents[1], of_user.parent, of_user):
+        of_user = paths.slot_files(job_id, owner.uid)
+        for one in (*reversed(of_user.parents[:4]), of_user):
             one.mkdir(mode=0o711, exist_ok=True)
-        if not folder.is_symlink():
-            folder.symlink_to(os.path.relpath(of_user, folder.parent))
+        folder.unlink(missing_ok=True)  # it leads to a folder that is gone, as after an upgrade
+        folder.symlink_to(os.path.relpath(of_user, folder.parent))
     more = (names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED)
     for name in (*more, *map(str, range(slots))):
         fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -153,73 +153,74 @@ def make_launchers_folder(paths: Paths, owner: Owner) -> tuple[str, ...]:
     """Make the folder in which the launchers of the `owner` on this node tell each other their bookings. Nobody else
     can make it first, as in /tmp. Return a sentence for each file system that its user had mounted there.
 
-    The caller has written a job of the owner's into the ledger. Raises OSError if it cannot be made.
+    The caller has made the job's slots. Raises OSError if it cannot be made.
     """
-    name, notes = str(owner.uid), list[str]()
-    paths.launchers.mkdir(mode=0o711, exist_ok=True)
-    parent = os.open(paths.launchers, _FOLDER)
+    folder, notes = paths.launchers_of(owner.uid), list[str]()
+    parent = os.open(folder.parent, _FOLDER)
     try:
         try:
-            os.mkdir(name, 0o700, dir_fd=parent)
+            os.mkdir(folder.name, 0o700, dir_fd=parent)
         except FileExistsError:
-            mounts.uncover(parent, name, notes)
+            mounts.uncover(parent, folder.name, notes)
         if os.geteuid() == 0:
-            os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
+            os.chown(folder.name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
     finally:
         os.close(parent)
     return tuple(notes)
 
 
 def set_launchers_aside(paths: Paths, uids: Collection[int]) -> tuple[str, ...]:
-    """Take away the folders of make_launchers_folder from all users but `uids`, for `remove_asides`; return sentences
-    about mounts there. The caller holds the ledger's lock."""
-    try:
-        parent = os.open(paths.launchers, _FOLDER)
-    except FileNotFoundError:
-        return ()
+    """Take away the folders of make_launchers_folder from all users but `uids`, for `remove_asides`, and remove those
+    that are empty; return sentences about mounts there. The caller holds the ledger's lock."""
     notes: list[str] = []
-    try:
-        for name in os.listdir(parent):  # noqa: PTH208
-            uid = numbers.whole(name, numbers.JOB_MOST)
-            if uid is not None and uid not in uids:
-                aside = f"{ASIDE}{name}.{time.monotonic_ns()}"
-                move = partial(os.rename, name, aside, src_dir_fd=parent, dst_dir_fd=parent)
-                try:
-                    mounts.past(move, parent, name, notes)
-                except OSError as error:
-                    notes.append(f"{paths.launchers / name} is not removed yet: {error.strerror}")
-    finally:
-        os.close(parent)
+    for folder, parent in _opened_above_launchers(paths, except_for=uids):
+        aside = f"{ASIDE}{folder.name}.{time.monotonic_ns()}"
+        move = partial(os.rename, folder.name, aside, src_dir_fd=parent, dst_dir_fd=parent)
+        try:
+            try:
+                mounts.rmdir(folder.name, parent, notes)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                mounts.past(move, parent, folder.name, notes)
+        except FileNotFoundError:
+            pass  # there is none
+        except OSError as error:
+            notes.append(f"{folder} is not removed yet: {error.strerror}")
     return tuple(notes)
 
 
 def remove_asides(paths: Paths, deadline: Deadline) -> tuple[str, ...]:
     """Remove what `set_launchers_aside` has taken away; return sentences about mounts, and about what stays for the
     next hook."""
-    try:
-        parent = os.open(paths.launchers, _FOLDER)
-    except FileNotFoundError:
-        return ()
     notes: list[str] = []
-    try:
-        asides = [name for name in os.listdir(parent) if name.startswith(ASIDE)]  # noqa: PTH208
+    for folder, parent in _opened_above_launchers(paths):
+        asides = [name for name in os.listdir(parent) if name.startswith(f"{ASIDE}{folder.name}.")]  # noqa: PTH208
         for name in asides:
+            from ..mps import folders  # needed only if the user has left files
+
             try:
-                os.rmdir(name, dir_fd=parent)
+                folders.remove_below(parent, name, deadline, notes)
             except FileNotFoundError:
                 pass  # removed by another hook
-            except OSError:
-                from ..mps import folders  # needed only if the user has left files
-
-                try:
-                    folders.remove_below(parent, name, deadline, notes)
-                except FileNotFoundError:
-                    pass
-                except OSError as error:
-                    notes.append(f"{paths.launchers / name} is not all removed yet: {error.strerror}")
-    finally:
-        os.close(parent)
+            except OSError as error:
+                notes.append(f"{folder.parent / name} is not all removed yet: {error.strerror}")
     return tuple(notes)
+
+
+def _opened_above_launchers(paths: Paths, except_for: Collection[int] = ()) -> Iterator[tuple[Path, int]]:
+    """Yield the folder of the launchers of each user here, which may be missing, and the open folder above it."""
+    for uid in _uids(paths):
+        folder = paths.launchers_of(uid)
+        try:
+            parent = -1 if uid in except_for else os.open(folder.parent, _FOLDER)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # removed by another hook; or no folder, which `mount_own` replaces
+        if parent >= 0:
+            try:
+                yield folder, parent
+            finally:
+                os.close(parent)
 
 
 def remove_plan(paths: Paths, job_id: int) -> None:
@@ -234,7 +235,12 @@ def remove_job(paths: Paths, job_id: int) -> tuple[str, ...]:
     Raises OSError if something cannot be removed.
     """
     notes: list[str] = []
-    for folder in (paths.user_job(job_id), paths.job(job_id)):
+    users = _uids(paths)
+    for folder in (
+        *(paths.user_job(job_id, uid) for uid in users),
+        paths.earlier_user_job(job_id),
+        paths.job(job_id),
+    ):
         try:
             parent = os.open(folder.parent, _FOLDER)
         except FileNotFoundError:
@@ -273,18 +279,20 @@ def _remove(parent: int, name: str, notes: list[str]) -> None:
 
 
 def remove_remains(paths: Paths, uids: Collection[int]) -> None:
-    """Remove what killed hooks left: partly written ledgers, empty MPS folders, and folders of launchers. Those of
+    """Remove what killed hooks left: partly written ledgers, folders of launchers, and empty folders of users. Those of
     `uids` stay: a hook may be starting a daemon there. The caller holds the ledger's lock."""
     set_launchers_aside(paths, uids)
     for entry in os.scandir(paths.root):
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108
+    for uid in set(_uids(paths)).difference(uids):
+        user_folder.release_own(paths, uid)  # what is not empty goes with the clean-up after its job
+
+
+def _uids(paths: Paths) -> list[int]:
+    """Return the users with a folder in the users' part."""
     try:
-        users = [(numbers.whole(one.name, numbers.JOB_MOST), one.path) for one in os.scandir(paths.mps)]
+        found = [numbers.whole(name, numbers.JOB_MOST) for name in os.listdir(paths.mps)]  # noqa: PTH208
     except FileNotFoundError:
-        return
-    for path in (path for uid, path in users if uid is not None and uid not in uids):
-        try:
-            os.rmdir(path)  # noqa: PTH106
-        except OSError:
-            pass  # not empty: the clean-up after its job ends the daemon in it
+        return []
+    return [uid for uid in found if uid is not None]

@@ -1,20 +1,33 @@
-"""Mount a file system for the users' part of the state folder if the system has not done so.
+"""Mount the file systems for the files of users: one for the users' part of the state folder, and one in it for each
+user with shared jobs.
 
-The packages contain a systemd unit for it (run-slurm\\x2dshare-user.mount), install.md a line for /etc/fstab. This
-module is for nodes with neither.
+The packages contain a systemd unit for the first (run-slurm\\x2dshare-user.mount), install.md a line for /etc/fstab;
+the Prolog mounts it on nodes with neither.
+
+A user can fill his own file system and keep it full, by open files without a name, after his last job has left. So
+nobody shares it. It is unmounted with his last job. While a process of his holds a file there, the kernel does not
+unmount it: it stays, and his next job uses it. A mount that is only detached (MNT_DETACH) would hold memory as well,
+and he could leave any number of them.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ..core.errors import StateError
+from ..core.names import JOBS_FOLDER
 from ..core.paths import Paths
+
+TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
+if TYPE_CHECKING:
+    import ctypes
 
 OPTIONS = "mode=0711,size=64m,nr_inodes=64k"
 """The mount options, the same as in the unit and in install.md: at most 64 MiB and 65,536 files."""
 _FLAGS = 2 | 4 | 8
 """MS_NOSUID, MS_NODEV and MS_NOEXEC of mount(2)."""
+_UMOUNT_NOFOLLOW = 8
 
 
 def lacks_mount(paths: Paths) -> bool:
@@ -32,11 +45,106 @@ def mount(paths: Paths) -> None:
     Raises StateError if this process may not mount, or if the mount would vanish with its mount namespace.
     """
     where = str(paths.user)
-    if os.readlink("/proc/self/ns/mnt") != os.readlink("/proc/1/ns/mnt"):  # noqa: PTH115
-        raise StateError(where, "is not mounted: this hook's mount namespace is not the system's")
-    import ctypes  # needed at most once after a boot
+    why = _mount(where)
+    if why:
+        raise StateError(where, f"{why}: a user can fill the ledger's")
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"slurm-share", os.fsencode(where), b"tmpfs", ctypes.c_ulong(_FLAGS), OPTIONS.encode("ascii")) != 0:
-        why = os.strerror(ctypes.get_errno())
-        raise StateError(where, f"cannot be mounted as a file system of its own ({why}): a user can fill the ledger's")
+
+def _mount(where: str) -> str:
+    """Mount a tmpfs; return why that is not possible, or an empty text."""
+    if os.readlink("/proc/self/ns/mnt") != os.readlink("/proc/1/ns/mnt"):  # noqa: PTH115
+        return "is not mounted: this hook's mount namespace is not the system's"
+    libc = _libc()
+    if libc.mount(b"slurm-share", os.fsencode(where), b"tmpfs", _ulong(_FLAGS), OPTIONS.encode("ascii")) != 0:
+        return f"cannot be mounted as a file system of its own ({os.strerror(_errno())})"
+    return ""
+
+
+# ---- One user's file system ----
+
+
+def mount_own(paths: Paths, uid: int) -> None:
+    """Make the user's folder, as root's, and mount a tmpfs on it, if the users' part is a mount and nothing is in the
+    folder: after an upgrade, a running job may be. The caller holds the ledger's lock and has entered a job of his.
+
+    Raises StateError once, when the user comes, if it cannot be mounted; the users' part is used then.
+    """
+    folder = paths.user_of(uid)
+    paths.mps.mkdir(mode=0o711, exist_ok=True)
+    if folder.is_symlink():
+        folder.unlink()
+    try:
+        folder.mkdir(mode=0o711)
+        is_new = True
+    except FileExistsError:
+        is_new = False
+        if folder.lstat().st_uid != os.geteuid():
+            os.chown(folder, os.geteuid(), -1, follow_symlinks=False)
+            folder.chmod(0o711)
+    if paths.user.stat().st_dev == paths.root.stat().st_dev:
+        return  # this node cannot mount; `mount` has said so
+    if folder.stat().st_dev != paths.user.stat().st_dev or os.listdir(folder):  # noqa: PTH208
+        return
+    why = _mount(str(folder))
+    if why and is_new:
+        raise StateError(str(folder), f"{why}: this user can fill the users' part for others")
+
+
+def release_own(paths: Paths, uid: int) -> bool:
+    """Unmount and remove the folder of a user without jobs here, if nothing is in it; return whether it is gone. The
+    caller holds the ledger's lock. If a process of the user holds a file there, it stays for his next job; each later
+    hook tries again."""
+    folder = str(paths.user_of(uid))
+    try:
+        os.rmdir(f"{folder}/{JOBS_FOLDER}")  # noqa: PTH106
+    except OSError:
+        pass  # there is none, or a refused job of the user has its folder there
+    try:
+        os.rmdir(folder)  # noqa: PTH106
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        is_idle = error.errno == errno.EBUSY and not os.listdir(folder)  # noqa: PTH208
+        if not is_idle or _libc().umount2(os.fsencode(folder), _UMOUNT_NOFOLLOW) != 0:
+            return False
+        os.rmdir(folder)  # noqa: PTH106
+    return True
+
+
+def read_own(paths: Paths) -> dict[int, int]:
+    """Return uid -> percent of space or files in use, for each user with a file system of his own."""
+    found = {}
+    try:
+        users = [entry for entry in os.scandir(paths.mps) if entry.name.isascii() and entry.name.isdecimal()]
+        shared = paths.user.stat().st_dev
+        for entry in users:
+            if os.stat(entry.path).st_dev != shared:  # noqa: PTH116
+                found[int(entry.name)] = used_percent(entry.path)
+    except OSError:
+        pass  # there is none, or the last one has just been removed
+    return found
+
+
+def used_percent(folder: str) -> int:
+    """Return the percent of space, or of files, that is in use on the folder's file system: the greater one."""
+    room = os.statvfs(folder)
+    of = ((room.f_blocks, room.f_bavail), (room.f_files, room.f_favail))
+    return max((100 * (most - free) // most for most, free in of if most), default=0)
+
+
+def _libc() -> ctypes.CDLL:
+    import ctypes  # most hooks mount nothing
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _ulong(number: int) -> ctypes.c_ulong:
+    import ctypes
+
+    return ctypes.c_ulong(number)
+
+
+def _errno() -> int:
+    import ctypes
+
+    return ctypes.get_errno()

@@ -299,7 +299,6 @@ class Node:
             "unshared",
             "user",
             "user/jobs",
-            "user/launchers",
             "user/mps",
             "no-mps",
         )

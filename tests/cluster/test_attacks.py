@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hooked import ALICE, BIN, BOB, LOG, PART, STATE, USER, Node, configured, forging_conf, slurm_conf, until
+from hooked import ALICE, BIN, BOB, LOG, PART, STATE, USER, Node, completed, configured, forging_conf, slurm_conf, until
 from terminal import terminals
 
 from localcluster import Cluster, paths
 
 pytestmark = pytest.mark.cluster
 
+ALICES = f"{USER}/mps/{ALICE}"
+"""The folder of alice's MPS daemons and slots."""
 INSIDE = [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster")]
 
 
@@ -208,7 +210,7 @@ def test_what_a_user_mounts_on_his_files_keeps_nothing_of_anybodys(cluster: Clus
     """On her pipe folder, on the lock beside it and on a slot, and in a namespace of her own: all goes with her job,
     each mount is named, and bob's job starts and ends clean. By root where the machine has no FUSE."""
     with node.job(9001):
-        pipe, slots = alices_pipe(node), f"{USER}/jobs/9001/slots"
+        pipe, slots = alices_pipe(node), f"{ALICES}/jobs/9001/slots"
         node.background(["bash", "-c", f"{OWN_SPACE} {slots}/1 {pipe}/log"], "alice")
         until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "mounts of her own", node.log)
         mount(node, by, [pipe, f"{pipe}.ui", f"{slots}/0"])
@@ -275,29 +277,30 @@ def test_a_process_that_its_users_file_system_keeps_alive_drains_nothing(cluster
 
 
 @pytest.fixture
-def small_users(node: Node) -> Iterator[Node]:
-    """Mount the users' folder so small that a user fills it at once."""
-    node.run("mount", "-t", "tmpfs", "-o", "mode=0711,size=1m,nr_inodes=100", "tmpfs", USER)
-    try:
-        yield node
-    finally:
-        node.run("umount", "-l", USER)
+def small_alice(node: Node) -> Iterator[Node]:
+    """Mount alice's file system so small that she fills it at once."""
+    node.run("mkdir", "-p", "-m711", f"{USER}/mps", ALICES)
+    node.run("mount", "-t", "tmpfs", "-o", "mode=0711,size=1m,nr_inodes=100", "tmpfs", ALICES)
+    yield node
+    assert node.run("mountpoint", ALICES).returncode != 0
 
 
 @pytest.mark.on_v2
-def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
-    """Her next share is refused with a sentence; ordinary jobs run, and the next user has a share."""
-    node = small_users
+def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_alice: Node) -> None:
+    """Her next share is refused with a sentence; ordinary jobs run, and bob has a share meanwhile."""
+    node = small_alice
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
-    assert node.run("touch", f"{USER}/x").returncode != 0
+    assert node.run("touch", f"{ALICES}/x").returncode != 0
     assert node.run("bash", "-c", f"echo x >{STATE}/x && rm {STATE}/x").returncode == 0
     node.prolog(9002, gpus="1")
-    assert f"refused job 9002 cannot have --share-gpu=2 on n2: {USER} is full" in node.plan(9002)
+    assert f"refused job 9002 cannot have --share-gpu=2 on n2: {ALICES} is full" in node.plan(9002)
     assert node.jobs() == [9001]
     node.prolog(9003, uid=BOB, share=None)
     node.epilog(9003, uid=BOB, share=None)
-    assert node.run("slurm-share", "status").returncode == 0
+    assert f"uid {ALICE}" in node.run("slurm-share", "doctor").stdout
+    with node.job(9005, uid=BOB, gpus="1"):
+        assert node.slot(9005, 0)["SLURM_SHARE_MPS"] == "on"
     node.epilog(9002, gpus="1")
     node.epilog(9001)
     assert node.mps() + node.mps("server") == []
@@ -316,7 +319,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 
 
 @pytest.mark.on_v2
-def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
+def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_alice: Node) -> None:
     """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     cluster.as_user("alice", "rm -f go", check=True)
@@ -327,12 +330,58 @@ def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users
     state = cluster.wait(second)
     said = cluster.as_user("alice", "cat second.out").stdout
     assert "none" not in said
-    assert (state, f"{USER} is full on this node" in said) in (("FAILED", True), ("COMPLETED", False)), said
+    assert (state, f"{ALICES} is full on this node" in said) in (("FAILED", True), ("COMPLETED", False)), said
     cluster.as_user("alice", "touch go", check=True)
     assert cluster.wait(first) == "COMPLETED"
     assert cluster.wait(third) == "COMPLETED"
     assert sorted(cluster.as_user("bob", "grep slot third.out").stdout.splitlines()) == ["slot 0", "slot 1"]
     assert set(cluster.status().nodes.values()) == {"idle"}
+
+
+HOLD_SPACE = """import os, sys, time
+slot, pipe = sys.argv[1:]
+held, n = [os.open(slot, os.O_RDWR)], 0
+try:
+    while True: n += os.write(held[0], bytes(65536))
+except OSError: pass
+try:
+    while True: os.close(os.open(f"{pipe}/{n}", os.O_CREAT)); n += 1
+except OSError: print("full", flush=True)
+while True:
+    try: n += os.pwrite(held[0], bytes(4096), n)
+    except OSError: time.sleep(0.01)
+"""
+"""Keeps the file system of a slot full, also after the slot's removal."""
+
+
+@pytest.mark.on_v2
+def test_a_user_who_has_left_fills_his_own_file_system_only(cluster: Cluster, node: Node) -> None:
+    """A process of alice's outside her job fills a slot, which it holds open, and makes files until none can be made.
+    When she has left, bob's share has its MPS and says nothing; the next hook after her process's end unmounts hers."""
+    with node.job(9001):
+        pid = node.background(
+            ["python3", "-u", "-c", HOLD_SPACE, f"{STATE}/jobs/9001/slots/1", alices_pipe(node)], "alice"
+        )
+        until(lambda: "full" in node.run("cat", "/tmp/out").stdout, "a full file system")
+    assert node.jobs() == []
+    assert node.run("find", USER, "-mindepth", "2").stdout == f"{ALICES}\n"  # it is mounted, since it is held
+    script = "srun -n1 bash -c 'echo mps=$SLURM_SHARE_MPS'; srun -n2 true"
+    said = completed(cluster, script, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n2", user="bob")
+    assert "mps=on" in said
+    assert "share" not in said.replace("slurm-share: the GPUs of this node are simulated", "")
+    verdict = node.run("slurm-share", "doctor").stdout
+    assert f"uid {ALICE}" in verdict
+    assert "100 %" in verdict
+    said = completed(cluster, "srun true", "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n2")
+    assert "shared without MPS" in said
+    assert f"the file system of {ALICES}" in said
+    assert "took a share" not in said
+    assert "slots used" not in said
+    node.run("kill", "-9", str(pid))
+    until(lambda: not node.alive(pid), "the end of her process")
+    with node.job(9002, uid=BOB):
+        assert node.run("find", USER, "-name", str(ALICE)).stdout == ""
+    node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
 def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
@@ -500,16 +549,18 @@ BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
     rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+\.\d+|/jobs|/user|/no-mps)?",
     rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
-    rf"{USER}/(jobs|mps)",
-    rf"{USER}/jobs/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?",
-    rf"{USER}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
+    rf"{USER}/mps(/\d+(/[0-9a-z-]+\.(lock|ui)|/launchers)?)?",
+    rf"{USER}/mps/\d+/jobs(/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?)?",
     re.escape(LOG),
     r"/dev/null",
     r"/(dev/shm|tmp)/\.slurm-share-leftovers-[0-9a-f]{32}(/\d+)?",
     r"/proc/self/(oom_score_adj|fd/\d+)|/proc/\d+/oom_score_adj",
 ]
 """Folders in which root makes, writes, moves, hands over or removes something: only root can write there."""
-A_USERS = rf"{USER}/mps/\d+/[0-9a-z.-]+/.+|({STATE}|{USER})/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
+A_USERS = (
+    rf"{USER}/mps/\d+/(\.?[0-9a-f]+-[0-9a-z.-]+|\.?launchers[0-9.]*)/.+"
+    rf"|({STATE}|{USER}/mps/\d+)/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
+)
 """Folders in which anybody may have put a name: root opens nothing there without O_NOFOLLOW."""
 
 

@@ -244,7 +244,7 @@ def plant_owner(node: Node, pipe: str) -> None:
 
 @pytest.mark.parametrize("plant", [plant_link, plant_parent_link, plant_owner], ids=["link", "parent link", "owner"])
 def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: object) -> None:
-    """A link or a folder of another user is in the way: it is refused or removed, never followed."""
+    """A link or a folder of another user is in the way: it is removed or taken, never followed."""
     short = node.uuid(0).removeprefix("GPU-")
     pipe = f"{USER}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
     node.run("mkdir", "-p", "-m755", STATE)
@@ -259,7 +259,7 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
         node.run("rm", "-rf", f"{USER}/mps", "/tmp/elsewhere")
     assert target == ""
     assert owner == "bob 755\n"
-    assert task["SLURM_SHARE_MPS"] == ("on" if plant is plant_link else "off")
+    assert task["SLURM_SHARE_MPS"] == "on"
 
 
 def test_row_09_what_a_user_does_to_his_own_folder_harms_nobody(node: Node) -> None:
@@ -389,17 +389,18 @@ def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster)
 
 
 def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster) -> None:
-    """Another file system lies over /run/slurm-share/user/mps, as in a container or with private folders."""
+    """Another file system lies over her folder of MPS, as in a container or with private folders."""
     node = Node(cluster, "n2")
     script = "until [ -e go ]; do sleep 0.1; done; rm go; srun -n1 echo IT RAN; echo code $?"
     script += "; until [ -e gone ]; do sleep 0.1; done; rm gone"  # or its Epilog would not see the daemon either
     job = start(cluster, f"echo up\n{script}", *ONE_GPU)
-    node.run("mount", "-t", "tmpfs", "tmpfs", f"{USER}/mps")
+    (daemon,) = node.mps()
+    node.run("mount", "-t", "tmpfs", "tmpfs", daemon.pipe)
     try:
         cluster.as_user("alice", ["touch", "go"], check=True)
         until(lambda: "code" in output_of(cluster, job), "the step's end")
     finally:
-        node.run("umount", f"{USER}/mps")
+        node.run("umount", daemon.pipe)
         cluster.as_user("alice", ["touch", "gone"], check=True)
     cluster.wait(job)
     output = cluster.output(job)
@@ -1113,11 +1114,12 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
         node.run("rm", "-r", USER)
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda job: node.prolog(job, **PART), [FIRST, SECOND]))
-        mounts = node.run("grep", USER, "/proc/mounts").stdout.splitlines()
-        assert len(mounts) == 1
-        assert {"nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", "mode=711"} <= set(
-            mounts[0].split()[3].split(",")
-        )
+        mounts = [line.split() for line in node.run("grep", USER, "/proc/mounts").stdout.splitlines()]
+        assert [mount[1] for mount in mounts] == [USER, f"{USER}/mps/{ALICE}"]
+        for mount in mounts:
+            assert {"nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", "mode=711"} <= set(
+                mount[3].split(",")
+            )
         assert node.run("slurm-share", "status").returncode == 0
         node.epilog(FIRST)
         node.epilog(SECOND)

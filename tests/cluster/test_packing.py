@@ -150,7 +150,7 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
     effects = made.effects()
     assert sorted(effects) == list(range(24))
     assert {task: effects[task] for task in done if effects[task] != 1} == {}
-    find = "find /tmp/slurm-share-2001 /run/slurm-share/user/launchers -path '*/bookings/*/*' -type f 2>/dev/null"
+    find = "find /tmp/slurm-share-2001 /run/slurm-share/user/mps -path '*/bookings/*/*' -type f 2>/dev/null"
     assert made.cluster.exec(node, ["sh", "-c", find]).stdout == ""
     assert processes(made.cluster, node, "^simgpu-task") == []
 
@@ -194,7 +194,7 @@ def test_a_folder_of_another_user_in_tmp_hides_no_bookings_and_no_progress(clust
     cluster.as_user("bob", plant, node="n2", check=True)
     try:
         for words, place in (
-            ((), r"/run/slurm-share/user/launchers/2001"),
+            ((), r"/run/slurm-share/user/mps/2001/launchers"),
             (("--share-gpu=off",), r"/tmp/slurm-share-2001\.[0-9a-f]{16}"),
         ):
             tasks = [{"run": HOLDS.replace("\n", "; "), "gpu_mem": "1000M"} for _ in range(2)]

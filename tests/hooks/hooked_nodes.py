@@ -102,7 +102,7 @@ class HookedNode:
     def files(self):
         """Return all files but the folders that are always there."""
         found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
-        return sorted(one for one in found if one not in ("user", "user/jobs", "user/launchers", "no-mps"))
+        return sorted(one for one in found if one not in ("user", "user/mps", "no-mps"))
 
     def said(self, *words):
         """Return how many lines of the log have all of these texts."""

@@ -630,7 +630,7 @@ def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
 def test_what_killed_hooks_left_goes_with_the_next(node):
     node.prolog()
     (node.paths.root / ".ledger.4242").touch()
-    (node.paths.mps / str(ME)).mkdir(parents=True)
+    (node.paths.mps / str(ME)).mkdir(parents=True, exist_ok=True)
     (node.paths.mps / "2998").mkdir()
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     left = {one.name for one in node.paths.mps.iterdir()}
@@ -681,8 +681,10 @@ def test_the_folder_of_a_users_launchers_is_there_while_the_user_has_a_share(nod
     node.epilog()
     assert (folder / "bookings/link").is_symlink()
     node.epilog(SLURM_JOB_ID="4712")
-    assert list(node.paths.launchers.iterdir()) == []
-    (node.paths.launchers / "2999/rates").mkdir(parents=True)
+    assert list(node.paths.mps.iterdir()) == []
+    (node.paths.launchers_of(2999) / "rates").mkdir(parents=True)
     node.prolog()
-    assert list(node.paths.launchers.iterdir()) == [folder]
+    node.prolog(SLURM_JOB_ID="4713", CUDA_VISIBLE_DEVICES="1")
+    assert list(node.paths.mps.iterdir()) == [folder.parent]
+    node.epilog(SLURM_JOB_ID="4713")
     node.epilog()

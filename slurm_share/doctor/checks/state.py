@@ -80,7 +80,16 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
         return ok("not made yet: the Prolog of the first shared job mounts it")
     if state.folder is not None and unsafe(state.folder):
         return skip("see state-folder")
-    return _own_tmpfs(
+    full = [
+        one
+        for uid, used in state.own_used_percent
+        if used > 100 - FREE_PERCENT
+        for one in warn(
+            f"{USERS}/mps/{uid} is {used} % full: uid {uid} alone fills it, and only shares of uid {uid} are refused",
+            f"none is needed; fuser -vm {USERS}/mps/{uid} names the processes that hold it after the user's last job",
+        )
+    ]
+    return full or _own_tmpfs(
         state.user_folder,
         USERS,
         is_mount=state.user_is_mount,

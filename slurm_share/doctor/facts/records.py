@@ -244,6 +244,8 @@ class StateFacts(Struct, frozen=True):
     """Folder below which users can write."""
     user_is_mount: bool = False
     user_free_percent: int | None = None
+    own_used_percent: tuple[tuple[int, int], ...] = ()
+    """Users with a file system of their own in `user_folder`, and the used space or files of each."""
     ledger: Ledger | Unseen = Unseen("not read")
     broken: str = ""
     """Why the ledger could not be parsed."""

@@ -17,7 +17,7 @@ from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ...node import processes
-from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry
+from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry, user_folder
 from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, Unseen
 
@@ -41,6 +41,7 @@ def read_state(settings: Settings, state_root: str, root: Path = Path("/"), moun
         user_folder=programs.read_file_fact(user, root, mounts),
         user_is_mount=any(one.point == user for one in mounts),
         user_free_percent=system.read_free_percent(paths.user),
+        own_used_percent=tuple(sorted(user_folder.read_own(paths).items())),
         ledger=ledger,
         broken=broken,
         folders=_folders(paths),
@@ -87,7 +88,12 @@ def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
 def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     """Return the jobs that have a folder of root's or a users' one, with the time of its last change."""
     found: dict[int, float] = {}
-    for jobs in (paths.user_job(0).parent, paths.jobs):
+    try:
+        users = [int(one.name) for one in os.scandir(paths.mps) if one.name.isdecimal()]
+    except OSError:
+        users = []
+    earlier = paths.earlier_user_job(0).parent
+    for jobs in (earlier, *(paths.user_job(0, uid).parent for uid in users), paths.jobs):
         try:
             for one in os.scandir(jobs):
                 if (number := numbers.whole(one.name, numbers.JOB_MOST)) is not None:
@@ -98,12 +104,12 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
 
 
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
-    """Return root's folders: those of jobs, of MPS with that of each user, of launchers, and of tasks without MPS."""
+    """Return root's folders: those of jobs, of users, and of tasks without MPS."""
     try:
         users = [paths.mps / one.name for one in os.scandir(paths.mps) if numbers.whole(one.name) is not None]
     except OSError:
         users = []
-    folders = (paths.jobs, paths.user, paths.mps, paths.launchers, paths.no_mps, *users)
+    folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
     places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (programs.read_file_fact(place, root) for place in places)
     # Folders above belong to the check of the state folder.

@@ -370,14 +370,22 @@ def state_refusal(job: JobContext, why: str) -> Refusal:
     return refusal(job, f"the node could not enter it: {why}; tell your administrators, and submit the job again")
 
 
-def no_room_refusal(job: JobContext, folder: str) -> Refusal:
-    """Return the Refusal for a node on which users' files fill the file system of the job's slots."""
-    return refusal(
-        job,
-        f"{folder} is full on this node: files that your other jobs wrote there are removed when they end; submit this "
-        "job again then; if you have no other job there, tell your administrators",
-        cause=drain.STATE_FULL,
-    )
+def no_room_refusal(job: JobContext, folder: str, is_own: bool) -> Refusal:
+    """Return the Refusal for a node on which the file system of the job's slots is full.
+
+    is_own: it is the user's own, and nobody else can have filled it.
+    """
+    if is_own:
+        why = (
+            "only your own processes fill it: files that your other jobs wrote there are removed when they end, and "
+            "others when no process of yours on the node holds them open any more"
+        )
+    else:
+        why = (
+            "files that your other jobs wrote there are removed when they end; submit this job again then; if you have "
+            "no other job there, tell your administrators"
+        )
+    return refusal(job, f"{folder} is full on this node: {why}", cause=drain.STATE_FULL)
 
 
 def crowd_refusal(grant: Grant) -> Refusal:

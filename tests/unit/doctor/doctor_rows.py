@@ -477,6 +477,7 @@ ROWS = (
     row("users-folder", "SKIP", "no state folder", state__user_folder=None, state__folder=None),
     row("users-folder", "FAIL", "mode 0777", state__user_folder=file("/run/slurm-share/user", 0o777)),
     row("users-folder", "WARN", "no file system of its own", state__user_is_mount=False),
+    row("users-folder", "WARN", "uid 2002 alone fills it", state__own_used_percent=((2001, 3), (2002, 100))),
     row("users-folder", "WARN", "on ext4", state__user_folder=file("/run/slurm-share/user", file_system="ext4")),
     row("users-folder", "FAIL", "4 % left", state__user_free_percent=4),
     row("ledger", "WARN", "job 4711 of uid 2001 is in the ledger, and over", state__ledger=Ledger("b", (job(),))),

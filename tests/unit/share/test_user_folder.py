@@ -28,6 +28,42 @@ print(*(line for line in open("/proc/self/mounts") if f" {paths.user} " in line)
 """
 
 
+OWN = f"""{MOUNT}
+import os
+def own():
+    return [line.split()[3] for line in open("/proc/self/mounts") if f" {{paths.user_of(2001)}} " in line]
+paths.mps.mkdir()
+(paths.user_of(2002) / "5131194a-2a6279").mkdir(parents=True)  # of a job that runs during an upgrade
+for uid in (2001, 2001, 2002):
+    user_folder.mount_own(paths, uid)
+[options] = own()
+print(options)
+held = open(paths.user_of(2001) / "held", "w")
+os.unlink(held.name)
+(paths.user_of(2001) / "jobs").mkdir()
+assert [user_folder.release_own(paths, uid) for uid in (2001, 2002, 2003)] == [False, False, True]
+assert len(own()) == 1  # it is held
+user_folder.mount_own(paths, 2001)
+assert len(own()) == 1
+assert user_folder.read_own(paths).keys() == {{2001}}
+held.close()
+assert user_folder.release_own(paths, 2001)
+assert own() == [] and not paths.user_of(2001).exists()
+paths.user_of(2004).symlink_to("/tmp")
+user_folder.mount_own(paths, 2004)
+assert user_folder.release_own(paths, 2004)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root may mount")
+def test_a_users_own_mount_hides_nothing_and_stays_only_while_it_is_held(tmp_path: Path) -> None:
+    argv = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", OWN, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    options = done.stdout.splitlines()[1]
+    assert {*FLAGS, "mode=711", "size=65536k", "nr_inodes=65536"} <= set(options.split(","))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root may mount")
 def test_nothing_in_the_mount_is_a_device_or_runs_and_it_has_limits(tmp_path: Path) -> None:
     argv = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", MOUNT, str(tmp_path)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.core.records import ShareRequest
+from slurm_share.core.records import ProcessIdentity, ShareRequest
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import Grant, Ledger, LedgerJob
+from slurm_share.share.records import Grant, Leaving, Ledger, LedgerJob, Remains
 from slurm_share.share.rules import reconcile
 from slurm_share.slurm.records import JobContext
 
@@ -256,3 +256,29 @@ def test_a_whole_gpu_is_given_in_parts_only_when_its_job_is_over_however_young(l
     young = replace(ledger, jobs=tuple(replace(entry, since=NOW - 12.0) for entry in ledger.jobs))
     found = reconcile.stale(young, wanted.job, wanted, ["GPU-0"], live, NOW)
     assert [entry.job_id for entry in found] == ([5] if is_over else [])
+
+
+def test_what_remains_concerns_the_entries_of_its_user_gpu_and_job_and_is_logged_once_a_day():
+    hook = ProcessIdentity(7)
+    first, second, others = (
+        LedgerJob(1, 2001, "2", ("GPU-a",), 2, 0.0),
+        LedgerJob(2, 2001, "2", ("GPU-b",), 2, 0.0),
+        LedgerJob(3, 2002, "2", ("GPU-a",), 2, 0.0),
+    )
+    over = (first, second, others)
+    ledger = Ledger("b", leaving=tuple(Leaving(one, hook) for one in over))
+    of_gpu, of_job = Remains(2001, "busy", gpu="GPU-a"), Remains(2001, "full", job_id=2)
+    assert [reconcile.remaining(one, [of_gpu, of_job]) for one in over] == ["busy", "full", ""]
+    assert [reconcile.remaining(one, [Remains(2001, "x")]) for one in over] == ["x", "x", ""]
+    ledger, said = reconcile.note_remains(ledger, over, [of_gpu], 100.0)
+    assert [(one.job.job_id, one.why) for one in said] == [(1, "busy")]
+    assert reconcile.named(ledger) == {first}
+    for remains, now, logged in (
+        (of_gpu, 200.0, []),
+        (Remains(2001, "other", gpu="GPU-a"), 300.0, [1]),
+        (Remains(2001, "other", gpu="GPU-a"), 300.0 + reconcile.AGAIN_S, [1]),
+    ):
+        ledger, said = reconcile.note_remains(ledger, over, [remains], now)
+        assert [one.job.job_id for one in said] == logged
+    again = reconcile.begin_leaving(ledger, [first], ProcessIdentity(8))
+    assert reconcile.named(again) == {first}
