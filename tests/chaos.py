@@ -68,6 +68,7 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
         Row("tasks begun beside another user's shared job", found.mixed, "tasks", 0),
         Row("tasks of a share begun without a slot", found.unshared, "tasks", 0),
         Row("nodes drained by slurm-share", found.drained, "nodes", 0),
+        Row("jobs that found the users' part full", found.full, "jobs", 0),
         Row("sentences about the cheater that the log repeats", found.grown, "", 0),
         Row("nodes with something left, where no hook was killed", found.left, "nodes", 0),
         Row(

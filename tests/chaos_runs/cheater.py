@@ -192,7 +192,8 @@ def read_remains(cluster: Cluster, node: str) -> list[str]:
 
 
 def end_processes(cluster: Cluster) -> None:
-    """Wait until no process that outlived its job lives any more: her time is over when the events are."""
+    """Wait until no process that outlived its job lives any more. Until then it may hold a lock of hers, and its file
+    stays."""
     nodes = cluster.compute_nodes
     process.wait_until(
         lambda: not any(cluster.exec(node, ["pgrep", "-u", str(UID), "python3"]).stdout for node in nodes),

@@ -149,8 +149,8 @@ class Chaos:
             thread.join()
         _until(self._is_empty, CALM_S)
         _until(self._is_idle, CALM_S / 2)
-        cheater.end_processes(self.cluster)
         self.left = self._read_nodes()
+        cheater.end_processes(self.cluster)
         if any(self.left.values()):
             # Slurm ran no Epilog there, or it was killed: what it skipped is the next shared job's Prolog's to do.
             for node in self.cluster.compute_nodes:

@@ -22,6 +22,8 @@ TRIPLES_TASKS = frozenset("0123")
 """The tasks of TRIPLE in jobs.py."""
 UNSHARED_KINDS = ("ordinary", "plain")
 """The kinds of job in jobs.py that have no share."""
+FULL = re.compile(r"\bjob (\d+)\b.*/user\b.* is full")
+"""Our log's sentence about a job that found no room in the users' part, which no fault fills."""
 MOST_SAME = 5
 """How often our log may have the same sentence about a job of the cheater's: twice, and again for each killed hook."""
 NOT_ANOTHERS = re.compile(r".*/tmp/slurm-share-\d+.*")
@@ -47,6 +49,7 @@ class Judgement:
     left: int = 0
     unshared: int = 0
     grown: int = 0
+    full: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -219,13 +222,18 @@ def _judge_shares(who: str, lines: Sequence[Line], found: Judgement) -> None:
 
 
 def judge_cheats(
-    done: Iterable[Done], ours: Mapping[str, str], outputs: Mapping[tuple[str, int], str], found: Judgement
+    done: Sequence[Done], ours: Mapping[str, str], outputs: Mapping[tuple[str, int], str], found: Judgement
 ) -> None:
     """Check that our logs name the cheater where root had to undo a mount of hers, and say nothing of her jobs again
-    and again; and that no output sends others to her folders. ours: our log of each node. outputs: of the others."""
+    and again; that no job of the others found the users' part full; and that no output sends them to her folders. ours:
+    our log of each node. outputs: of the others."""
+    cheats = jobs_of_cheater(done)
     for node, text in ours.items():
         said = [line.partition(" ")[2] for line in text.splitlines()]
         hers = Counter(one for one in said if f"of uid {CHEATER_UID}" in one and re.search(r"\bjob \d+\b", one))
+        full = sorted({job for one in said if (told := FULL.search(one)) and (job := told[1]) not in cheats})
+        found.full += len(full)
+        found.wrong += [f"job {job} found the users' part of {node} full" for job in full]
         for one, count in hers.items():
             if count > MOST_SAME:
                 found.grown += 1
@@ -239,6 +247,11 @@ def judge_cheats(
             found.wrong.append(
                 f"the output of job {job} ({tag}) sends its user to a folder that others can take: {told}"
             )
+
+
+def jobs_of_cheater(done: Iterable[Done]) -> set[str]:
+    """Return the numbers of the cheater's jobs."""
+    return {job for one in done if one.event.actor == CHEATER for job in re.findall(r"^job (\d+)", one.said)}
 
 
 def mounted_on(one: Done) -> str | None:
@@ -287,7 +300,7 @@ def judge_left(left: Mapping[str, Sequence[str]], done: Sequence[Done], found: J
     """Check that an ended job left nothing on a node before the next job came. The next hook cleans up where a hook was
     killed, or where a process of the cheater's held what is hers. `left`: what is left, by node."""
     killed = {one.event.actor for one in done if one.event.action == "kill_hook" and one.said != "there was none"}
-    hers = {job for one in done if one.event.actor == CHEATER for job in re.findall(r"^job (\d+)", one.said)}
+    hers = jobs_of_cheater(done)
     for node, all_left in left.items():
         some = [one for one in all_left if not _is_cheaters(one, hers)]
         if len(some) < len(all_left):

@@ -326,6 +326,10 @@ def test_a_task_of_a_share_without_a_slot_is_seen() -> None:
 
 CONTINUED = "2026-11-29T00:00:00+0000 prolog: job 9 of uid 2003: its clean-up is not finished: continuing it\n"
 UNDONE = "2026-11-29T00:00:00+0000 epilog: job 9 of uid 2003: a file system was mounted there: detached\n"
+FULL = (
+    "2026-11-29T00:00:00+0000 prolog: job 9: MPS on GPU-5131 failed: MPS in /run/slurm-share/user/mps/2001/5131: its "
+    "daemon does not start: the file system of /run/slurm-share/user/mps/2001/5131 is full\n"
+)
 MOUNTED = done("mount", plan.CHEATER, said="job 9: 2 mounts on n1")
 
 
@@ -341,6 +345,8 @@ MOUNTED = done("mount", plan.CHEATER, said="job 9: 2 mounts on n1")
         ((MOUNTED,), UNDONE.replace("2003", "2001"), "", 1),
         ((replace(MOUNTED, said="job 9: 0 mounts on n1"),), "", "", 0),
         ((replace(MOUNTED, said="job 9: it does not run"),), "", "", 0),
+        ((), FULL, "", 1),
+        ((replace(MOUNTED, said="job 9: 0 mounts on n1"),), FULL, "", 0),
         ((), "", "remove /tmp/slurm-share-2001 first", 1),
     ],
 )
