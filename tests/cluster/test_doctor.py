@@ -205,7 +205,7 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
     node.run("sed", "-i", 's/"jobs":\\[[^]]*\\(\\[[^]]*\\][^]]*\\)*\\]/"jobs":[]/', f"{STATE}/ledger")
     assert (node.jobs(), len(node.mps())) == ([], 1), node.ledger()
     node.run("rm", "-r", f"{STATE}/jobs/{STALE}")
-    node.run("touch", "-d", "@1000", f"{USER}/jobs/{STALE}")
+    node.run("touch", "-d", "@1000", f"{USER}/mps/2001/jobs/{STALE}")
     wrong = doctor(cluster, "n1").wrong()
     assert "left by a job; it was Default [slurm-share doctor --fix]" in wrong["compute-mode"][0]
     assert "a daemon of uid 2001, who has no job on it [slurm-share doctor --fix]" in wrong["mps-daemons"][0]
@@ -293,7 +293,7 @@ def test_a_daemon_that_a_program_uses_is_not_stopped_by_fix(cluster: Cluster, no
     node.prolog(STALE)
     user = node.task(STALE)
     node.run("sed", "-i", 's/"jobs":\\[[^]]*\\(\\[[^]]*\\][^]]*\\)*\\]/"jobs":[]/', f"{STATE}/ledger")
-    node.run("rm", "-r", f"{STATE}/jobs/{STALE}", f"{USER}/jobs/{STALE}")
+    node.run("rm", "-r", f"{STATE}/jobs/{STALE}", f"{USER}/mps/2001/jobs/{STALE}")
     pipe = node.mps()[0].pipe
     assert node.jobs() == []
     fixed = doctor(cluster, "n1", "--fix")
