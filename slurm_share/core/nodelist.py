@@ -17,6 +17,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PIECE = re.compile(r",(?![^\[]*\])")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _SLURMS = re.compile(r"(?:[A-Za-z0-9._-]|\[[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*\])+")
+_UNCLEAR = re.compile(r"[0-9]{10}|-[^,]*-")
+"""Numbers and ranges that ClusterShell reads in its own way: 1-1-99 is none to us."""
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -97,8 +99,10 @@ def _size(piece: str) -> int:
     if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # ClusterShell reads -1, or joins digits to a range
         return NODES_MAX + 1
     for listed in re.findall(r"\[([^\[\]]*)", piece):
+        if _UNCLEAR.search(listed):
+            return NODES_MAX + 1
         spans = listed.count(",") + 1
-        size *= spans + sum(max(0, int(last[:10]) - int(first[:10])) for first, last in _RANGE.findall(listed))
+        size *= spans + sum(max(0, int(last) - int(first)) for first, last in _RANGE.findall(listed))
     return size
 
 

@@ -78,6 +78,8 @@ def test_what_is_no_list_is_said(text):
         "[-3]999999999",
         "[9999999999-999999999-7]",
         "n[" + "9" * 4301 + "]",
+        "n[1-00000000000999999999]",
+        "[1-1-4967295]",
     ],
 )
 def test_brackets_that_multiply_or_join_digits_are_counted_as_such(text):
