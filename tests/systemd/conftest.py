@@ -80,6 +80,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     if isinstance(machine, WholeMachine) and (report.when == "call" or report.skipped):
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         if report.failed and hasattr(report.longrepr, "reprcrash"):
-            why = report.longrepr.reprcrash.message
+            why = report.longrepr.reprcrash.message[:500]
         machine.note(f"-- {report.outcome}{why and ': '}{why}")
     return report
