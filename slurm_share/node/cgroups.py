@@ -262,7 +262,8 @@ class JobGroups:
 
     def _is_llload(self, folder: str) -> bool | None:
         """Return whether the only task below this folder is a sampler; None: it cannot be told yet."""
-        tasks = [name for name in _names(folder) if name.startswith("task_")]
+        # In v2 slurmstepd makes an empty task_special beside every step's tasks (cgroup_v2.c, cgroup_p_step_addto).
+        tasks = [name for name in _names(folder) if name.startswith("task_") and name != "task_special"]
         if len(tasks) > 1:
             return False
         for group in (folder, *(f"{folder}/{name}" for name in tasks)):
