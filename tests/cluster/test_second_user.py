@@ -663,14 +663,15 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shar
     node = shared.node
     bob(node, "cp /bin/sleep slurmstepd", check=True)
     node.run("bash", "-ec", f"cp $(realpath /usr/bin/python3) {SET_UID}; chmod 4755 {SET_UID}")
+    bob(node, f"mkdir set-uid; ln -s {SET_UID} set-uid/slurmstepd", check=True)
     titles = [f"slurmstepd: [{shared.job + more}.{step}]" for more in range(4) for step in ("0", "batch", "extern")]
     titles += ["slurmstepd: [1.0]", "slurmstepd: [4000000000.0]"]
     for title in titles:
         bob(node, f"(sleep 600 & exec -a '{title}' ./slurmstepd 600) >/dev/null 2>&1 &", check=True)
-        bob(node, f"(sleep 600 & exec -a '{title}' {SET_UID} -ISc '{AS_ROOT}') >/dev/null 2>&1 &", check=True)
+        bob(node, f"(sleep 600 & exec -a '{title}' set-uid/slurmstepd -ISc '{AS_ROOT}') >/dev/null 2>&1 &", check=True)
     assert len(node.run("pgrep", "-x", "-u", "bob", "slurmstepd").stdout.split()) == len(titles)
-    name = SET_UID.rpartition("/")[2]
-    until(lambda: len(node.run("pgrep", "-x", "-U", "root", name).stdout.split()) == len(titles), "root's real uid")
+    of_root = ("-U", "root", "-f", "^slurmstepd: .* -ISc ")
+    until(lambda: len(node.run("pgrep", *of_root).stdout.split()) == len(titles), "root's real uid")
     with configured(cluster, ALL_IS_CLEARED):
         second = start(cluster, *ONE_GPU)
         cluster.as_user("alice", LITTER, node="n2", check=True)
@@ -682,7 +683,7 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shar
     assert "refused" not in node.log()
     assert len(processes_of(node, "bob")) == len(titles)  # the sleeps are not counted
     node.run("pkill", "-9", "-u", "bob")
-    node.run("pkill", "-9", "-x", name)
+    node.run("pkill", "-9", *of_root)
     node.run("rm", SET_UID)
 
 
