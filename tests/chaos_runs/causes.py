@@ -36,10 +36,15 @@ STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
 """The plugin's messages to a task, and to an srun inside an allocation."""
-NOT_REQUEUED = r"Prolog launch failure|Requeue of JobId=\S+ returned an error"
+NOT_REQUEUED = (
+    r"Prolog launch failure|Requeue of JobId=\S+ returned an error: Requested operation is presently disabled"
+)
 """What slurmctld logs of a job whose Prolog failed and that must not be requeued."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
+"""slurm-share's message about the job of another user that is on the node."""
+LEARNED = r"(Registered PENDING|Orphan) JobId=.* on node "
+"""The log line of slurmctld when a node reports a step of a job that slurmctld does not know to be there."""
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
 """Actions after which Slurm gives a job's nodes to another job while the first may still be there."""
 
@@ -126,6 +131,8 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
 ROUND_S = 1.0
 """The resolution of times in Slurm's records."""
 _KILLED = re.compile(r"killed \S+ (\d+) of ([\w-]+)(?:, job (\d+))?")
+_KILLED_HOOK = re.compile(r"killed slurm-share-(pro|epi) ")
+_REFUSED_ON = re.compile(r"cannot run on (\w+):")
 
 
 def explains(done: Done, case: Case, evidence: Evidence) -> bool:
@@ -186,14 +193,20 @@ def _is_own_task(done: Done, case: Case) -> bool:
 
 def _is_own_hook(done: Done, case: Case, evidence: Evidence) -> bool:
     """Return whether the killed Prolog was this job's. Where Slurm does not requeue the job, it ends as if its node had
-    failed; if it must not be requeued, slurmctld cancels it in root's name."""
-    killed = _KILLED.match(done.said)
-    if killed is None or killed[3] is None or int(killed[3]) != case.job:
+    failed; if it must not be requeued, slurmctld cancels it in root's name when it hears of the Prolog."""
+    if killed_hook(done) != "prolog" or job_of_hook(done) != case.job:
         return False
     if case.state == "CANCELLED":
-        return any(re.search(NOT_REQUEUED, text) for text in evidence.about(case.job, done.began))
+        said = evidence.about(case.job, done.began, done.ended + UNREGISTERED_S)
+        return any(re.search(NOT_REQUEUED, text) for text in said)
     pattern = GIVES_UP.get(case.state)
     return pattern is not None and re.fullmatch(pattern, case.code) is not None and _is_within(done, case)
+
+
+def killed_hook(done: Done) -> str:
+    """Return the hook that the action killed, as Slurm's reason for a drain names it; empty: none."""
+    killed = _KILLED_HOOK.match(done.said) if done.event.action == "kill_hook" else None
+    return f"{killed[1]}log" if killed is not None else ""
 
 
 def job_of_hook(done: Done) -> int:
@@ -218,17 +231,18 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
 
 def _gave_up_the_neighbour(done: Done, case: Case, evidence: Evidence) -> bool:
     """Return whether the job was refused because another job was still on the node, which slurmctld had given up or
-    forgotten after this action and before the job came. A restarted slurmctld learns what it had forgotten only when
-    the node registers, which may be after the refusal."""
+    forgotten after this action and a moment before the job came. What it had given up before it gave that node to the
+    other job does not count. A restarted slurmctld learns what it had forgotten only when the node registers, which
+    may be after the refusal."""
     if case.state != "FAILED" or not re.fullmatch(REFUSED, case.code) or not case.is_told:
         return False
-    there = re.search(NEIGHBOUR, evidence.outputs.get((case.tag, case.job), ""))
-    if there is None or done.began > case.start + ROUND_S:
+    said = evidence.outputs.get((case.tag, case.job), "")
+    there, place = re.search(NEIGHBOUR, said), _REFUSED_ON.search(said)
+    if there is None or place is None or done.began > case.start + ROUND_S:
         return False
-    neighbour = int(there[1])
-    if any(
-        re.search(rf"{AWAY}|Requeuing", text) for text in evidence.about(neighbour, done.began, case.start + ROUND_S)
-    ):
+    neighbour, node, came = int(there[1]), place[1], case.start + ROUND_S
+    since = max(done.began, case.start - UNREGISTERED_S, evidence.given(neighbour, node, came))
+    if any(re.search(rf"{AWAY}|Requeuing", text) for text in evidence.about(neighbour, since, came)):
         return True
-    learned = evidence.about(neighbour, done.began, case.end + UNREGISTERED_S)
-    return done.event.action == "kill_slurmctld" and any(re.search(STALE, text) for text in learned)
+    learned = evidence.about(neighbour, since, case.end + UNREGISTERED_S)
+    return done.event.action == "kill_slurmctld" and any(re.search(rf"{LEARNED}{node}\b", text) for text in learned)

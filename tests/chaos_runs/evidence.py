@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from .records import expand
+
 _LINE = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)\] (.*)")
 _JOB = re.compile(r"(?:JobId|StepId)=(?:\d+_\d+\((\d+)\)|(\d+))")
 """JobId=7, JobId=7_2(9) of an array's element, StepId=7.0, StepId=7.batch."""
@@ -28,6 +30,7 @@ _WITHOUT_TASK = re.compile(r"prolog: job (\d+) has a slurmstepd here, .* that ha
 _OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{_WITHOUT_TASK.pattern}|{re.escape(_STATE_UNWRITABLE)}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
+_NODES = re.compile(rf"(?:{_ALLOTTED.pattern})\b.* NodeList=(\S+)")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 _PROLOG_FAILED = "Prolog or job env setup failure on node"
 _GIVEN_UP = re.compile(r"^Requeuing |_slurm_rpc_requeue: |_job_complete: |of requeuing JobId=")
@@ -73,13 +76,20 @@ class Evidence:
         """Return whether slurmctld gave the job nodes between two moments."""
         return any(_ALLOTTED.search(text) for text in self.about(job, begin, end))
 
-    def hook_failed(self, job: int, node: str, since: float) -> bool:
-        """Return whether slurmctld has logged since then that the job's Prolog failed, or its Epilog on that node. For
-        a Prolog that runs with the first step, it names only the node, when that registers again; it gives up the job
-        at the same moment."""
-        if any("Prolog launch failure" in one or f"epilog error on {node}," in one for one in self.about(job, since)):
+    def given(self, job: int, node: str, until: float) -> float:
+        """Return when slurmctld last gave the job that node, until a moment; 0: it did not."""
+        given = ((line.at, _NODES.search(line.text)) for line in self._by_job.get(job, ()) if line.at <= until)
+        return max((at for at, nodes in given if nodes is not None and node in expand(nodes[1])), default=0.0)
+
+    def hook_failed(self, job: int, node: str, since: float, until: float) -> bool:
+        """Return whether slurmctld logged between two moments that the job's Prolog failed, or its Epilog on that node.
+        For a Prolog that runs with the first step, it names only the node, when that registers again; it gives up the
+        job at the same moment."""
+        said = self.about(job, since, until)
+        if any("Prolog launch failure" in one or f"epilog error on {node}," in one for one in said):
             return True
-        drains = [line.at for line in self.log if line.at >= since and f"{_PROLOG_FAILED} {node}," in line.text]
+        failures = (line.at for line in self.log if f"{_PROLOG_FAILED} {node}," in line.text)
+        drains = [at for at in failures if since <= at <= until]
         return any(
             _GIVEN_UP.search(text) for at in drains for text in self.about(job, at - GIVEN_UP_S, at + GIVEN_UP_S)
         )
@@ -102,8 +112,8 @@ class Evidence:
 
     def without_task(self, node: str, job: int, since: float) -> float | None:
         """Return when a node's Prolog first found, after that moment, that the job has no task there any more; None:
-        none did."""
-        here = [line for line in self.log if line.at >= since and line.text.startswith(f"{node}: ")]
+        none did. Our log has whole seconds."""
+        here = [line for line in self.log if line.at >= since - 1.0 and line.text.startswith(f"{node}: ")]
         told = ((line.at, _WITHOUT_TASK.search(line.text)) for line in here)
         return next((at for at, one in told if one is not None and int(one[1]) == job), None)
 

@@ -8,12 +8,19 @@ FOLDER = "chaos"
 """The folder of the jobs' files in every user's home."""
 TASK = """\
 #!/bin/bash
-echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} $$ \\
-${SLURM_SHARE_SLOT:-none}" \\
-    >>~/chaos/$1.$SLURM_JOB_ID
-exec simgpu-task --memory 200M --seconds "$2"
+say() { echo "$1 ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} \
+$pid ${SLURM_SHARE_SLOT:-none}" >>~/chaos/$tag.$SLURM_JOB_ID; }
+tag=$1
+simgpu-task --memory 200M --seconds "$2" &
+pid=$!
+say task
+wait $pid
+code=$?
+say over
+exit $code
 """
-"""A script of one task: it writes its line with its PID, then works on its GPU."""
+"""A script of one task: it works on its GPU, and writes a line with that program's PID when it begins and one when it
+is over."""
 BEGIN = """\
 file=~/chaos/$TAG.$SLURM_JOB_ID
 say() { echo "$1 ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME ${SLURMD_NODENAME:-login} ${2:-}" >>$file; }

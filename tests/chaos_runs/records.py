@@ -35,14 +35,14 @@ class Line:
     """A line of a job's own file."""
 
     word: str
-    """start, task or end."""
+    """start, task, over or end."""
     restart: int
     at: float
     node: str
     what: str
     """The task, or the code."""
     pid: int = 0
-    """The PID of a task."""
+    """The PID of a task's program."""
     slot: str = ""
     """The slot of a task; none: it has none. Empty: not recorded."""
 

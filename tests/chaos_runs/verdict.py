@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,13 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from slurm_share.core.names import EXIT_REFUSED
 
-from .causes import NEIGHBOUR, ROUND_S, Case, Done, explains, is_cancelled, job_of_hook
+from .causes import NEIGHBOUR, ROUND_S, UNREGISTERED_S, Case, Done, explains, is_cancelled, job_of_hook, killed_hook
 from .evidence import Evidence
 from .plan import CHEATER, CHEATER_UID
 from .records import Drain, Line, Record, Submission, expand
 
 HOOK_REASONS = ("prolog error", "epilog error")
 """Slurm's reasons for a drain after a Prolog or Epilog that did not end with 0."""
+FOUND_S = 2 * UNREGISTERED_S
+"""How long after its cause the operator may find a drain: the node may register late, and slurmctld answer late."""
 UNLIKE = "one srun cannot give each node its own number of tasks"
 """The message of slurm-share about a job whose nodes have unequal numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
@@ -267,7 +270,8 @@ def _judge_neighbours(
     found: Judgement,
 ) -> None:
     """Check that no task of another user started on a node while a user's shared tasks ran there. Only runs with a
-    recorded end count. An srun that slurmctld does not answer ends long after its tasks."""
+    recorded end count. An srun that slurmctld does not answer ends long after its tasks: a node is free of them once
+    its Prolog says so, if every one of them had said so itself."""
     spans: list[tuple[str, str, float, float]] = []
     for (tag, job), lines in files.items():
         if kinds[tag].kind in UNSHARED_KINDS:
@@ -276,14 +280,25 @@ def _judge_neighbours(
             end = max((line.at for line in mine if line.word == "end"), default=0.0)
             for node in {line.node for line in mine if line.word == "task"}:
                 begin = min(line.at for line in mine if line.node == node)
-                over = evidence.without_task(node, job, begin)
-                spans.append((node, kinds[tag].user, begin, end if over is None else min(end, over)))
+                spans.append((node, kinds[tag].user, begin, min(end, _free(node, job, mine, begin, evidence))))
     begun = [(line, tag) for (tag, _), lines in files.items() for line in lines if line.word in ("start", "task")]
     for node, user, begin, end in spans:
         for line, tag in begun:
             if line.node == node and begin < line.at < end and kinds[tag].user != user:
                 found.mixed += 1
                 found.wrong.append(f"{line.word} of {kinds[tag].user}'s {tag} on {node} beside {user}'s shared job")
+
+
+def _free(node: str, job: int, run: Sequence[Line], begin: float, evidence: Evidence) -> float:
+    """Return when the node's Prolog found that the tasks of this run, which began at that moment, had ended there;
+    infinity: it did not, or a task had not ended. The batch script of a run that has an end is such a task."""
+    said = evidence.without_task(node, job, begin)
+    begun = {line.pid for line in run if line.word == "task" and line.node == node}
+    over = {line.pid: line.at for line in run if line.word == "over" and line.node == node}
+    is_script_there = any(line.word == "start" and line.node == node for line in run)
+    if said is None or is_script_there or not all(over.get(pid, math.inf) <= said + ROUND_S for pid in begun):
+        return math.inf
+    return said
 
 
 def _runs(lines: Sequence[Line]) -> list[list[Line]]:
@@ -329,26 +344,41 @@ def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[flo
     ]
 
 
+def _last(times: Sequence[float], drain: Drain) -> float | None:
+    """Return the last of those times that can have led to this drain; None: none."""
+    return max((at for at in times if 0 <= drain.at - at <= FOUND_S), default=None)
+
+
 def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evidence, found: Judgement) -> None:
     """Check that no drain was slurm-share's fault. A failed Prolog or Epilog is ours, unless it was killed and
-    slurmctld names that job, or the state folder was full and the Prolog says so, as policy.md promises. Other reasons
-    are Slurm's."""
-    killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
+    slurmctld names that job, or the state folder was full and the Prolog says so, as policy.md promises. Each such
+    thing explains one drain, soon after it. Other reasons are Slurm's."""
+    killed = [
+        one
+        for one in done
+        if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began, one.ended + UNREGISTERED_S)
+    ]
     unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
     full = {node: _while_full(node, done, evidence) for node in unasked}
     for drain in drains:
         if not any(reason in drain.reason.lower() for reason in HOOK_REASONS):
             found.counts[f"drained by Slurm: {drain.reason}"] += 1
             continue
-        why = [one for one in killed if one.event.actor == drain.node and one.began <= drain.at]
+        why = [
+            one
+            for one in killed
+            if one.event.actor == drain.node
+            and 0 <= drain.at - one.began <= FOUND_S
+            and drain.reason.lower().startswith(killed_hook(one))
+        ]
         if why:
             killed.remove(why[0])
             found.counts["drained, since a hook was killed"] += 1
-        elif any(at <= drain.at for at in unasked[drain.node]):
-            unasked[drain.node].pop(0)
+        elif (at := _last(unasked[drain.node], drain)) is not None:
+            unasked[drain.node].remove(at)
             found.counts["drained by Slurm: it never asked for the Prolog"] += 1
-        elif any(at <= drain.at for at in full[drain.node]):
-            full[drain.node].pop(0)
+        elif (at := _last(full[drain.node], drain)) is not None:
+            full[drain.node].remove(at)
             found.counts["drained as it should be, since three jobs found its state full"] += 1
         else:
             found.drained += 1

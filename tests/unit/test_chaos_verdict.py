@@ -215,11 +215,26 @@ def test_each_action_explains_what_it_can_do_where_that_is_said(
 
 def test_a_neighbour_that_slurmctld_learns_of_after_the_refusal_was_forgotten() -> None:
     refused, told = failed(code="69:0"), "cannot run on n1: and job 8 of carol is still on it"
-    said = evidence_of(told, (115.0, "error: Registered PENDING JobId=8 StepId=8.0 on node n1"))
+    learned = "error: Registered PENDING JobId=8 StepId=8.0 on node n1"
+    said = evidence_of(told, (115.0, learned))
     assert one(refused, (), (done("kill_slurmctld", "ctl", 100.5),), said).lost == 0
+    assert one(refused, (), (done("kill_slurmctld", "ctl", 20.5),), evidence_of(told, (99.0, learned))).lost == 0
+    assert one(refused, (), (done("kill_slurmctld", "ctl", 20.5),), evidence_of(told, (21.0, learned))).lost == 1
+    for other in (learned.replace("n1", "n2"), "_job_complete: JobId=8 cancelled by interactive user"):
+        assert one(refused, (), (done("kill_slurmctld", "ctl", 100.5),), evidence_of(told, (115.0, other))).lost == 1
     assert one(refused, (), (done("kill_slurmctld", "ctl", 100.5),), told).lost == 1
     assert one(refused, (), (done("kill_slurmctld", "ctl", 103.0),), said).lost == 1
     assert one(refused, (), (done("kill_slurmd", "n1", 100.5),), said).lost == 1
+
+
+def test_a_neighbour_that_slurmctld_gave_up_was_there_until_it_got_the_node_again() -> None:
+    refused, cut = failed(code="69:0"), done("cut_network", "n1", 20.0)
+    told = "cannot run on n1: and job 8 of carol is still on it"
+    away, again = "requeue job JobId=8 due to failure of node n1", "sched: Allocate JobId=8 NodeList=n[1-2] #CPUs=2"
+    assert one(refused, (), (cut,), evidence_of(told, (95.0, away))).lost == 0
+    assert one(refused, (), (cut,), evidence_of(told, (95.0, away), (96.0, again.replace("1-2", "2-3")))).lost == 0
+    assert one(refused, (), (cut,), evidence_of(told, (95.0, away), (96.0, again))).lost == 1
+    assert one(refused, (), (cut,), evidence_of(told, (30.0, away))).lost == 1
 
 
 def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
@@ -273,21 +288,36 @@ def test_another_users_task_beside_a_shared_one_is_seen() -> None:
 
 
 def test_a_task_that_starts_when_the_others_have_ended_is_beside_none() -> None:
-    """The node's Prolog knows that before the srun that slurmctld does not answer."""
+    """The node's Prolog knows that before the srun that slurmctld does not answer; the tasks have to agree."""
     bobs = Submission("b1", "bob", "plain", 100.0, is_taken=True)
-    files = {("a1", 7): WELL, ("b1", 8): (line("start", 105.0), line("end", 106.0, "0"))}
+    over = tuple(replace(had, word="over", at=103.5) for had in WELL[1:3])
+    alices = (line("start", 101.0, node="login"), *WELL[1:3], *over, line("end", 110.0, "0", node="login"))
+    files = {("a1", 7): alices, ("b1", 8): (line("start", 105.0), line("end", 106.0, "0"))}
     both = [record(), record(job_id=8, tag="b1")]
     text = "prolog: job 7 has a slurmstepd here, 102 s old, that has no task any more and does not end: it is ignored"
     for at, said, mixed in ((104.0, f"n1: {text}", 0), (105.5, f"n1: {text}", 1), (104.0, f"n2: {text}", 1)):
         assert judge([JOB, bobs], [], both, files, [], evidence_of("", (at, said))).mixed == mixed
     assert judge([JOB, bobs], [], both, files, [], evidence_of("", (104.0, f"n1: {text}".replace("7", "9")))).mixed == 1
+    told = evidence_of("", (104.0, f"n1: {text}"))
+    late = tuple(replace(had, at=106.0) if had.word == "over" else had for had in alices)
+    for there in ((*WELL, *over), (*WELL[:3], *over[:1], WELL[3]), late):
+        assert judge([JOB, bobs], [], both, {**files, ("a1", 7): there}, [], told).mixed == 1
 
 
-@pytest.mark.parametrize("said", ["Prolog launch failure, JobId=7", "Requeue of JobId=7 returned an error: disabled"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Prolog launch failure, JobId=7",
+        "Requeue of JobId=7 returned an error: Requested operation is presently disabled",
+    ],
+)
 def test_a_job_whose_prolog_was_killed_and_that_must_not_be_requeued_is_cancelled(said: str) -> None:
     kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
     assert one(failed("CANCELLED", "0:0"), WELL, (kill,), evidence_of("", (105.5, said))).lost == 0
     assert one(failed("CANCELLED", "0:0"), WELL, (kill,)).lost == 1
+    assert one(failed("CANCELLED", "0:0"), WELL, (kill,), evidence_of("", (300.0, said))).lost == 1
+    epilog = replace(kill, said=kill.said.replace("-pro", "-epi"))
+    assert one(failed("CANCELLED", "0:0"), WELL, (epilog,), evidence_of("", (105.5, said))).lost == 1
 
 
 def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
@@ -302,9 +332,14 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     assert judge([], [], [], {}, drains, log).drained == 2
     found = judge([], [kill], [], {}, drains, log)
     assert (found.drained, found.counts["drained by Slurm: Kill task failed"]) == (1, 1)
-    late = replace(drains[0], at=500.0)
+    late = replace(drains[0], at=200.0)
     assert judge([], [kill], [], {}, [late], log).drained == 0
-    assert judge([], [kill], [], {}, [replace(late, node="n2")], log).drained == 1
+    for other in (replace(late, node="n2"), replace(late, at=500.0), drains[1]):
+        assert judge([], [kill], [], {}, [other], log).drained == 1
+    assert judge([], [kill], [], {}, [late], evidence_of("", (190.0, log.log[0].text))).drained == 1
+    never = "n1: error: REQUEST_LAUNCH_PROLOG notification failed"
+    for at, drained in ((105.0, 0), (-20.0, 1)):
+        assert judge([], [], [], {}, [drains[0]], evidence_of("", (at, never))).drained == drained
 
 
 def test_the_cheater_does_everything_and_changes_nothing_else_that_a_seed_decides() -> None:
