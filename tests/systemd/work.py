@@ -21,9 +21,6 @@ done
 kill $!
 """
 """Work on the GPU until the test is done with it: no test depends on how long something takes."""
-RUNS = (
-    "[[ $(pgrep -u alice -fc '^/usr/bin/python3 .*/simgpu-task') -ge 4 && $(pgrep -fc nvidia-cuda-mps-server) == 2 ]]"
-)
 LEFT = """\
 find /sys/fs/cgroup/slurm-share -mindepth 2 -type d 2>/dev/null
 find /sys/fs/cgroup/slurm-share -mindepth 1 -maxdepth 1 -name 'uid_*' 2>/dev/null
@@ -85,9 +82,10 @@ def submit_work(machine: WholeMachine) -> str:
 
 
 def until_it_works(machine: WholeMachine, job: str) -> None:
-    """Wait until the four tasks of such a job work."""
-    why = f"squeue; sinfo -R; tail -n 5 /var/log/slurm-share.log; cat /home/alice/slurm-{job}.out"
-    machine.until(RUNS, "work of four tasks on two GPUs", why=why)
+    """Wait until the four tasks of such a job work: each says so once it is connected to its MPS server."""
+    file = f"/home/alice/slurm-{job}.out"
+    why = f"squeue; sinfo -R; tail -n 5 /var/log/slurm-share.log; cat {file}"
+    machine.until(f"[[ $(grep -c 'mps server' {file}) == 4 ]]", "work of four tasks on two GPUs", why=why)
 
 
 def let_end(machine: WholeMachine, job: str) -> None:
