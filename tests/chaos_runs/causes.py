@@ -24,14 +24,18 @@ GIVES_UP = {"NODE_FAIL": BROKEN, "FAILED": BROKEN}
 CUDA = r"CUDA_ERROR_\w+|the MPS daemon of \S+ is gone|cannot lease a slot"
 """The output of a task if its MPS is gone, or the plugin, which does not start one."""
 AWAY = (
+    r"(?m:^(?!slurm-share: ).*?(?:"
     r"due to failure of node|[Nn]ode failure|NODE FAILURE|missing from (batch )?node|non-startable|[Ll]aunch .*fail|"
     r"nodes not responding|on failed node|"
     r"[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
-    r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted"
+    r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted))"
 )
-"""The messages of slurmctld or srun if a node or the controller does not answer, or no longer knows a job."""
+"""The messages of slurmctld or srun, not of slurm-share, if a node or the controller does not answer, or no longer
+knows a job."""
 STALE = r"Orphan|cancelled by interactive user|Registered PENDING|on wrong node|invalid JobId|could not find JobId"
 """The log line of slurmctld when it continues from an outdated state."""
+ASKED = "REQUEST_KILL_JOB"
+"""The log line of slurmctld about a command that cancels a job."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
@@ -158,6 +162,8 @@ def _fits(effect: Effect, done: Done, case: Case, evidence: Evidence) -> bool:
     said = evidence.of(case.tag, case.job, max(case.taken, done.began) - ROUND_S)
     if case.is_told and not re.search(effect.says, said):
         return False
+    if case.is_told and case.state == "CANCELLED" and _is_asked(said):
+        return False
     if effect.hits_user and (killed := _KILLED.match(done.said)) is not None and killed[2] != case.user:
         return False
     over = _over(done, case, evidence) if effect.lasts else done.ended + effect.after_s
@@ -179,7 +185,7 @@ def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
         return False
     begin, end = done.began - ROUND_S, done.ended + ROUND_S
     said = [*evidence.about(case.job, begin, end), *evidence.about(case.array, begin, end)]
-    return any("REQUEST_KILL_JOB" in text for text in said)
+    return any(ASKED in text for text in said)
 
 
 def _is_own_task(done: Done, case: Case) -> bool:
@@ -226,7 +232,15 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
         return False
     if not case.taken <= done.ended <= case.end + ROUND_S:
         return False
-    return any(re.search(STALE, text) for text in evidence.about(case.job, done.began))
+    said = evidence.about(case.job, done.began)
+    if case.state == "CANCELLED" and _is_asked("\n".join(said)):
+        return False
+    return any(re.search(STALE, text) for text in said)
+
+
+def _is_asked(said: str) -> bool:
+    """Return whether a command cancelled the job. slurmd asks for that, too, if the job must not be requeued."""
+    return ASKED in said and re.search(r"Requeue of JobId=\S+ returned an error", said) is None
 
 
 def _gave_up_the_neighbour(done: Done, case: Case, evidence: Evidence) -> bool:

@@ -197,7 +197,7 @@ class Chaos:
         found = verdict.judge(
             self.submissions, self.done, self.records, self.files, self.operator.drains, self.evidence
         )
-        verdict.judge_left(self.left, self.done, found)
+        verdict.judge_left(self.left, self.done, self.files, found)
         ours = {name: self._read(name, OUR_LOG) for name in self.cluster.compute_nodes}
         verdict.judge_cheats(self.done, ours, self.outputs, found)
         found.wrong += [f"left on {name}: {one}" for name, some in self.remains.items() for one in some]

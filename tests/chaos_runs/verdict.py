@@ -311,10 +311,23 @@ def _runs(lines: Sequence[Line]) -> list[list[Line]]:
     return list(runs.values())
 
 
-def judge_left(left: Mapping[str, Sequence[str]], done: Sequence[Done], found: Judgement) -> None:
+def judge_left(
+    left: Mapping[str, Sequence[str]],
+    done: Sequence[Done],
+    files: Mapping[tuple[str, int], Sequence[Line]],
+    found: Judgement,
+) -> None:
     """Check that an ended job left nothing on a node before the next job came. The next hook cleans up where a hook was
-    killed, or where a process of the cheater's held what is hers. `left`: what is left, by node."""
-    killed = {one.event.actor for one in done if one.event.action == "kill_hook" and one.said != "there was none"}
+    killed, or where a process of the cheater's held what is hers. `left`: what is left, by node. `files`: what the jobs
+    wrote. A node where a shared job's task began a minute after the last such kill had its next hook."""
+    begun: dict[str, float] = {}
+    for line in (one for lines in files.values() for one in lines if one.word == "task" and one.slot != "none"):
+        begun[line.node] = max(begun.get(line.node, 0.0), line.at)
+    killed = {
+        one.event.actor
+        for one in done
+        if killed_hook(one) and begun.get(one.event.actor, 0.0) <= one.ended + UNREGISTERED_S
+    }
     hers = jobs_of_cheater(done)
     for node, all_left in left.items():
         some = [one for one in all_left if not _is_cheaters(one, hers)]

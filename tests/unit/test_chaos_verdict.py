@@ -123,8 +123,12 @@ def test_a_task_that_was_killed_explains_the_failure_of_its_own_job() -> None:
 )
 def test_what_is_left_is_wrong_where_no_hook_was_killed(actions: tuple[Done, ...], left: int) -> None:
     found = verdict.Judgement()
-    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, actions, found)
+    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, actions, {("a1", 7): WELL}, found)
     assert (found.left, len(found.wrong)) == (left, left)
+    later = verdict.Judgement()
+    files = {("a1", 7): WELL, ("a2", 8): (Line("task", 0, 170.0, "n1", "0.0", 600, "0"),)}
+    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, actions, files, later)
+    assert later.left == 1
 
 
 def test_what_is_left_of_the_cheaters_has_until_the_next_shared_job() -> None:
@@ -139,7 +143,7 @@ def test_what_is_left_of_the_cheaters_has_until_the_next_shared_job() -> None:
         ([*hers, "./jobs/77"], 1),
     ):
         found = verdict.Judgement()
-        verdict.judge_left({"n1": left}, cheats, found)
+        verdict.judge_left({"n1": left}, cheats, {}, found)
         assert (found.left, len(found.wrong)) == (count, count)
         assert found.counts["nodes with something left of the cheater's before their next shared job"] == 1
 
@@ -211,6 +215,15 @@ def test_each_action_explains_what_it_can_do_where_that_is_said(
     assert (found.lost, found.counts[f"{rec.state}, explained by {action}"]) == (0, 1)
     assert one(rec, WELL, (done(action, actor),), "simgpu-task: I am well").lost == 1
     assert one(rec, WELL, (done(action, "n2"),), said).lost == 1
+    asked = evidence_of(said, (106.0, "_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=7 uid 0"))
+    is_asked = rec.state == "CANCELLED" and "Requeue" not in said
+    assert one(rec, WELL, (done(action, actor),), asked).lost == is_asked
+
+
+def test_a_message_of_ours_is_not_slurms() -> None:
+    said = "slurm-share: job 7 has no slot: Connection refused"
+    assert one(failed(), WELL, (done("kill_slurmd"),), said).lost == 1
+    assert one(failed(), WELL, (done("kill_slurmd"),), f"{said}\nsrun: error: Connection refused").lost == 0
 
 
 def test_a_neighbour_that_slurmctld_learns_of_after_the_refusal_was_forgotten() -> None:
