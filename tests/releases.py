@@ -70,8 +70,7 @@ On a whole machine with systemd, Slurm 26.05 and cgroup v2 only (`tests/systemd.
 user-mode Linux, five minutes): every line of quickstart.md, install.md and of the removal as written; doctor, units,
 journal; the limits of MPS daemons as the kernel keeps them; jobs beyond their memory; slurmd restarted, killed, and
 with fewer capabilities; helper, hooks and MPS killed; `daemon-reexec`, a reboot and a power cut with a shared job. With
-`--qemu` the same on Debian's own kernel with cpusets, two CPUs and AppArmor, by hand before a release. The log of one
-run, from the packages to their removal: `tests/bench/results/systemd.log`.
+`--qemu` the same on Debian's own kernel with cpusets, two CPUs and AppArmor, by hand before a release.
 """
 
 
