@@ -159,7 +159,8 @@ def _fits(effect: Effect, done: Done, case: Case, evidence: Evidence) -> bool:
     pattern = effect.ends.get(case.state)
     if pattern is None or not re.fullmatch(pattern, case.code):
         return False
-    said = evidence.of(case.tag, case.job, max(case.taken, done.began) - ROUND_S)
+    since = max(case.taken, done.began) - ROUND_S  # slurmctld gives a number that it forgot again
+    said = evidence.of(case.tag, case.job, since, case.end + UNREGISTERED_S)
     if case.is_told and not re.search(effect.says, said):
         return False
     if case.is_told and case.state == "CANCELLED" and _is_asked(said):
@@ -232,7 +233,7 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
         return False
     if not case.taken <= done.ended <= case.end + ROUND_S:
         return False
-    said = evidence.about(case.job, done.began)
+    said = evidence.about(case.job, done.began, case.end + UNREGISTERED_S)
     if case.state == "CANCELLED" and _is_asked("\n".join(said)):
         return False
     return any(re.search(STALE, text) for text in said)

@@ -62,9 +62,9 @@ class Evidence:
         """Return what slurmctld logged about a job between two moments."""
         return [line.text for line in self._by_job.get(job, ()) if since <= line.at <= until]
 
-    def of(self, tag: str, job: int, since: float) -> str:
-        """Return what slurmctld logged about a job since a moment, and the job's output."""
-        return "\n".join([*self.about(job, since), self.outputs.get((tag, job), "")])
+    def of(self, tag: str, job: int, since: float, until: float = math.inf) -> str:
+        """Return what slurmctld logged about a job between two moments, and the job's output."""
+        return "\n".join([*self.about(job, since, until), self.outputs.get((tag, job), "")])
 
     def registered(self, node: str, after: float) -> float | None:
         """Return when the node first registered after that moment; None: it did not."""

@@ -220,6 +220,12 @@ def test_each_action_explains_what_it_can_do_where_that_is_said(
     assert one(rec, WELL, (done(action, actor),), asked).lost == is_asked
 
 
+def test_what_is_logged_long_after_a_jobs_end_is_of_another_job_with_its_number() -> None:
+    away = "requeue job JobId=7 due to failure of node n1"
+    for at, lost in ((130.0, 0), (500.0, 1)):
+        assert one(failed("NODE_FAIL", "0:1"), WELL, (done("cut_power"),), evidence_of("", (at, away))).lost == lost
+
+
 def test_a_message_of_ours_is_not_slurms() -> None:
     said = "slurm-share: job 7 has no slot: Connection refused"
     assert one(failed(), WELL, (done("kill_slurmd"),), said).lost == 1
