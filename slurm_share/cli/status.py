@@ -59,6 +59,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "mode": status.modes[""],
         "partition_modes": {name: mode for name, mode in status.modes.items() if name},
         "lua_problem": status.lua_problem or None,
+        "full": list(status.full),
         "problems": list(status.problems),
         "jobs": [
             {
@@ -119,6 +120,7 @@ def as_tables(status: Status) -> list[Any]:
         parts.append(Text(f"{status.node}: no shared job{of_user}"))
     else:
         parts.append(_job_table(status))
+    parts += [Text(line) for line in status.full]
     if status.gpus:
         parts += [Text(""), _gpu_table(status)]
     return parts

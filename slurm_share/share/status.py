@@ -18,7 +18,7 @@ from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..slurm import jobs as slurm_jobs
 from ..slurm import node_name
-from . import leases, ledger_file, lua_settings
+from . import leases, ledger_file, lua_settings, user_folder
 from .backends import registry
 from .backends.base import Host
 from .records import LedgerJob, Plan
@@ -42,6 +42,8 @@ class Status(Struct, frozen=True):
     everything: bool
     """Whether other users' jobs and GPUs are included."""
     problems: tuple[str, ...]
+    full: tuple[str, ...]
+    """A sentence for each user, of those that the caller may see, whose own file system is full."""
     modes: Mapping[str, str]
     """The mode of each partition that has its own; the empty name stands for all others."""
     is_node: bool = True
@@ -94,10 +96,22 @@ def read_status() -> Status:
         daemons={gpu: _daemon(host, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),
+        full=_full(paths),
         modes=configuration.modes(),
         is_node=is_node,
         has_gpus=has_gpus,
         lua_problem=lua_settings.outdated(configuration),
+    )
+
+
+def _full(paths: Paths) -> tuple[str, ...]:
+    """Return a sentence for each user whose own file system is full."""
+    names = ((processes.read_user_name(uid), uid, used) for uid, used in sorted(user_folder.read_own(paths).items()))
+    return tuple(
+        f"{paths.user_of(uid)} is {used} % full: new shares of {user} here have no MPS or are refused. It is empty"
+        f" when the jobs of {user} here have ended, and all processes that hold a file there (fuser -vm names them)"
+        for user, uid, used in names
+        if used > user_folder.FULL_PERCENT
     )
 
 

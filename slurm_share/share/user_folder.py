@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 OPTIONS = "mode=0711,size=64m,nr_inodes=64k"
 """The mount options, the same as in the unit and in install.md: at most 64 MiB and 65,536 files."""
+FULL_PERCENT = 90
+"""More than this in use is reported: one daemon's logs and a job's slots still have room below it."""
 _FLAGS = 2 | 4 | 8
 """MS_NOSUID, MS_NODEV and MS_NOEXEC of mount(2)."""
 _UMOUNT_NOFOLLOW = 8
@@ -112,14 +114,20 @@ def release_own(paths: Paths, uid: int) -> bool:
 
 
 def read_own(paths: Paths) -> dict[int, int]:
-    """Return uid -> percent of space or files in use, for each user with a file system of his own."""
+    """Return uid -> percent of space or files in use, for each user with a file system of his own. Only root can list
+    them; other callers get their own."""
     found = {}
     try:
-        users = [entry for entry in os.scandir(paths.mps) if entry.name.isascii() and entry.name.isdecimal()]
+        try:
+            listed = os.listdir(paths.mps)  # noqa: PTH208
+            users = [int(name) for name in listed if name.isascii() and name.isdecimal()]
+        except PermissionError:
+            users = [os.geteuid()]
         shared = paths.user.stat().st_dev
-        for entry in users:
-            if os.stat(entry.path).st_dev != shared:  # noqa: PTH116
-                found[int(entry.name)] = used_percent(entry.path)
+        for uid in users:
+            folder = paths.user_of(uid)
+            if folder.stat().st_dev != shared:
+                found[uid] = used_percent(str(folder))
     except OSError:
         pass  # there is none, or the last one has just been removed
     return found

@@ -299,6 +299,8 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_ali
     node.prolog(9003, uid=BOB, share=None)
     node.epilog(9003, uid=BOB, share=None)
     assert f"uid {ALICE}" in node.run("slurm-share", "doctor").stdout
+    status = node.cluster.as_user("alice", ["slurm-share", "status"], node=node.name).stdout
+    assert f"{ALICES} is 100 % full: new shares of alice here" in " ".join(status.split())
     with node.job(9005, uid=BOB, gpus="1"):
         assert node.slot(9005, 0)["SLURM_SHARE_MPS"] == "on"
     node.epilog(9002, gpus="1")
@@ -458,9 +460,9 @@ def test_with_the_prolog_at_allocation_a_step_cannot_keep_slurmd_from_starting_a
 
 HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
 LOOKS = [
-    "llstat", "llstat --json", "llfree", "llload -g --detail", "llload -g --processes", "llload -g --tsv",
-    "llload --advise", "slurm-share status", "slurm-share sample", "slurm-share archive --source local",
-    "slurm-share report --from {day}", "slurm-share report --from {day} --json",
+    "llstat", "llstat --json", "llfree", "llload --json", "llload -g --detail", "llload -g --processes",
+    "llload -g --tsv", "llload --advise", "slurm-share status", "slurm-share sample",
+    "slurm-share archive --source local", "slurm-share report --from {day}", "slurm-share report --from {day} --json",
 ]  # fmt: skip
 AS_ROOT = ("slurm-share archive", "slurm-share report")
 SCREEN = "llload-tui --interval 1 --view jobs"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core.installed import HOME
 from ...core.names import CONFIG_FILE, STATE_ROOT, USER_FOLDER
 from ...core.settings import SOURCES_OF_ALL
-from ...share import LedgerJob
+from ...share import LedgerJob, user_folder
 from ..facts.records import Facts, FileFact, Unseen, Verdict
 from .base import (
     COMPUTE,
@@ -83,7 +83,7 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
     full = [
         one
         for uid, used in state.own_used_percent
-        if used > 100 - FREE_PERCENT
+        if used > user_folder.FULL_PERCENT
         for one in warn(
             f"{USERS}/mps/{uid} is {used} % full: uid {uid} alone fills it, and only shares of uid {uid} are refused",
             f"none is needed; fuser -vm {USERS}/mps/{uid} names the processes that hold it after the user's last job",

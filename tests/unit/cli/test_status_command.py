@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from slurm_share.core.errors import CommandError
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
+from slurm_share.node import processes
 from slurm_share.share import ledger_file, state, status
 from slurm_share.share.records import Ledger, LedgerJob, Prepared
 from slurm_share.share.rules import allocation, reconcile
@@ -94,6 +96,36 @@ def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, c
     assert answer["everything"] is False
     assert [(job["job_id"], job["share"]) for job in answer["jobs"]] == [(4711, "4")]
     assert [gpu["index"] for gpu in answer["gpus"]] == [0]
+
+
+@pytest.mark.parametrize("free", [0, 11])
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_user_whose_own_file_system_is_full_is_told(node, monkeypatch, capsys, is_root, free):
+    uid, place = os.getuid(), node.user_of(os.getuid())
+    place.mkdir(parents=True, exist_ok=True)
+    seen, listed = os.stat, os.listdir
+
+    def stat(path, **how):
+        found = seen(path, **how)
+        is_own = os.fspath(path) == str(place) if not isinstance(path, int) else False
+        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:])) if is_own else found
+
+    def listdir(path="."):
+        if path == node.mps and not is_root:
+            raise PermissionError
+        return listed(path)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "listdir", listdir)
+    room = SimpleNamespace(f_blocks=100, f_bavail=free, f_files=100, f_favail=50)
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
+    if not is_root:
+        forbid_ledger(monkeypatch)
+    assert main(["status"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert (f"{place} is 100 % full: new shares of {processes.read_user_name(uid)} here" in text) is (free == 0)
+    assert main(["status", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["full"]) == (free == 0)
 
 
 def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeypatch, capsys):
