@@ -11,6 +11,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hooked_nodes import ALICE, BOB, NOTHING, HookedNode, as_root
@@ -243,7 +244,8 @@ def test_a_share_keeps_its_node_to_its_user_wherever_it_is(node):
 
 
 @pytest.mark.parametrize(("later", "refused"), [(0.5, True), (29.0, True), (31.0, False), (-60.0, False)])
-def test_a_job_without_a_step_yet_is_alive_for_a_moment(node, later, refused):
+def test_a_job_without_a_step_yet_is_alive_for_a_moment(node, monkeypatch, later, refused):
+    monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no second of a busy machine counts
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(4711, gpus="0")
     node.prolog(4712, uid=BOB, gpus="1", now=1000.0 + later)
