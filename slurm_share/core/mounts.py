@@ -1,12 +1,13 @@
-"""Find and detach file systems that users mount on files and folders of theirs in folders of ours.
+"""Mount and unmount file systems, and detach those that users mount on files and folders of theirs in folders of ours.
 
 A user can mount one on what he owns with fusermount3(1), which is set-uid. Until it is detached, the kernel neither
 renames nor removes the file or folder (EBUSY). A mount in another mount namespace, such as one that the user made
 himself, is not in the way: the kernel detaches it when its file or folder is removed (rename(2), unlink(2), rmdir(2)
 look at the caller's namespace only since Linux 3.18).
 
-Each function takes an open folder and a name in it, and follows no link at that name: a path through a user's folders
-could lead anywhere by the time it is used. None asks the mounted file system anything, since it may never answer.
+What detaches a user's mount takes an open folder and a name in it, and follows no link at that name: a path through a
+user's folders could lead anywhere by the time it is used. Nothing here asks the mounted file system anything, since it
+may never answer.
 """
 
 from __future__ import annotations
@@ -20,8 +21,30 @@ if TYPE_CHECKING:
 
 MOST = 2_000
 """The most file systems that are detached from one place: fusermount3 allows 1,000 by default (mount_max)."""
+NOSUID, NODEV, NOEXEC = 2, 4, 8
+"""Flags of mount(2)."""
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+"""Flags of umount2(2)."""
 MOUNTINFO = "/proc/self/mountinfo"
+
+
+def mount(source: str, folder: str, kind: str, flags: int = 0, options: str | None = None) -> int:
+    """Mount a file system, as mount(2); return 0, or the number of the error."""
+    import ctypes  # most hooks mount nothing
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = None if options is None else os.fsencode(options)
+    words = os.fsencode(source), os.fsencode(folder), os.fsencode(kind), ctypes.c_ulong(flags), data
+    return 0 if libc.mount(*words) == 0 else ctypes.get_errno()
+
+
+def unmount(path: str, flags: int = 0) -> int:
+    """Unmount what is mounted on a file or folder, as umount2(2), and follow no link there; return 0, or the number of
+    the error."""
+    import ctypes  # most hooks unmount nothing
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    return 0 if libc.umount2(os.fsencode(path), flags | _UMOUNT_NOFOLLOW) == 0 else ctypes.get_errno()
 
 
 def read_points(below: str, file: str = MOUNTINFO) -> Iterator[tuple[str, str]]:
@@ -57,7 +80,7 @@ def uncover(folder: int, name: str, notes: list[str]) -> None:
         pass
 
 
-def past(call: Callable[[], None], folder: int, name: str, notes: list[str]) -> None:
+def retry_uncovered(call: Callable[[], None], folder: int, name: str, notes: list[str]) -> None:
     """Call `call`, which renames or removes `name` of the open folder; as often as a mount there is in the way, detach
     it and call again. Raises the OSError of `call`, and that of `uncover`."""
     for _ in range(MOST):
@@ -72,12 +95,12 @@ def past(call: Callable[[], None], folder: int, name: str, notes: list[str]) -> 
 
 def unlink(name: str, folder: int, notes: list[str]) -> None:
     """Remove a file of the open folder, as os.unlink, and what is mounted on it."""
-    past(lambda: os.unlink(name, dir_fd=folder), folder, name, notes)
+    retry_uncovered(lambda: os.unlink(name, dir_fd=folder), folder, name, notes)
 
 
 def rmdir(name: str, folder: int, notes: list[str]) -> None:
     """Remove an empty folder of the open folder, as os.rmdir, and what is mounted on it."""
-    past(lambda: os.rmdir(name, dir_fd=folder), folder, name, notes)
+    retry_uncovered(lambda: os.rmdir(name, dir_fd=folder), folder, name, notes)
 
 
 def _mount_id(name: str, folder: int) -> bytes:
@@ -94,16 +117,13 @@ def _mount_id(name: str, folder: int) -> bytes:
 
 
 def _detach(folder: int, name: str, notes: list[str]) -> None:
-    import ctypes  # only if a user mounted something
-
+    """Detach the upper mount on `name` of the open folder; add a sentence to `notes`. Raises OSError (EBUSY)."""
     path = f"{os.readlink(f'/proc/self/fd/{folder}')}/{name}"  # noqa: PTH115
     what = [kind for point, kind in read_points(path) if point == path]
     kind = what[-1] if what else "a file system"
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(f"/proc/self/fd/{folder}/{name}"), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
+    code = unmount(f"/proc/self/fd/{folder}/{name}", _MNT_DETACH)
+    if code == 0:
         notes.append(f"{kind} was mounted on {path} and is detached")
-        return
-    code = ctypes.get_errno()
-    if code != errno.EINVAL:  # EINVAL: its user has detached it meanwhile
+    elif code != errno.EINVAL:  # EINVAL: its user has detached it meanwhile
         why = f"{kind} is mounted on {path} and cannot be detached ({os.strerror(code)}); as root: umount -l {path}"
         raise OSError(errno.EBUSY, why)

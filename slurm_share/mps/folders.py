@@ -84,9 +84,9 @@ def remove(place: MpsPlace, deadline: Deadline) -> tuple[str, ...]:
     with _translated(place), _parents(place, make=False) as parent:
         if parent < 0:
             return ()
-        aside = f".{leaf}.{time.monotonic_ns()}"
+        move = partial(os.rename, leaf, f".{leaf}.{time.monotonic_ns()}", src_dir_fd=parent, dst_dir_fd=parent)
         try:
-            mounts.past(lambda: os.rename(leaf, aside, src_dir_fd=parent, dst_dir_fd=parent), parent, leaf, notes)
+            mounts.retry_uncovered(move, parent, leaf, notes)
         except FileNotFoundError:
             pass
         for name in [entry.name for entry in os.scandir(parent) if entry.name.startswith(f".{leaf}.")]:
@@ -267,13 +267,13 @@ def _remove_entry(top: int, entry: str, deadline: Deadline, notes: list[str]) ->
     try:
         for child in _names(inner, deadline):
             if not _unlinked(child, inner, notes):
-                mounts.past(partial(_hoist, child, inner, entry, top), inner, child, notes)
+                mounts.retry_uncovered(partial(_move_to_top, child, inner, entry, top), inner, child, notes)
     finally:
         os.close(inner)
     mounts.rmdir(entry, top, notes)
 
 
-def _hoist(child: str, inner: int, entry: str, top: int) -> None:
+def _move_to_top(child: str, inner: int, entry: str, top: int) -> None:
     os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
 
 

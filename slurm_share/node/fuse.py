@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 
+from ..core import mounts
+
 TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,9 +49,7 @@ def _names(connections: str) -> list[str]:
     try:
         found = os.listdir(connections)  # noqa: PTH208
         if not found and connections == CONNECTIONS:
-            import ctypes
-
-            ctypes.CDLL(None).mount(b"fusectl", os.fsencode(connections), b"fusectl", 0, None)
+            mounts.mount("fusectl", connections, "fusectl")
             found = os.listdir(connections)  # noqa: PTH208
     except OSError:
         return []  # this kernel has no FUSE, or has not loaded it: nobody has mounted one

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ..core import files, locks, mounts, names, numbers
+from ..core import files, locks, mounts, names
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
@@ -182,7 +182,7 @@ def set_launchers_aside(paths: Paths, uids: Collection[int]) -> tuple[str, ...]:
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
-                mounts.past(move, parent, folder.name, notes)
+                mounts.retry_uncovered(move, parent, folder.name, notes)
         except FileNotFoundError:
             pass  # there is none
         except OSError as error:
@@ -210,7 +210,7 @@ def remove_asides(paths: Paths, deadline: Deadline) -> tuple[str, ...]:
 
 def _opened_above_launchers(paths: Paths, except_for: Collection[int] = ()) -> Iterator[tuple[Path, int]]:
     """Yield the folder of the launchers of each user here, which may be missing, and the open folder above it."""
-    for uid in _uids(paths):
+    for uid in user_folder.read_uids(paths):
         folder = paths.launchers_of(uid)
         try:
             parent = -1 if uid in except_for else os.open(folder.parent, _FOLDER)
@@ -235,7 +235,7 @@ def remove_job(paths: Paths, job_id: int) -> tuple[str, ...]:
     Raises OSError if something cannot be removed.
     """
     notes: list[str] = []
-    users = _uids(paths)
+    users = user_folder.read_uids(paths)
     for folder in (
         *(paths.user_job(job_id, uid) for uid in users),
         paths.earlier_user_job(job_id),
@@ -285,14 +285,5 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
     for entry in os.scandir(paths.root):
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108
-    for uid in set(_uids(paths)).difference(uids):
+    for uid in set(user_folder.read_uids(paths)).difference(uids):
         user_folder.release_own(paths, uid)  # what is not empty goes with the clean-up after its job
-
-
-def _uids(paths: Paths) -> list[int]:
-    """Return the users with a folder in the users' part."""
-    try:
-        found = [numbers.whole(name, numbers.JOB_MOST) for name in os.listdir(paths.mps)]  # noqa: PTH208
-    except FileNotFoundError:
-        return []
-    return [uid for uid in found if uid is not None]

@@ -15,21 +15,16 @@ from __future__ import annotations
 import errno
 import os
 
+from ..core import mounts, numbers
 from ..core.errors import StateError
 from ..core.names import JOBS_FOLDER
 from ..core.paths import Paths
-
-TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
-if TYPE_CHECKING:
-    import ctypes
 
 OPTIONS = "mode=0711,size=64m,nr_inodes=64k"
 """The mount options, the same as in the unit and in install.md: at most 64 MiB and 65,536 files."""
 FULL_PERCENT = 90
 """More than this in use is reported: one daemon's logs and a job's slots still have room below it."""
-_FLAGS = 2 | 4 | 8
-"""MS_NOSUID, MS_NODEV and MS_NOEXEC of mount(2)."""
-_UMOUNT_NOFOLLOW = 8
+_FLAGS = mounts.NOSUID | mounts.NODEV | mounts.NOEXEC
 
 
 def lacks_mount(paths: Paths) -> bool:
@@ -56,10 +51,8 @@ def _mount(where: str) -> str:
     """Mount a tmpfs; return why that is not possible, or an empty text."""
     if os.readlink("/proc/self/ns/mnt") != os.readlink("/proc/1/ns/mnt"):  # noqa: PTH115
         return "is not mounted: this hook's mount namespace is not the system's"
-    libc = _libc()
-    if libc.mount(b"slurm-share", os.fsencode(where), b"tmpfs", _ulong(_FLAGS), OPTIONS.encode("ascii")) != 0:
-        return f"cannot be mounted as a file system of its own ({os.strerror(_errno())})"
-    return ""
+    code = mounts.mount("slurm-share", where, "tmpfs", _FLAGS, OPTIONS)
+    return f"cannot be mounted as a file system of its own ({os.strerror(code)})" if code else ""
 
 
 # ---- One user's file system ----
@@ -107,10 +100,19 @@ def release_own(paths: Paths, uid: int) -> bool:
         pass
     except OSError as error:
         is_idle = error.errno == errno.EBUSY and not os.listdir(folder)  # noqa: PTH208
-        if not is_idle or _libc().umount2(os.fsencode(folder), _UMOUNT_NOFOLLOW) != 0:
+        if not is_idle or mounts.unmount(folder) != 0:
             return False
         os.rmdir(folder)  # noqa: PTH106
     return True
+
+
+def read_uids(paths: Paths) -> list[int]:
+    """Return the users with a folder in the users' part."""
+    try:
+        found = [numbers.whole(name, numbers.JOB_MOST) for name in os.listdir(paths.mps)]  # noqa: PTH208
+    except OSError:
+        return []
+    return [uid for uid in found if uid is not None]
 
 
 def read_own(paths: Paths) -> dict[int, int]:
@@ -118,13 +120,8 @@ def read_own(paths: Paths) -> dict[int, int]:
     them; other callers get their own."""
     found = {}
     try:
-        try:
-            listed = os.listdir(paths.mps)  # noqa: PTH208
-            users = [int(name) for name in listed if name.isascii() and name.isdecimal()]
-        except PermissionError:
-            users = [os.geteuid()]
         shared = paths.user.stat().st_dev
-        for uid in users:
+        for uid in read_uids(paths) or [os.geteuid()]:  # only root may list them
             folder = paths.user_of(uid)
             if folder.stat().st_dev != shared:
                 found[uid] = used_percent(str(folder))
@@ -138,21 +135,3 @@ def used_percent(folder: str) -> int:
     room = os.statvfs(folder)
     of = ((room.f_blocks, room.f_bavail), (room.f_files, room.f_favail))
     return max((100 * (most - free) // most for most, free in of if most), default=0)
-
-
-def _libc() -> ctypes.CDLL:
-    import ctypes  # most hooks mount nothing
-
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _ulong(number: int) -> ctypes.c_ulong:
-    import ctypes
-
-    return ctypes.c_ulong(number)
-
-
-def _errno() -> int:
-    import ctypes
-
-    return ctypes.get_errno()

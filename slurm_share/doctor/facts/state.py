@@ -88,12 +88,8 @@ def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
 def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     """Return the jobs that have a folder of root's or a users' one, with the time of its last change."""
     found: dict[int, float] = {}
-    try:
-        users = [int(one.name) for one in os.scandir(paths.mps) if one.name.isdecimal()]
-    except OSError:
-        users = []
-    earlier = paths.earlier_user_job(0).parent
-    for jobs in (earlier, *(paths.user_job(0, uid).parent for uid in users), paths.jobs):
+    users = [paths.user_job(0, uid).parent for uid in user_folder.read_uids(paths)]
+    for jobs in (paths.earlier_user_job(0).parent, *users, paths.jobs):
         try:
             for one in os.scandir(jobs):
                 if (number := numbers.whole(one.name, numbers.JOB_MOST)) is not None:
@@ -105,10 +101,7 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
 
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
     """Return root's folders: those of jobs, of users, and of tasks without MPS."""
-    try:
-        users = [paths.mps / one.name for one in os.scandir(paths.mps) if numbers.whole(one.name) is not None]
-    except OSError:
-        users = []
+    users = [paths.user_of(uid) for uid in user_folder.read_uids(paths)]
     folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
     places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (programs.read_file_fact(place, root) for place in places)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 
-from ...core import numbers
 from ...core.records import Owner
 from ...mps.records import MPS_NAME, MpsPlace
+from .. import user_folder
 from ..records import Assignment, Limits
 from ..rules import mps as rules
 from .base import Backend, CleanedUp, Health, Prepared, Remains, Served
@@ -172,10 +172,9 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
     """Return (uid, pipe directory) of every daemon on this node, running or not, that has left anything: its folder,
     its lock, a folder that is partly removed, or (with_groups) a cgroup."""
     found: set[tuple[int, str]] = set()
-    for user in _names_in(str(paths.mps)):
-        if (uid := numbers.whole(user, numbers.JOB_MOST)) is not None:
-            leaves = map(_leaf, _names_in(f"{paths.mps}/{user}"))
-            found |= {(uid, f"{paths.mps}/{user}/{leaf}") for leaf in leaves if leaf}
+    for uid in user_folder.read_uids(paths):
+        folder = paths.user_of(uid)
+        found |= {(uid, f"{folder}/{leaf}") for leaf in map(_leaf, _names_in(str(folder))) if leaf}
     if with_groups:
         from ...core import cgroup_paths
 
