@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         queue_verdicts,
         release,
         state,
+        user_folder,
     )
     from .backends import registry
     from .backends.base import Backend, BackendCheck, Examination, Health, Host, Known, Leftovers, UserGpu
