@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _forget_other_job(job: str) -> None:
     """Remove what slurm-share set in the job that this one was submitted from, on a host without its plugin."""
-    kept = given_variables.forget(os.environ, numbers.whole(job, numbers.JOB_MOST), slurms_stay=True)
+    kept = given_variables.forget(os.environ, numbers.whole(job, numbers.UINT32_MOST), slurms_stay=True)
     for name in os.environ.keys() - kept.keys():
         del os.environ[name]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from .numbers import JOB_MOST, whole
+from .numbers import UINT32_MOST, whole
 from .records import DaemonGroup
 
 FOLDER = "slurm-share"
@@ -58,7 +58,7 @@ def read_groups(root: str) -> tuple[DaemonGroup, ...]:
     found: dict[tuple[int, str], None] = {}
     for _, ours in trees(root):
         for user in _names(ours):
-            uid = whole(user.removeprefix(_USER), JOB_MOST)
+            uid = whole(user.removeprefix(_USER), UINT32_MOST)
             if user.startswith(_USER) and uid is not None:
                 found.update({(uid, name): None for name in _names(f"{ours}/{user}")})
     return tuple(DaemonGroup(root, uid, name) for uid, name in sorted(found))

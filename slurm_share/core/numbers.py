@@ -10,8 +10,8 @@ from __future__ import annotations
 MOST = 2**63 - 1
 """The largest number that JSON, C and Lua all take."""
 _MOST_DIGITS = 20
-JOB_MOST = 2**32 - 1
-"""The largest number that Slurm's `uint32_t` holds: job ids, user ids, steps."""
+UINT32_MOST = 2**32 - 1
+"""The largest number in Slurm's `uint32_t`: ids of jobs, users and steps."""
 
 
 def whole(text: str | bytes | None, most: int = MOST) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Meta, Struct
 
-from .numbers import JOB_MOST, whole
+from .numbers import UINT32_MOST, whole
 from .typed import Annotated, Literal
 
 MOST = 10**15
@@ -69,7 +69,7 @@ class JobStart(Struct, frozen=True):
     def parse(cls, text: str) -> JobStart:
         """Return the start that a text names. The text may be from a user's file: any other form has no number."""
         number, dot, restarts = text.partition(".")
-        job, times = whole(number, JOB_MOST), whole(restarts, JOB_MOST) if dot else 0
+        job, times = whole(number, UINT32_MOST), whole(restarts, UINT32_MOST) if dot else 0
         return cls(None) if job is None or times is None else cls(job, times)
 
 

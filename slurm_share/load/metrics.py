@@ -519,4 +519,4 @@ def _on_gpus(rows: Sequence[Series], name: str) -> tuple[str, ...]:
 
 
 def _number(text: str | None) -> int | None:
-    return numbers.whole(text, numbers.JOB_MOST)
+    return numbers.whole(text, numbers.UINT32_MOST)

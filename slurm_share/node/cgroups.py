@@ -142,7 +142,7 @@ def _depth(place: CgroupPlace) -> tuple[bool, bool]:
 
 
 def _number(text: str | None) -> int | None:
-    return numbers.whole(text, numbers.JOB_MOST)
+    return numbers.whole(text, numbers.UINT32_MOST)
 
 
 def read_stepd(process: Path) -> tuple[int, str | None] | None:

@@ -28,6 +28,8 @@ YOUNG_S = 2.0
 """Processes that were younger than this when they were read are read again: after a fork, another program follows."""
 NOT_ASKED = -1
 STEPD = "slurmstepd"
+SLURMD_NAMES = (b"slurmd", b"slurmd-wlm")
+"""The kernel's names of slurmd; Debian's daemon has the second one."""
 FIRST_ORDINARY_UID = 1000
 """Same value as in share/rules/leftovers.py."""
 _TICKS = os.sysconf("SC_CLK_TCK")

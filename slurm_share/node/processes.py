@@ -18,7 +18,6 @@ from .records import LiveJob, NodeProcess
 PROC = Path("/proc")
 _ENVIRON_JOB = pattern(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
-_SLURMD_NAMES = (b"slurmd", b"slurmd-wlm")
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _ANCESTORS = 64
 """Most levels of parents that are read; no normal job's tree is deeper."""
@@ -35,7 +34,7 @@ def read_user_name(uid: int) -> str:
 def read_user_id(name: str) -> int | None:
     """Return the uid for a name or number; None: this host knows no such user."""
     try:
-        number = numbers.whole(name, numbers.JOB_MOST)
+        number = numbers.whole(name, numbers.UINT32_MOST)
         return (pwd.getpwnam(name) if number is None else pwd.getpwuid(number)).pw_uid
     except (KeyError, ValueError):  # ValueError: a NUL in the name, or one that is not UTF-8
         return None
@@ -80,7 +79,7 @@ def read_slurmd_start(proc: Path = PROC) -> float | None:
     """Return when the oldest slurmd here started, in seconds since boot; None: there is none. A slurmd has children of
     its name for moments. A user's process of that name can only make it look older."""
     rows = process_table.read(str(proc), ()).values()
-    return min((start for _, name, start, _ in rows if name in _SLURMD_NAMES), default=None)
+    return min((start for _, name, start, _ in rows if name in process_table.SLURMD_NAMES), default=None)
 
 
 def _uptime_s(proc: Path) -> float:

@@ -203,7 +203,7 @@ def _in_force(settings: Settings) -> InForce:
         settings.mode,
         found,
         _everywhere(settings.mode_file) if asks else None,
-        restart_count=numbers.whole(restarts, numbers.JOB_MOST),
+        restart_count=numbers.whole(restarts, numbers.UINT32_MOST),
         shares=shares,
         uses_job_submit=settings.job_submit,
     )

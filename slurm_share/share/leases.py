@@ -169,7 +169,7 @@ def task_in(data: bytes) -> tuple[int, int] | None:
     if match is None:
         return None
     step, holder, task, start = (int(number) for number in match.groups())
-    return (task, start) if step <= numbers.JOB_MOST and max(holder, task) <= _PID_MOST else None
+    return (task, start) if step <= numbers.UINT32_MOST and max(holder, task) <= _PID_MOST else None
 
 
 def _put(fd: int, text: str) -> None:

@@ -88,7 +88,7 @@ def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
 def read_plans(paths: Paths) -> tuple[Plan, ...]:
     """Return every plan on this node that can be parsed, without refusals and notes of unshared jobs."""
     try:
-        listed = [numbers.whole(folder.name, numbers.JOB_MOST) for folder in paths.jobs.iterdir()]
+        listed = [numbers.whole(folder.name, numbers.UINT32_MOST) for folder in paths.jobs.iterdir()]
     except OSError:
         return ()
     found = []

@@ -100,7 +100,7 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     lines = Lines(text, file)
     if lines.lines[0] != names.PLAN_MAGIC:
         raise lines.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
-    job_id, uid = lines.number("job", 1, numbers.JOB_MOST), lines.number("uid", 0, numbers.JOB_MOST)
+    job_id, uid = lines.number("job", 1, numbers.UINT32_MOST), lines.number("uid", 0, numbers.UINT32_MOST)
     node = lines.rest("node")
     if lines.follows("refused"):
         refusal = Refusal(job_id, uid, node, lines.rest("refused"))

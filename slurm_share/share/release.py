@@ -121,6 +121,11 @@ def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
     return [entry for entry in ledger.jobs if entry not in over]
 
 
+def _users_here(ledger: Ledger) -> frozenset[int]:
+    """Return the users of all jobs in the ledger, also of those that a hook cleans up after."""
+    return frozenset(entry.uid for entry in (*ledger.jobs, *(one.job for one in ledger.leaving)))
+
+
 def _gpus_of(entries: Iterable[LedgerJob]) -> dict[UserGpu, int]:
     return {(entry.uid, gpu): entry.job_id for entry in entries for gpu in entry.gpus}
 
@@ -173,13 +178,11 @@ class CleanUp:
     def take_over(self, ledger: Ledger, over: Iterable[LedgerJob]) -> tuple[tuple[LedgerJob, ...], Ledger]:
         """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
         killed; return all these jobs and the new ledger. The caller holds the ledger's lock and has read `ledger`."""
-        here = (*ledger.jobs, *(one.job for one in ledger.leaving))
-        state.remove_remains(self.paths, frozenset(entry.uid for entry in here))
+        state.remove_remains(self.paths, _users_here(ledger))
         living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
-        abandoned = reconcile.abandoned(ledger, living)
+        abandoned, noted = reconcile.abandoned(ledger, living), reconcile.with_noted_remains(ledger)
         for entry in abandoned:
-            # Otherwise the log says already why it is here.
-            if entry not in reconcile.named(ledger):
+            if entry not in noted:  # the log has said why the others are here
                 self.say(f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
         over = (*over, *abandoned)
         if over:
@@ -259,28 +262,26 @@ class CleanUp:
     def forget(self, done: Sequence[LedgerJob], ledger: Ledger, over: Sequence[LedgerJob] = ()) -> None:
         """Remove folder and entry of the jobs in `done` of which nothing remains; record in the ledger what remains of
         those in `over`. The caller holds the ledger's lock."""
-        gone, known = [], reconcile.named(ledger)
+        gone, noted = [], reconcile.with_noted_remains(ledger)
         for entry in (one for one in done if not reconcile.remaining(one, self.remains)):
             is_again = reconcile.find(ledger, entry.job_id) not in (None, entry)
             if is_again or self.remove_folder(entry.job_id, entry.uid):
                 gone.append(entry)
-                if entry in known:
+                if entry in noted:
                     self.say(f"job {entry.job_id} of uid {entry.uid}: what it left is removed now")
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         ledger, said = reconcile.note_remains(reconcile.end_leaving(ledger, gone), over, self.remains, now)
         for one in said:
             who = f"job {one.job.job_id} of uid {one.job.uid}" + (f" ({one.job.user})" if one.job.user else "")
             self.say(f"{who}: not all is removed: {one.why}; every hook tries again")
-        here = {one.uid for one in (*ledger.jobs, *(one.job for one in ledger.leaving))}
-        for line in state.set_launchers_aside(self.paths, here):
+        for line in state.set_launchers_aside(self.paths, _users_here(ledger)):
             self.say(line)
         self._write(ledger)
         self.release_users({entry.uid for entry in gone}, ledger)
 
     def release_users(self, uids: Iterable[int], ledger: Ledger) -> None:
         """Unmount the file systems of these users if they have no job here. The caller holds the ledger's lock."""
-        here = {entry.uid for entry in (*ledger.jobs, *(one.job for one in ledger.leaving))}
-        for uid in set(uids) - here:
+        for uid in set(uids) - _users_here(ledger):
             if not user_folder.release_own(self.paths, uid):
                 self.waiting.add(uid)
 
@@ -305,8 +306,8 @@ class CleanUp:
             return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
 
         def read_known() -> frozenset[int]:
-            named = reconcile.named(self._read(deadline))
-            return frozenset(one.uid for one in named) - {one.uid for one in over if one not in named}
+            noted = reconcile.with_noted_remains(self._read(deadline))
+            return frozenset(one.uid for one in noted) - {one.uid for one in over if one not in noted}
 
         leftovers = Leftovers(
             read_kept,

@@ -109,7 +109,7 @@ def release_own(paths: Paths, uid: int) -> bool:
 def read_uids(paths: Paths) -> list[int]:
     """Return the users with a folder in the users' part."""
     try:
-        found = [numbers.whole(name, numbers.JOB_MOST) for name in os.listdir(paths.mps)]  # noqa: PTH208
+        found = [numbers.whole(name, numbers.UINT32_MOST) for name in os.listdir(paths.mps)]  # noqa: PTH208
     except OSError:
         return []
     return [uid for uid in found if uid is not None]

@@ -93,7 +93,7 @@ def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _number(environ: Mapping[str, str], variable: str) -> int:
-    value = numbers.whole(environ.get(variable), numbers.JOB_MOST)
+    value = numbers.whole(environ.get(variable), numbers.UINT32_MOST)
     if value is None:
         raise HookEnvError(variable, environ.get(variable))
     return value

@@ -9,9 +9,6 @@ from pathlib import Path
 from ..node import process_table
 from ..node.cgroups import is_started_by_root, slurp
 
-SLURMD = (b"slurmd", b"slurmd-wlm")
-"""The daemon's names; Debian's has the second one."""
-
 
 def read_node_name(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> str:
     """Return Slurm's name of this node.
@@ -67,7 +64,7 @@ def _argv_of_daemons(proc: Path) -> list[list[str]]:
     """Return the arguments of each slurmd of root's. A user can start a program with that name, too."""
     found = []
     for pid, (_, name, _, _) in process_table.read(str(proc), ()).items():
-        if name in SLURMD and is_started_by_root(proc / str(pid)):
+        if name in process_table.SLURMD_NAMES and is_started_by_root(proc / str(pid)):
             text = slurp(proc / str(pid) / "cmdline").decode(errors="replace")
             found.append(text.rstrip("\0").split("\0"))
     return found

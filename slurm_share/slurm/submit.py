@@ -79,7 +79,7 @@ def submit(
         raise UsageError(f"the scheduler did not take this job; it says:\n{_output(done)}")
     say(done.stderr)
     last = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
-    number = numbers.whole(last, numbers.JOB_MOST)
+    number = numbers.whole(last, numbers.UINT32_MOST)
     if number is None:
         raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")
     return number

@@ -136,7 +136,7 @@ def make_here(run: Run, tasks: Tasks, *, is_kept: bool) -> Path:
 
 def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by the launcher (exec), which then determines the exit code and handles Ctrl-C."""
-    job = numbers.whole(environ.get("SLURM_JOB_ID"), numbers.JOB_MOST)
+    job = numbers.whole(environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
     # without a number, this is a task of another run on this machine: its GPU and caps are still in force
     own = environ if job is None else given_variables.forget(environ, job)
     environment = {name: value for name, value in own.items() if not name.startswith(("SLURM_", "SLURMD_"))}

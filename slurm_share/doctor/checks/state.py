@@ -80,15 +80,14 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
         return ok("not made yet: the Prolog of the first shared job mounts it")
     if state.folder is not None and unsafe(state.folder):
         return skip("see state-folder")
-    full = [
-        one
-        for uid, used in state.own_used_percent
-        if used > user_folder.FULL_PERCENT
-        for one in warn(
-            f"{USERS}/mps/{uid} is {used} % full: uid {uid} alone fills it, and only shares of uid {uid} are refused",
-            f"none is needed; fuser -vm {USERS}/mps/{uid} names the processes that hold it after the user's last job",
-        )
-    ]
+    full: list[Verdict] = []
+    for uid, used in state.own_used_percent:
+        own = f"{USERS}/mps/{uid}"
+        if used > user_folder.FULL_PERCENT:
+            full += warn(
+                f"{own} is {used} % full: uid {uid} alone fills it, and only shares of uid {uid} are refused",
+                f"none is needed; fuser -vm {own} names the processes that hold it after the user's last job",
+            )
     return full or _own_tmpfs(
         state.user_folder,
         USERS,

@@ -58,7 +58,7 @@ def uid_of(said: str) -> int:
     if match[2]:
         return int(match[2])
     try:
-        number = numbers.whole(match[1], numbers.JOB_MOST)
+        number = numbers.whole(match[1], numbers.UINT32_MOST)
         return pwd.getpwnam(match[1]).pw_uid if number is None else number
     except (KeyError, ValueError):  # ValueError: a NUL in the name
         return 0

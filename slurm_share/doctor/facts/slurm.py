@@ -370,7 +370,7 @@ def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
     """Yield (job, its nodes as written by Slurm, its share or None) from `squeue -O` with COLUMNS."""
     for line in text.splitlines():
         job, partition, nodes, comment = (*line.split("|", 3), "", "", "")[:4]
-        number = numbers.whole(job.strip(), numbers.JOB_MOST)
+        number = numbers.whole(job.strip(), numbers.UINT32_MOST)
         if number is not None:
             share = _SHARE.search(comment)
             found = None if share is None else SharedJob(number, share[1].strip(), partition.strip())

@@ -92,7 +92,7 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     for jobs in (paths.earlier_user_job(0).parent, *users, paths.jobs):
         try:
             for one in os.scandir(jobs):
-                if (number := numbers.whole(one.name, numbers.JOB_MOST)) is not None:
+                if (number := numbers.whole(one.name, numbers.UINT32_MOST)) is not None:
                     found[number] = one.stat().st_mtime
         except OSError:
             continue  # there is none, or a job's folder has just been removed

@@ -142,7 +142,7 @@ class NodeWatcher:
 
     def _why_blind(self, seen: Snapshot) -> str:
         """Return why the agent lacks the job in which the caller looks; empty: it has it, or will have it."""
-        job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.JOB_MOST)
+        job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
         if job is not None and job not in {one.job for one in seen.jobs} and self._hides_processes():
             return f"it does not see job {job} (hidepid on /proc; slurm-share doctor says how it can)"
         return ""

@@ -1,7 +1,7 @@
 """Decide whether a hook's findings drain its node: the table of causes, and the count of refusals.
 
 A drained node is lost to all users. So a cause drains only if no user can bring it about; anything else is logged, and
-later hooks clean up. This module imports nothing, since every hook loads it.
+later hooks clean up. This module imports little, since every hook loads it.
 """
 
 from __future__ import annotations

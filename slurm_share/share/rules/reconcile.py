@@ -83,7 +83,7 @@ def remaining(entry: LedgerJob, remains: Iterable[Remains]) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def named(ledger: Ledger) -> frozenset[LedgerJob]:
+def with_noted_remains(ledger: Ledger) -> frozenset[LedgerJob]:
     """Return the leaving jobs of which the log says that something remains."""
     return frozenset(one.job for one in ledger.leaving if one.why)
 

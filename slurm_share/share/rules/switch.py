@@ -72,7 +72,7 @@ def count(which: str) -> int:
     for part in which.partition("[")[2].rstrip("]").split(","):
         begin, _, rest = part.partition("-")
         end, _, step = rest.partition(":")
-        first, last = numbers.whole(begin, numbers.JOB_MOST), numbers.whole(end, numbers.JOB_MOST)
+        first, last = numbers.whole(begin, numbers.UINT32_MOST), numbers.whole(end, numbers.UINT32_MOST)
         found += 1 if first is None or last is None else len(range(first, last + 1, numbers.whole(step) or 1))
     return found
 

@@ -108,7 +108,7 @@ def of_worker(
 
 def _record(inherited: Mapping[str, str], given: Iterable[str], found: Mapping[str, str]) -> str:
     """Return the record of what slurm-share set: here, and for the launcher where that still has an effect."""
-    job = numbers.whole(inherited.get("SLURM_JOB_ID"), numbers.JOB_MOST)
+    job = numbers.whole(inherited.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
     number = job if job is not None else given_variables.recorded_job(inherited) or 0
     now, own = {**inherited, **found}, given_variables.OWN_PREFIXES
     ours = {name for name in inherited if name in ONE_TASK or (name.startswith(own) and name not in OF_RANKS)}

@@ -44,8 +44,8 @@ def test_anything_else_is_none(text):
 
 
 def test_a_number_above_its_limit_is_none():
-    assert numbers.whole("4294967295", numbers.JOB_MOST) == 4294967295
-    assert numbers.whole("4294967296", numbers.JOB_MOST) is None
+    assert numbers.whole("4294967295", numbers.UINT32_MOST) == 4294967295
+    assert numbers.whole("4294967296", numbers.UINT32_MOST) is None
 
 
 @pytest.mark.parametrize(

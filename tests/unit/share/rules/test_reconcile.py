@@ -272,7 +272,7 @@ def test_what_remains_concerns_the_entries_of_its_user_gpu_and_job_and_is_logged
     assert [reconcile.remaining(one, [Remains(2001, "x")]) for one in over] == ["x", "x", ""]
     ledger, said = reconcile.note_remains(ledger, over, [of_gpu], 100.0)
     assert [(one.job.job_id, one.why) for one in said] == [(1, "busy")]
-    assert reconcile.named(ledger) == {first}
+    assert reconcile.with_noted_remains(ledger) == {first}
     for remains, now, logged in (
         (of_gpu, 200.0, []),
         (Remains(2001, "other", gpu="GPU-a"), 300.0, [1]),
@@ -281,4 +281,4 @@ def test_what_remains_concerns_the_entries_of_its_user_gpu_and_job_and_is_logged
         ledger, said = reconcile.note_remains(ledger, over, [remains], now)
         assert [one.job.job_id for one in said] == logged
     again = reconcile.begin_leaving(ledger, [first], ProcessIdentity(8))
-    assert reconcile.named(again) == {first}
+    assert reconcile.with_noted_remains(again) == {first}
