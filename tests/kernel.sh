@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# A command on a kernel with cgroup v2 only: a user-mode Linux kernel over this machine's own files. What is written there
-# stays in its memory, except below build/kernel. Its output, exit code and signals are the command's. As root. Leave the
-# tree alone meanwhile: a file that changes outside is seen there in part.
-# Usage: tests/kernel.sh CMD..., for instance
+# Usage: tests/kernel.sh CMD...
+# Run a command on a kernel with cgroup v2 only: a user-mode Linux kernel over the
+# files of this machine. Output, exit code and signals are the command's. What it
+# writes is lost with the kernel, except below build/kernel. It needs root. Do not
+# edit the tree meanwhile: a file that changes outside is seen there in part.
+# For instance:
 #   tests/kernel.sh pytest tests/cluster/test_matrix.py -k cgroup2
 #   tests/kernel.sh bash
 set -euo pipefail

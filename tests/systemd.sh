@@ -3,17 +3,22 @@
 # release. About five minutes, as root; what it needs is fetched at the first time. --help says more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-usage="Usage: tests/systemd.sh [--qemu] [pytest arguments]      the tests, on a new machine
-       tests/systemd.sh [--qemu] --keep                  start a machine without slurm-share, and leave it running
-       tests/systemd.sh run [--user NAME] COMMAND        run a command on that machine, as root or as alice or bob
-       tests/systemd.sh reboot | cut | start | end       reboot it, cut its power, start it again, remove it
+usage="Usage: tests/systemd.sh [--qemu] [PYTEST ARGUMENT...]
+           run the tests on a new machine
+       tests/systemd.sh [--qemu] --keep
+           start a machine without slurm-share, and leave it running
+       tests/systemd.sh run [--user NAME] COMMAND
+           run a command on that machine, as root or as alice or bob
+       tests/systemd.sh reboot | cut | start | end
+           reboot it, cut its power, start it again, remove it
 
-  --qemu   an emulated computer (slow) with Debian's own kernel, which has cpusets, several CPUs and AppArmor, instead
-           of user-mode Linux
+  --qemu   an emulated computer (slow) with Debian's own kernel, which has
+           cpusets, several CPUs and AppArmor, instead of user-mode Linux
   --help   this text
 
-The machine is Debian with Slurm: controller, login and compute node in one, n1, with two simulated GPUs. The packages of
-this checkout are on it in /root/packages. Set-up: tests/setup.sh."
+The machine is Debian with Slurm: controller, login and compute node in one, n1,
+with two simulated GPUs. The packages of this checkout are on it in
+/root/packages. Set-up: tests/setup.sh."
 qemu=
 [ "${1-}" != --qemu ] || { qemu=1 && shift; }
 case ${1-} in

@@ -3,7 +3,7 @@
 A process that waits for an answer of such a file system cannot be killed (request_wait_answer in the kernel's
 fs/fuse/dev.c): if the user's program never answers, the process stays, with its GPU. The kernel has a folder for each
 connection to such a program, which belongs to the user who mounted the file system, in whatever mount namespace
-(Documentation/filesystems/fuse.rst). `abort` there ends the file system: whoever waits for it gets an error.
+(Documentation/filesystems/fuse.rst). `abort` there ends the file system, and a process that waits for it gets an error.
 """
 
 from __future__ import annotations

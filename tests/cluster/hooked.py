@@ -292,16 +292,7 @@ class Node:
 
     def remains(self) -> list[str]:
         """Return what is left of shares on the node; nothing once all jobs have left."""
-        known = (
-            "ledger",
-            "ledger.lock",
-            "jobs",
-            "unshared",
-            "user",
-            "user/jobs",
-            "user/mps",
-            "no-mps",
-        )
+        known = ("ledger", "ledger.lock", "jobs", "unshared", "user", "user/jobs", "user/mps", "no-mps")
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}
             echo ----; cd {STATE} 2>/dev/null && find . -mindepth 1 {others}; find /dev/shm -mindepth 1

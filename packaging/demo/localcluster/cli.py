@@ -29,8 +29,8 @@ examples
   cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
   cluster --name old --slurm {STABLE} up         a second cluster beside the first
   cluster --name seen up --prometheus         agents on the nodes, Prometheus on ctl (4 s more the first time)
-  cluster --kernel v2 --name v2 up            on a real kernel with cgroup v2 only, memory and processes confined
-  cluster --kernel v2 run -- CMD              a program on such a kernel; its files are the machine's, read-only
+  cluster --kernel v2 --name v2 up            on a real kernel with cgroup v2 only
+  cluster --kernel v2 run -- CMD              a program there, with this machine's files
   cluster --name up --slurm {STABLE} --upgrade-to {CURRENT} up; cluster --name up upgrade ctl      under running jobs
   cluster down                                nothing is left
 

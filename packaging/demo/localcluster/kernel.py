@@ -79,7 +79,7 @@ def provide() -> Kernel:
     """Return the kernel, from the cache or made now (6 s where the root file system is there).
 
     Where Debian's newest suite gives none, it is that of the machine's own distribution. Raises Misuse where none can
-    be had: without root, on an architecture without user-mode Linux, from a mirror without the package.
+    be had: without root, on an architecture without user-mode Linux, or where the package cannot be fetched.
     """
     tools.require_root()
     if platform.machine() not in _ARCHITECTURES:
