@@ -55,7 +55,8 @@ attacks there too, on the current release of Slurm (with `--slurm all` on both);
 
 They show a job's memory limit and what follows when the kernel kills for it, the limits of the MPS daemons' group,
 devices refused by a BPF program, a cgroup killed as a whole, the job of a process by its place in v2, and the figures
-of a job's memory and CPU time. That kernel has one CPU, no cpuset and no AppArmor: `ConstrainCores` in v2 is not tested.
+of a job's memory and CPU time. That kernel has one CPU, no cpuset and no AppArmor: `ConstrainCores` in v2 is not
+tested.
 
 ## Packages
 

@@ -30,7 +30,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 case ${1-} in
 --keep | run | reboot | cut | start | end)
-	exec env SLURM_SHARE_TEST_QEMU=$qemu .venv/bin/python tests/systemd/kept.py "${1#--}" "${@:2}"
+	exec env SLURM_SHARE_TEST_QEMU=$qemu .venv/bin/python tests/systemd/kept_machine.py "${1#--}" "${@:2}"
 	;;
 esac
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh

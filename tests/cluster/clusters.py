@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from localcluster import RELEASES, Cluster, Misuse, machine, namespaces
+from localcluster import RELEASES, Cluster, Misuse, namespaces, running_kernel
 from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
@@ -23,7 +23,7 @@ WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "
 
 CONFINED = {"cgroup": True} if namespaces.has_v1() else {"cgroup_v2": True}
 """Options of a cluster whose jobs are in cgroups, of the kind that this kernel has."""
-ON_V2 = bool(os.environ.get(machine.ON_V2))
+ON_V2 = bool(os.environ.get(running_kernel.ON_V2))
 """Whether this is the kernel of tests/kernel.sh: there every cluster has cgroup v2."""
 
 

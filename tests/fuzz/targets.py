@@ -11,8 +11,8 @@ import functools
 import tempfile
 from pathlib import Path
 
-import of_load
-import of_runs
+import load_targets
+import run_targets
 from target import Target, is_line, may_refuse, quiet, recorded, text
 
 from slurm_share.core import config, log, names, nodelist, process
@@ -313,8 +313,8 @@ _SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for nam
 
 
 TARGETS = (
-    *of_runs.TARGETS,
-    *of_load.TARGETS,
+    *run_targets.TARGETS,
+    *load_targets.TARGETS,
     Target("share option", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), try_option, (OptionError,)),
     Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (OptionError,)),
     Target("hook environment", "root", _ENVIRON, try_environment, (HookEnvError,)),

@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import machine_jobs
 import pages
 import pytest
-import work
 from whole_machine import WholeMachine, started
 
 from localcluster.errors import Misuse
@@ -57,7 +57,7 @@ def installed(machine: WholeMachine) -> dict[str, pages.Followed]:
     """Install slurm-share as quickstart.md says, to the first shared job; return what each line did."""
     machine.note("\n== quickstart.md, line by line")
     ran = pages.follow(machine, "quickstart.md")
-    work.finished(machine)
+    machine_jobs.finished(machine)
     return ran
 
 
@@ -69,7 +69,7 @@ def in_the_log(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "group" not in request.fixturenames and machine.ask("squeue -h -o %i"):  # it failed on the way
         machine.run("squeue -h -o %i | xargs scancel; scontrol update nodename=n1 state=resume", check=False)
-        work.finished(machine)
+        machine_jobs.finished(machine)
 
 
 @pytest.hookimpl(wrapper=True)

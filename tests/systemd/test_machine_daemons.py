@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import machine_jobs
 import pytest
-import work
 from whole_machine import WholeMachine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("installed")]
@@ -17,7 +17,7 @@ ALIVE = "pgrep -f nvidia-cuda-mps; pgrep -f '^slurmstepd: \\['"
 
 def test_systemd_leaves_a_running_share_alone(machine: WholeMachine) -> None:
     """Whatever an administrator does beside it: MPS, tasks, limits and device programs stay."""
-    with work.sharing(machine):
+    with machine_jobs.sharing(machine):
         before = machine.ask(ALIVE)
         for command in (
             "systemctl restart slurmd",
@@ -28,7 +28,7 @@ def test_systemd_leaves_a_running_share_alone(machine: WholeMachine) -> None:
         ):
             machine.run(command)
             assert machine.ask(ALIVE) == before, command
-            assert work.limits(machine) == work.CONFINED, command
+            assert machine_jobs.limits(machine) == machine_jobs.CONFINED, command
     assert machine.run("systemctl --failed --no-legend").text == ""
 
 
@@ -45,8 +45,8 @@ def test_a_slurmd_with_less_still_confines_its_shares(machine: WholeMachine, lin
     begin = int(machine.ask("wc -l </var/log/slurm-share.log"))
     try:
         for _ in range(2):
-            with work.sharing(machine):
-                assert work.limits(machine) == work.CONFINED
+            with machine_jobs.sharing(machine):
+                assert machine_jobs.limits(machine) == machine_jobs.CONFINED
         doctor = machine.run("slurm-share doctor --quiet", check=False).text
         log = machine.run(f"tail -n +{begin + 1} /var/log/slurm-share.log | grep started", check=False)
         assert ("daemon-limits" in doctor) == ("CAP_WAKE_ALARM" in lines), doctor
@@ -58,7 +58,7 @@ def test_a_slurmd_with_less_still_confines_its_shares(machine: WholeMachine, lin
 
 def test_a_slurmd_killed_below_a_share_cleans_up_once_it_is_back(machine: WholeMachine) -> None:
     """The job ends while slurmd is away; what it had is removed by the next slurmd's Epilog."""
-    job = work.start_sharing(machine)
+    job = machine_jobs.start_sharing(machine)
     daemons = machine.ask(ALIVE)
     machine.run("kill -9 $(pgrep -x slurmd)")
     machine.until("[[ $(systemctl is-active slurmd) == failed ]]")
@@ -66,27 +66,27 @@ def test_a_slurmd_killed_below_a_share_cleans_up_once_it_is_back(machine: WholeM
     machine.run("touch go", user="alice", quiet=True)
     machine.until("! pgrep -u alice -f simgpu-task", "the end of the tasks")
     machine.run("systemctl reset-failed slurmd; systemctl start slurmd")
-    work.let_end(machine, job)
-    work.next_user_is_served(machine)
+    machine_jobs.let_end(machine, job)
+    machine_jobs.next_user_is_served(machine)
 
 
 @pytest.mark.parametrize("victims", [f"$(head -n 1 {HOOKS})", f"$(cat {HOOKS})"], ids=["the helper", "helper and hook"])
 def test_a_hook_killed_in_the_prolog_costs_nobody_a_job(machine: WholeMachine, victims: str) -> None:
-    work.completed(machine, "--share-gpu=2", "srun true")  # a helper is there
-    job = work.submit_work(machine)
+    machine_jobs.completed(machine, "--share-gpu=2", "srun true")  # a helper is there
+    job = machine_jobs.submit_work(machine)
     machine.run(f"until {IN_A_HOOK}; do :; done; kill -9 {victims}", before="set +m")
-    work.until_it_works(machine, job)
+    machine_jobs.until_it_works(machine, job)
     machine.run("tail -n 4 /var/log/slurm-share.log")
-    work.let_end(machine, job)
-    work.next_user_is_served(machine)
+    machine_jobs.let_end(machine, job)
+    machine_jobs.next_user_is_served(machine)
 
 
 def test_without_its_mps_processes_a_job_fails_and_the_next_runs(machine: WholeMachine) -> None:
-    job = work.start_sharing(machine)
+    job = machine_jobs.start_sharing(machine)
     machine.run("pkill -KILL -f nvidia-cuda-mps")
-    work.finished(machine)
-    said = work.output(machine, job)
-    assert work.state(machine, job) == "FAILED", said
+    machine_jobs.finished(machine)
+    said = machine_jobs.output(machine, job)
+    assert machine_jobs.state(machine, job) == "FAILED", said
     assert "CUDA_ERROR" in said
-    work.nothing_left(machine)
-    work.next_user_is_served(machine)
+    machine_jobs.nothing_left(machine)
+    machine_jobs.next_user_is_served(machine)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import machine_jobs
 import pages
 import pytest
-import work
 from whole_machine import WholeMachine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("installed")]
@@ -27,19 +27,19 @@ def comes_back_clean(machine: WholeMachine, job: str) -> None:
     assert machine.run(MOUNTED).text.split() == ["/run/slurm-share", "tmpfs", "/run/slurm-share/user", "tmpfs"]
     # Slurm learns that the job is over when the node registers, and starts it again: that is not this test's
     machine.until(f"scancel {job}; [[ -z $(squeue -h) && $(sinfo -h -o %T) == idle ]]", why="squeue; sinfo -R")
-    work.nothing_left(machine)
-    work.next_user_is_served(machine)
+    machine_jobs.nothing_left(machine)
+    machine_jobs.next_user_is_served(machine)
     assert machine.run("systemctl --failed --no-legend").text == ""
 
 
 def test_a_reboot_with_a_share_leaves_nothing(machine: WholeMachine) -> None:
-    job = work.start_sharing(machine)
+    job = machine_jobs.start_sharing(machine)
     machine.reboot()
     comes_back_clean(machine, job)
 
 
 def test_a_power_cut_with_a_share_leaves_nothing(machine: WholeMachine) -> None:
-    job = work.start_sharing(machine)
+    job = machine_jobs.start_sharing(machine)
     machine.run("sync", quiet=True)
     machine.note("    (the power is cut)")
     machine.cut()
@@ -52,14 +52,14 @@ def test_a_removal_is_refused_while_slurm_names_the_hooks(machine: WholeMachine)
     assert said.code != 0
     assert "slurm.conf" in said.text
     assert "slurm-share install --undo" in said.text
-    work.next_user_is_served(machine)
+    machine_jobs.next_user_is_served(machine)
 
 
 def test_the_removal_of_the_page_leaves_nothing(machine: WholeMachine) -> None:
     ran = pages.follow(machine, "admins.md", below="## Removal")
     assert not pages.unexpected(ran.values(), {})
     machine.until(IDLE, why="sinfo -R")
-    said = work.completed(machine, "--gres=gpu:1", "srun echo an ordinary job")
+    said = machine_jobs.completed(machine, "--gres=gpu:1", "srun echo an ordinary job")
     assert "an ordinary job" in said
     assert machine.run(OF_OURS).text == ""
     assert machine.run("systemctl --failed --no-legend").text == ""

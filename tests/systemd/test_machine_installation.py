@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+import machine_jobs
 import pages
 import pytest
-import work
 from whole_machine import WholeMachine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("installed")]
@@ -26,7 +26,7 @@ def test_every_line_of_quickstart_works(machine: WholeMachine, installed: dict[s
     assert not pages.unexpected(lines, WITH_WORK_TO_DO)
     assert "Submitted batch job" in installed["sbatch --share-gpu=4 job.sh"].text
     assert machine.run("cat slurm-*.out", user="alice").text.count("mps server") == 8
-    work.nothing_left(machine)
+    machine_jobs.nothing_left(machine)
 
 
 def test_every_line_of_install_works_on_the_same_machine(machine: WholeMachine) -> None:
@@ -36,7 +36,7 @@ def test_every_line_of_install_works_on_the_same_machine(machine: WholeMachine) 
     lines = [one for one in ran.values() if one.line.text != "slurm-share doctor --quiet"]
     assert not pages.unexpected(lines, ONCE_INSTALLED)
     assert len(lines) >= 8
-    work.finished(machine)
+    machine_jobs.finished(machine)
 
 
 def test_doctor_finds_the_machine_well(machine: WholeMachine) -> None:
@@ -67,7 +67,7 @@ def test_the_services_work_and_write_to_the_journal(machine: WholeMachine) -> No
     machine.run("systemctl enable --now slurm-share-agent")
     machine.until(f"[[ $(systemctl is-active {AGENT}) == active && -S /run/slurm-share-agent/socket ]]")
     machine.run(f"sed -i '1i load_source = \"local\"' {pages.CONFIG}; slurm-share config write-lua")
-    with work.sharing(machine):
+    with machine_jobs.sharing(machine):
         machine.run(f"systemctl start {ARCHIVE}")
         machine.run("cut -f 1-12 /var/lib/slurm-share/archive/*.tsv | tail -n 3")
     assert "alice" in machine.ask("cat /var/lib/slurm-share/archive/*.tsv")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import machine_jobs
 import pytest
-import work
 from whole_machine import WholeMachine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("installed")]
@@ -63,37 +63,37 @@ def scripts(machine: WholeMachine) -> None:
 
 def test_a_job_opens_its_own_gpu_only(machine: WholeMachine) -> None:
     script = "srun python3 devices.py; echo unshared step:; srun -n1 --share-gpu=off python3 devices.py"
-    said = work.completed(machine, "--share-gpu=2 --gres=gpu:1 --mem=300M", script)
+    said = machine_jobs.completed(machine, "--share-gpu=2 --gres=gpu:1 --mem=300M", script)
     assert said.count(f"nvidia1: {OTHERS}; nvidiactl: {OURS}") == 3, said
     assert f"nvidia0: {OTHERS}" not in said
-    said = work.completed(machine, "--share-gpu=2 --mem=300M", "srun python3 devices.py")
+    said = machine_jobs.completed(machine, "--share-gpu=2 --mem=300M", "srun python3 devices.py")
     assert said.count(f"nvidia0: {OURS}; nvidia1: {OURS}") == 4, said
-    work.nothing_left(machine)
+    machine_jobs.nothing_left(machine)
 
 
 def test_each_task_has_a_cpu_of_its_own(machine: WholeMachine) -> None:
     """ConstrainCores, on a kernel with cpusets."""
     if "cpuset" not in machine.ask("cat /sys/fs/cgroup/cgroup.controllers").split():
         pytest.skip("NOT TESTED: this kernel has no cpusets; tests/systemd.sh --qemu has")
-    said = work.completed(machine, "--share-gpu=1", "srun python3 devices.py")
+    said = machine_jobs.completed(machine, "--share-gpu=1", "srun python3 devices.py")
     cpus = [line.rpartition("CPUs ")[2] for line in said.splitlines() if line.startswith("rank ")]
     assert len(set(cpus)) == 2, said
     assert all(one.isdecimal() for one in cpus), said
-    work.nothing_left(machine)
+    machine_jobs.nothing_left(machine)
 
 
 @pytest.fixture(scope="module")
 def group(machine: WholeMachine, scripts: None) -> Iterator[str]:
     """Yield the cgroup of an MPS daemon of a running share, which completes after the last test of this module."""
-    with work.sharing(machine):
-        yield work.groups(machine)[0]
+    with machine_jobs.sharing(machine):
+        yield machine_jobs.groups(machine)[0]
 
 
 def test_the_limits_of_a_daemon_are_written(machine: WholeMachine, group: str) -> None:
     machine.run(
         f"cat /proc/$(pgrep -f nvidia-cuda-mps-server | head -n 1)/cgroup; bpftool cgroup show {group} 2>/dev/null"
     )
-    assert work.limits(machine) == work.CONFINED
+    assert machine_jobs.limits(machine) == machine_jobs.CONFINED
 
 
 def test_a_daemons_group_forks_no_further(machine: WholeMachine, group: str) -> None:
@@ -105,7 +105,9 @@ def test_a_daemons_group_forks_no_further(machine: WholeMachine, group: str) -> 
 
 
 def test_a_daemons_group_opens_its_own_gpu_only(machine: WholeMachine, group: str) -> None:
-    said = [machine.run(f"python3 /root/enter.py {one} devices").text.splitlines() for one in work.groups(machine)]
+    said = [
+        machine.run(f"python3 /root/enter.py {one} devices").text.splitlines() for one in machine_jobs.groups(machine)
+    ]
     gpus = sorted(tuple(lines[:2]) for lines in said)
     assert gpus == [(f"nvidia0 {OURS}", f"nvidia1 {OTHERS}"), (f"nvidia0 {OTHERS}", f"nvidia1 {OURS}")]
     assert all(lines[2:] == [f"nvidiactl {OURS}", "null opened"] for lines in said)

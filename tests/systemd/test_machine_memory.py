@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+import machine_jobs
 import pytest
-import work
 from whole_machine import COMMAND_S, WholeMachine
 
 from localcluster import process
@@ -51,18 +51,18 @@ def scripts(machine: WholeMachine) -> None:
 
 
 def test_a_task_that_takes_too_much_ends_alone(machine: WholeMachine) -> None:
-    job = work.submit(machine, "--share-gpu=2 --mem=400M", "srun --kill-on-bad-exit=0 python3 eat.py 1")
-    work.finished(machine)
-    said = work.output(machine, job)
+    job = machine_jobs.submit(machine, "--share-gpu=2 --mem=400M", "srun --kill-on-bad-exit=0 python3 eat.py 1")
+    machine_jobs.finished(machine)
+    said = machine_jobs.output(machine, job)
     assert all(f"fine {rank}" in said for rank in (0, 2, 3)), said
     assert "task 1: Killed" in said
-    assert work.state(machine, job) == "FAILED"
-    work.nothing_left(machine)
+    assert machine_jobs.state(machine, job) == "FAILED"
+    machine_jobs.nothing_left(machine)
 
 
 def test_a_triple_says_which_task_took_too_much(machine: WholeMachine) -> None:
     machine.run("llsub ./one.sh [1,2] --tasks lines.txt", user="alice")
-    work.finished(machine)
+    machine_jobs.finished(machine)
     said = machine.run("llsub --watch LLSUB.1", user="alice", check=False)
     assert said.code == 1
     assert "3 of 4 tasks are done" in said.text
@@ -70,13 +70,13 @@ def test_a_triple_says_which_task_took_too_much(machine: WholeMachine) -> None:
     assert "task 1, line 2 of lines.txt: bad" in said.text
     assert "the kernel killed it for memory" in said.text
     assert "the limit of the job on the node was 400 MiB" in said.text
-    work.nothing_left(machine)
+    machine_jobs.nothing_left(machine)
 
 
 def keep_memory(machine: WholeMachine) -> str:
     """Start a job whose four tasks keep memory, and return its number."""
     machine.run("rm -f go", user="alice", quiet=True)
-    job = work.submit(machine, "--share-gpu=2 --mem=500M", "srun python3 keep.py")
+    job = machine_jobs.submit(machine, "--share-gpu=2 --mem=500M", "srun python3 keep.py")
     machine.until(f"[[ $(grep -c ^ready /home/alice/slurm-{job}.out) == 4 ]]", "memory kept by four tasks")
     return job
 
@@ -94,7 +94,7 @@ def test_llloads_figures_are_the_kernels(machine: WholeMachine) -> None:
 
     process.wait_until(is_sampled, f"a sample with {mib} MiB", COMMAND_S, every_s=0.5, why=lambda: str(found))
     machine.run("llload -g", user="alice")
-    work.let_end(machine, job)
+    machine_jobs.let_end(machine, job)
     assert [(str(one["job"]), one["memory_kills"]) for one in found] == [(job, 0)]
 
 
@@ -118,6 +118,6 @@ def test_a_logout_takes_shared_memory_of_running_jobs_only_without_the_line(mach
     machine.until("[[ -z $(ls /dev/shm) ]]", "the removal of the files in /dev/shm")
     machine.run(f"rm {LOGIND}; systemctl restart systemd-logind")
     machine.run("touch go", user="alice", quiet=True)
-    work.finished(machine)
-    work.nothing_left(machine)
-    assert work.state(machine, job) == "FAILED"  # each task finds its file gone
+    machine_jobs.finished(machine)
+    machine_jobs.nothing_left(machine)
+    assert machine_jobs.state(machine, job) == "FAILED"  # each task finds its file gone

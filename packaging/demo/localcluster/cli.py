@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from . import cluster as clusters
-from . import kernel_cluster, machine, paths, process, tools
+from . import kernel_cluster, paths, process, running_kernel, tools
 from .cluster import Cluster
 from .errors import ClusterError, Misuse
 from .pyslurm import FITS
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _concerns_kernel(args: argparse.Namespace) -> bool:
     """Return whether the command is for a kernel of the cluster's own, and we are not in it."""
-    if os.environ.get(machine.ON_V2) or args.run is _list:
+    if os.environ.get(running_kernel.ON_V2) or args.run is _list:
         return False
     return (args.run in (_up, _run) and bool(args.kernel)) or kernel_cluster.is_up(args.name)
 
@@ -77,7 +77,7 @@ def _concerns_kernel(args: argparse.Namespace) -> bool:
 def _in_kernel(args: argparse.Namespace, words: Sequence[str]) -> int:
     tools.require_root()
     if args.run is _run:
-        return machine.run_once(_command(args))
+        return running_kernel.run_once(_command(args))
     if args.run is _up and args.kernel:
         if args.cgroup:
             raise Misuse("the kernel has cgroup v2 only; omit --cgroup")

@@ -643,7 +643,7 @@ def take_down(name: str) -> bool:
 
 def running() -> list[str]:
     """Return the names of all clusters with a run directory, whole or broken."""
-    # a name with a dot is that of a kernel's folder: see machine.py
+    # a name with a dot is that of a kernel's folder: see running_kernel.py
     return sorted(path.name for path in paths.RUN_ROOT.glob("*/") if path.is_dir() and "." not in path.name)
 
 

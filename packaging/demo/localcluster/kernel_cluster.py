@@ -18,10 +18,10 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from . import lines, locks, namespaces, paths, process
+from . import locks, namespaces, paths, process, serial_lines
 from .errors import ClusterError, Misuse
-from .machine import STATE, Machine, inside_env, write_state
 from .records import Identity
+from .running_kernel import STATE, RunningKernel, inside_env, write_state
 
 _LINES = 8
 """Programs that may run at once; another waits."""
@@ -64,8 +64,8 @@ def forward(name: str, argv: Sequence[str]) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(str(paths.run_dir(name) / _SOCKET))
-            return lines.run(lines.Line(connection.fileno()), [program, *argv], env=inside_env(), cwd="/")
-        except (OSError, lines.LineClosed):
+            return serial_lines.run(serial_lines.Line(connection.fileno()), [program, *argv], env=inside_env(), cwd="/")
+        except (OSError, serial_lines.LineClosed):
             raise ClusterError(
                 f"the kernel of cluster {name} has ended; clear it with: cluster --name {name} down"
             ) from None
@@ -85,14 +85,14 @@ def hold(name: str) -> None:
     layers = (folder / _LAYERS).read_text()
     write_state(folder, layers)
     try:
-        machine = Machine.boot(layers, folder, count=_LINES)
+        running = RunningKernel.boot(layers, folder, count=_LINES)
     except ClusterError as error:
         (folder / _FAILED).write_text(str(error))
         return
-    free: queue.SimpleQueue[lines.Line] = queue.SimpleQueue()
-    for line in machine.lines:
+    free: queue.SimpleQueue[serial_lines.Line] = queue.SimpleQueue()
+    for line in running.lines:
         free.put(line)
-    with machine, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with running, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / "socket.new"))  # only root enters the folder's parents with write access
         (folder / "socket.new").chmod(0o600)
         listener.listen()
@@ -102,12 +102,12 @@ def hold(name: str) -> None:
             threading.Thread(target=_serve, args=(client, free), daemon=True).start()
 
 
-def _serve(client: socket.socket, free: queue.SimpleQueue[lines.Line]) -> None:
+def _serve(client: socket.socket, free: queue.SimpleQueue[serial_lines.Line]) -> None:
     with client:
         line = free.get()
         try:
-            lines.relay(client, line)
-        except lines.LineClosed:
+            serial_lines.relay(client, line)
+        except serial_lines.LineClosed:
             os.kill(os.getpid(), signal.SIGTERM)  # the kernel has ended
         free.put(line)
 

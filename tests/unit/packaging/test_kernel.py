@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from localcluster import kernel, machine, namespaces
+from localcluster import kernel, namespaces, running_kernel
 
 # lines of modules.dep of Debian's user-mode-linux 6.1um4
 DEP = """\
@@ -37,7 +37,7 @@ def test_the_command_line_names_what_the_first_process_needs(tmp_path: Path) -> 
     (tmp_path / "modules/7.2.7").mkdir(parents=True)
     (tmp_path / "modules/7.2.7/modules.dep").write_text(DEP)
     made = kernel.Kernel(tmp_path, Path("/cache/root"))
-    words = machine.boot_arguments(made, [5, 9], "/cache/a/upper:/cache/b/root", Path("/kept"), 2048)
+    words = running_kernel.boot_arguments(made, [5, 9], "/cache/a/upper:/cache/b/root", Path("/kept"), 2048)
     assert {"mem=2048M", "ro", "ssl0=fd:5", "ssl1=fd:9", "KERNEL_LINES=2", 'KERNEL_KEPT="/kept"'} < set(words)
     assert 'KERNEL_LAYERS="/cache/a/upper:/cache/b/root"' in words
     assert f'KERNEL_MODULES="{tmp_path}/modules/7.2.7/kernel/drivers/net/veth.ko:' in " ".join(words)

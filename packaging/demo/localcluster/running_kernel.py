@@ -1,7 +1,7 @@
 """A running user-mode Linux kernel over this machine's own root: boot it, run programs in it, end it.
 
 Its root is the machine's, and what is written there stays in its memory: nothing of the machine changes, except in the
-one folder `kept`. It has cgroup v2 only, and no network. A program is started over a serial line: see lines.py.
+one folder `kept`. It has cgroup v2 only, and no network. A program is started over a serial line: see serial_lines.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import cluster as clusters
-from . import kernel, lines, namespaces, paths, process
+from . import kernel, namespaces, paths, process, serial_lines
 from .errors import ClusterError
 from .progress import say
 from .records import PARTS, RELEASES
@@ -35,11 +35,11 @@ ON_V2 = "SLURM_SHARE_TEST_ON_V2"
 """Set for every program inside: every cluster that a test asks for has cgroup v2."""
 
 
-class Machine:
+class RunningKernel:
     """A kernel that runs, and its serial lines; as a context manager it is ended at the end."""
 
     def __init__(
-        self, version: str, lines_to: Sequence[lines.Line], started: subprocess.Popen[bytes], log: Path
+        self, version: str, lines_to: Sequence[serial_lines.Line], started: subprocess.Popen[bytes], log: Path
     ) -> None:
         self.version = version
         self.lines = lines_to
@@ -48,7 +48,7 @@ class Machine:
         self._ready = threading.Event()
 
     @classmethod
-    def boot(cls, layers: str, folder: Path, *, count: int = 1, kept: Path | None = None) -> Machine:
+    def boot(cls, layers: str, folder: Path, *, count: int = 1, kept: Path | None = None) -> RunningKernel:
         """Boot the kernel with `count` serial lines; return when they are served. Its console goes to `folder`/console.
 
         `layers` are those that clusters inside use. Programs write to this machine in the folder `kept` only. Raises
@@ -62,20 +62,20 @@ class Machine:
         started = process.start(argv, log, theirs)
         for fd in theirs:
             os.close(fd)
-        machine = cls(made.version, [lines.Line(end.detach()) for end, _ in pairs], started, log)
-        threading.Thread(target=machine._watch, daemon=True).start()
+        running = cls(made.version, [serial_lines.Line(end.detach()) for end, _ in pairs], started, log)
+        threading.Thread(target=running._watch, daemon=True).start()
         try:
-            for line in machine.lines:
-                if line.receive()[0] != lines.READY:
-                    raise lines.LineClosed
-        except lines.LineClosed:
-            machine.end()
-            raise ClusterError(f"the user-mode Linux kernel {made.version} did not boot: {machine.said()}") from None
+            for line in running.lines:
+                if line.receive()[0] != serial_lines.READY:
+                    raise serial_lines.LineClosed
+        except serial_lines.LineClosed:
+            running.end()
+            raise ClusterError(f"the user-mode Linux kernel {made.version} did not boot: {running.said()}") from None
         except BaseException:
-            machine.end()
+            running.end()
             raise
-        machine._ready.set()
-        return machine
+        running._ready.set()
+        return running
 
     def said(self) -> str:
         """Return the last lines of the console."""
@@ -83,7 +83,7 @@ class Machine:
 
     def run(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> int:
         """Run a program inside as root, with our streams, signals and terminal; return its exit code."""
-        return lines.run(self.lines[0], argv, env=env, cwd=cwd)
+        return serial_lines.run(self.lines[0], argv, env=env, cwd=cwd)
 
     def end(self) -> None:
         """Cut the kernel's power. Can be repeated."""
@@ -101,7 +101,7 @@ class Machine:
                 self._started.kill()
             time.sleep(_WATCH_S)
 
-    def __enter__(self) -> Machine:
+    def __enter__(self) -> RunningKernel:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,12 +127,12 @@ def run_once(argv: Sequence[str]) -> int:
     try:
         write_state(folder, stack)
         begin = time.monotonic()
-        with Machine.boot(stack, folder, kept=kept) as machine:
-            say(f"  kernel {machine.version} with cgroup v2 only: booted in {time.monotonic() - begin:.1f} s")
+        with RunningKernel.boot(stack, folder, kept=kept) as running:
+            say(f"  kernel {running.version} with cgroup v2 only: booted in {time.monotonic() - begin:.1f} s")
             try:
-                return machine.run(argv, env=inside_env(), cwd=str(Path.cwd()))
-            except lines.LineClosed:
-                raise ClusterError(f"the user-mode Linux kernel ended: {machine.said()}") from None
+                return running.run(argv, env=inside_env(), cwd=str(Path.cwd()))
+            except serial_lines.LineClosed:
+                raise ClusterError(f"the user-mode Linux kernel ended: {running.said()}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         for left in (paths.RUN_ROOT, kept):
