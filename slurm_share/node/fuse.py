@@ -9,6 +9,7 @@ connection to such a program, which belongs to the user who mounted the file sys
 from __future__ import annotations
 
 import os
+import time
 
 from ..core import mounts
 
@@ -17,31 +18,66 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 CONNECTIONS = "/sys/fs/fuse/connections"
+LOOKS, PAUSE_S = 20, 0.025
+"""How often, and with which pause in seconds, a file system is looked at before it counts as one that does not answer.
+One that answers owes nothing at one of these moments, however busy it is."""
 
 
 def end_waited_for(uids: Collection[int], connections: str = CONNECTIONS) -> list[str]:
-    """End the FUSE file systems of these users that have not answered a request; return a sentence for each one.
+    """End the FUSE file systems of these users that leave a request unanswered; return a sentence for each one.
 
-    A file system of root's is never ended. One that cannot be ended is left out.
+    A file system of root's is never ended, and none that answers, such as the container image of another job of the
+    user. One that cannot be ended is left out.
     """
+    found = {name: files for name in _names(connections) if (files := _opened(f"{connections}/{name}", uids))}
     said = []
-    for name in _names(connections):
-        folder = f"{connections}/{name}"
-        try:
-            uid = os.stat(folder).st_uid  # noqa: PTH116  (pathlib: see hook.py)
-            if uid == 0 or uid not in uids or _is_idle(folder):
-                continue
-            with open(f"{folder}/abort", "w") as file:
-                file.write("1")
-        except OSError:
-            continue  # it has ended meanwhile
-        said.append(f"a file system in user space (FUSE connection {name}) of uid {uid} that did not answer was ended")
+    try:
+        silent = {name: files for name, files in found.items() if not _is_idle(files[1])}
+        for _ in range(LOOKS if silent else 0):
+            time.sleep(PAUSE_S)
+            silent = {name: files for name, files in silent.items() if not _is_idle(files[1])}
+        for name, (uid, _, abort) in silent.items():
+            try:
+                os.write(abort, b"1")
+            except OSError:
+                continue  # it has ended meanwhile
+            what = f"a file system in user space (FUSE connection {name}) of uid {uid}"
+            said.append(f"{what} that did not answer was ended")
+    finally:
+        for _, *opened in found.values():
+            for fd in opened:
+                os.close(fd)
     return said
 
 
-def _is_idle(folder: str) -> bool:
-    with open(f"{folder}/waiting") as file:
-        return file.read().strip() == "0"
+def _opened(folder: str, uids: Collection[int]) -> tuple[int, int, int] | None:
+    """Return the owner of a connection, its open folder and its open file `abort`; None: there is nothing to end.
+
+    The kernel gives a connection's number to the next one, which can be another user's. What is open stays with the
+    connection that it was opened for.
+    """
+    try:
+        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None  # it has ended meanwhile
+    uid = os.fstat(parent).st_uid
+    if uid != 0 and uid in uids:
+        try:
+            return uid, parent, os.open("abort", os.O_WRONLY | os.O_CLOEXEC, dir_fd=parent)
+        except OSError:
+            pass
+    os.close(parent)
+    return None
+
+
+def _is_idle(folder: int) -> bool:
+    """Return whether no request waits for an answer, or the connection has ended."""
+    try:
+        fd = os.open("waiting", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)  # the kernel's file cannot be read twice
+        with open(fd) as file:
+            return file.read().strip() in ("", "0")
+    except OSError:
+        return True
 
 
 def _names(connections: str) -> list[str]:

@@ -46,3 +46,33 @@ def test_a_file_system_of_roots_is_not_ended(connections: Path) -> None:
 
 def test_without_fuse_nothing_is_ended(tmp_path: Path) -> None:
     assert fuse.end_waited_for({2001}, str(tmp_path / "gone")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give folders to users")
+def test_a_busy_file_system_that_answers_is_not_ended(connections: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It owes an answer at the first look, none at a later one, and another one after that."""
+    os.chown(connections / "44", 2001, 2001)
+    owed = iter(["0\n", "3\n"])
+    monkeypatch.setattr(
+        "slurm_share.node.fuse.time.sleep", lambda _: (connections / "44/waiting").write_text(next(owed, "3\n"))
+    )
+    assert fuse.end_waited_for({2001}, str(connections)) == []
+    assert aborted(connections) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give folders to users")
+def test_a_number_that_the_kernel_gives_again_leads_to_no_other_users(
+    connections: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(connections / "44", 2001, 2001)
+
+    def give_again(_: float) -> None:
+        if not (connections / "old").exists():
+            (connections / "44").rename(connections / "old")
+            (connections / "44").mkdir()
+            for name in ("abort", "waiting"):
+                (connections / "44" / name).touch()
+
+    monkeypatch.setattr("slurm_share.node.fuse.time.sleep", give_again)
+    fuse.end_waited_for({2001}, str(connections))
+    assert aborted(connections) == ["old"]
