@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
 if TYPE_CHECKING:
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 MOST = 2_000
 """The most file systems that are detached from one place: fusermount3 allows 1,000 by default (mount_max)."""
+MOST_S = 1.0
+"""The most seconds in which one process detaches file systems and reads what they are. A hook may do it under the
+ledger's lock, for which others wait for two; the next hook continues. Each takes up to 10 ms (measured)."""
+MOST_NAMED = 20
+"""The most file systems that one process names: a hook's log has a line for each."""
+_READ_S, _KIND_MOST = 0.5, 100
+"""The most seconds for reading what is mounted, and characters of each description. A user gives his file systems names
+of up to 4,000; a thousand such lines took one second."""
 NOSUID, NODEV, NOEXEC = 2, 4, 8
 """Flags of mount(2)."""
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
@@ -116,14 +125,43 @@ def _mount_id(name: str, folder: int) -> bytes:
             os.close(fd)
 
 
+class _Detaching:
+    """What this process has detached. A hook is a process."""
+
+    until = 0.0
+    """The time at which it stops, on the monotonic clock; 0: it has detached nothing."""
+    named = 0
+    kinds: dict[str, list[str]]
+    """Path -> descriptions of what was mounted there, the uppermost one last, when the first one was detached."""
+
+
 def _detach(folder: int, name: str, notes: list[str]) -> None:
     """Detach the upper mount on `name` of the open folder; add a sentence to `notes`. Raises OSError (EBUSY)."""
     path = f"{os.readlink(f'/proc/self/fd/{folder}')}/{name}"  # noqa: PTH115
-    what = [kind for point, kind in read_points(path) if point == path]
-    kind = what[-1] if what else "a file system"
+    if not _Detaching.until:
+        _Detaching.until = time.monotonic() + MOST_S
+        _Detaching.kinds = _read_kinds()
+    if time.monotonic() > _Detaching.until:
+        why = f"many file systems are mounted on {path}; each hook detaches a part of them"
+        raise OSError(errno.EBUSY, why)
+    what = _Detaching.kinds.get(path)
+    kind = what.pop() if what else "a file system"
     code = unmount(f"/proc/self/fd/{folder}/{name}", _MNT_DETACH)
     if code == 0:
-        notes.append(f"{kind} was mounted on {path} and is detached")
+        _Detaching.named += 1
+        if _Detaching.named <= MOST_NAMED:
+            notes.append(f"{kind} was mounted on {path} and is detached")
+        elif _Detaching.named == MOST_NAMED + 1:
+            notes.append("more file systems were mounted there and are detached, which are not named")
     elif code != errno.EINVAL:  # EINVAL: its user has detached it meanwhile
         why = f"{kind} is mounted on {path} and cannot be detached ({os.strerror(code)}); as root: umount -l {path}"
         raise OSError(errno.EBUSY, why)
+
+
+def _read_kinds() -> dict[str, list[str]]:
+    until, found = time.monotonic() + _READ_S, dict[str, list[str]]()
+    for point, kind in read_points(""):
+        found.setdefault(point, []).append(kind[:_KIND_MOST])
+        if time.monotonic() > until:
+            break
+    return found

@@ -227,6 +227,33 @@ def test_what_a_user_mounts_on_his_files_keeps_nothing_of_anybodys(cluster: Clus
     node.run("rm", "-f", "/tmp/pid", "/tmp/out", "/tmp/fusermount3")
 
 
+STACK = """import ctypes, os, sys
+libc = ctypes.CDLL(None)
+os.mkdir("/tmp/long")
+assert libc.mount(b"h" * 4000, b"/tmp/long", b"tmpfs", 0, None) == 0
+open("/tmp/long/file", "w")
+for _ in range(500): assert libc.mount(b"/tmp/long/file", sys.argv[1].encode(), None, 4096, None) == 0
+"""
+"""Mounts, one above the other, as a user's own FUSE program can that answers."""
+
+
+@pytest.mark.on_v2
+def test_many_mounts_of_a_user_keep_no_hook_of_others(node: Node) -> None:
+    """Bob's job has its share, whether or not the hooks before it had the time to detach all of them."""
+    with node.job(9001):
+        made = node.run("python3", "-c", STACK, f"{ALICES}/jobs/9001/slots/0")
+        assert made.returncode == 0, made.stderr
+    with node.job(9002, uid=BOB):
+        assert node.plan(9002).count("SLURM_SHARE_MPS=on") == 2
+    said = node.log()
+    assert "is given up" not in said
+    assert said.count(" and is detached") < 100
+    node.run("bash", "-c", f"umount -l {ALICES} /tmp/long; rmdir /tmp/long")
+    with node.job(9003, uid=BOB):
+        pass
+    assert node.ledger()["leaving"] == []
+
+
 FILL = """import itertools, os, sys
 slot, pipe = sys.argv[1:]
 try:

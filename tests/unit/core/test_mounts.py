@@ -112,3 +112,25 @@ def test_a_tree_is_removed_with_what_is_mounted_in_it(tmp_path):
     uncovered, rest = here(tmp_path, script)
     assert uncovered == "3"
     assert rest == "2 ['leaf.ui'] ['kept', 'inner']" or rest == "2 ['leaf.ui'] ['inner', 'kept']"
+
+
+def test_many_mounts_take_bounded_time_and_lines(tmp_path):
+    """On a clock that goes on by 10 ms whenever it is read: the rest stays for the next hook, which is told so."""
+    script = """if True:
+        import ctypes, errno, itertools, os, sys
+        from slurm_share.core import mounts
+        libc, file = ctypes.CDLL(None), sys.argv[1] + "/many"
+        open(file, "w")
+        for _ in range(300): assert libc.mount(b"/dev/null", file.encode(), None, 4096, None) == 0
+        ticks = itertools.count(1000)
+        mounts.time.monotonic = lambda: next(ticks) / 100
+        fd, notes = os.open(sys.argv[1], os.O_RDONLY), []
+        try: mounts.unlink("many", fd, notes)
+        except OSError as error: print(error.errno == errno.EBUSY, error.strerror)
+        print(len(notes), notes[-1])
+        print(50 < sum(point == file for point, _ in mounts.read_points(file)) < 300)"""
+    why, named, left = here(tmp_path, script)
+    many = f"{tmp_path}/ours/many"
+    assert why == f"True many file systems are mounted on {many}; each hook detaches a part of them"
+    assert named.startswith("21 more file systems")
+    assert left == "True"
