@@ -48,7 +48,8 @@ def run_in_job(facts: Facts) -> Sequence[Verdict]:
     " for his srun can make it so large that the Prolog cannot start, and Slurm drains the node. With Alloc the Prolog"
     " has the job's environment, whose size job_submit.lua limits",
     fix="slurm.conf: add Alloc to PrologFlags (`slurm-share install --apply --with alloc`), then `scontrol reconfigure`"
-    "; srun and salloc then wait for the Prolog (install.md)",
+    "; srun and salloc then wait for the Prolog (install.md, step 2); a site that does without: slurm-share doctor"
+    " --except prolog-flags",
 )
 def prolog_flags(facts: Facts) -> Sequence[Verdict]:
     found = seen(listed_values(facts, "PrologFlags"))
