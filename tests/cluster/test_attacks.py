@@ -170,6 +170,7 @@ def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node
     with node.job(9002, uid=BOB):
         assert [one.user for one in node.mps()] == ["bob"]
         node.run("kill", "-9", str(pid))
+        until(lambda: not node.alive(pid), "the end of her process")  # it holds her file system
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
@@ -303,20 +304,17 @@ def test_a_process_that_its_users_file_system_keeps_alive_drains_nothing(cluster
     node.run("bash", "-c", "umount -l /tmp/silent; rmdir /tmp/silent; rm -f /tmp/pid /tmp/out /tmp/asked")
 
 
-@pytest.fixture
-def small_alice(node: Node) -> Iterator[Node]:
-    """Mount alice's file system so small that she fills it at once."""
-    node.run("mkdir", "-p", "-m711", f"{USER}/mps", ALICES)
-    node.run("mount", "-t", "tmpfs", "-o", "mode=0711,size=1m,nr_inodes=100", "tmpfs", ALICES)
-    yield node
-    assert node.run("mountpoint", ALICES).returncode != 0
+def make_small(node: Node) -> None:
+    """Let alice fill the file system at once that a hook has mounted for her job. One that the test mounts before is
+    empty, and the first hook unmounts it."""
+    assert node.run("mount", "-o", "remount,size=1m,nr_inodes=100", ALICES).returncode == 0
 
 
 @pytest.mark.on_v2
-def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_alice: Node) -> None:
+def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(node: Node) -> None:
     """Her next share is refused with a sentence; ordinary jobs run, and bob has a share meanwhile."""
-    node = small_alice
     node.prolog(9001)
+    make_small(node)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
     assert node.run("touch", f"{ALICES}/x").returncode != 0
     assert node.run("bash", "-c", f"echo x >{STATE}/x && rm {STATE}/x").returncode == 0
@@ -334,13 +332,14 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_ali
     node.epilog(9001)
     assert node.mps() + node.mps("server") == []
     assert node.jobs() == []
+    assert node.run("mountpoint", ALICES).returncode != 0
     with node.job(9004, uid=BOB):
         assert "slot 1 " in node.plan(9004)
         assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
 
 
 FILL_SCRIPT = f"""\
-srun -n1 bash -c 'echo began
+srun -n1 bash -c 'echo began; until [ -e fill ]; do sleep 0.1; done
     for ((i = 0; ; i++)); do : >$CUDA_MPS_PIPE_DIRECTORY/$i || break; done 2>/dev/null
     cat /dev/zero >{STATE}/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT 2>/dev/null'
 echo full; until [ -e go ]; do sleep 0.1; done
@@ -348,11 +347,14 @@ echo full; until [ -e go ]; do sleep 0.1; done
 
 
 @pytest.mark.on_v2
-def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_alice: Node) -> None:
+def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, node: Node) -> None:
     """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
-    cluster.as_user("alice", "rm -f go", check=True)
+    cluster.as_user("alice", "rm -f fill go", check=True)
     first = cluster.sbatch("alice", FILL_SCRIPT, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-ofirst.out")
+    until(lambda: "began" in cluster.as_user("alice", "cat first.out").stdout, "her task")
+    make_small(node)
+    cluster.as_user("alice", "touch fill", check=True)
     until(lambda: "full" in cluster.as_user("alice", "cat first.out").stdout, "a full file system")
     second = cluster.sbatch("alice", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-osecond.out")
     third = cluster.sbatch("bob", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-othird.out")
@@ -388,6 +390,7 @@ def test_a_user_who_has_left_fills_his_own_file_system_only(cluster: Cluster, no
     """A process of alice's outside her job fills a slot, which it holds open, and makes files until none can be made.
     When she has left, bob's share has its MPS and says nothing; the next hook after her process's end unmounts hers."""
     with node.job(9001):
+        make_small(node)
         pid = node.background(
             ["python3", "-u", "-c", HOLD_SPACE, f"{STATE}/jobs/9001/slots/1", alices_pipe(node)], "alice"
         )
