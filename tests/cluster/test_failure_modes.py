@@ -610,7 +610,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     resume(cluster, "n2")
     assert cluster.wait(cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")) == "COMPLETED"
     assert f"job {job} of uid 2001 ended without an Epilog" in node.log()
-    assert node.remains() == []
+    until(lambda: node.remains() == [], "a clean node, after the Epilog as well", node.log)
 
 
 @pytest.fixture
