@@ -16,6 +16,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("documents")]
 
 EXCUSED = {
     r"rows\.md: .*": "tests/cluster/test_rows.py runs each row and writes what Slurm makes of it",
+    r"slurm-prolog-environment\.md: (SLURM_CONF=|salloc ).*": (
+        "needs the plugin that the page shows, and drains a node without slurm-share: test_attacks.py does it with one"
+    ),
     r".*: (packaging/build\.sh( .*)?|apt (install|remove) .*|slurm-share-plugin .*)": (
         "of the packages: test_install_page.py runs them as written in clean roots, test_packages.py builds"
     ),
