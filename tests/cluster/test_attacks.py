@@ -171,6 +171,8 @@ def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node
         assert [one.user for one in node.mps()] == ["bob"]
         node.run("kill", "-9", str(pid))
         until(lambda: not node.alive(pid), "the end of her process")  # it holds her file system
+    with node.job(9003, uid=BOB):
+        assert node.run("find", USER, "-name", str(ALICE)).stdout == ""
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
@@ -307,7 +309,7 @@ def test_a_process_that_its_users_file_system_keeps_alive_drains_nothing(cluster
 def make_small(node: Node) -> None:
     """Let alice fill the file system at once that a hook has mounted for her job. One that the test mounts before is
     empty, and the first hook unmounts it."""
-    assert node.run("mount", "-o", "remount,size=1m,nr_inodes=100", ALICES).returncode == 0
+    assert node.run("mount", "-o", "remount,size=1m,nr_inodes=1000", ALICES).returncode == 0
 
 
 @pytest.mark.on_v2
