@@ -323,11 +323,11 @@ def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(node: Nod
     node.prolog(9002, gpus="1")
     assert f"refused job 9002 cannot have --share-gpu=2 on n2: {ALICES} is full" in node.plan(9002)
     assert node.jobs() == [9001]
-    node.prolog(9003, uid=BOB, share=None)
-    node.epilog(9003, uid=BOB, share=None)
     assert f"uid {ALICE}" in node.run("slurm-share", "doctor").stdout
     status = node.cluster.as_user("alice", ["slurm-share", "status"], node=node.name).stdout
     assert re.search(rf"{ALICES} is (99|100) % full: new shares of alice here", " ".join(status.split()))
+    node.prolog(9003, uid=BOB, share=None)
+    node.epilog(9003, uid=BOB, share=None)
     with node.job(9005, uid=BOB, gpus="1"):
         assert node.slot(9005, 0)["SLURM_SHARE_MPS"] == "on"
     node.epilog(9002, gpus="1")
