@@ -41,9 +41,10 @@ FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
 """The plugin's messages to a task, and to an srun inside an allocation."""
 NOT_REQUEUED = (
-    r"Prolog launch failure|Requeue of JobId=\S+ returned an error: Requested operation is presently disabled"
+    r"Prolog launch failure|Requeue of JobId=\S+ returned an error: "
+    r"(Requested operation is presently disabled|Only batch jobs are accepted or processed)"
 )
-"""What slurmctld logs of a job whose Prolog failed and that must not be requeued."""
+"""What slurmctld logs of a job whose Prolog failed and that must not be requeued, or that salloc made."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 """slurm-share's message about the job of another user that is on the node."""
@@ -181,10 +182,14 @@ def _over(done: Done, case: Case, evidence: Evidence) -> float:
 
 def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
     """Return whether the user's command made slurmctld cancel the job or its array. What the command printed does not
-    count: it may have lost its connection."""
-    if done.event.action != "cancel" or done.event.actor != case.user or case.state != "CANCELLED":
+    count: it may have lost its connection. A slurmctld that is killed then may forget the command, and have the job
+    FAILED when the node reports its end."""
+    if done.event.action != "cancel" or done.event.actor != case.user:
         return False
     begin, end = done.began - ROUND_S, done.ended + ROUND_S
+    is_forgotten = case.state == "FAILED" and re.fullmatch(BROKEN, case.code) is not None
+    if case.state != "CANCELLED" and not (is_forgotten and case.is_told and evidence.restarted(begin, case.end + ROUND_S)):
+        return False
     said = [*evidence.about(case.job, begin, end), *evidence.about(case.array, begin, end)]
     return any(ASKED in text for text in said)
 

@@ -27,7 +27,11 @@ _STATE_UNWRITABLE = "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of th
 """The Prolog's log line when it drains a node whose state it cannot write (share/rules/drain.py)."""
 _WITHOUT_TASK = re.compile(r"prolog: job (\d+) has a slurmstepd here, .* that has no task any more")
 """The Prolog's log line about an earlier job on the node whose tasks have ended."""
-_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{_WITHOUT_TASK.pattern}|{re.escape(_STATE_UNWRITABLE)}")
+_HOOK_KILLED = re.compile(r"\b(?:prolog|epilog) failed status=0:9\b")
+"""The log line of slurmd about a job whose Prolog or Epilog got SIGKILL."""
+_OF_A_NODE = re.compile(
+    rf"{_NEVER_ASKED}|{_HOOK_KILLED.pattern}|{_NO_ROOM}|{_WITHOUT_TASK.pattern}|{re.escape(_STATE_UNWRITABLE)}"
+)
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _NODES = re.compile(rf"(?:{_ALLOTTED.pattern})\b.* NodeList=(\S+)")
@@ -82,10 +86,12 @@ class Evidence:
         return max((at for at, nodes in given if nodes is not None and node in expand(nodes[1])), default=0.0)
 
     def hook_failed(self, job: int, node: str, since: float, until: float) -> bool:
-        """Return whether slurmctld logged between two moments that the job's Prolog failed, or its Epilog on that node.
-        For a Prolog that runs with the first step, it names only the node, when that registers again; it gives up the
-        job at the same moment."""
+        """Return whether slurmctld logged between two moments that the job's Prolog failed, or its Epilog on that node,
+        or the node's slurmd that it was killed. For a Prolog that runs with the first step, slurmctld names only the
+        node, when that registers again; it gives up the job at the same moment, or later if the node is cut off."""
         said = self.about(job, since, until)
+        if any(text.startswith(f"{node}: ") and _HOOK_KILLED.search(text) for text in said):
+            return True
         if any("Prolog launch failure" in one or f"epilog error on {node}," in one for one in said):
             return True
         failures = (line.at for line in self.log if f"{_PROLOG_FAILED} {node}," in line.text)
@@ -101,6 +107,10 @@ class Evidence:
             if any(_RECOVERED.search(text) for text in known) and not any("StepId=batch" in text for text in known):
                 return True
         return False
+
+    def restarted(self, begin: float, end: float) -> bool:
+        """Return whether a slurmctld started between two moments."""
+        return any(begin < one <= end for one in self._starts)
 
     def never_asked(self, node: str) -> list[float]:
         """Return when a node's slurmd gave up a job because it was never told to run the Prolog."""

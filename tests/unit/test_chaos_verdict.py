@@ -273,6 +273,15 @@ def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
     assert mute.lost > rows["jobs lost for no reason that is known"]
 
 
+def test_a_cancel_that_a_killed_slurmctld_forgot_explains_a_failed_job() -> None:
+    asked, start = (105.5, "_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=7 uid 2001"), (107.0, STARTED)
+    cancel = done("cancel", "alice", said="cancelled 7")
+    assert one(failed(), WELL, (cancel,), evidence_of("", asked, start)).lost == 0
+    assert one(failed(), WELL, (cancel,), evidence_of("", asked)).lost == 1
+    assert one(failed(), WELL, (cancel,), evidence_of("", start)).lost == 1
+    assert one(failed(code="69:0"), WELL, (cancel,), evidence_of("", asked, start)).lost == 1
+
+
 def test_every_action_has_its_effects() -> None:
     assert set(causes.EFFECTS) == {*plan.FAULTS, *plan.CONTROLLER_FAULTS}
 
@@ -328,6 +337,7 @@ def test_a_task_that_starts_when_the_others_have_ended_is_beside_none() -> None:
     [
         "Prolog launch failure, JobId=7",
         "Requeue of JobId=7 returned an error: Requested operation is presently disabled",
+        "Requeue of JobId=7 returned an error: Only batch jobs are accepted or processed",
     ],
 )
 def test_a_job_whose_prolog_was_killed_and_that_must_not_be_requeued_is_cancelled(said: str) -> None:
@@ -356,6 +366,9 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     for other in (replace(late, node="n2"), replace(late, at=500.0), drains[1]):
         assert judge([], [kill], [], {}, [other], log).drained == 1
     assert judge([], [kill], [], {}, [late], evidence_of("", (190.0, log.log[0].text))).drained == 1
+    slurmds = "n1: error: JobId=7 SLUID=s7 prolog failed status=0:9"
+    for said, drained in ((slurmds, 0), (slurmds.replace("n1", "n2"), 1), (slurmds.replace("0:9", "1:0"), 1)):
+        assert judge([], [kill], [], {}, drains[:1], evidence_of("", (105.5, said))).drained == drained
     never = "n1: error: REQUEST_LAUNCH_PROLOG notification failed"
     for at, drained in ((105.0, 0), (-20.0, 1)):
         assert judge([], [], [], {}, [drains[0]], evidence_of("", (at, never))).drained == drained
