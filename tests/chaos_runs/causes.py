@@ -187,8 +187,9 @@ def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
     if done.event.action != "cancel" or done.event.actor != case.user:
         return False
     begin, end = done.began - ROUND_S, done.ended + ROUND_S
-    is_forgotten = case.state == "FAILED" and re.fullmatch(BROKEN, case.code) is not None
-    if case.state != "CANCELLED" and not (is_forgotten and case.is_told and evidence.restarted(begin, case.end + ROUND_S)):
+    may_be_forgotten = case.is_told and evidence.restarted(begin, case.end + ROUND_S)
+    is_broken = case.state == "FAILED" and re.fullmatch(BROKEN, case.code) is not None
+    if case.state != "CANCELLED" and not (is_broken and may_be_forgotten):
         return False
     said = [*evidence.about(case.job, begin, end), *evidence.about(case.array, begin, end)]
     return any(ASKED in text for text in said)
