@@ -208,7 +208,8 @@ def test_the_lines_of_the_page_are_read_by_systemd(host: Booted) -> None:
 STATE = """\
 systemctl start 'run-slurm\\x2dshare.mount' 'run-slurm\\x2dshare-user.mount'
 mountpoint -q /run/slurm-share/user
-mkdir -p /run/slurm-share/jobs /run/slurm-share-agent
+mkdir -p /run/slurm-share/jobs /run/slurm-share-agent /run/slurm-share/user/mps/2001
+mountpoint -q /run/slurm-share/user/mps/2001 || mount -t tmpfs slurm-share /run/slurm-share/user/mps/2001
 touch /run/slurm-share.refusals
 mkdir -p /sys/fs/cgroup/slurm-share/hooks /sys/fs/cgroup/slurm-share/uid_7/gpu
 """
