@@ -34,6 +34,8 @@ NOSUID, NODEV, NOEXEC = 2, 4, 8
 """Flags of mount(2)."""
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 """Flags of umount2(2)."""
+_PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Opens a name, and asks the file system that is mounted on it nothing."""
 MOUNTINFO = "/proc/self/mountinfo"
 
 
@@ -112,17 +114,32 @@ def rmdir(name: str, folder: int, notes: list[str]) -> None:
     retry_uncovered(lambda: os.rmdir(name, dir_fd=folder), folder, name, notes)
 
 
+def open_uncovered(name: str, parent: int) -> int:
+    """Return the open folder `name` of the open folder `parent`. Raises OSError if it is none or a link, and with EXDEV
+    if a file system is mounted on it: that may be somebody else's, claim any owner, and never answer."""
+    place = os.open(name, _PLACE | os.O_DIRECTORY, dir_fd=parent)
+    try:
+        if _mount_of(place) != _mount_of(parent):
+            raise OSError(errno.EXDEV, "a file system is mounted there", name)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
+
+
 def _mount_id(name: str, folder: int) -> bytes:
     """Return the kernel's number of the mount that `name` of the open folder is on; "": the folder itself."""
-    fd = folder
-    if name:
-        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    if not name:
+        return _mount_of(folder)
+    place = os.open(name, _PLACE, dir_fd=folder)
     try:
-        with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
-            return next((line for line in lines if line.startswith(b"mnt_id:")), b"")
+        return _mount_of(place)
     finally:
-        if name:
-            os.close(fd)
+        os.close(place)
+
+
+def _mount_of(fd: int) -> bytes:
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
+        return next((line for line in lines if line.startswith(b"mnt_id:")), b"")
 
 
 class _Detaching:

@@ -5,7 +5,9 @@ Root makes one below the state folder for the user of a shared job. Elsewhere it
 its place: nobody else can know that name in advance, and the user's other processes find it by its owner, since no user
 can make a folder that belongs to another.
 
-Each component is opened relative to its parent, without following links, and checked after it is open.
+Each component is opened relative to its parent, without following links, and checked after it is open. One on which a
+file system is mounted is nobody's: a user can mount one that claims another owner, or never answers (fusermount3 with
+user_allow_other in fuse.conf).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from . import mounts
 from .errors import StateError
 from .process import Deadline
 from .scan import Scan
@@ -76,7 +79,7 @@ def open_all_of_user(tmp: Path, name: str, uid: int, given: Path | None = None) 
 
     For readers such as root: makes nothing. What is in the folders is the user's and must be checked.
     """
-    bases = [] if given is None or (fd := _opened(given, None, uid)) is None else [fd]
+    bases = [] if given is None or (fd := _opened_given(given, uid)) is None else [fd]
     try:
         outer = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -102,7 +105,7 @@ def _open_own(tmp: Path, names: Sequence[str], given: Path | None) -> tuple[int,
 
 def _open_base(tmp: Path, given: Path | None) -> tuple[int, Path]:
     uid = os.getuid()
-    if given is not None and (fd := _opened(given, None, uid)) is not None:
+    if given is not None and (fd := _opened_given(given, uid)) is not None:
         return fd, given
     outer = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -161,10 +164,22 @@ def _made(outer: int, uid: int, where: Path) -> tuple[str, int]:
     raise FileNotFoundError(2, "another one was made at the same time", name)
 
 
-def _opened(name: str | Path, parent: int | None, uid: int) -> int | None:
-    """Return an open folder if it is this user's and nobody else can use it."""
+def _opened_given(given: Path, uid: int) -> int | None:
+    """Return root's folder for the user's launchers, open, if it is there."""
     try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
+        parent = os.open(given.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _opened(given.name, parent, uid)
+    finally:
+        os.close(parent)
+
+
+def _opened(name: str, parent: int, uid: int) -> int | None:
+    """Return an open folder if it is this user's, nobody else can use it, and nothing is mounted on it."""
+    try:
+        fd = mounts.open_uncovered(name, parent)
     except OSError:
         return None
     found = os.fstat(fd)
@@ -220,7 +235,7 @@ def open_of_user(parent: int | None, name: str, uid: int) -> int | None:
     if parent is None:
         return None
     try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
+        fd = mounts.open_uncovered(name, parent)
     except OSError:
         return None
     finally:

@@ -134,3 +134,40 @@ def test_many_mounts_take_bounded_time_and_lines(tmp_path):
     assert why == f"True many file systems are mounted on {many}; each hook detaches a part of them"
     assert named.startswith("21 more file systems")
     assert left == "True"
+
+
+def test_a_folder_is_opened_only_if_nothing_is_mounted_on_it(tmp_path):
+    """Nor through a link. A file system of another user's may claim any owner, or never answer."""
+    script = """if True:
+        import os, sys
+        from slurm_share.core import mounts
+        fd = os.open(sys.argv[1], os.O_RDONLY)
+        os.mkdir("plain", dir_fd=fd)
+        for name in ("leaf", "link", "file", "missing", "plain"):
+            try: print(name, os.readlink(f"/proc/self/fd/{mounts.open_uncovered(name, fd)}") == f"{sys.argv[1]}/{name}")
+            except OSError as error: print(name, error.strerror)"""
+    assert here(tmp_path, script) == [
+        "leaf a file system is mounted there",
+        "link Not a directory",
+        "file Not a directory",
+        "missing No such file or directory",
+        "plain True",
+    ]
+
+
+def test_a_users_folder_with_a_mount_on_it_is_read_and_used_by_nobody(tmp_path):
+    """A launcher makes another one; readers find that."""
+    script = """if True:
+        import os, subprocess, sys
+        from pathlib import Path
+        from slurm_share.core import own_folders
+        tmp, uid = Path(sys.argv[1]), os.getuid()
+        first = tmp / own_folders.user_folder(uid)
+        (first / "bookings").mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "trap", first], check=True)
+        (first / "bookings").mkdir()
+        print(own_folders.open_all_of_user(tmp, "bookings", uid))
+        fd, where = own_folders.open_own(tmp, ("bookings",))
+        print(where.parent != first, len(own_folders.open_all_of_user(tmp, "bookings", uid)))
+        print(own_folders.open_all_of_user(tmp / "none", "bookings", uid, first))"""
+    assert here(tmp_path, script) == ["[]", "True 1", "[]"]
