@@ -68,10 +68,11 @@ may keep slurmd or systemd from files in `/opt`; Ubuntu and DGX OS. Debian 12 ca
 refuses: there the packages are installed and removed, and nothing of them runs in a job.
 
 On a whole machine with systemd, Slurm 26.05 and cgroup v2 only (`tests/systemd.sh`, every week and before a release;
-user-mode Linux, five minutes): every line of quickstart.md, install.md and of the removal as written; doctor, units,
+user-mode Linux, ten minutes): every line of quickstart.md, install.md and of the removal as written; doctor, units,
 journal; the limits of MPS daemons as the kernel keeps them; jobs beyond their memory; slurmd restarted, killed, and
-with fewer capabilities; helper, hooks and MPS killed; `daemon-reexec`, a reboot and a power cut with a shared job. With
-`--qemu` the same on Debian's own kernel with cpusets, two CPUs and AppArmor, by hand before a release.
+with fewer capabilities; helper, hooks and MPS killed; `daemon-reexec`, a reboot and a power cut with a shared job. The
+log of one run: [systemd.log](../../tests/bench/results/systemd.log). `--qemu` starts the same machine on Debian's own
+kernel, which has cpusets, two CPUs and AppArmor; the tests have not run there to the end yet.
 """
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A whole machine with systemd, from the installation of the packages to their removal: run it every week and before a
-# release. About five minutes, as root; what it needs is fetched at the first time. --help says more.
+# release. About ten minutes, as root; what it needs is fetched at the first time. --help says more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 usage="Usage: tests/systemd.sh [--qemu] [PYTEST ARGUMENT...]
