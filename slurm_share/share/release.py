@@ -156,8 +156,6 @@ class CleanUp:
         self.host = Host(paths=paths, settings=settings)
         self.causes: set[str] = set()
         self.remains: list[Remains] = []
-        self.waiting: set[int] = set()
-        """Users without jobs here whose file systems are still mounted."""
         self.dying: dict[ProcessIdentity, float] = {}
         """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
 
@@ -213,9 +211,9 @@ class CleanUp:
         for line in state.remove_asides(self.paths, deadline.at_most(ASIDE_S)):
             if over:  # otherwise an earlier hook has said it
                 self.say(line)
-        if self.waiting:
+        if uids := user_folder.read_uids(self.paths):  # of users whose daemons or files were in the way until now, too
             with state.exclusive(self.paths, deadline.at_most(LEDGER_S)):
-                self.release_users(tuple(self.waiting), hook.read_ledger(self.paths, self.who))
+                self.release_users(uids, hook.read_ledger(self.paths, self.who))
         return frozenset(self.causes)
 
     def await_dying(self, deadline: Deadline) -> None:
@@ -282,8 +280,7 @@ class CleanUp:
     def release_users(self, uids: Iterable[int], ledger: Ledger) -> None:
         """Unmount the file systems of these users if they have no job here. The caller holds the ledger's lock."""
         for uid in set(uids) - _users_here(ledger):
-            if not user_folder.release_own(self.paths, uid):
-                self.waiting.add(uid)
+            user_folder.release_own(self.paths, uid)
 
     def remove_folder(self, job_id: int, uid: int) -> bool:
         """Remove the job's folder; return False if that is not possible, after recording why."""

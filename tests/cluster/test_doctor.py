@@ -306,6 +306,8 @@ def test_a_daemon_that_a_program_uses_is_not_stopped_by_fix(cluster: Cluster, no
     until(lambda: not node.alive(user), "the end of the program")
     assert {one["problem"] for one in doctor(cluster, "n1", "--fix").json["fixed"]} == {""}
     assert node.mps() == []
+    with node.job(STALE + 1):
+        pass  # the user's file system goes with the next hook
 
 
 @current
