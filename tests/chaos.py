@@ -44,7 +44,7 @@ CHEATS = {
     "kill_own": "her own MPS killed", "outlive": "a process on a GPU that outlives its job",
     "fat": "an environment of 60 kB for the hooks",
 }  # fmt: skip
-"""What carol did; see tests/chaos_runs/cheater.py."""
+"""Words for the actions of carol, the user who cheats; see tests/chaos_runs/cheater.py."""
 
 
 def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:

@@ -143,7 +143,7 @@ def _mount_of(fd: int) -> bytes:
 
 
 class _Detaching:
-    """What this process has detached. A hook is a process."""
+    """Time, names and count of the file systems that this process has detached; each hook runs in its own process."""
 
     until = 0.0
     """The time at which it stops, on the monotonic clock; 0: it has detached nothing."""

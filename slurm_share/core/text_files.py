@@ -17,7 +17,7 @@ BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16, which PowerShell writes."""
 NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What msgspec raises for bytes that are not JSON of the wanted type; the last for nesting without end."""
+"""Exceptions of msgspec for bytes that are not JSON of the wanted type; the last one for nesting that is too deep."""
 OLD_MAC = "the line ends of an old Mac, write: tr '\\r' '\\n' < FILE > NEW"
 
 

@@ -265,7 +265,7 @@ class Remains(Struct, frozen=True):
 
     uid: int
     why: str
-    """What it is and what is in the way; the same words as long as that does not change."""
+    """The reason, in the same words as long as it stays the same: then it is not logged again."""
     gpu: str | None = None
     """The GPU that it concerns; None: all GPUs of the user."""
     job_id: int | None = None

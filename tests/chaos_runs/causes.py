@@ -44,7 +44,7 @@ NOT_REQUEUED = (
     r"Prolog launch failure|Requeue of JobId=\S+ returned an error: "
     r"(Requested operation is presently disabled|Only batch jobs are accepted or processed)"
 )
-"""What slurmctld logs of a job whose Prolog failed and that must not be requeued, or that salloc made."""
+"""Lines of slurmctld about a job whose Prolog failed and that may not be requeued, or that salloc made."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 """slurm-share's message about the job of another user that is on the node."""

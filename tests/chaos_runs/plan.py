@@ -19,7 +19,7 @@ CHEATS = {
     "mount": 2, "hold_space": 2, "many_files": 1, "squat": 1, "replace": 2, "take_away": 1, "hold_locks": 1,
     "kill_own": 1, "outlive": 1, "fat": 1,
 }  # fmt: skip
-"""What the third user does to hurt the others, with the relative frequency (see cheater.py)."""
+"""Actions of the third user against the others -> relative frequency (see cheater.py)."""
 FAULTS = {
     "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
     "cut_network": 2, "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,

@@ -1,4 +1,4 @@
-"""What a target of the fuzzing is, and the checks that several targets share."""
+"""The record of a fuzzing target, and the checks that several targets share."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from localcluster.records import CURRENT, RELEASES
 
 HERE = Path(__file__).resolve().parent
 CPUS = 2
-"""Of an emulated computer: few, since all of them run on few cores. Slurm may confine them there, by cpusets."""
+"""CPUs of the machine under qemu: few, since the host has few cores. Slurm can confine jobs to them, by cpusets."""
 SIZE = "3G"
-"""Of a sparse file: about 800 MB of it are used."""
+"""Size of the disk's file, which is sparse: about 800 MB of it are used."""
 _KEEP = 4
 _PROVISION = ("provision.sh", "runner.sh")
 _MAKE = """\

@@ -17,7 +17,7 @@ _BUILD = "packaging/build.sh"
 
 @dataclass(frozen=True)
 class Followed:
-    """What a line of a page did."""
+    """A line of a page that was run, and its result."""
 
     line: Line
     code: int

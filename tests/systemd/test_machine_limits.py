@@ -1,4 +1,4 @@
-"""What confines the MPS daemons and the tasks of a share, asked of the kernel."""
+"""The limits of MPS daemons and of tasks of a share, as the kernel keeps them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BOOT_S = 900
 COMMAND_S = 1800
 """The longest that anything takes on an emulated computer: on a busy machine apt takes ten minutes."""
 _MOST_LINES = 24
-"""Of a command's output in the log; the middle is left out."""
+"""The most lines of a command's output that the log keeps; the middle is left out."""
 _QEMU = "qemu-system-x86_64"
 
 
@@ -35,7 +35,7 @@ class Said:
 
     code: int
     text: str
-    """What it wrote to stdout and stderr."""
+    """Its stdout and stderr, in the order in which they came."""
 
 
 class WholeMachine:

@@ -66,7 +66,7 @@ class Kernel:
 
     @property
     def version(self) -> str:
-        """What uname -r says inside, for example 7.2.7."""
+        """Return the release that `uname -r` prints inside, for example 7.2.7."""
         return self.modules.name
 
     @property

@@ -132,7 +132,7 @@ _SYSTEMD_PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "kmod", "libpam-systemd", "mount", "login", "passwd", "util-linux"),
     *("bpftool", "iputils-ping", "less", "nano", "man-db"),
 )
-"""What makes a machine of the root, and what its administrator expects to find there."""
+"""Packages that a whole machine needs beside those of a cluster's root, and tools of its administrator."""
 _INSTALL_SYSTEMD = """\
 set -e
 [ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/

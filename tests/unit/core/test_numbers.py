@@ -18,7 +18,7 @@ KERNELS = {
 }
 """The reader itself, and modules that ask it of what the kernel writes: /proc, cgroups."""
 ORDINARY = {"prolog/prolog.py", "prolog/epilog.py"}
-"""What runs for every job of a node, also for those that share nothing, and so loads few modules."""
+"""Files that run for every job of a node, also for those that share nothing, and so load few modules."""
 ALONE = ("spmd/", "packing/probe_hook.py")
 """Code that runs in the user's own Python, which has nothing of `core`."""
 
