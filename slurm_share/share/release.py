@@ -82,7 +82,6 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
             return True
         if not any(one.job_id == job.job_id for one in over):
             work.remove_folder(job.job_id, job.uid)  # it was refused, or its Prolog never ran
-            work.release_users([job.uid], ledger)
     causes = work.clear(over, deadline)
     well = not drain.drains(causes)
     # slurmd may have given root as the job's user: see is_given_up.
