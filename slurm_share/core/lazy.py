@@ -9,7 +9,10 @@ import sys
 
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Callable, Mapping, Sequence
+else:
+    import _signal  # built into the interpreter; a hook would have to load `signal`
 
 
 def exports(
@@ -36,5 +39,14 @@ def exports(
 
 
 def _loaded(module: str) -> object:
-    __import__(module)  # importlib.import_module does the same; a hook would have to load importlib for it
+    """Return the module. Holds Ctrl-C back while it is imported: msgspec 0.22 crashes if one comes while it makes a
+    decoder, and a module that is imported in part may not be used. Another thread may still take the signal."""
+    if module not in sys.modules:
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT,))
+        try:
+            __import__(module)  # importlib.import_module does the same; a hook would have to load importlib for it
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    else:
+        __import__(module)  # waits until another thread has imported the whole of it
     return sys.modules[module]
