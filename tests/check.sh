@@ -49,4 +49,4 @@ step "C hooks, all warnings are errors" make -s -C prolog BUILD="$PWD/build/hook
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
 end_of_steps
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon.
-tests/twice.sh -q -m "not cluster and not gpu" -n 6 --dist worksteal "$@"
+tests/twice.sh -q -m "not cluster and not gpu and not weekly" -n 6 --dist worksteal "$@"

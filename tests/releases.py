@@ -49,8 +49,9 @@ requeue, and leaves out pyslurm, which has to be built.
 ## cgroup v2
 
 The kernel has cgroup v2 only, and confines memory, processes and devices: user-mode Linux 7.2 of Debian forky, which
-`tests/kernel.sh` starts over the machine's own files. `tests/run.sh` runs the tests of limits, kills, leftovers and
-attacks there too, on the current release of Slurm (with `--slurm all` on both); they are marked `on_v2`, in:
+`tests/kernel.sh` starts over the machine's own files. `tests/run.sh` runs there what cgroups decide, on the current
+release of Slurm (marked `on_v2`); `tests/weekly.sh` and `tests/releases.sh` the other tests of limits, kills, leftovers
+and attacks besides (marked `weekly_on_v2`). They are in:
 {files}.
 
 They show a job's memory limit and what follows when the kernel kills for it, the limits of the MPS daemons' group,
@@ -132,7 +133,7 @@ def page(found: dict[str, str], on_v2: dict[str, str]) -> str:
     beside = (word for name, word in on_v2.items() if not name.startswith("test_matrix::"))
     lines.append(f"| other tests on a kernel with cgroup v2 only | {_counted(Counter(beside))} |")
     confined = (file.name for file in _test_files() if re.search("cgroup=True|[*]CONFINED", file.read_text()))
-    listed = {"confined": confined, "files": (file.name for file in _test_files() if "mark.on_v2" in file.read_text())}
+    listed = {"confined": confined, "files": (file.name for file in _test_files() if "on_v2" in file.read_text())}
     texts = {key: ", ".join(f"`{name}`" for name in sorted(names)) for key, names in listed.items()}
     return HEAD + "\n".join(lines) + "\n" + TAIL.format(**texts)
 

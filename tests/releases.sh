@@ -21,7 +21,7 @@ run() { # run RESULTS PYTEST-ARGUMENTS...
 	pytest -o cache_dir="$work/cache" -q -m cluster --timeout 600 --junitxml "$@" "${tests[@]}"
 }
 on_v2() { # the same for the tests that concern cgroup v2, on a kernel with nothing else
-	tests/kernel.sh pytest -o cache_dir="$kept/cache" -q -m "cluster and on_v2" --timeout 600 --junitxml "$@" "${tests[@]}"
+	tests/kernel.sh pytest -o cache_dir="$kept/cache" -q -m "cluster and (on_v2 or weekly_on_v2)" --timeout 600 --junitxml "$@" "${tests[@]}"
 }
 
 # What fails beside two other clusters is tried once more, alone. What fails then is a gap in the table, and no reason

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything: set-up, all checks, and all tests, those on real Slurm clusters included. As root on Debian 12 or later;
-# nothing has to be installed before.
+# Everything for a change: set-up, all checks, and the tests, those on real Slurm clusters included, but those that
+# tests/weekly.sh runs. As root on Debian 12 or later; nothing has to be installed before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 releases=$(sed -n 's/^    "\([0-9.]*\)": "[a-z]*",$/\1/p' slurm_share/slurm/releases.py | paste -sd'|')
@@ -35,7 +35,7 @@ export SLURM_SHARE_TEST_RELEASE=$slurm
 on_v2=$(mktemp)
 current=${releases%%|*}
 [ "$slurm" = usual ] || current=$slurm
-SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh tests/twice.sh -q -m "cluster and on_v2" -n 2 --dist loadgroup \
+SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh tests/twice.sh -q -m "cluster and on_v2 and not weekly" -n 2 --dist loadgroup \
 	--maxfail 25 --timeout 1200 --durations 15 tests/cluster </dev/null >"$on_v2" 2>&1 &
 kernel=$!
 trap 'kill $kernel 2>/dev/null || true; wait $kernel || true; rm -f "$on_v2"' EXIT # a failure here would be the exit code
@@ -47,7 +47,7 @@ tests/check.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
 # More than there are cores: a cluster test waits more than it works.
 code=0
-PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 6 --dist loadgroup --maxfail 25 \
+PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m "cluster and not weekly" -n 6 --dist loadgroup --maxfail 25 \
 	--timeout 1200 --durations 15 tests/cluster || code=$?
 
 printf '\nTests on a kernel with cgroup v2 only (tests/kernel.sh):\n'

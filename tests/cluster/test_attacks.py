@@ -75,7 +75,7 @@ def give_plan(node: Node, job: int) -> None:
     node.run("chown", "alice", plan)
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
     """A plan that its owner rewrote for a job of bob's, and a torn ledger: the rebuilt ledger has no such job."""
     with node.job(9001):
@@ -157,7 +157,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
     """The Epilog and the daemon end all the same, and the GPU has a daemon for the next user."""
     with node.job(9001):
@@ -240,7 +240,7 @@ for _ in range(500): assert libc.mount(b"/tmp/long/file", sys.argv[1].encode(), 
 """Mounts, one above the other, as a user's own FUSE program can that answers."""
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_many_mounts_of_a_user_keep_no_hook_of_others(node: Node) -> None:
     """Bob's job has its share, whether or not the hooks before it had the time to detach all of them."""
     with node.job(9001):
@@ -283,7 +283,7 @@ while os.read(fd, 1 << 20): open("/tmp/asked", "w")
 """Mounts a file system as fusermount3 does for a user, and takes its requests as this user without an answer."""
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_process_that_its_users_file_system_keeps_alive_drains_nothing(cluster: Cluster, node: Node) -> None:
     """Her MPS server waits for a log on a file system of hers that does not answer: not even SIGKILL ends it."""
     if not Path("/dev/fuse").exists():
@@ -312,7 +312,7 @@ def make_small(node: Node) -> None:
     assert node.run("mount", "-o", "remount,size=1m,nr_inodes=1000", ALICES).returncode == 0
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(node: Node) -> None:
     """Her next share is refused with a sentence; ordinary jobs run, and bob has a share meanwhile."""
     node.prolog(9001)
@@ -348,7 +348,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 """
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, node: Node) -> None:
     """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
@@ -387,7 +387,7 @@ while True:
 """Keeps the file system of a slot full, also after the slot's removal."""
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_user_who_has_left_fills_his_own_file_system_only(cluster: Cluster, node: Node) -> None:
     """A process of alice's outside her job fills a slot, which it holds open, and makes files until none can be made.
     When she has left, bob's share has its MPS and says nothing; the next hook after her process's end unmounts hers."""
@@ -462,7 +462,7 @@ def alice_runs_at_once(cluster: Cluster) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_user_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster, node: Node) -> None:
     """With an environment that is too large for the kernel: every way into the queue refuses it, for every job."""
     conf = {"SLURM_CONF": forging_conf(cluster)}
@@ -479,7 +479,7 @@ def test_a_user_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster, node: 
 
 
 @pytest.mark.release
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_with_the_prolog_at_allocation_a_step_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster) -> None:
     """Without it slurmd passes the environment of a job's first step on a node to the Prolog, and Lua sees no steps."""
     conf = {"SLURM_CONF": forging_conf(cluster)}

@@ -7,7 +7,7 @@ from chaos_runs import plan
 from chaos_runs.run import run
 from clusters import name_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("chaos")]
 
 SEED = 1254
 """A seed with which 31 of 37 actions occur in so short a time, six of the ten of the user who cheats among them."""

@@ -361,7 +361,7 @@ def test_row_13_a_fatal_fault_of_one_task_stays_on_its_gpu(cluster: Cluster) -> 
     assert sorted(re.findall(r"gpu (\d) code (\d)", cluster.output(job))) == [("0", "1")] * 2 + [("1", "0")] * 2
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster: Cluster) -> None:
     """Later tasks are refused before their program runs: CUDA would go on without MPS. GPU."""
     script = """srun -n1 true && echo before
@@ -598,7 +598,7 @@ def reconfigure(cluster: Cluster) -> None:
     until(lambda: "idle" in cluster.status().nodes["n1"], "nodes that answer")
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     cluster: Cluster, other_epilog: None
 ) -> None:
@@ -715,7 +715,7 @@ def test_row_27_a_slow_server_costs_mps_and_not_the_node(cluster: Cluster, node:
         assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
     """The daemon and the tasks live on; later steps find them; the Epilog of the new slurmd clears up."""
     script = """srun -n1 simgpu-task --seconds 1
@@ -754,7 +754,7 @@ def test_row_28_a_job_whose_slurmd_died_before_its_step_goes_with_the_users_next
     end(cluster, lost)
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_row_28_a_node_that_loses_power_in_mid_job_takes_the_job_again(cluster: Cluster) -> None:
     job = start(cluster, "srun simgpu-task --seconds 2", "--share-gpu=2", "--requeue", say="simgpu-task: host")
     cluster.kill("n2")
@@ -904,7 +904,7 @@ def test_a_job_that_slurmctld_forgot_keeps_no_part_of_its_gpu_from_the_users_nex
         assert node.slot(SECOND, 0)["SLURM_SHARE_SLOT"] == "0"
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_suspended_jobs_stopped_tasks_end_with_the_job(cluster: Cluster) -> None:
     """scontrol suspend, then scancel of what is stopped: the Epilog waits for no client that cannot answer."""
     job = start(cluster, "srun simgpu-task --seconds 120", "--share-gpu=2", say="simgpu-task: host", times=4)

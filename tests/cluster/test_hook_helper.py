@@ -85,7 +85,7 @@ def test_the_helper_runs_the_hooks_of_shared_jobs(cluster: Cluster, node: Node) 
     assert files[-1] == "root"
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_helper_that_is_killed_costs_no_job(cluster: Cluster, node: Node) -> None:
     (first,) = helpers(node)
     node.run("kill", "-9", str(first))

@@ -161,7 +161,7 @@ def test_a_slot_follows_slurms_binding(cluster: Cluster) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
     """With ConstrainDevices the variable is renumbered: the task's own device cgroup says it."""
     with cluster_of("cgroup", cluster.slurm_release, cgroup=True) as confined:
@@ -180,7 +180,7 @@ def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
     assert found[0][0] not in {seen for seen, _ in found[2:]}
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
     # short: what it holds open keeps Slurm's step, without cgroups, from ending
     task = f"{TASK}; if [ $SLURM_SHARE_SLOT = 3 ]; then setsid sleep 6 & fi; exec sleep 60"
@@ -195,7 +195,7 @@ def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cluster) -> None:
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 60'; sleep 60", tasks=1)
     holding = re.fullmatch(r"step 0 holder (\d+) \d+ task (\d+) \d+\n", slot_file(cluster, job, 0))
@@ -213,7 +213,7 @@ def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cl
     cluster.reboot("n2")  # Slurm would look for the killed slurmstepd for a minute
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> None:
     """CUDA would run it on the whole GPU and say nothing. A step that has room on the other GPU goes there."""
     daemon = "$(cat $CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid)"

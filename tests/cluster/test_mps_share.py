@@ -71,7 +71,7 @@ def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node
     assert len(set(servers)) == 2 == len({server for _, server in servers})
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster: Cluster, node: Node) -> None:
     hold(cluster, "--share-gpu=2", tasks=4)
     for role in ("daemon", "server"):
@@ -129,7 +129,7 @@ def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Clus
     assert "it asked for mps=on, and MPS did not start on GPU-5131" in output
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node) -> None:
     """Two jobs of alice on one node and different GPUs: the one that stays notices nothing."""
     jobs = [hold(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2) for _ in range(2)]

@@ -187,7 +187,7 @@ for uid in (2001, 2002):
     print(uid, sum(one.booked_mib for of_gpu in found.values() for one in of_gpu))"""
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_folder_of_another_user_in_tmp_hides_no_bookings_and_no_progress(cluster: Cluster) -> None:
     """bob makes alice's folders first, with what would be bookings in them. Her job is shared, then it is not."""
     plant = "mkdir -p /tmp/slurm-share-2001{,.0123456789abcdef}/bookings"

@@ -71,6 +71,7 @@ def environments(text: str, word: str) -> list[str]:
     return sorted(re.sub(r"SLURM_SHARE_RANK=\S+ ", "", one) for one in found)
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> None:
     """Batch job, array of parts of GPUs, salloc and a triple run through it, and start steps after it."""

@@ -501,7 +501,7 @@ for pid in map(int, sys.argv[1:]):
 """
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
     of_slurm = shared.node.run("pgrep", "^slurm").stdout.split()
     pids = [line.split()[0] for line in processes_of(shared.node, "alice")] + of_slurm
@@ -692,7 +692,7 @@ CLAIMS = {"nothing": {}, "her other job": {"SLURM_JOB_ID": "{job}"}, "her MPS": 
 
 @WITH_ONE_GPU
 @pytest.mark.parametrize("claim", CLAIMS)
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Cluster, shared: Shared, claim: str) -> None:
     """Whatever its environment and name say; her tasks go on beside it, and the node stays in service."""
     node = shared.node
