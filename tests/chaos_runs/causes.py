@@ -38,7 +38,10 @@ ASKED = "REQUEST_KILL_JOB"
 """The log line of slurmctld about a command that cancels a job."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
-NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
+NO_PLAN = (
+    r"has no plan for it: its (Prolog could not make one|tasks here have no slot)|"
+    r"does not share them: .* or its Prolog's log says why"
+)
 """The plugin's messages to a task, and to an srun inside an allocation."""
 NOT_REQUEUED = (
     r"Prolog launch failure|Requeue of JobId=\S+ returned an error: "

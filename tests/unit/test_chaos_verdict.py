@@ -41,6 +41,10 @@ UNSHARED = (
     "node n1 has no plan for it: its Prolog could not make one, and its log there says why; submit the job again, or "
     "say what this srun takes"
 )
+UNSHARED_SECOND_NODE = (
+    "node n1 has no plan for it: its tasks here have no slot; leave the node out (srun --exclude=n1), and tell your "
+    "administrators"
+)
 NO_GPU = "slurm-share: job 7 cannot have --share-gpu=2 on n1: Slurm granted the job no GPU here"
 
 
@@ -199,6 +203,7 @@ def test_an_action_that_cannot_end_a_job_so_explains_nothing(action: str, rec: R
         ("reboot", "n1", failed(), "Batch JobId=7 missing from batch node n1"),
         ("fill_state", "n1", failed(code="69:0"), "/run/slurm-share cannot be written (No space left on device)"),
         ("fill_state", "n1", failed(code="69:0"), f"slurm-share: job 7 is to share its GPUs, but {UNSHARED}"),
+        ("fill_state", "n1", failed(code="69:0"), f"slurm-share: job 7 shares its GPUs, but {UNSHARED_SECOND_NODE}"),
         ("fill_spool", "n1", failed(), "No space left on device"),
         (
             "fill_spool",
