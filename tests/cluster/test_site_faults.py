@@ -249,6 +249,13 @@ def undefined_symbol(site: Site) -> Planter:
         assert all(word in said for word in ("srun", "sbatch", "salloc", "slurmd", "undefined symbol: spank_get_itex"))
 
 
+@planted("later-libc", "n1", "login")
+def later_libc(site: Site) -> Planter:
+    with other_object(site, b"GLIBC_2.33", b"GLIBC_2.99"):
+        (found,) = yield
+        assert "version `GLIBC_2.99' not found" in found["what"]
+
+
 by_script("missing-object", "n1", plant=f"mv {OBJECT} /root/object.so", remedy=f"mv /root/object.so {OBJECT}")
 
 

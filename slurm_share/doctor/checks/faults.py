@@ -33,6 +33,8 @@ FAULTS = (
     Fault("carriage-return", "plugstack.conf was edited on Windows", ("plugstack",), "FAIL", "sed -i 's/\\r$//'"),
     Fault("undefined-symbol", "the plugin's object wants a symbol that Slurm here does not have", ("plugin-loads",),
           "FAIL", "install slurm-share-spank anew"),
+    Fault("later-libc", "the plugin's object was built on a host with a later libc", ("plugin-loads",), "FAIL",
+          "install slurm-share-spank anew"),
     Fault("missing-object", "a configless node without the plugin's package", ("plugin",), "FAIL",
           "install slurm-share-spank on this host"),
     Fault("old-object", "the plugin's link points to the object of an older Slurm", ("plugin-release",), "FAIL",

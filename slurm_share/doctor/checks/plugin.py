@@ -134,9 +134,10 @@ def plugin_release(facts: Facts) -> Sequence[Verdict]:
 @check(
     "plugin-loads",
     EVERYWHERE,
-    asks="all of Slurm's programs on this host can load the plugin's object",
-    why="Slurm ignores an object that is damaged, or that needs a missing library or symbol: every share is refused or"
-    " unknown",
+    asks="all of Slurm's programs on this host can load the plugin's object, as root and as a user",
+    why="Slurm leaves out an object that is damaged or of another system, or that needs a missing library or symbol:"
+    " --share-gpu is unknown on a login host, and on a node a share's tasks have the whole GPU; since 25.11 Slurm"
+    " logs that only with SlurmdDebug=verbose",
     fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
 )
 def plugin_loads(facts: Facts) -> Sequence[Verdict]:

@@ -102,7 +102,8 @@ def read_facts(
     )
     if is_here and plugin.file is not None:
         folders = fact_slurm.search_path(environ, daemon_folders)
-        problems = _within(lambda: fact_package.read_load_problems(plugin.path, roles, folders), Unseen)
+        paths = plugin_paths(slurm)
+        problems = _within(lambda: fact_package.read_load_problems(paths, roles, folders), Unseen)
         plugin = replace(plugin, load_problems=problems)
     facts = Facts(
         host=node,
@@ -202,11 +203,31 @@ def _read_mode_file(path: str, root: Path) -> str | Unseen:
 
 def plugin_path(slurm: SlurmFacts) -> str:
     """Return the path of our plugin in plugstack.conf, or its usual path if it is not there."""
+    return plugin_paths(slurm)[0]
+
+
+def plugin_paths(slurm: SlurmFacts) -> tuple[str, ...]:
+    """Return all paths of our plugin in plugstack.conf, or its usual path if it is not there.
+
+    Slurm looks for a name that is no absolute path in the folders of PluginDir (spank.c).
+    """
+    found = []
     for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
         values = line.split()
-        if len(values) > 1 and values[1].startswith("/") and values[1].endswith(OBJECT):
-            return values[1]
-    return PLUGIN
+        name = values[1].strip('"') if len(values) > 1 else ""
+        if name.startswith("/") and name.endswith(OBJECT):
+            found.append(name)
+        elif name == OBJECT and (folder := _folder_of(name, slurm)):
+            found.append(f"{folder}/{name}")
+    return tuple(dict.fromkeys(found)) or (PLUGIN,)
+
+
+def _folder_of(name: str, slurm: SlurmFacts) -> str:
+    """Return the folder of PluginDir that has the object; the first one if none has; "": PluginDir is not set."""
+    values = slurm.live if not isinstance(slurm.live, Unseen) else slurm.written
+    folders = "" if isinstance(values, Unseen) else ":".join(values.get("plugindir", ()))
+    listed = [folder for folder in folders.split(":") if folder]
+    return next((folder for folder in listed if Path(folder, name).exists()), listed[0] if listed else "")
 
 
 def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:

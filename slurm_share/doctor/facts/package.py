@@ -14,14 +14,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from ...core.errors import CommandError
 from ...core.process import Finished, finish
+from ...slurm import plugin_load
 from .records import Role, Unseen
 
 IMPORT_S = 30.0
-LOAD_S = 10.0
 _MODULES = """
 import importlib, importlib.util, json, pkgutil, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -58,8 +57,8 @@ PROGRAMS: tuple[tuple[str, Sequence[Role]], ...] = (
     ("salloc", ("controller", "login", "compute")), ("slurmd", ("compute",)), ("slurmstepd", ("compute",)),
 )  # fmt: skip
 """Slurm's programs that load SPANK plugins, and the hosts on which they are needed."""
-_SAID = re.compile(r"cannot be preloaded \((.*)\): ignored|symbol lookup error: \S+: (.*)")
-_CONF = "ClusterName=none\nSlurmctldHost=localhost\n"
+OF_USERS = ("srun", "sbatch", "salloc")
+"""Those of them that users start."""
 
 
 def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
@@ -90,44 +89,39 @@ def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
 
 
 def read_load_problems(
-    path: str, roles: Sequence[Role], folders: Sequence[str]
+    paths: Sequence[str], roles: Sequence[Role], folders: Sequence[str]
 ) -> tuple[tuple[str, str], ...] | Unseen:
-    """Return (program, error) of each Slurm program in `folders` that does not load the object.
+    """Return (program, error) of each Slurm program in `folders` that does not load one of the objects.
 
-    The dynamic loader loads it into the program and resolves all symbols at once (ld.so(8), LD_PRELOAD and
-    LD_BIND_NOW). The program has the symbols that a plugin needs, and exits at once with -V.
+    Each is tried as the caller and, if that is root, as an ordinary user, if users start the program.
     """
-    if re.search(r"[\s:]", path):
+    if any(re.search(r"[\s:]", path) for path in paths):
         return Unseen("a path with blanks or colons is not tried")
     wanted = [name for name, of in PROGRAMS if set(of) & set(roles)]
     found = [program for name in wanted if (program := shutil.which(name, path=":".join(folders)))]
     if not found:
         return Unseen("none of Slurm's programs that load plugins was found here")
     with tempfile.TemporaryDirectory(prefix="slurm-share-") as folder, ThreadPoolExecutor() as pool:
-        Path(folder, "slurm.conf").write_text(_CONF, encoding="ascii")
-        env = {"PATH": os.defpath, "SLURM_CONF": f"{folder}/slurm.conf", "LC_ALL": "C", "LD_BIND_NOW": "1"}
-        problems = list(pool.map(lambda program: _problem(program, path, env), found))
-    return tuple((os.path.basename(one), why) for one, why in zip(found, problems, strict=True) if why)  # noqa: PTH119
+        conf = plugin_load.write_conf(folder)
+        tries = [(program, path) for path in dict.fromkeys(paths) for program in found]
+        problems = list(pool.map(lambda one: _problem(one[0], one[1], conf), tries))
+    return tuple((_named(one, paths), why) for one, why in zip(tries, problems, strict=True) if why)
 
 
-def _problem(program: str, path: str, env: dict[str, str]) -> str:
-    try:
-        done = finish([program, "-V"], timeout_s=LOAD_S, env={**env, "LD_PRELOAD": path})
-        if why := parse_loaded(done, path):
-            return why
-        if done.code < 0 and finish([program, "-V"], timeout_s=LOAD_S, env=env).code >= 0:
-            return f"it is ended by signal {-done.code} with the object"
-    except CommandError as error:
-        return str(error)
-    return ""
+def _problem(program: str, path: str, conf: str) -> str:
+    if why := plugin_load.read_problem(program, path, conf):
+        return why
+    if os.geteuid() != 0 or os.path.basename(program) not in OF_USERS:  # noqa: PTH119
+        return ""
+    why = plugin_load.read_problem(program, path, conf, plugin_load.NOBODY)
+    return why and f"as an ordinary user: {why}"
 
 
-def parse_loaded(done: Finished, path: str) -> str:
-    """Return why the loader does not load the object; "": it does."""
-    for line in done.stderr.splitlines():
-        if path in line and (match := _SAID.search(line)):
-            return match[1] or match[2]
-    return ""
+def _named(tried: tuple[str, str], paths: Sequence[str]) -> str:
+    """Return a program's name, with the object if plugstack.conf names several."""
+    program, path = tried
+    name = os.path.basename(program)  # noqa: PTH119
+    return name if len(set(paths)) == 1 else f"{name} ({path})"
 
 
 def has_group(name: str) -> bool | Unseen:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +38,9 @@ def slurm(tmp_path):
     return folder
 
 
-def build(folder: Path, text: str) -> str:
+def build(folder: Path, text: str, *options: str) -> str:
     (folder / "x.c").write_text(text)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "x.so", folder / "x.c"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "x.so", folder / "x.c", *options], check=True)
     return str(folder / "x.so")
 
 
@@ -53,23 +55,59 @@ def build(folder: Path, text: str) -> str:
 )
 def test_an_object_is_put_into_each_program_that_loads_plugins(slurm, tmp_path, text, why):
     path = build(tmp_path, text)
-    found = package.read_load_problems(path, ("compute",), [str(slurm)])
+    found = package.read_load_problems([path], ("compute",), [str(slurm)])
     assert [name for name, _ in found] == ([] if not why else ["srun", "slurmd"])
     assert all(its.startswith(why) for _, its in found)
-    assert [name for name, _ in package.read_load_problems(path, ("login",), [str(slurm)])] == (["srun"] if why else [])
+    assert [name for name, _ in package.read_load_problems([path], ("login",), [str(slurm)])] == (
+        ["srun"] if why else []
+    )
 
 
 def test_an_object_that_is_torn_or_not_there_is_named(slurm, tmp_path):
     torn = tmp_path / "torn.so"
     torn.write_bytes(b"\x7fELF")
-    assert dict(package.read_load_problems(str(torn), ("login",), [str(slurm)])) == {"srun": "file too short"}
-    gone = package.read_load_problems(str(tmp_path / "gone.so"), ("login",), [str(slurm)])
+    assert dict(package.read_load_problems([str(torn)], ("login",), [str(slurm)])) == {"srun": "file too short"}
+    gone = package.read_load_problems([str(tmp_path / "gone.so")], ("login",), [str(slurm)])
     assert dict(gone) == {"srun": "cannot open shared object file"}
 
 
+def test_an_object_that_needs_a_later_library_ends_the_program_and_is_named(slurm, tmp_path):
+    """The loader does not ignore such an object, as it does a torn one: it ends the program with a line of its own."""
+    path = Path(build(tmp_path, "int getpid(void); int f(void) { return getpid(); }"))
+    path.write_bytes(re.sub(rb"GLIBC_2\.2\.5", b"GLIBC_2.9.9", path.read_bytes()))
+    ((name, why),) = package.read_load_problems([str(path)], ("login",), [str(slurm)])
+    assert (name, "version `GLIBC_2.9.9' not found" in why) == ("srun", True)
+
+
+def test_an_object_that_needs_a_missing_library_is_named(slurm, tmp_path):
+    (tmp_path / "gone").mkdir()
+    library = Path(build(tmp_path / "gone", "int f(void) { return 0; }", "-Wl,-soname,libgone.so.1"))
+    path = build(tmp_path, "int f(void); int g(void) { return f(); }", "-Wl,--no-as-needed", str(library))
+    found = dict(package.read_load_problems([path], ("login",), [str(slurm)]))
+    assert "libgone.so.1: cannot open shared object file" in found["srun"]
+
+
+def test_of_two_objects_in_plugstack_conf_the_one_that_does_not_load_is_named(slurm, tmp_path):
+    fine, torn = build(tmp_path, "int fine(void) { return 0; }"), tmp_path / "torn.so"
+    torn.write_bytes(b"\x7fELF")
+    found = package.read_load_problems([fine, str(torn)], ("login",), [str(slurm)])
+    assert dict(found) == {f"srun ({torn})": "file too short"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_an_object_that_only_root_can_read_is_named_for_the_programs_of_users(slurm, tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    path = Path(build(tmp_path, "int fine(void) { return 0; }"))
+    path.chmod(0o600)
+    found = package.read_load_problems([str(path)], ("compute",), [str(slurm)])
+    assert found == (("srun", "as an ordinary user: cannot open shared object file"),)
+
+
 def test_what_cannot_be_tried_is_not_seen(tmp_path):
-    assert isinstance(package.read_load_problems("/x.so", ("login",), [str(tmp_path)]), Unseen)
-    assert isinstance(package.read_load_problems("/a b.so", ("login",), ["/bin"]), Unseen)
+    assert isinstance(package.read_load_problems(["/x.so"], ("login",), [str(tmp_path)]), Unseen)
+    assert isinstance(package.read_load_problems(["/a b.so"], ("login",), ["/bin"]), Unseen)
 
 
 def test_groups():
