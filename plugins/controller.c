@@ -34,6 +34,10 @@ static int describe(const slurm_job_info_t *record, struct ss_job_gpus *job)
 		node++;
 	}
 	slurm_hostlist_destroy(names);
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+	ss_job_gpus_mark_of_verdict(job, record->extra);
+#endif
+	ss_job_gpus_mark_of_verdict(job, record->comment);
 	ss_job_gpus_mark(job, record->admin_comment);
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
 	ss_job_gpus_hear(job, record->extra, record->restart_cnt);

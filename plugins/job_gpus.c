@@ -29,21 +29,41 @@ int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres)
 	return 0;
 }
 
-void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment)
+static void take_share(struct ss_job_gpus *job, const char *text, size_t length)
 {
-	static const char mark[] = SS_OPTION "=";
 	struct ss_request request;
 	char value[SS_CANONICAL_SIZE], sentence[SS_SENTENCE_SIZE];
 
+	if (length >= sizeof value)
+		return;
+	(void)snprintf(value, sizeof value, "%.*s", (int)length, text);
+	if (ss_request_parse(value, &request, sentence, sizeof sentence) == 0 && !request.off) {
+		job->per_gpu = (uint32_t)request.per_gpu;
+		memcpy(job->share, value, sizeof job->share);
+	}
+}
+
+void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment)
+{
+	static const char mark[] = SS_OPTION "=";
+
 	for (const char *at = admin_comment; at != NULL && *at != '\0';) {
 		size_t length = strcspn(at, ";");
-		if (strncmp(at, mark, strlen(mark)) == 0 && length - strlen(mark) < sizeof value) {
-			(void)snprintf(value, sizeof value, "%.*s", (int)(length - strlen(mark)), at + strlen(mark));
-			if (ss_request_parse(value, &request, sentence, sizeof sentence) == 0 && !request.off) {
-				job->per_gpu = (uint32_t)request.per_gpu;
-				memcpy(job->share, value, sizeof job->share);
-			}
-		}
+		if (strncmp(at, mark, strlen(mark)) == 0)
+			take_share(job, at + strlen(mark), length - strlen(mark));
+		at += length + (at[length] == ';');
+	}
+}
+
+void ss_job_gpus_mark_of_verdict(struct ss_job_gpus *job, const char *text)
+{
+	static const char verdict[] = SS_VERDICT "=", mark[] = "," SS_OPTION "=";
+
+	for (const char *at = text; at != NULL && *at != '\0';) {
+		size_t length = strcspn(at, ";");
+		const char *share = strncmp(at, verdict, strlen(verdict)) == 0 ? strstr(at, mark) : NULL;
+		if (share != NULL && share < at + length)
+			take_share(job, share + strlen(mark), length - (size_t)(share - at) - strlen(mark));
 		at += length + (at[length] == ';');
 	}
 }

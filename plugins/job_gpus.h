@@ -36,6 +36,10 @@ int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres)
 /* Read the share that job_submit.lua recorded in the job's admin_comment (share-gpu=...), unless it only observes. */
 void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment);
 
+/* Read the same from the verdict in `extra` or `comment` (slurm-share=on,share-gpu=...): another tool's script may have
+ * overwritten admin_comment. */
+void ss_job_gpus_mark_of_verdict(struct ss_job_gpus *job, const char *text);
+
 /* Read the controller's verdict in the job's `extra` or `comment` (slurm_share/share/rules/verdict.py): clear per_gpu if it is
  * anything but "on" for the run after `restarts` requeues. Without a verdict nothing changes. */
 void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restarts);

@@ -614,7 +614,9 @@ end
 -- ordinary job counts, too.
 
 local ITEM = M.VERDICT .. "="
--- `slurm-share off` and `on` may replace it by the longest one.
+-- The last field of a verdict on a job that shares: the share, as in admin_comment, which other tools may overwrite.
+local SHARE = ",share-gpu="
+-- `slurm-share off` and `on` may replace it by the longest one, with the same share.
 local ROOM = #ITEM + #"on,runs=999999"
 
 -- Returns the verdicts among the items of a text (nil: none), and the other items, each joined again.
@@ -631,7 +633,7 @@ end
 -- length, now or with the longest verdict that the job may have later.
 local function with_verdict(text, item, field)
   local _, own = parted(text)
-  local room = math.max(#item, ROOM) + 1
+  local room = math.max(#item, ROOM + #(string.match(item, ",share%-gpu=[^;]*") or "")) + 1
   if own == "" then return item end
   if #own + room <= M.FIELD_MAX_BYTES then return own .. ";" .. item end
   return nil, "slurm-share: --" .. field .. " has " .. #own .. " bytes, and Slurm takes " .. M.FIELD_MAX_BYTES .. ", of which "
@@ -790,11 +792,20 @@ function M.submit(job, partitions, _uid)
     slurm.log_user("%s", problem)
     return slurm.ERROR
   end
-  if not give_verdict(job, settings, mode) then return slurm.ERROR end
+  if not give_verdict(job, settings, mode .. SHARE .. text) then return slurm.ERROR end
   local lines = hints(job, n, wish, settings.shards_per_gpu)
   apply(job, wish)
   for _, line in ipairs(lines) do slurm.log_user("%s", line) end
   return slurm.SUCCESS
+end
+
+-- Returns the share of a job in the queue as text; nil: it has none. admin_comment may be another script's by now.
+local function share_of(job)
+  local text = string.match(";" .. (job.admin_comment or ""), ";share%-gpu=([^;]*)")
+  for field in pairs(M.FIELDS) do
+    text = text or string.match(parted(job[field]) or "", "^[^;]*,share%-gpu=([^;]*)")
+  end
+  return text
 end
 
 -- Refuses changes by `scontrol update` to fields of a job that follow from its share. A part with four tasks would have four
@@ -806,7 +817,7 @@ function M.modify(job, old, _partitions, uid)
     slurm.log_user("%s", wrong)
     return slurm.ERROR
   end
-  local text = string.match(";" .. (old.admin_comment or ""), ";share%-gpu=([^;]*)")
+  local text = share_of(old)
   if not text or may_administer(uid) then return slurm.SUCCESS end
   local asked = (job.partition ~= nil and job.partition ~= old.partition and "its partition")
     or (job.num_tasks ~= slurm.NO_VAL and "its tasks") or (job.ntasks_per_node ~= slurm.NO_VAL16 and "its tasks per node")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 
 import msgspec
@@ -12,10 +11,10 @@ from ..core import process, text_files
 from ..core.errors import CommandError, SlurmSilentError, shown
 from ..core.settings import Configuration
 from ..slurm import jobs as slurm_jobs
+from ..slurm.rules.resources import share_of
 from .records import QueueSwitched, Switchable, VerdictUpdate
 from .rules import switch
 
-_SHAPED = re.compile(r"(?:^|;)share-gpu=")
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
 QUEUE_S = 300.0
 """The time limit of squeue: 100,000 jobs are some hundred MB of JSON."""
@@ -70,7 +69,7 @@ def _job(one: _Job) -> Switchable:
         which=_which(one),
         partitions=tuple(one.partition.split(",")),
         is_pending="PENDING" in one.job_state,
-        was_shaped=_SHAPED.search(one.admin_comment) is not None,
+        was_shaped=share_of(one.admin_comment, one.extra, one.comment) is not None,
         restarts=one.restart_cnt,
         extra=_field_text(one.extra),
         comment=_field_text(one.comment),

@@ -233,6 +233,7 @@ class _Queued(msgspec.Struct):
     shared: list[str]
     admin_comment: str
     comment: str
+    extra: str = ""
     command: str = ""
     restart_cnt: int | None = None
     job_resources: _Resources | None = None
@@ -355,7 +356,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
         keeps_others_out=bool(job.shared),
         gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
         has_shards=any("shard" in text for text in (*job.gres_detail, job.tres_per_node)),
-        share=share_of(job.admin_comment),
+        share=share_of(job.admin_comment, job.extra, job.comment),
         comment=job.comment,
         script=job.command,
         restarts=job.restart_cnt,

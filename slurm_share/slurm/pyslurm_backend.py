@@ -296,7 +296,7 @@ def _queued_job(job: PyJob, states: tuple[str, ...]) -> QueuedJob:
         gpus=granted_gpus(details) if nodes else None if job.resource_sharing == "NO" else job.asked_gpus,
         keeps_others_out=job.resource_sharing in ("NO", "USER", "MCS", "TOPO"),
         gpu_indexes=parse_gpu_indexes(details, job.num_nodes) if nodes and any(details) else (),
-        share=share_of(job.admin_comment or ""),
+        share=share_of(job.admin_comment or "", job.comment or ""),  # pyslurm has no `extra`
         comment=job.comment or "",
         script=job.command or "",
         submitted=job.submit_time,

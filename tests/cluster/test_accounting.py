@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from clusters import by_release, cluster_of
@@ -19,6 +20,17 @@ pytestmark = pytest.mark.cluster
 DOCUMENT = (CHECKOUT / "packaging/docs/accounting.md").read_text()
 WEIGHTS = re.findall(r'TRESBillingWeights="(.*?)"', DOCUMENT)
 QUERY = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)[0]
+FLAGS = re.findall(r"^    (AccountingStoreFlags=.*)$", DOCUMENT, re.MULTILINE)[0]
+JOBSTATS = "/etc/slurm/slurmctldepilog.sh"
+AS_JOBSTATS = """#!/bin/bash
+# As jobstats does, for the jobs with its name; it waits five seconds for slurmctld's record of the job.
+[ "$SLURM_JOB_NAME" = jobstats ] || exit 0
+for _ in {1..600}; do
+  [ "$(sacct -Xn -o End -j "$SLURM_JOB_ID" | tr -d ' ')" != Unknown ] && break
+  sleep 0.1
+done
+sacctmgr -i update job where jobid="$SLURM_JOB_ID" set AdminComment=JS1:H4sIAAAA
+"""
 TOO_SMALL = "CPU=1,GRES/gpu=8,GRES/shard=0.0000111"
 """The weight of a shard rounded down."""
 NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
@@ -31,8 +43,15 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
         f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
         f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'
         f'PartitionName=down {NODES} TRESBillingWeights="{TOO_SMALL}"\n'
+        f"{FLAGS}\n"
     )
     with cluster_of("acct", request.param, accounting=True, slurm_conf_extra=partitions) as made:
+        file = made.conf / Path(JOBSTATS).name
+        file.write_text(AS_JOBSTATS)
+        file.chmod(0o755)
+        with (made.conf / "slurm.conf").open("a") as conf:
+            conf.write(f"EpilogSlurmctld={JOBSTATS}\n")
+        made.exec("ctl", ["scontrol", "reconfigure"], check=True)
         yield made
 
 
@@ -110,21 +129,44 @@ def test_slurm_cuts_the_fraction_of_a_bill_off(accounted: Cluster, partition: st
     assert ended(accounted, job).tres.startswith(billing)
 
 
+FORGED = "HERS|\nbob|9|billing=9|share-gpu=9\n;share-gpu=9;slurm-share=on,share-gpu=9"
+"""What a user may try to be billed less, or somebody else more; it has a line's end in it."""
+
+
+def overwritten(cluster: Cluster, share: str) -> int:
+    """Run a job of alice with this share, whose AdminComment jobstats overwrites after its end."""
+    options = [f"--{share}", "-w", "n2"] if share else ["-p", "plain", "-w", "n1"]
+    job = cluster.sbatch("alice", "true", "--job-name=jobstats", f"--extra={FORGED}", *options)
+
+    def is_overwritten() -> bool:
+        argv = ["sacct", "-Xn", "-o", "AdminComment", "-j", str(job)]
+        return "JS1:H4sIAAAA" in cluster.exec("ctl", argv, check=True).stdout
+
+    cluster.wait(job)
+    until(is_overwritten, f"jobstats' summary of job {job}")
+    return job
+
+
 def test_the_documents_query_sums_by_user_and_share(accounted: Cluster) -> None:
     """Jobs, and hours of what was billed; the sum here is another one, over the same records."""
     jobs = [accounted.sbatch("alice", "srun sleep 1", "-w", node, "--share-gpu=4") for node in ("n2", "n3")]
     jobs.append(accounted.sbatch("bob", "sleep 1", "-p", "plain", "-w", "n1"))
     for job in jobs:
         ended(accounted, job)
+    jobs = [overwritten(accounted, "share-gpu=2,sm=even"), overwritten(accounted, "")]
     wanted: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    fields = ["--format=User,AdminComment,AllocTRES,ElapsedRaw", "-n", "-P"]
+    fields = ["--format=JobIDRaw,User,AdminComment,AllocTRES,ElapsedRaw", "-n", "-P"]
     for line in accounted.exec("ctl", ["sacct", "-a", "-X", *fields], check=True).stdout.splitlines():
-        user, comment, tres, seconds = line.split("|")
+        job, user, comment, tres, seconds = line.split("|")
         billed = dict(item.split("=") for item in tres.split(",")).get("billing", "0")
-        row = wanted[f"{user} {comment or '-'}"]
+        share = comment.rpartition(";")[2]
+        if comment.startswith("JS1:"):
+            share = {str(jobs[0]): "share-gpu=2,sm=even"}.get(job, "")
+        row = wanted[f"{user} {share or '-'}"]
         row[0] += 1
         row[1] += int(billed) * int(seconds) / 3600
     assert wanted["alice share-gpu=4"][0] >= 2
+    assert wanted["alice share-gpu=2,sm=even"][0] == 1
     assert wanted["bob -"][1] > 0
     said = accounted.exec("ctl", ["bash", "-c", QUERY], check=True).stdout
     found = {" ".join(words[:2]): [int(words[2]), float(words[3])] for words in map(str.split, said.splitlines())}

@@ -124,10 +124,10 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
 
     job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--hold", "--extra=slurm-share=off;hers")
     try:
-        assert extra(cluster, job) == "hers;slurm-share=on"
+        assert extra(cluster, job) == "hers;slurm-share=on,share-gpu=2"
         assert "only administrators may set" in update("alice", "extra=slurm-share=off")
         assert update("alice", "extra=new") == ""
-        assert extra(cluster, job) == "new;slurm-share=on"
+        assert extra(cluster, job) == "new;slurm-share=on,share-gpu=2"
         assert update("alice", "timelimit=3", "comment=mine") == ""
         assert "only administrators may set" in update("alice", "comment=slurm-share=off")
         as_slurm = ["setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups"]
@@ -179,7 +179,7 @@ def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
             host, word = step.split()
             switch(cluster, host, word, *(["--cluster"] if host == "ctl" else []))
             state[host] = word
-        assert extra(cluster, pending) == f"hers;slurm-share={state['ctl']}"
+        assert extra(cluster, pending) == f"hers;slurm-share={state['ctl']},share-gpu=2"
         cluster.as_user("alice", "touch go", check=True)
         assert [cluster.wait(job) for job in (running, pending)] == ["COMPLETED", "COMPLETED"]
     assert slots(output_of(cluster, running)) == [f"slot {slot}" for slot in range(4)]
@@ -211,8 +211,8 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
         words = switch(cluster, "ctl", "off", "--cluster")
         assert "1 job runs shared" in words
         assert "4 pending jobs will run unshared" in words
-        assert extra(cluster, running) == "slurm-share=on,runs=1"
-        assert extra(cluster, array) == "slurm-share=off"
+        assert extra(cluster, running) == "slurm-share=on,runs=1,share-gpu=2"
+        assert extra(cluster, array) == "slurm-share=off,share-gpu=2"
         done = cluster.exec("ctl", ["scontrol", "update", f"jobid={running}", "extra=slurm-share=off"])
         assert "the job runs and keeps what it was given" in done.stdout + done.stderr
         cluster.as_user("alice", "touch go", check=True)
@@ -406,7 +406,7 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--comment=hers", "--extra=other")
         assert cluster.wait(job) == "COMPLETED"
         assert extra(cluster, job) == "other"
-        assert "Comment=hers;slurm-share=on" in cluster.job(job)
+        assert "Comment=hers;slurm-share=on,share-gpu=2" in cluster.job(job)
     assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
 
 

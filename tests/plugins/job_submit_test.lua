@@ -675,7 +675,7 @@ for _, row in ipairs(outdated) do
   configure(KEEPS)
   local again = with("4", { partition = "gpu" })
   share.submit(again, both, 1)
-  equal(name, "put right", again.extra, "slurm-share=on")
+  equal(name, "put right", again.extra, "slurm-share=on,share-gpu=4")
 end
 os.remove(path)
 os.remove(settings_path)
@@ -705,31 +705,40 @@ for _, changed in ipairs({ { partition = "plain" }, { num_tasks = 4 }, { ntasks_
   equal(name, "no share", update(changed, "noshare-gpu=4"), slurm.SUCCESS)
   equal(name, "no comment", update(changed, ""), slurm.SUCCESS)
 end
+-- where another tool's script has overwritten admin_comment
+for field in pairs(share.FIELDS) do
+  local job = { num_tasks = 4, ntasks_per_node = slurm.NO_VAL16, shared = slurm.NO_VAL16 }
+  local old = { partition = "gpu", admin_comment = "JS1:H4s", [field] = "mine;slurm-share=on,share-gpu=4" }
+  equal("the share in " .. field, "a share", share.modify(job, old, {}, 2001), slurm.ERROR)
+  old[field] = "share-gpu=4"
+  equal("a user's own text in " .. field, "a share", share.modify(job, old, {}, 2001), slurm.SUCCESS)
+end
 equal("update of the time limit", "a share", update({ time_limit = 10 }), slurm.SUCCESS)
 equal("update of the partition to itself", "a share", update({ partition = "gpu" }), slurm.SUCCESS)
 
 -- the verdict ----------------------------------------------------------------------------------------------------------
 local verdicts = {
   -- the configuration, share, extra, comment: what becomes of extra and comment; "refused": the submission
-  { { mode = "on" }, "4", nil, nil, "slurm-share=on", nil },
-  { { mode = "on" }, "4", "mine;too", "c", "mine;too;slurm-share=on", "c" },
-  { { mode = "on" }, "4", '{"a":";"}', nil, '{"a":";"};slurm-share=on', nil },
+  { { mode = "on" }, "4", nil, nil, "slurm-share=on,share-gpu=4", nil },
+  { { mode = "on" }, "4,mem=8192M", "mine", nil, "mine;slurm-share=on,share-gpu=4,mem=8192M", nil },
+  { { mode = "on" }, "4", "mine;too", "c", "mine;too;slurm-share=on,share-gpu=4", "c" },
+  { { mode = "on" }, "4", '{"a":";"}', nil, '{"a":";"};slurm-share=on,share-gpu=4', nil },
   { { mode = "off" }, "4", "mine", nil, "mine;slurm-share=off", nil },
-  { { mode = "on", verdict_field = "comment" }, "4", "x=1", "mine", "x=1", "mine;slurm-share=on" },
+  { { mode = "on", verdict_field = "comment" }, "4", "x=1", "mine", "x=1", "mine;slurm-share=on,share-gpu=4" },
   -- a user's own
   { { mode = "off" }, "4", "slurm-share=on", "slurm-share=on", "slurm-share=off", "" },
-  { { mode = "on" }, "4", "a;slurm-share=off;b;slurm-share=on", nil, "a;b;slurm-share=on", nil },
+  { { mode = "on" }, "4", "a;slurm-share=off;b;slurm-share=on,share-gpu=9", nil, "a;b;slurm-share=on,share-gpu=4", nil },
   { { mode = "on" }, nil, "slurm-share=off", "slurm-share=off;b", "", "b" },
-  { { mode = "on" }, "4", "a slurm-share=off", nil, "a slurm-share=off;slurm-share=on", nil },
+  { { mode = "on" }, "4", "a slurm-share=off", nil, "a slurm-share=off;slurm-share=on,share-gpu=4", nil },
   -- ordinary jobs, where the hooks look at them
   { { mode = "off" }, nil, "mine", nil, "mine", nil },
   { { mode = "off", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine;slurm-share=off", nil },
   { { mode = "off", exclusive_user_partitions = { "x" } }, nil, nil, nil, "slurm-share=off", nil },
   { { mode = "on", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine", nil },
   { { mode = "observe", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine", nil },
-  -- Slurm takes 1024 bytes, and each verdict that follows must have room, up to slurm-share=on,runs=999999
-  { { mode = "on" }, "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=on", nil },
-  { { mode = "on" }, "4", string.rep("x", 998), nil, "refused" },
+  -- Slurm takes 1024 bytes, and each verdict that follows must have room, up to slurm-share=on,runs=999999,share-gpu=4
+  { { mode = "on" }, "4", string.rep("x", 985), nil, string.rep("x", 985) .. ";slurm-share=on,share-gpu=4", nil },
+  { { mode = "on" }, "4", string.rep("x", 986), nil, "refused" },
   { { mode = "off" }, "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
   { { mode = "off" }, "4", string.rep("x", 1024), nil, "refused" },
   { { mode = "on" }, nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
@@ -782,6 +791,12 @@ local changes = { -- of, to, by whom, the job's state: the new text; "refused"
   { "mine;slurm-share=on", string.rep("x", 998), 2001, 0, "refused" },
   { "mine;slurm-share=on", string.rep("x", 998) .. ";slurm-share=on", 2001, 0, "refused" },
   { "mine;slurm-share=on", string.rep("x", 998) .. ";slurm-share=on", 2001, RUNNING, "refused" },
+  -- the share in it
+  { "slurm-share=on,share-gpu=4", "yours", 2001, RUNNING, "yours;slurm-share=on,share-gpu=4" },
+  { "slurm-share=on,share-gpu=4", "slurm-share=on,share-gpu=9", 2001, 0, "refused" },
+  { "slurm-share=on,share-gpu=4", "slurm-share=on,runs=1,share-gpu=4", 0, RUNNING, "slurm-share=on,runs=1,share-gpu=4" },
+  { "slurm-share=on,share-gpu=4", string.rep("x", 985), 2001, 0, string.rep("x", 985) .. ";slurm-share=on,share-gpu=4" },
+  { "slurm-share=on,share-gpu=4", string.rep("x", 986), 2001, 0, "refused" },
 }
 for number, row in ipairs(changes) do
   for field in pairs(share.FIELDS) do

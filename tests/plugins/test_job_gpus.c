@@ -65,6 +65,27 @@ static void the_controllers_mark_is_one_item_of_the_comment(void)
 	}
 }
 
+static void the_verdict_has_the_mark_as_its_last_field(void)
+{
+	static const struct { const char *text; uint32_t per_gpu; } rows[] = {
+		{ "slurm-share=on,share-gpu=4", 4 },
+		{ "mine;slurm-share=on,runs=2,share-gpu=4,mem=8192M", 4 },
+		{ "slurm-share=on,share-gpu=4;mine", 4 },
+		{ NULL, 0 },
+		{ "slurm-share=on", 0 },
+		{ "slurm-share=on,share-gpu=", 0 },
+		{ "slurm-share=on;x,share-gpu=4", 0 },
+		{ "share-gpu=4", 0 },
+		{ "mine,share-gpu=4", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		make_job((const int[]){ 1, -1 }, "JS1:H4s");
+		ss_job_gpus_mark_of_verdict(&job, rows[i].text);
+		CHECK(rows[i].text ? rows[i].text : "NULL", job.per_gpu == rows[i].per_gpu);
+	}
+}
+
 static void a_verdict_that_is_not_on_takes_the_mark_away(void)
 {
 	static const struct { const char *text; uint32_t restarts, per_gpu; } rows[] = {
@@ -199,6 +220,7 @@ int main(void)
 {
 	nodes_are_counted_and_compared();
 	the_controllers_mark_is_one_item_of_the_comment();
+	the_verdict_has_the_mark_as_its_last_field();
 	a_verdict_that_is_not_on_takes_the_mark_away();
 	alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how();
 	nobody_is_asked_where_it_does_not_matter();

@@ -112,7 +112,9 @@ def updates(
         if value is None:
             continue
         its = _field_of(job)
-        text = verdict.replaced(job.comment if its == "comment" else job.extra, f"{verdict.NAME}={value}")
+        said = verdict.read(job.extra, job.comment)
+        item = verdict.written(value, "" if said is None else said.share)
+        text = verdict.replaced(job.comment if its == "comment" else job.extra, item)
         found.setdefault((its, text), []).append(job.which)
     return tuple(
         VerdictUpdate(tuple(part), its, text) for (its, text), named in found.items() for part in _parts(named)

@@ -8,6 +8,7 @@ job_submit.lua writes the verdict after the user's own text in the job's `extra`
     part         (observe) ... a part of one GPU
     tasks=N      (observe) ... so many tasks
     refused      (observe) ... been refused at submission
+    share-gpu=S  (on) the job's share S, the last field: S may have commas in it
 
 Unknown fields are of a later release and are ignored. A user may have written into the field: of several verdicts the
 least holds, and one that cannot be parsed is `off`.
@@ -25,6 +26,7 @@ MODES: tuple[Mode, ...] = ("off", "observe", "on")
 """The modes, the least first."""
 NAME = names.VERDICT
 _ITEM = f"{NAME}="
+_SHARE = f",{names.OPTION}="
 _MOST = 999_999
 
 
@@ -38,6 +40,8 @@ class Verdict(Struct, frozen=True):
     part: bool = False
     tasks: int | None = None
     refused: bool = False
+    share: str = ""
+    """What was asked for with --share-gpu; empty: the verdict does not have it."""
 
     def at(self, restart_count: int | None) -> Mode:
         """Return the mode of the run after so many requeues; None counts as the first run."""
@@ -56,6 +60,7 @@ def read(*texts: str | None) -> Verdict | None:
 
 
 def _one(text: str) -> Verdict:
+    text, _, share = text.partition(_SHARE)
     mode, *values = text.split(",")
     said = dict(value.partition("=")[::2] for value in values)
     known = next((one for one in MODES if one == mode), None)
@@ -68,6 +73,7 @@ def _one(text: str) -> Verdict:
         part="part" in said,
         tasks=_number(said.get("tasks")),
         refused="refused" in said,
+        share=share,
     )
 
 
@@ -80,6 +86,11 @@ def replaced(text: str | None, item: str | None) -> str:
     kept = [part for part in (text or "").split(";") if not part.startswith(_ITEM)]
     own = ";".join(kept)
     return own if item is None else f"{own};{item}" if own else item
+
+
+def written(mode_and_fields: str, share: str) -> str:
+    """Return the verdict as the item of a field; share: empty if it does not have it."""
+    return f"{_ITEM}{mode_and_fields}{_SHARE}{share}" if share else f"{_ITEM}{mode_and_fields}"
 
 
 def item(text: str | None) -> str | None:

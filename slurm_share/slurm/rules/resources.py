@@ -13,7 +13,9 @@ _INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
 _INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
 _GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]{1,18})(?=[,(]|$)")
 _SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
-"""As job_submit.lua writes it, behind what the site has there."""
+"""In AdminComment, as job_submit.lua writes it, behind what the site has there."""
+_SHARE_OF_VERDICT = re.compile(r"(?:^|;)slurm-share=[^;]*?,share-gpu=([^;]*)")
+"""In `extra` or `comment`, as the last field of the controller's verdict (share/rules/verdict.py)."""
 _SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE"}
 
 
@@ -64,9 +66,15 @@ def granted_gpus(details: Sequence[str]) -> int:
     return sum(count for node in details for _, count in parse_gpus(node))
 
 
-def share_of(admin_comment: str) -> str | None:
-    """Return what was written after --share-gpu; None: an ordinary job."""
+def share_of(admin_comment: str, *with_verdict: str) -> str | None:
+    """Return what was written after --share-gpu; None: an ordinary job.
+
+    with_verdict: `extra` and `comment`, of which one has the controller's verdict. The scripts of other tools may
+    overwrite AdminComment.
+    """
     found = _SHARE.search(admin_comment)
+    for text in with_verdict:
+        found = found or _SHARE_OF_VERDICT.search(text)
     return None if found is None else found[1]
 
 

@@ -256,6 +256,23 @@ def test_a_share_behind_the_sites_own_admin_comment(answer):
     assert next(job.share for job in jobs if job.job_id == 19) == "3"
 
 
+@pytest.mark.parametrize("field", ["extra", "comment"])
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("hers\n;slurm-share=on,runs=2,share-gpu=3,mem=2048M", "3,mem=2048M"),
+        ("share-gpu=9;slurm-share=on", None),
+        ("hers slurm-share=on,share-gpu=9", None),
+    ],
+)
+def test_a_share_is_found_in_the_verdict_where_another_tool_overwrote_the_admin_comment(answer, field, text, share):
+    data = json.loads(answer[0])
+    one = next(job for job in data["jobs"] if job["job_id"] == 19)
+    one |= {"admin_comment": "JS1:H4sIAAAA", field: text}
+    _, jobs = slurm_jobs.parse_queue(json.dumps(data))
+    assert next(job.share for job in jobs if job.job_id == 19) == share
+
+
 def test_what_waiting_jobs_ask_for_is_counted(answer):
     data = json.loads(answer[0])
     job = next(job for job in data["jobs"] if job["name"] == "later")

@@ -92,6 +92,11 @@ def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=T
         (job(extra="slurm-share=off", pending=False), False, None),
         (job(extra="slurm-share=on,runs=1", pending=False), False, "slurm-share=on"),
         (job(extra="slurm-share=on,runs=1", restarts=1), False, "slurm-share=on"),
+        # the share in it, which sacct shows, stays as the last field
+        (job(extra="slurm-share=on,share-gpu=4,mem=8192M"), True, "slurm-share=off,share-gpu=4,mem=8192M"),
+        (job(extra="slurm-share=on,share-gpu=4", pending=False), True, "slurm-share=on,runs=1,share-gpu=4"),
+        (job(extra="slurm-share=off,share-gpu=4"), False, "slurm-share=on,share-gpu=4"),
+        (job(extra="slurm-share=on,runs=1,share-gpu=4", pending=False), False, "slurm-share=on,share-gpu=4"),
         (job(), False, None),
         (job(extra="slurm-share=observe"), False, None),
         (job(extra="hers"), False, None),

@@ -24,6 +24,9 @@ from slurm_share.share.rules.verdict import MODES, Verdict
         ("slurm-share=observe,part", None, Verdict("observe", part=True)),
         ("slurm-share=observe,refused", None, Verdict("observe", refused=True)),
         ("slurm-share=on,runs=2", None, Verdict("on", runs=2)),
+        ("slurm-share=on,runs=2,share-gpu=4,mem=8192M", None, Verdict("on", runs=2, share="4,mem=8192M")),
+        # a share is no other field, whatever it contains
+        ("slurm-share=on,share-gpu=4,runs=1,refused", None, Verdict("on", share="4,runs=1,refused")),
         # of a later release, and not to be understood
         ("slurm-share=on,later=7", None, Verdict("on")),
         ("slurm-share=on,runs=x", None, Verdict("on")),
