@@ -27,6 +27,8 @@ M.QUESTION = "slurm-share-doctor" -- the reservation of the job by which `slurm-
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
 M.NO_GPUS = "SHARE_GPU_NONE"
+M.OFF = "SHARE_GPU_OFF"
+M.OPTION = "share-gpu"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 M.SHARE_MAX = 60
 M.MEM_MAX_MIB = 16 * 1024 * 1024
@@ -81,13 +83,20 @@ local function shown(text, most)
   return (string.gsub(string.sub(text, 1, most), "[^ -~]", "?"))
 end
 
+-- What Slurm makes of VARIABLE in Prolog, Epilog and the job's environment: a client of slurmrestd that writes it is ignored.
+local NOT_THE_VARIABLE = {}
+for _, prefix in ipairs({ "SPANK_", "SLURM_", "SLURM_SPANK_" }) do NOT_THE_VARIABLE[prefix .. M.VARIABLE] = true end
+
 -- Returns N and the whole value of the share in a job's `spank_job_env`; nil for a job without a share; nil, the value and a
 -- sentence for a wrong one.
 function M.share(spank_job_env)
   local found, text
   for _, setting in pairs(spank_job_env or {}) do
-    local value = string.match(setting, "^" .. M.VARIABLE .. "=(.*)$")
-    if value then
+    local name, value = string.match(setting, "^(.-)=(.*)$")
+    if name and NOT_THE_VARIABLE[name] then
+      return nil, shown(value, 40), "slurm-share: spank_environment has " .. name .. ", which nothing reads: the job would run"
+        .. " unshared; write " .. M.VARIABLE .. "=" .. shown(value, 40) .. ", as Slurm adds the prefix itself"
+    elseif name == M.VARIABLE then
       local n = M.tasks_per_gpu(value)
       if not n or (found and found ~= n) then
         local form = " is not in the valid form " .. M.FORM .. ", for example --share-gpu=4,mem=8G"
@@ -117,6 +126,8 @@ local function problem_of_environment(spank_job_env)
 end
 
 -- The request ----------------------------------------------------------------------------------------------------------
+
+local SCRIPT_BYTES = 256 * 1024 -- of a script, what is read
 
 local GPU_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 
@@ -181,18 +192,56 @@ end
 
 local function is_direct(job) return has_setting(job, M.DIRECT) end
 
+local OF_SBATCH, OF_SCRONTAB = { "#SBATCH", "#SLURM" }, { "#SCRON" }
+
+-- Returns what stands behind one of these words at the beginning of a script's lines. sbatch reads no lines after the first
+-- command, and needs no blank behind the word.
+local function directives(script, words)
+  local found = {}
+  for line in string.gmatch(string.sub(script or "", 1, SCRIPT_BYTES), "[^\n]*") do
+    for _, word in ipairs(words) do
+      if string.sub(line, 1, #word) == word then found[#found + 1] = string.sub(line, #word + 1) end
+    end
+    if string.find(line, "^%s*[^#%s]") then break end
+  end
+  return found
+end
+
+-- Returns the arguments in the text of a directive, as sbatch divides it: quotes group, a backslash takes the next character
+-- as it is, and # begins a comment.
+local function arguments_of(text)
+  local found, parts, quote, at = {}, {}, nil, 1
+  while at <= #text do
+    local plain = string.match(text, quote == "'" and "^[^'\\]+" or quote and '^[^"\\]+' or "^[^%s#'\"\\]+", at)
+    local one = string.sub(text, at, at)
+    if plain then
+      parts[#parts + 1] = plain
+      at = at + #plain - 1
+    elseif one == "\\" then
+      at = at + 1
+      parts[#parts + 1] = string.sub(text, at, at)
+    elseif quote then
+      quote = nil
+    elseif one == "#" then
+      break
+    elseif one == "'" or one == '"' then
+      quote = one
+    elseif #parts > 0 then
+      found[#found + 1], parts = table.concat(parts), {}
+    end
+    at = at + 1
+  end
+  if #parts > 0 then found[#found + 1] = table.concat(parts) end
+  return found
+end
+
 -- Returns whether the #SBATCH lines of a script say that the job has no GPUs.
 local function script_says_no_gpus(script)
   local said = {}
-  for line in string.gmatch(script or "", "[^\n]*") do
-    local options = string.match(line, "^#SBATCH%s(.*)")
-    if options then
-      for _, name in ipairs({ "gres", "gpus%-per%-task", "gpus%-per%-node", "gpus" }) do
-        local value = string.match(options, "%-%-" .. name .. "=(%S*)") or string.match(options, "%-%-" .. name .. "%s+(%S+)")
-        said[name] = value and string.gsub(value, "[\"']", "") or said[name]
-      end
-    elseif string.find(line, "^%s*[^#%s]") then
-      break -- sbatch reads no lines after the first command
+  for _, options in ipairs(directives(script, OF_SBATCH)) do
+    for _, name in ipairs({ "gres", "gpus%-per%-task", "gpus%-per%-node", "gpus" }) do
+      local value = string.match(options, "%-%-" .. name .. "=(%S*)") or string.match(options, "%-%-" .. name .. "%s+(%S+)")
+      said[name] = value and string.gsub(value, "[\"']", "") or said[name]
     end
   end
   for name, value in pairs(said) do
@@ -224,6 +273,11 @@ end
 local function nodes_asked(job)
   return job.min_nodes and job.min_nodes ~= slurm.NO_VAL and math.max(job.min_nodes, 1) or 1
 end
+
+local function is_part_of_a_heterogeneous_job(job) return job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL end
+
+local NOT_HETEROGENEOUS = "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
+  .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
 
 -- Returns an srun command that works: the options that were given, and numbers for those that are missing.
 local function srun_line(job, n, text)
@@ -275,10 +329,7 @@ end
 
 -- Returns why a share is refused; nil: it is not.
 local function problem_of(job, n, text, shards_per_gpu)
-  if job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
-    return "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
-      .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
-  end
+  if is_part_of_a_heterogeneous_job(job) then return NOT_HETEROGENEOUS end
   for item in string.gmatch(job.tres_per_node or "", "[^,]+") do
     local name = string.match(item, "^gres[/:](%a+)")
     if name == "shard" or name == "mps" then
@@ -305,6 +356,59 @@ local function problem_of(job, n, text, shards_per_gpu)
       .. srun_line(job, n, text)
   end
   if is_part(job, n) then return problem_of_part(job, n, text, shards_per_gpu) end
+end
+
+-- Requests that nobody has read -------------------------------------------------------------------------------------------
+-- sbatch gives the options in a script's #SBATCH lines to our SPANK plugin. slurmrestd, pyslurm and `sbatch --wrap` read no such
+-- lines, and scrontab does not pass on what the plugin says of an #SCRON line: the job would run unshared.
+
+local LEAST_OF_OPTION = "--sh" -- getopt_long(3) takes the beginning of a name if there is one such name
+
+-- Returns the last value that --share-gpu has in the directives of a script; nil: none, or `off`.
+function M.asked_in_script(script, is_of_scrontab)
+  if not string.find(script, LEAST_OF_OPTION, 1, true) then return nil end
+  local asked
+  for _, text in ipairs(directives(script, is_of_scrontab and OF_SCRONTAB or OF_SBATCH)) do
+    local words = arguments_of(text)
+    for at, argument in ipairs(words) do
+      local name = string.match(argument, "^%-%-([^=]*)")
+      if name and #name >= #LEAST_OF_OPTION - 2 and name == string.sub(M.OPTION, 1, #name) then
+        asked = string.match(argument, "=(.*)$") or words[at + 1] or ""
+      end
+    end
+  end
+  if asked ~= "off" and asked ~= "0" then return asked end
+end
+
+local function is_declined(spank_job_env)
+  for _, setting in pairs(spank_job_env or {}) do
+    if setting == M.VARIABLE .. "=off" or setting == M.OFF .. "=1" then return true end
+  end
+  return false
+end
+
+-- Returns why a job without a share, whose script asks for one, is refused; nil: it is not.
+local function problem_of_script(job, spank_job_env)
+  local script = job.script -- Slurm copies it at each access
+  if not script or is_declined(spank_job_env) then return nil end
+  local of_cron = job.cron_job and M.asked_in_script(script, true)
+  if of_cron then
+    return "slurm-share: scrontab does not pass --share-gpu=" .. shown(of_cron, 40) .. " to the job, which would run unshared;"
+      .. " take it from the #SCRON line, write it into the job's own script as an #SBATCH line, and let the entry submit"
+      .. " that script: 0 * * * * sbatch job.sh"
+  end
+  local asked = M.asked_in_script(script)
+  if not asked then return nil end
+  if is_part_of_a_heterogeneous_job(job) then return NOT_HETEROGENEOUS end
+  local n, line = M.tasks_per_gpu(asked), "an #SBATCH line of the script asks for --share-gpu=" .. shown(asked, 40)
+  local example = n and n > 0 and asked or "4"
+  if string.find(script, "created by sbatch --wrap", 1, true) then
+    return "slurm-share: " .. line .. ", and sbatch --wrap reads no such lines: the job would run unshared; give the option to"
+      .. " sbatch: sbatch --share-gpu=" .. example .. " --wrap=COMMAND"
+  end
+  return "slurm-share: " .. line .. ", which the program that submitted it has not read: the job would run unshared; slurmrestd"
+    .. " takes \"spank_environment\": [\"" .. M.VARIABLE .. "=" .. example .. "\"] in the request's \"job\"; from another program,"
+    .. " submit the script with `sbatch job.sh`; or delete the line"
 end
 
 -- Nodes without slurm-share -----------------------------------------------------------------------------------------------
@@ -452,8 +556,6 @@ local function render(wish)
 end
 
 -- Hints ----------------------------------------------------------------------------------------------------------------
-
-local SCRIPT_BYTES = 256 * 1024
 
 -- Words of frameworks that join all tasks of a job into one run. A word that ends in an underscore may go on.
 local FRAMEWORKS = {
@@ -745,20 +847,28 @@ local function keep_to_one_user(job, names, settings)
   if observed then log_would(job, names, "nodes of one user (shared=" .. USER .. "), as exclusive_user_partitions says") end
 end
 
+-- Tells the user why a job is refused, and the log, since slurmrestd and scrontab show the user a code alone.
+local function refuse(job, problem, code)
+  slurm.log_user("%s", problem)
+  slurm.log_info("slurm-share: refused a job of uid %s: %s", tostring(job.user_id),
+    shown(string.gsub(problem, "^slurm%-share: ", ""), 2048))
+  return code or slurm.ERROR
+end
+
 function M.submit(job, partitions, _uid)
   local spank_job_env = job.spank_job_env -- Slurm copies it at each access
   local harm = problem_of_environment(spank_job_env) -- in every mode: the hooks start for every job
-  if harm then
-    slurm.log_user("%s", harm)
-    slurm.log_info("slurm-share: refused a job of uid %s: %s", tostring(job.user_id), harm)
-    return slurm.ERROR
-  end
+  if harm then return refuse(job, harm) end
   local settings = current_settings()
   local names = M.partitions_of(job, partitions)
   local n, text, problem = M.share(spank_job_env)
+  local code = problem and slurm.ESLURM_INVALID_GRES -- not of our plugin: a program that shows the code alone
   local mode = M.mode_for(names, settings)
   forget_verdicts(job)
   if not n and not problem then
+    local unread = mode ~= "off" and problem_of_script(job, spank_job_env)
+    if unread and mode == "on" then return refuse(job, unread, slurm.ESLURM_INVALID_GRES) end
+    if unread then log_would(job, names, "refuse it: " .. string.gsub(unread, "^slurm%-share: ", "")) end
     keep_to_one_user(job, names, settings)
     local keeps_nodes = #settings.exclusive_user_partitions > 0 or #settings.exclusive_user_nodes > 0
     if mode == "off" and keeps_nodes then give_ordinary_verdict(job, settings, mode) end
@@ -788,10 +898,7 @@ function M.submit(job, partitions, _uid)
     slurm.log_user("%s", no_effect .. only)
     return give_verdict(job, settings, observed(wish)) and slurm.SUCCESS or slurm.ERROR
   end
-  if problem then
-    slurm.log_user("%s", problem)
-    return slurm.ERROR
-  end
+  if problem then return refuse(job, problem, code) end
   if not give_verdict(job, settings, mode .. SHARE .. text) then return slurm.ERROR end
   local lines = hints(job, n, wish, settings.shards_per_gpu)
   apply(job, wish)

@@ -82,6 +82,12 @@ int ss_submit_option(const char *text, struct ss_request *request)
 		slurm_error("slurm-share: %s", sentence);
 		return -1;
 	}
+	if (!request->off && strcmp(program_invocation_short_name, "scrontab") == 0) { /* it calls no init_post_opt */
+		slurm_error("slurm-share: scrontab does not pass --" SS_OPTION "=%s to the job, which would run unshared: take it from "
+			    "the #SCRON line, write it into the job's own script as an #SBATCH line, and let the entry submit that "
+			    "script: 0 * * * * sbatch job.sh", text);
+		return -1;
+	}
 	if (spank_context() == S_CTX_LOCAL && job != NULL && !request->off && !is_inherited(text)) {
 		slurm_error("slurm-share: srun --" SS_OPTION "=%s cannot change job %s: the share is fixed when the job is submitted; "
 			    "give it to sbatch or salloc, and omit it here (--" SS_OPTION "=" SS_OPTION_OFF
@@ -126,6 +132,10 @@ void ss_submit_pass_request(spank_t sp, const struct ss_request *request)
 
 	if (spank_context() == S_CTX_LOCAL && ss_inside_job() != 0 && (request == NULL || request->off) && find_job_request(&own))
 		request = &own;
+	if (request != NULL && request->off)
+		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_OFF, "1", 1);
+	else
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_OFF);
 	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
 		/* sbatch copies SLURM_SPANK_* from its environment into the new job (init_spank_env in sbatch's opt.c) */
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);

@@ -129,6 +129,8 @@ HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
 """The same in Prolog and Epilog."""
 JOB_CONTROL_NO_GPUS = "SHARE_GPU_NONE"
 """`1` where --gres=none or --gpus-per-task=0 is given: job_submit.lua sees the same job as without the option."""
+JOB_CONTROL_OFF = "SHARE_GPU_OFF"
+"""`1` where the option is `off`: job_submit.lua then does not ask why the script's #SBATCH line has not been read."""
 
 VERDICT = "slurm-share"
 """What the controller decided about a job's share, in the job's `extra` (or `comment`), behind the user's own text:

@@ -1,12 +1,16 @@
-"""Accounts and bills of shares: real slurmdbd, with the examples of docs/accounting.md."""
+"""Accounts and bills of shares, with the examples of docs/accounting.md; and what else the cluster with slurmdbd has:
+slurmrestd and scrontab, with those of docs/users.md.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import by_release, cluster_of
@@ -33,6 +37,10 @@ sacctmgr -i update job where jobid="$SLURM_JOB_ID" set AdminComment=JS1:H4sIAAAA
 """
 TOO_SMALL = "CPU=1,GRES/gpu=8,GRES/shard=0.0000111"
 """The weight of a shard rounded down."""
+REST = re.findall(
+    r"```sh\n(slurmrestd .*?) &\n(curl .*?)```", (CHECKOUT / "packaging/docs/users.md").read_text(), re.DOTALL
+)[0]
+"""How to start slurmrestd, and a request to it, as the document has them."""
 NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 
@@ -44,6 +52,7 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
         f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'
         f'PartitionName=down {NODES} TRESBillingWeights="{TOO_SMALL}"\n'
         f"{FLAGS}\n"
+        "ScronParameters=enable\n"
     )
     with cluster_of("acct", request.param, accounting=True, slurm_conf_extra=partitions) as made:
         file = made.conf / Path(JOBSTATS).name
@@ -171,3 +180,52 @@ def test_the_documents_query_sums_by_user_and_share(accounted: Cluster) -> None:
     said = accounted.exec("ctl", ["bash", "-c", QUERY], check=True).stdout
     found = {" ".join(words[:2]): [int(words[2]), float(words[3])] for words in map(str.split, said.splitlines())}
     assert found == {who: pytest.approx(row, rel=1e-4) for who, row in wanted.items()}
+
+
+# ---- programs that do not read #SBATCH lines -------------------------------------------------------------------------
+
+ASKING = "#!/bin/bash\n#SBATCH --share-gpu=4 --gres=gpu:1\nsrun ./train.sh"
+
+
+def answers(cluster: Cluster, *requests: str) -> list[dict[str, Any]]:
+    """Send alice's requests to a slurmrestd of her own, and return what it answers."""
+    wait = "until [ -S rest.sock ]; do sleep 0.1; done"
+    sent = "".join(f"{request.strip()} >answer-{number}\n" for number, request in enumerate(requests))
+    script = f"{REST[0]} 2>rest.log & trap 'kill $!' EXIT\n{wait}\n{sent}"
+    train = "#!/bin/bash\necho slot $SLURM_SHARE_SLOT of $SLURM_SHARE_SIZE\n"
+    (cluster.home / "alice/train.sh").write_text(train)
+    (cluster.home / "alice/train.sh").chmod(0o755)
+    cluster.as_user("alice", ["bash", "-c", script], check=True)
+    return [json.loads((cluster.home / f"alice/answer-{number}").read_text()) for number in range(len(requests))]
+
+
+@pytest.mark.release
+def test_slurmrestd_takes_the_documents_field_and_no_script_that_asks_without_it(accounted: Cluster) -> None:
+    request, field = REST[1], ', "spank_environment": ["SHARE_GPU=4"]'
+    assert field in request
+    asking = request.replace(json.dumps("#!/bin/bash\nsrun ./train.sh"), json.dumps(ASKING)).replace(field, "")
+    misnamed = request.replace('"SHARE_GPU=', '"SPANK_SHARE_GPU=')
+    shared, *refused = answers(accounted, request, asking, misnamed)
+    job = int(shared["job_id"])
+    assert ended(accounted, job).admin_comment == "share-gpu=4"
+    said = (accounted.home / f"alice/slurm-{job}.out").read_text().splitlines()
+    assert sorted(line for line in said if line.startswith("slot ")) == [f"slot {slot} of 4" for slot in range(4)]
+    for answer in refused:
+        assert [one["error"] for one in answer["errors"]] == ["Invalid generic resource (gres) specification"]
+    log = (accounted.root("ctl") / "var/log/slurm/slurmctld.log").read_text()
+    assert "refused a job of uid 2001: an #SBATCH line of the script asks for --share-gpu=4, which the program" in log
+    assert "refused a job of uid 2001: spank_environment has SPANK_SHARE_GPU, which nothing reads" in log
+
+
+def test_what_passes_a_script_by_is_refused_and_what_declines_its_share_is_not(accounted: Cluster) -> None:
+    (accounted.home / "alice/asking.sh").write_text(ASKING.replace("./train.sh", "true"))
+    (accounted.home / "alice/cron").write_text("#SCRON --share-gpu=4\n0 0 1 1 * true\n")
+    wrapped = accounted.as_user("alice", 'sbatch --wrap "$(cat asking.sh)"')
+    assert wrapped.returncode == 1
+    assert "give the option to sbatch: sbatch --share-gpu=4 --wrap=COMMAND" in wrapped.stderr
+    table = accounted.as_user("alice", "scrontab cron")
+    assert table.returncode == 1
+    assert "let the entry submit that script: 0 * * * * sbatch job.sh" in table.stderr
+    assert accounted.as_user("alice", "scrontab -l").returncode == 1
+    job = int(accounted.as_user("alice", "sbatch --parsable --share-gpu=off asking.sh", check=True).stdout)
+    assert ended(accounted, job).admin_comment == ""

@@ -1,5 +1,5 @@
 -- lua5.1 job_submit_test.lua SCRIPT: prints each row that does not hold; exit code 1 if there was one.
-slurm = { NO_VAL = 4294967294, NO_VAL16 = 65534, SUCCESS = 0, ERROR = -1 }
+slurm = { NO_VAL = 4294967294, NO_VAL16 = 65534, SUCCESS = 0, ERROR = -1, ESLURM_INVALID_GRES = 2072 }
 local said -- the last line to a user
 local lines, logged, errors = {}, {}, {} -- all of them; the lines of slurmctld's log
 function slurm.log_user(form, ...)
@@ -491,11 +491,11 @@ configure(ON)
 for _, value in ipairs({ "4;rm", "0", "61", "99999", "4\n", "", "-1", "1e1", "0x4", "4,mem=8G,mps=off" }) do
   said = nil
   local before = with(value)
-  equal(value, "answer", share.submit(before, {}, 2001), slurm.ERROR)
+  equal(value, "answer", share.submit(before, {}, 2001), slurm.ESLURM_INVALID_GRES)
   equal(value, "shared", before.shared, 65534)
   equal(value, "sentence", said ~= nil and string.find(said, share.FORM, 1, true) ~= nil and not string.find(said, "\n"), true)
 end
-equal("two values", "answer", share.submit(job({ spank_job_env = { "SHARE_GPU=2", "SHARE_GPU=3" } }), {}, 1), slurm.ERROR)
+equal("two values", "answer", share.submit(job({ spank_job_env = { "SHARE_GPU=2", "SHARE_GPU=3" } }), {}, 1), slurm.ESLURM_INVALID_GRES)
 said = nil
 equal("a heterogeneous job", "answer", share.submit(with("4", { het_job_offset = 0 }), {}, 1), slurm.ERROR)
 equal("a heterogeneous job", "sentence", said ~= nil and string.find(said, "heterogeneous", 1, true) ~= nil, true)
@@ -813,5 +813,81 @@ for number, row in ipairs(changes) do
     end
   end
 end
+-- scripts that ask for a share, and no option has come ------------------------------------------------------------------
+local bash = "#!/bin/bash\n"
+local unread = { -- the script, what it asks for: nil: nothing
+  { bash .. "#SBATCH --share-gpu=2\nsrun true\n", "2" },
+  { bash .. "#SBATCH --share-gpu 2,mem=8G # all\n", "2,mem=8G" },
+  { bash .. "#SBATCH -N1 --share-gpu='2' --gres=gpu:1\n", "2" },
+  { bash .. "#SBATCH \"--share-gpu=2\"\n", "2" },
+  { bash .. "#SBATCH --share\\-gpu=2 --share-gpu=3\n", "3" },
+  { bash .. "#SBATCH--sh=2\n", "2" },
+  { bash .. "#SLURM --share-gpu=2\n", "2" }, -- sbatch reads it, and warns
+  { bash .. "\n# a remark\n  # another\n#SBATCH --share-gpu=2", "2" },
+  { bash .. "#SBATCH -n2\n#SBATCH hetjob\n#SBATCH --share-gpu=2\n", "2" },
+  { bash .. "#SBATCH --share-gpu=2\n#SBATCH --share-gpu=off\n", nil },
+  { bash .. "#SBATCH --share-gpu=0\n", nil },
+  { bash .. "#SBATCH --share-gpu=many\n", "many" },
+  { bash .. "#SBATCH --share-gpu\n", "" },
+  { bash .. "srun true\n#SBATCH --share-gpu=2\n", nil },
+  { bash .. "cat <<END\n#SBATCH --share-gpu=2\nEND\n", nil },
+  { bash .. "# #SBATCH --share-gpu=2\n", nil },
+  { bash .. " #SBATCH --share-gpu=2\n", nil },
+  { bash .. "##SBATCH --share-gpu=2\n", nil },
+  { bash .. "#SBATCH -J x # --share-gpu=2\n", nil },
+  { bash .. "#SBATCH --comment='with --share-gpu=2'\n", nil },
+  { bash .. "#SBATCH --slot-wait=5m --share-gpus=2 --s=2\n", nil },
+  { bash .. "echo sbatch --share-gpu=2\n", nil },
+  { bash .. "#SBATCH --comment='open --share-gpu=2\n", nil },
+  { bash .. "#SBATCH --share-gpu=2\\", "2" },
+  { "#!/bin/sh\n#SCRON --share-gpu=2\n", nil },
+}
+for number, row in ipairs(unread) do
+  local script, asked = row[1], row[2]
+  for _, mode in ipairs({ "on", "observe", "off" }) do
+    local name = "script " .. number .. " in mode " .. mode
+    configure({ mode = mode, shards_per_gpu = 720720 })
+    hush()
+    local d = job({ script = script })
+    local answer = share.submit(d, {}, 2001)
+    equal(name, "asks", share.asked_in_script(script), asked)
+    equal(name, "answer", answer, asked and mode == "on" and slurm.ESLURM_INVALID_GRES or slurm.SUCCESS)
+    equal(name, "lines", #lines, asked and mode == "on" and 1 or 0)
+    equal(name, "log", #logged, asked and mode ~= "off" and 1 or 0)
+    equal(name, "exclusive", d.shared, 65534)
+    equal(name, "verdict", d.extra, nil)
+  end
+end
+configure(ON)
+local asking = bash .. "#SBATCH --share-gpu=2\nsrun true\n"
+local declined = { -- of whom it is known that no share is wanted, or that there is one
+  { spank_job_env = { "SHARE_GPU_OFF=1" } }, { spank_job_env = { "SHARE_GPU=off" } }, { spank_job_env = { "SHARE_GPU=4" } },
+}
+for number, asked in ipairs(declined) do
+  asked.script = asking
+  equal("declined " .. number, "answer", share.submit(job(asked), {}, 2001), slurm.SUCCESS)
+end
+local told = { -- the job, what the sentence has
+  { { script = asking }, '"spank_environment": ["SHARE_GPU=2"]' },
+  { { script = bash .. "#SBATCH --share-gpu=many\n" }, '["SHARE_GPU=4"]' },
+  { { script = asking, spank_job_env = { "OTHER=1" } }, "delete the line" },
+  { { script = asking, het_job_offset = 0 }, "a job of its own" },
+  { { script = asking .. "# This script was created by sbatch --wrap.\n" }, "sbatch --share-gpu=2 --wrap=COMMAND" },
+  { { script = "#!/bin/sh\n#SCRON -n1 --share-gpu=2\nsrun true\n", cron_job = true }, "let the entry submit that script" },
+}
+for number, row in ipairs(told) do
+  hush()
+  equal("told " .. number, "answer", share.submit(job(row[1]), {}, 2001), slurm.ESLURM_INVALID_GRES)
+  equal("told " .. number, "lines", #lines, 1)
+  equal("told " .. number, said or "nothing", has(said, row[2]), true)
+  equal("told " .. number, "log", has(logged[1], "refused a job of uid 2001: "), true)
+end
+for _, name in ipairs({ "SPANK_SHARE_GPU", "SLURM_SPANK_SHARE_GPU", "SLURM_SHARE_GPU" }) do
+  hush()
+  equal(name, "answer", share.submit(job({ spank_job_env = { name .. "=2" } }), {}, 2001), slurm.ESLURM_INVALID_GRES)
+  equal(name, said or "nothing", has(said, "write SHARE_GPU=2, as Slurm adds"), true)
+end
+equal("another plugin's variable", "answer", share.submit(job({ spank_job_env = { "MY_SHARE_GPU=2" } }), {}, 2001), slurm.SUCCESS)
+
 equal("update of the time limit", "by SlurmUser", update({ num_tasks = 4 }, nil, 64030), slurm.SUCCESS)
 os.exit(failures == 0 and 0 or 1)

@@ -55,7 +55,7 @@ def test_the_decisions_hold():
 def test_its_words_are_those_of_names():
     printed = lua(
         "for _, key in ipairs({'CONFIG', 'SETTINGS', 'WRITE', 'VERDICT', 'QUESTION', 'VARIABLE', 'DIRECT', 'NO_GPUS', "
-        "'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
+        "'OFF', 'OPTION', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
         "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
@@ -67,6 +67,8 @@ def test_its_words_are_those_of_names():
         names.JOB_CONTROL_VARIABLE,
         names.JOB_CONTROL_DIRECT,
         names.JOB_CONTROL_NO_GPUS,
+        names.JOB_CONTROL_OFF,
+        names.OPTION,
         names.OPTION_FORM,
         str(names.SHARE_MAX),
         str(names.MEM_MAX_MIB),

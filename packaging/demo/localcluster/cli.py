@@ -102,7 +102,7 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 _FLAGS = {
     "cgroup": "confine memory and devices (needs cgroup v1)",
     "cgroup-v2": "confine memory and devices (needs a kernel with cgroup v2 only)",
-    "accounting": "accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users",
+    "accounting": "accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users; and slurmrestd",
     "agents": "slurm-share agent on every compute node",
     "prometheus": "agents, and Prometheus on ctl that scrapes them",
     "uuids": "slurmd finds the GPUs itself: AutoDetect=nvidia",

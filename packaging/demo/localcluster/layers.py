@@ -95,14 +95,15 @@ for program in "$1"/bin/*; do
 done
 [ ! -e "$3/bin/llload-tui" ] || ln -sf "$3/bin/llload-tui" /usr/local/bin/
 """
-_ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core")
-"""The daemon and the client only: the installation of mariadb-server needs an init system."""
+_ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "curl")
+"""Of MariaDB daemon and client only, as the package of both needs an init system; curl sends requests to slurmrestd."""
 _INSTALL_ACCOUNTING = """\
 set -e
 [ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/  # the root's own may be of another day and another network
 slurm=$(dpkg-query -W -f '${Version}' slurmctld)
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends "slurmdbd=$slurm" "slurm-wlm-mysql-plugin=$slurm" "$@"
+apt-get install -y -qq --no-install-recommends \\
+    "slurmdbd=$slurm" "slurm-wlm-mysql-plugin=$slurm" "slurmrestd=$slurm" "$@"
 apt-get clean
 rm -rf /var/lib/apt/lists/*
 cp /mnt/slurm.cnf /etc/mysql/mariadb.conf.d/
@@ -177,9 +178,9 @@ def stack(
 ) -> str:
     """Return the lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
 
-    `accounting` adds slurmdbd and MariaDB, `prometheus` Prometheus, `sackd` that daemon, and `with_pyslurm` a pyslurm
-    for our Python. `packages`: a folder with our .deb files, from which the parts `python` and `plugin` are then
-    installed.
+    `accounting` adds slurmdbd, MariaDB and slurmrestd, `prometheus` Prometheus, `sackd` that daemon, and `with_pyslurm`
+    a pyslurm for our Python. `packages`: a folder with our .deb files, from which the parts `python` and `plugin` are
+    then installed.
 
     Raises Misuse if the checkout lacks a part, ClusterError if one does not build.
     """
