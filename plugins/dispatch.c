@@ -99,6 +99,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac UNUSED, char **av UNUSED)
 		ss_inside_check(asked());
 		ss_srun_wait(asked(), plugin.state_root);
 	}
+	if (context == S_CTX_REMOTE)
+		ss_step_prepare(sp, plugin.state_root);
 	return ESPANK_SUCCESS;
 }
 

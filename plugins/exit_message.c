@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,11 +18,23 @@ union control {
 	struct cmsghdr align;
 };
 
-static void close_one(int *fd)
+/* Return the inode of a socket, which no other one has at the same time; 0 for anything else. */
+static uint64_t identity_of(int fd)
 {
-	if (*fd >= 0)
-		(void)close(*fd);
-	*fd = -1;
+	struct stat found;
+
+	return fd >= 0 && fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? (uint64_t)found.st_ino : 0;
+}
+
+static bool is_same(int fd, uint64_t identity)
+{
+	return identity != 0 && identity_of(fd) == identity;
+}
+
+static void close_same(int fd, uint64_t identity)
+{
+	if (is_same(fd, identity))
+		(void)close(fd);
 }
 
 void ss_exit_message_open(struct ss_exit_message *sockets)
@@ -30,13 +43,9 @@ void ss_exit_message_open(struct ss_exit_message *sockets)
 
 	*sockets = SS_NO_EXIT_MESSAGE;
 	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0)
-		*sockets = (struct ss_exit_message){ .to_parent = pair[0], .from_task = pair[1] };
-}
-
-void ss_exit_message_close(struct ss_exit_message *sockets)
-{
-	close_one(&sockets->to_parent);
-	close_one(&sockets->from_task);
+		*sockets = (struct ss_exit_message){ .to_parent = pair[0], .from_task = pair[1],
+						     .identity = { identity_of(pair[0]), identity_of(pair[1]) },
+						     .opener = (uint32_t)getpid() };
 }
 
 void ss_exit_message_send(struct ss_exit_message *sockets)
@@ -53,9 +62,11 @@ void ss_exit_message_send(struct ss_exit_message *sockets)
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	if (sockets->to_parent >= 0)
+	if (is_same(sockets->to_parent, sockets->identity[0]))
 		(void)sendmsg(sockets->to_parent, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	ss_exit_message_close(sockets);
+	close_same(sockets->to_parent, sockets->identity[0]);
+	close_same(sockets->from_task, sockets->identity[1]);
+	*sockets = SS_NO_EXIT_MESSAGE;
 }
 
 static int receive(const struct ss_exit_message *sockets)
@@ -67,13 +78,27 @@ static int receive(const struct ss_exit_message *sockets)
 				  .msg_controllen = sizeof control.room };
 	int fd = -1;
 
-	if (sockets->from_task < 0 || recvmsg(sockets->from_task, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+	if (!is_same(sockets->from_task, sockets->identity[1]) ||
+	    recvmsg(sockets->from_task, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
 		return -1;
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
 	    header->cmsg_len == CMSG_LEN(sizeof fd))
 		memcpy(&fd, CMSG_DATA(header), sizeof fd);
 	return fd;
+}
+
+void ss_exit_message_close(struct ss_exit_message *sockets)
+{
+	int fd;
+
+	while ((fd = receive(sockets)) >= 0)
+		(void)close(fd);
+	if (sockets->opener != (uint32_t)getpid())
+		return;
+	close_same(sockets->to_parent, sockets->identity[0]);
+	close_same(sockets->from_task, sockets->identity[1]);
+	*sockets = SS_NO_EXIT_MESSAGE;
 }
 
 /* Duplicate a regular file, to write at the job's offset. Reopen a pipe or terminal with O_NONBLOCK: the flag belongs to the open

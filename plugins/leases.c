@@ -22,7 +22,7 @@ struct ss_leases {
 	uint32_t slots, tasks, step;
 	bool late;
 	struct ss_process holder;
-	int *file; /* of each slot; -1: not open */
+	void **held; /* of each slot: the mapping that holds its lock; NULL: none */
 	/* shared with the forked tasks: */
 	size_t shared_size;
 	struct ss_process *task; /* of each task, as named by the parent */
@@ -51,12 +51,26 @@ static void unlock_and_close(int fd)
 	(void)close(fd);
 }
 
-/* Return the start time of a process; 0 if there is none, or it is a zombie. */
+/* Fields of /proc/PID/stat, proc(5). */
+enum { THREADS = 20, START = 22 };
+
+/* Return the number in field `wanted` of /proc/PID/stat; `at` is the blank before field 3. 0 if there is no such field. */
+static uint64_t field_of(const char *at, int wanted)
+{
+	uint64_t number = 0;
+
+	for (int field = 2; field < wanted && at != NULL; field++)
+		at = strchr(at + (field > 2), ' ');
+	for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++)
+		number = number * 10 + (uint64_t)(*at - '0');
+	return number;
+}
+
+/* Return the start time of a process; 0 if there is none, or none of its threads runs. The kernel shows a process whose main thread
+ * has ended as a zombie with several threads. */
 static uint64_t start_of(uint32_t pid)
 {
 	char path[32], text[512];
-	uint64_t start = 0;
-	int field = 2;
 
 	(void)snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -66,17 +80,9 @@ static uint64_t start_of(uint32_t pid)
 	(void)close(fd);
 	text[length > 0 ? length : 0] = '\0';
 	const char *at = strrchr(text, ')'); /* the name before it can have any character */
-	if (at == NULL || at[1] != ' ' || strchr("ZX", at[2]) != NULL)
+	if (at == NULL || at[1] != ' ' || (strchr("ZX", at[2]) != NULL && field_of(at + 1, THREADS) < 2))
 		return 0;
-	while (field < 22 && (at = strchr(at, ' ')) != NULL) {
-		at++;
-		field++;
-	}
-	if (at == NULL)
-		return 0;
-	for (; *at >= '0' && *at <= '9'; at++)
-		start = start * 10 + (uint64_t)(*at - '0');
-	return start;
+	return field_of(at + 1, START);
 }
 
 static bool is_alive(const struct ss_process *process)
@@ -84,29 +90,36 @@ static bool is_alive(const struct ss_process *process)
 	return process->pid != 0 && process->start != 0 && start_of(process->pid) == process->start;
 }
 
-static void put_text(int fd, const char *text, size_t length)
+/* Return false if the file system is full. A hole, which needs no space, still tells that a task had the slot (ss_leases_used). */
+static bool put_text(int fd, const char *text, size_t length)
 {
-	/* The file system can be full. The lock holds the slot, and the text is information; a hole, which needs no space, still tells
-	 * that a task had the slot (ss_leases_used). */
-	(void)!ftruncate(fd, pwrite(fd, text, length, 0) == (ssize_t)length ? (off_t)length : 1);
+	bool is_written = pwrite(fd, text, length, 0) == (ssize_t)length;
+
+	return ftruncate(fd, is_written ? (off_t)length : 1) == 0 && is_written;
 }
 
-static void put_holding(const struct ss_leases *leases, int fd, uint32_t task)
+static bool put_holding(const struct ss_leases *leases, int fd, struct ss_process task)
 {
-	struct ss_holding holding = { .step = leases->step, .holder = leases->holder, .task = leases->task[task] };
+	struct ss_holding holding = { .step = leases->step, .holder = leases->holder, .task = task };
 	char text[SS_HOLDING_SIZE];
 
-	put_text(fd, text, ss_holding_render(&holding, text));
+	return put_text(fd, text, ss_holding_render(&holding, text));
 }
 
-/* Return whether the task in the file of an unlocked slot is alive: its slurmstepd was killed. */
-static bool has_orphan(int fd)
+static bool read_holding(int fd, struct ss_holding *holding)
 {
-	struct ss_holding holding;
 	char text[SS_HOLDING_SIZE];
 	ssize_t length = pread(fd, text, sizeof text, 0);
 
-	return length > 0 && ss_holding_parse(text, (size_t)length, &holding) == 0 && is_alive(&holding.task);
+	return length > 0 && ss_holding_parse(text, (size_t)length, holding) == 0;
+}
+
+/* Return whether the task in the file of an unlocked slot is alive: it chose late, or its slurmstepd was killed. */
+static bool has_living_task(int fd)
+{
+	struct ss_holding holding;
+
+	return read_holding(fd, &holding) && is_alive(&holding.task);
 }
 
 /* Read every slot's state. `found` gets the locked files of free slots, and -1 for the others. */
@@ -125,7 +138,7 @@ static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, i
 		slots->state[slot] = SS_SLOT_OTHERS;
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 			(void)close(fd);
-		} else if (has_orphan(fd)) {
+		} else if (has_living_task(fd)) {
 			unlock_and_close(fd);
 		} else {
 			slots->state[slot] = SS_SLOT_FREE;
@@ -135,23 +148,46 @@ static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, i
 	return 0;
 }
 
-/* Lease a slot to a task. In a forked task the file that it opened closes at exec, so the lock moves to the file that the parent
- * has open as well. Record the owner first, so that the parent frees the slot if the task dies in between. */
-static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *found)
+/* Let this process hold the lock of an open file without a file descriptor: a mapping refers to the file as well, and the kernel
+ * releases the lock with the last reference. With contain_spank slurmstepd runs its callbacks in a child that shares its memory and
+ * not its files, so the mapping is slurmstepd's and stays, and a file descriptor would end with the child. Return NULL on failure. */
+static void *hold_lock(int fd)
 {
-	if (leases->late) {
-		unlock_and_close(*found);
-	} else {
-		leases->file[slot] = *found;
-	}
+	void *held = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE, fd, 0);
+
+	if (held == MAP_FAILED)
+		return NULL;
+	if (madvise(held, 1, MADV_DONTFORK) == 0) /* not the tasks' */
+		return held;
+	(void)munmap(held, 1);
+	return NULL;
+}
+
+/* Lease a slot to a task, and close its file. Record the owner first, so that the parent frees the slot if the task dies in
+ * between. Return -1 and a reason on failure. */
+static int hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *found, char *why, size_t size)
+{
+	int fd = *found, rc = 0;
+
 	*found = -1;
 	__atomic_store_n(&leases->owner[slot], task + 1, __ATOMIC_RELEASE);
-	if (leases->late && flock(leases->file[slot], LOCK_EX | LOCK_NB) != 0) {
-		__atomic_store_n(&leases->owner[slot], 0, __ATOMIC_RELEASE);
-		return false;
+	errno = 0;
+	if (leases->late) {
+		struct ss_process self = { (uint32_t)getpid(), start_of((uint32_t)getpid()) };
+		if (self.start == 0 || !put_holding(leases, fd, self))
+			rc = ss_fail(why, size, "%s/%" PRIu32 ": %s", leases->folder, slot,
+				     self.start == 0 ? "/proc does not show this task" : errno ? strerror(errno) : "not written");
+		(void)flock(fd, LOCK_UN);
+	} else {
+		(void)put_holding(leases, fd, leases->task[task]); /* information: the lock holds the slot */
+		leases->held[slot] = hold_lock(fd);
+		if (leases->held[slot] == NULL)
+			rc = ss_fail(why, size, "%s/%" PRIu32 ": %s", leases->folder, slot, strerror(errno));
 	}
-	put_holding(leases, leases->file[slot], task);
-	return true;
+	(void)close(fd);
+	if (rc != 0)
+		__atomic_store_n(&leases->owner[slot], 0, __ATOMIC_RELEASE);
+	return rc;
 }
 
 /* Wait for the lock for a limited time: a process of the user can hold it. */
@@ -229,12 +265,15 @@ int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool 
 		for (uint32_t i = 0; i < count; i++)
 			slots->state[chosen[i]] = SS_SLOT_OURS;
 		count += ss_slots_choose(slots, allowed, most - count, chosen + count);
-		for (uint32_t i = 0; i < count && first_task + i < leases->tasks; i++)
-			if (hold(leases, chosen[i], first_task + i, &found[chosen[i]]))
-				chosen[taken++] = chosen[i];
+		for (uint32_t i = 0; i < count && first_task + i < leases->tasks && rc == 0; i++) {
+			rc = hold(leases, chosen[i], first_task + i, &found[chosen[i]], why, size);
+			taken += rc == 0;
+		}
 	}
 	let_go(leases, found);
 	ss_leases_end(lock);
+	for (uint32_t i = 0; rc != 0 && i < taken; i++)
+		ss_leases_give_back(leases, first_task + i);
 	return rc == 0 ? (int)taken : -1;
 }
 
@@ -242,43 +281,74 @@ struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t ta
 				 size_t size)
 {
 	struct ss_leases *leases = calloc(1, sizeof *leases);
-	int *file = calloc(slots, sizeof *file);
+	void **held = calloc(slots, sizeof *held);
 	size_t shared_size = tasks * sizeof *leases->task + slots * sizeof *leases->owner;
 	void *shared = mmap(NULL, shared_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (leases == NULL || file == NULL || shared == MAP_FAILED) {
+	if (leases == NULL || held == NULL || shared == MAP_FAILED) {
 		free(leases);
-		free(file);
+		free(held);
 		if (shared != MAP_FAILED)
 			(void)munmap(shared, shared_size);
 		(void)ss_fail(why, size, "no memory");
 		return NULL;
 	}
-	*leases = (struct ss_leases){ .slots = slots, .tasks = tasks, .step = step, .late = late, .file = file,
+	*leases = (struct ss_leases){ .slots = slots, .tasks = tasks, .step = step, .late = late, .held = held,
 				      .shared_size = shared_size, .task = shared };
 	leases->owner = (uint32_t *)(leases->task + tasks);
-	leases->holder = (struct ss_process){ (uint32_t)getpid(), start_of((uint32_t)getpid()) };
+	ss_leases_held_by(leases, (uint32_t)getpid());
 	(void)snprintf(leases->folder, sizeof leases->folder, "%s", folder);
-	for (uint32_t slot = 0; slot < slots; slot++)
-		file[slot] = -1;
-	for (uint32_t slot = 0; late && slot < slots; slot++) {
-		file[slot] = open_file(leases, slot, why, size);
-		if (file[slot] < 0) {
-			ss_leases_close(leases);
-			return NULL;
-		}
-	}
 	return leases;
+}
+
+void ss_leases_held_by(struct ss_leases *leases, uint32_t pid)
+{
+	leases->holder = (struct ss_process){ pid, start_of(pid) };
 }
 
 void ss_leases_name_task(struct ss_leases *leases, uint32_t task, uint32_t pid)
 {
+	char why[SS_HOLDING_SIZE];
+
 	if (task >= leases->tasks)
 		return;
 	leases->task[task] = (struct ss_process){ pid, start_of(pid) };
-	for (uint32_t slot = 0; slot < leases->slots; slot++)
-		if (leases->owner[slot] == task + 1)
-			put_holding(leases, leases->file[slot], task);
+	for (uint32_t slot = 0; slot < leases->slots; slot++) {
+		int fd = leases->owner[slot] == task + 1 ? open_file(leases, slot, why, sizeof why) : -1;
+		if (fd >= 0) {
+			(void)put_holding(leases, fd, leases->task[task]);
+			(void)close(fd);
+		}
+	}
+}
+
+/* Write that the slot of a task that chose late, and has ended, is free. Another step can have it already, or is choosing. */
+static void mark_late_used(const struct ss_leases *leases, int fd)
+{
+	struct ss_holding holding;
+
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+		return;
+	if (read_holding(fd, &holding) && holding.step == leases->step && !is_alive(&holding.task))
+		(void)put_text(fd, SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
+	(void)flock(fd, LOCK_UN);
+}
+
+static void free_slot(struct ss_leases *leases, uint32_t slot)
+{
+	char why[SS_HOLDING_SIZE];
+	int fd = open_file(leases, slot, why, sizeof why);
+
+	if (fd >= 0 && leases->held[slot] == NULL)
+		mark_late_used(leases, fd);
+	else if (fd >= 0)
+		(void)put_text(fd, SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
+	if (fd >= 0)
+		(void)close(fd);
+	if (leases->held[slot] != NULL)
+		(void)munmap(leases->held[slot], 1);
+	leases->held[slot] = NULL;
+	__atomic_store_n(&leases->owner[slot], HAD, __ATOMIC_RELEASE);
 }
 
 void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
@@ -288,13 +358,7 @@ void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
 	for (uint32_t slot = 0; task < leases->tasks && slot < leases->slots; slot++) {
 		if (__atomic_load_n(&leases->owner[slot], __ATOMIC_ACQUIRE) != task + 1)
 			continue;
-		put_text(leases->file[slot], SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
-		(void)flock(leases->file[slot], LOCK_UN);
-		if (!leases->late) { /* tasks that have not chosen yet share the file */
-			(void)close(leases->file[slot]);
-			leases->file[slot] = -1;
-		}
-		__atomic_store_n(&leases->owner[slot], HAD, __ATOMIC_RELEASE);
+		free_slot(leases, slot);
 		gave = true;
 	}
 	if (gave)
@@ -308,15 +372,14 @@ void ss_leases_close(struct ss_leases *leases)
 	if (leases == NULL)
 		return;
 	for (uint32_t slot = 0; slot < leases->slots; slot++) {
-		if (leases->file[slot] >= 0) {
-			(void)close(leases->file[slot]);
-			held = true;
-		}
+		held = held || (leases->owner[slot] != 0 && leases->owner[slot] != HAD);
+		if (leases->held[slot] != NULL)
+			(void)munmap(leases->held[slot], 1);
 	}
 	if (held)
 		ss_queue_tell(leases->folder);
 	(void)munmap(leases->task, leases->shared_size);
-	free(leases->file);
+	free(leases->held);
 	free(leases);
 }
 

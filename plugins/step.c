@@ -56,7 +56,8 @@ static struct {
 	/* a batch shell */
 	bool is_script;
 	struct ss_exit_message exit_message;
-} now = { .exit_message = { -1, -1 } };
+	uint32_t slurmstepd; /* its pid, in the callbacks that contain_spank moves to a child, too */
+} now = { .exit_message = SS_NO_EXIT_MESSAGE };
 
 static bool is_batch(uint32_t step_id)
 {
@@ -347,6 +348,8 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	now.late = chooses_late(sp);
 	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
 				    sizeof why);
+	if (now.leases != NULL)
+		ss_leases_held_by(now.leases, now.slurmstepd);
 	if (now.leases != NULL && !now.late)
 		taken = take_slots(why, sizeof why);
 	if (now.leases == NULL || taken < 0) {
@@ -370,7 +373,6 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.say_notes = true;
 		ss_env_give_batch(sp, now.plan);
 		now.is_script = step_id == SLURM_BATCH_SCRIPT;
-		ss_exit_message_open(&now.exit_message);
 	} else if (is_launchers(sp)) {
 		ss_leases_note_launcher(now.slots_folder);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
@@ -383,6 +385,11 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 	}
 }
 
+static void plan_path(char *path, size_t size, const char *state_root, uint32_t job)
+{
+	(void)snprintf(path, size, "%s/" SS_JOBS_FOLDER "/%u/" SS_PLAN_FILE, state_root, job);
+}
+
 /* Return the number of the job's nodes. S_JOB_NNODES is the step's, and 1 in a batch step. */
 static uint32_t read_nodes(spank_t sp)
 {
@@ -392,6 +399,20 @@ static uint32_t read_nodes(spank_t sp)
 	if (ss_env_get(sp, "SLURM_JOB_NUM_NODES", text, sizeof text))
 		(void)ss_number_parse(text, strlen(text), 1, UINT32_MAX, &nodes);
 	return nodes;
+}
+
+void ss_step_prepare(spank_t sp, const char *state_root)
+{
+	uint32_t step_id = NO_VAL, job = 0;
+	char path[512];
+
+	now.slurmstepd = (uint32_t)getpid();
+	if (spank_get_item(sp, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || !is_batch(step_id) ||
+	    spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS)
+		return;
+	plan_path(path, sizeof path, state_root, job);
+	if (access(path, F_OK) == 0) /* nothing is opened for an ordinary job */
+		ss_exit_message_open(&now.exit_message);
 }
 
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root)
@@ -410,7 +431,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	node = node ? node : "of this task";
 	owner.job = now.step.job;
 	owner.uid = now.step.uid;
-	(void)snprintf(path, sizeof path, "%s/" SS_JOBS_FOLDER "/%u/" SS_PLAN_FILE, state_root, now.step.job);
+	plan_path(path, sizeof path, state_root, now.step.job);
 	(void)snprintf(now.slots_folder, sizeof now.slots_folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root,
 		       now.step.job);
 

@@ -1,10 +1,17 @@
-/* The plugin in slurmstepd: read the plan and lease slots once per step, then give the tasks their slots, or refuse them. */
+/* The plugin in slurmstepd: read the plan and lease slots once per step, then give the tasks their slots, or refuse them.
+ *
+ * With contain_spank (SlurmdParameters) slurmstepd runs user_init, task_post_fork and task_exit in a child that shares its memory,
+ * and nothing else: what one of them opens is closed at its end. So no callback keeps a file descriptor for a later one, except the
+ * sockets of exit_message.h, which ss_step_prepare() opens in slurmstepd itself. */
 #ifndef SLURM_SHARE_STEP_H
 #define SLURM_SHARE_STEP_H
 
 #include <slurm/spank.h>
 
 #include "options.h"
+
+/* Called in init_post_opt: unlike the next ones, slurmstepd runs it itself with contain_spank, too. */
+void ss_step_prepare(spank_t sp, const char *state_root);
 
 /* Called in user_init, as the job's user. `asked`: the step's own --share-gpu, or NULL. `state_root`: the folder with the plans. */
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root);

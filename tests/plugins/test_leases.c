@@ -1,11 +1,14 @@
 /* The leases of several steps of one job. Each step is a process, like a slurmstepd. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -266,8 +269,153 @@ static void a_task_that_has_ended_but_is_not_waited_for_is_dead(void)
 	remove_folder();
 }
 
+static void *runs_on(void *argument)
+{
+	while (pause() != 0)
+		;
+	return argument;
+}
+
+/* The kernel shows such a process as a zombie with several threads. */
+static void a_task_whose_main_thread_has_ended_is_alive(void)
+{
+	char path[64], text[512];
+	new_folder();
+	pid_t task = fork();
+	if (task == 0) {
+		pthread_t thread;
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)pthread_create(&thread, NULL, runs_on, NULL);
+		pthread_exit(NULL);
+	}
+	(void)snprintf(path, sizeof path, "/proc/%d/stat", task);
+	do {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t length = read(fd, text, sizeof text - 1);
+		text[length > 0 ? length : 0] = '\0';
+		close(fd);
+	} while (strstr(text, ") Z ") == NULL);
+	struct ss_leases *leases = open_step(1, false);
+	CHECK("taken", leases != NULL && take(leases, NULL, 0, 1) == 1 && chosen[0] == 0);
+	ss_leases_name_task(leases, 0, (uint32_t)task);
+	ss_leases_close(leases);
+	leases = open_step(8, false);
+	CHECK("not given out", leases != NULL && take(leases, NULL, 0, 8) == 7 && chosen[0] == 1);
+	ss_leases_close(leases);
+	kill_task(task);
+	remove_folder();
+}
+
+static int open_files(void)
+{
+	int count = 0;
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+struct callback {
+	void (*run)(struct callback *callback);
+	struct ss_leases *leases;
+	pid_t task;
+	int taken;
+};
+
+static int run_callback(void *argument)
+{
+	struct callback *callback = argument;
+	callback->run(callback);
+	return 0;
+}
+
+/* Run a callback as slurmstepd does with contain_spank: in a child with this process's memory and its own file descriptors. */
+static void contained(struct callback *callback, void (*run)(struct callback *))
+{
+	static _Alignas(16) char stack[1 << 20];
+	callback->run = run;
+	wait_for(clone(run_callback, stack + sizeof stack, CLONE_VM | SIGCHLD, callback));
+}
+
+static void user_init(struct callback *callback)
+{
+	callback->leases = open_step(2, false);
+	callback->taken = callback->leases != NULL ? take(callback->leases, NULL, 0, 2) : -1;
+}
+
+static void task_post_fork(struct callback *callback)
+{
+	ss_leases_name_task(callback->leases, 0, (uint32_t)callback->task);
+}
+
+static void task_exit(struct callback *callback)
+{
+	ss_leases_give_back(callback->leases, 0);
+}
+
+/* Return how many slots another step gets. */
+static int others_get(void)
+{
+	int got;
+	kill_task(start_step(SLOTS, &got));
+	return got;
+}
+
+static void a_lease_does_not_end_with_the_callback_that_took_it(void)
+{
+	struct callback callback = { .taken = -1 };
+	char holder[64];
+	int before = open_files(), status;
+
+	new_folder();
+	contained(&callback, user_init);
+	CHECK("taken", callback.taken == 2);
+	ss_leases_held_by(callback.leases, (uint32_t)getpid());
+	CHECK("no file is open", open_files() == before);
+	CHECK("others", others_get() == SLOTS - 2);
+	pid_t task = callback.task = start_task();
+	contained(&callback, task_post_fork);
+	(void)snprintf(holder, sizeof holder, "step 5 holder %d ", getpid());
+	CHECK(content(0), strncmp(content(0), holder, strlen(holder)) == 0 && strstr(content(0), " task 0 0\n") == NULL);
+	put(slot_path(0), "", 0); /* as the user can */
+	CHECK("the lock holds it", others_get() == SLOTS - 2);
+	kill_task(task);
+	CHECK("held until slurmstepd has seen that", others_get() == SLOTS - 2);
+	contained(&callback, task_exit);
+	CHECK(content(0), strcmp(content(0), SS_SLOT_USED "\n") == 0);
+	CHECK("one more", others_get() == SLOTS - 1);
+	pid_t child = fork(); /* a task that lives on holds no lock of slurmstepd */
+	if (child == 0)
+		for (;;)
+			pause();
+	ss_leases_close(callback.leases);
+	CHECK("all", others_get() == SLOTS);
+	kill_task(child);
+	CHECK("nothing is left open", open_files() == before && waitpid(-1, &status, WNOHANG) < 0);
+	remove_folder();
+}
+
+/* Without its lock only the text holds its slot. */
+static void a_late_task_whose_file_cannot_be_written_gets_no_slot(void)
+{
+	struct rlimit none = { 0, 0 };
+	int status;
+	new_folder();
+	struct ss_leases *leases = open_step(1, true);
+	pid_t task = fork();
+	if (task == 0) {
+		(void)signal(SIGXFSZ, SIG_IGN);
+		(void)setrlimit(RLIMIT_FSIZE, &none);
+		int taken = leases ? take(leases, NULL, 0, 1) : 0;
+		_exit(taken == -1 && strstr(why, "/0: File too large") != NULL ? 0 : 1);
+	}
+	CHECK("refused", waitpid(task, &status, 0) == task && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ss_leases_close(leases);
+	CHECK("free", others_get() == SLOTS);
+	remove_folder();
+}
+
 /* Each task chooses a slot on its own GPU. The lease outlives its exec, and ends with the task. */
-static void late_choices_stay_with_the_parent(void)
+static void late_choices_end_with_their_tasks(void)
 {
 	static const bool second_gpu[GPUS] = { false, true };
 	int results[2], status;
@@ -361,7 +509,9 @@ static void a_damaged_folder_is_refused(void)
 	CHECK("a file too few", leases != NULL && take(leases, NULL, 0, 8) == -1);
 	CHECK(why, strstr(why, "/5: No such file") != NULL);
 	ss_leases_close(leases);
-	CHECK("late", open_step(8, true) == NULL);
+	leases = open_step(8, true);
+	CHECK("late", leases != NULL && take(leases, NULL, 0, 1) == -1);
+	ss_leases_close(leases);
 	leases = open_step(8, false);
 	CHECK("a link", symlink("/etc/passwd", slot_path(5)) == 0 && leases != NULL && take(leases, NULL, 0, 8) == -1);
 	(void)remove(slot_path(5));
@@ -408,7 +558,10 @@ int main(void)
 	the_slot_of_a_dead_holder_is_its_tasks_while_that_lives();
 	a_process_of_the_same_number_is_another();
 	a_task_that_has_ended_but_is_not_waited_for_is_dead();
-	late_choices_stay_with_the_parent();
+	a_task_whose_main_thread_has_ended_is_alive();
+	a_lease_does_not_end_with_the_callback_that_took_it();
+	a_late_task_whose_file_cannot_be_written_gets_no_slot();
+	late_choices_end_with_their_tasks();
 	what_users_do_to_their_files_is_borne();
 	a_damaged_folder_is_refused();
 	wrong_task_numbers_do_nothing();
