@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -149,6 +150,58 @@ static void where_it_cannot_be_said_nothing_happens(void)
 	(void)remove(path);
 }
 
+/* With contain_spank slurmstepd runs a callback in a child that shares its memory and has a copy of its file descriptors. */
+static void a_child_of_the_opener_says_it_and_leaves_nothing_to_wait_for(void)
+{
+	char text[256] = "", byte;
+	struct ss_exit_message sockets;
+	int pipes[2];
+
+	for (int says = 0; says < 2; says++) {
+		if (pipe2(pipes, O_CLOEXEC) != 0)
+			abort();
+		ss_exit_message_open(&sockets);
+		run_shell(&sockets, pipes[1], "");
+		close(pipes[1]);
+		pid_t child = fork();
+		if (child == 0) {
+			if (says)
+				ss_exit_message_log(&sockets, "x");
+			ss_exit_message_close(&sockets);
+			_exit(0);
+		}
+		(void)waitpid(child, NULL, 0);
+		if (says)
+			CHECK("said", read(pipes[0], text, sizeof text - 1) > 0 && strcmp(text, "slurm-share: x\n") == 0);
+		CHECK("the reader sees the end", read(pipes[0], &byte, 1) == 0);
+		CHECK("the opener's own", sockets.from_task >= 0);
+		ss_exit_message_close(&sockets);
+		CHECK("closed", sockets.from_task == -1);
+		close(pipes[0]);
+	}
+}
+
+/* Another part of slurmstepd has closed the sockets, and their numbers name other files. */
+static void another_file_under_their_number_is_left_alone(void)
+{
+	struct ss_exit_message sockets;
+	int others[2];
+	char byte;
+
+	ss_exit_message_open(&sockets);
+	close(sockets.to_parent);
+	close(sockets.from_task);
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, others) != 0 || others[0] != sockets.to_parent ||
+	    others[1] != sockets.from_task)
+		abort();
+	run_shell(&sockets, STDERR_FILENO, "");
+	CHECK("nothing sent", recv(others[1], &byte, 1, MSG_DONTWAIT) < 0);
+	ss_exit_message_log(&sockets, "x");
+	CHECK("still open", send(others[0], "x", 1, 0) == 1 && recv(others[1], &byte, 1, MSG_DONTWAIT) == 1);
+	close(others[0]);
+	close(others[1]);
+}
+
 int main(void)
 {
 	int before = open_files();
@@ -159,6 +212,8 @@ int main(void)
 	closed_unsaid_it_keeps_nobody_waiting();
 	a_terminal_gets_it();
 	where_it_cannot_be_said_nothing_happens();
+	a_child_of_the_opener_says_it_and_leaves_nothing_to_wait_for();
+	another_file_under_their_number_is_left_alone();
 	CHECK("nothing is left open", open_files() == before);
 	return finish();
 }

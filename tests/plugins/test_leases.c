@@ -414,6 +414,40 @@ static void a_late_task_whose_file_cannot_be_written_gets_no_slot(void)
 	remove_folder();
 }
 
+/* A task's end is told later than another step finds it. */
+static void what_ended_late_does_not_free_the_slot_of_the_next_task(void)
+{
+	int results[2];
+	unsigned char got = 0;
+	new_folder();
+	if (pipe2(results, O_CLOEXEC) != 0)
+		abort();
+	struct ss_leases *first = open_step(1, true), *second = ss_leases_open(folder, SLOTS, 1, 6, true, why, sizeof why);
+	pid_t tasks[2];
+	for (int i = 0; i < 2; i++) {
+		tasks[i] = fork();
+		if (tasks[i] == 0) {
+			got = take(i == 0 ? first : second, NULL, 0, 1) == 1 && chosen[0] == 0;
+			if (write(results[1], &got, 1) != 1)
+				_exit(1);
+			for (;;)
+				pause();
+		}
+		CHECK("slot 0", read(results[0], &got, 1) == 1 && got == 1);
+		if (i == 0)
+			kill_task(tasks[0]);
+	}
+	ss_leases_give_back(first, 0);
+	CHECK("the next one's", others_get() == SLOTS - 1);
+	kill_task(tasks[1]);
+	CHECK("free", others_get() == SLOTS);
+	ss_leases_close(first);
+	ss_leases_close(second);
+	close(results[0]);
+	close(results[1]);
+	remove_folder();
+}
+
 /* Each task chooses a slot on its own GPU. The lease outlives its exec, and ends with the task. */
 static void late_choices_end_with_their_tasks(void)
 {
@@ -561,6 +595,7 @@ int main(void)
 	a_task_whose_main_thread_has_ended_is_alive();
 	a_lease_does_not_end_with_the_callback_that_took_it();
 	a_late_task_whose_file_cannot_be_written_gets_no_slot();
+	what_ended_late_does_not_free_the_slot_of_the_next_task();
 	late_choices_end_with_their_tasks();
 	what_users_do_to_their_files_is_borne();
 	a_damaged_folder_is_refused();
