@@ -99,7 +99,7 @@ def _examine(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:
         terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
         return names.EXIT_OK
-    without = _known(name for given in arguments.without for name in given.split(",") if name)
+    without = excepted(arguments.without)
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
     from ..doctor import examination
@@ -110,6 +110,11 @@ def _examine(arguments: argparse.Namespace) -> int:
     else:
         terminal.print_lines(as_lines(facts, findings, results, quiet=arguments.quiet, verbose=arguments.verbose))
     return every.exit_code(findings)
+
+
+def excepted(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of checks in values of `--except`. Raises UsageError for an unknown one."""
+    return _known(name for value in given for name in value.split(",") if name)
 
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:
@@ -164,6 +169,6 @@ def as_lines(
     lines.append(f"{facts.host}: {' and '.join(facts.roles)} node, {slurm}{who}")
     for one in sorted(findings, key=lambda one: every.ORDER.index(one.outcome)):
         if one.outcome != "PASS" or verbose:
-            lines += [f"{one.outcome}  {one.check}: {one.what}", *([f"      fix: {one.fix}"] if one.fix else [])]
+            lines += every.shown(one)
     lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts(findings).items()))
     return [terminal.safe(line) for line in lines]

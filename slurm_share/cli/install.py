@@ -18,6 +18,7 @@ from ..install import apply as install_apply
 from ..install import text as install_text
 from ..install import undo as install_undo
 from ..slurm.conf import slurm_conf_path
+from .doctor import excepted
 
 EXIT_MISSING = 1
 
@@ -28,7 +29,8 @@ def add_to(commands: Any) -> None:
         "install",
         help="show, write or remove the lines that slurm.conf, plugstack.conf and gres.conf need",
         description="Show the lines that Slurm's files on this host lack, write them, or remove them. Exit code of "
-        "--check: 0 if nothing is missing, 1 if lines are missing, 2 if you must decide something first.",
+        "--check: 0 if nothing is missing and the checks of `slurm-share doctor` find nothing, 1 if lines are missing "
+        "or a check warns, 2 if a check fails or you must decide something first.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
@@ -65,6 +67,14 @@ def add_to(commands: Any) -> None:
         help="also write a line that changes other jobs; --check lists such lines and their effects; repeatable",
     )
     parser.add_argument(
+        "--except",
+        dest="without",
+        action="append",
+        default=[],
+        metavar="CHECK,...",
+        help="leave out checks of `slurm-share doctor` by name",
+    )
+    parser.add_argument(
         "--force",
         action="store_true",
         help="with --undo: remove lines of slurm-share even if somebody added text to them",
@@ -79,7 +89,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action and return its exit code, 0 or 1. Code 1 means only that lines are missing.
+    """Run the action and return its exit code: 0, or for --check 1 or 2 as well.
 
     Raises UsageError if the administrator must decide something first, or a file cannot be read or written.
     """
@@ -123,11 +133,11 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
         if arguments.undo:
             install_undo.undo(conf, report, force=arguments.force)
             return names.EXIT_OK
-        wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf)
+        wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf, excepted(arguments.without))
         if arguments.apply:
             install_apply.apply(conf, wanted, report)
             return names.EXIT_OK
-        return EXIT_MISSING if install_apply.check(conf, wanted, report) else names.EXIT_OK
+        return install_apply.check(conf, wanted, report)
     except (StateError, UsageError) as error:
         raise UsageError(install_text.printable(str(error))) from error
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .checks import every
     from .facts.lua import OBJECT, find_object
     from .facts.programs import read_hooks
-    from .facts.records import Facts, Finding
+    from .facts.records import Facts, Finding, Unseen
     from .fixes import FixResult
 
 __getattr__, __all__ = exports(
@@ -19,7 +19,7 @@ __getattr__, __all__ = exports(
     names={
         "facts.lua": ["OBJECT", "find_object"],
         "facts.programs": ["read_hooks"],
-        "facts.records": ["Facts", "Finding"],
+        "facts.records": ["Facts", "Finding", "Unseen"],
         "fixes": ["FixResult"],
     },
 )

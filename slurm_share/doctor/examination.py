@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.errors import StateError, UsageError
 from ..core.settings import Settings
+from ..slurm.conf import slurm_conf_path
+from ..slurm.conf_text import ConfText
 from .checks import every
 from .facts import host
-from .facts.records import Facts, Finding, Role
+from .facts.records import Facts, Finding, Role, Unseen
 
 if TYPE_CHECKING:
     from .fixes import FixResult
@@ -31,6 +33,16 @@ def examine(
 
         facts, results = fixes.fix_all(facts, lambda: read_host(facts.roles, all_jobs=True))
     return facts, every.examine(facts, without), results
+
+
+def examine_configuration(
+    text: ConfText, objection: str | Unseen, coming: Mapping[str, str], without: Collection[str] = ()
+) -> Sequence[Finding]:
+    """Return the findings about a slurm.conf and the files that it names, as `slurm-share install` would leave them.
+    The parameters are those of `host.read_configured`."""
+    is_of_host = text.file.resolve() == slurm_conf_path().resolve()
+    facts = host.read_configured(str(text.file), text, objection, coming=coming, is_of_host=is_of_host)
+    return every.examine(facts, without, needs="configuration")
 
 
 def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:

@@ -28,6 +28,10 @@ changes only what is slurm-share's own. `slurm-share doctor --help` shows the op
 
 Exit code 3: doctor could not examine the host, and prints why.
 
+The checks marked `install --check` need only Slurm's files, config.toml and the scripts that they name. `slurm-share
+install` runs them on the controller on the files as they will be after its `--apply`, before Slurm uses them, and
+prints the same findings.
+
 `--fix` completes the clean-up of ended jobs (daemons, leftover processes, folders, lines in the ledger), restores
 compute modes that a job changed, stops MPS daemons of slurm-share without a job, runs slurm-share-plugin to choose the
 object for the installed Slurm, and removes others' write permission from the state folder and the log. Before it
@@ -84,6 +88,7 @@ def _row(fault: Fault) -> str:
 
 def _described(check: Check) -> str:
     where = "everywhere" if len(check.roles) == 3 else ", ".join(check.roles)
+    where += "; also `install --check`" if check.needs == "configuration" else ""
     lines = [f"* If not: {check.why}.", f"* Fix: {check.fix}."]
     body = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ", **_WHOLE) for line in lines)
     return f"### {check.name}\n\n{textwrap.fill(f'{_sentence(check.asks)} ({where})', WIDTH, **_WHOLE)}\n\n{body}\n"

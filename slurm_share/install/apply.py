@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from ..core.errors import ConfigError, UsageError
+from ..core.errors import CommandError, ConfigError, UsageError
 from ..core.installed import EPILOG, LUA, PROLOG
 from ..core.paths import CONFIG_FILE
+from ..doctor import Finding, Unseen, every, examination
 from ..share import lua_settings
 from ..slurm.conf import read_conf
-from ..slurm.conf_text import Edit
+from ..slurm.conf_text import ConfText, Edit
 from . import files as install_files
 from . import text as install_text
 from .config_file import write_lua_settings
@@ -25,15 +26,20 @@ from .rules.edits import put_in
 from .rules.hosts import MODE, WRAPPERS, controller_notes, controller_refusals, is_wrapper, node_notes, node_refusals
 from .rules.lines import Present, SiteLines
 from .text import Wanted
-from .trial import validate
+from .trial import read_objection, validate
 
 CONFIGLESS = Path("/run/slurm/conf")
 """Folder where slurmd and sackd keep the files that a configless controller sends; slurmd makes it a link."""
 
 
-def check(conf: Path, wanted: Wanted, report: Report) -> bool:
-    """Show the missing lines and return whether there are any. Raises UsageError where the administrator must decide
-    first."""
+_LUA_SETTINGS = {str(CONFIG_FILE.with_name(lua_settings.NAME)): ""}
+"""The file that --apply writes beside the lines."""
+
+
+def check(conf: Path, wanted: Wanted, report: Report) -> int:
+    """Show the missing lines, and what doctor's checks find in the configuration. Return 0: nothing is missing or
+    wrong, 1: lines are missing, or a check warns, 2: a check fails. Raises UsageError where the administrator must
+    decide first."""
     _refuse_a_copy(conf)
     # only root can read the journal: other users see the lines, but not whether an --apply was interrupted
     readable = os.access(conf.parent / NAME, os.R_OK)
@@ -45,21 +51,34 @@ def check(conf: Path, wanted: Wanted, report: Report) -> bool:
         )
     present = read_present(conf)
     lines = wanted.lines(present)
-    _show(present, lines, _after(present, lines.edits), report)
+    after = _after(present, lines.edits)
+    _show(present, lines, after, report)
+    slurm = read_conf(present.slurm.file, after)
+    report.record_findings(_findings(slurm, {**after, **(_LUA_SETTINGS if lines.edits else {})}, wanted))
     # only root may use the site's remote command, and a check starts no job
     refusals = [*lines.refusals, *(_check_other_hosts(present, lines, wanted, report) if os.geteuid() == 0 else [])]
     if refusals:
         raise report.refuse("nothing can be written before this is settled:", refusals)
     if journal is not None:
         report.say(install_text.running_shares(read_shares()))
-    outdated = lua_settings.problem(CONFIG_FILE)
+    outdated = lua_settings.problem(CONFIG_FILE) if lines.edits else ""  # else doctor's check says it
     if outdated:
         report.note(f"{outdated}: --apply writes it, and so does `{lua_settings.COMMAND}`")
     if lines.edits:
         report.say(f"to write these lines:  {wanted.command(lines)}")
     else:
         report.say("no line is missing")
-    return bool(lines.edits or outdated)
+    return max(int(bool(lines.edits)), every.exit_code(report.record.findings))
+
+
+def _findings(slurm: ConfText, after: Mapping[str, str], wanted: Wanted) -> Sequence[Finding]:
+    """Return what doctor's checks find in the files with the missing lines. after: the files that --apply writes."""
+    objection: str | Unseen
+    try:
+        objection = read_objection(slurm) or ""
+    except CommandError as error:
+        objection = Unseen(str(error))
+    return examination.examine_configuration(slurm, objection, after, wanted.without)
 
 
 def apply(conf: Path, wanted: Wanted, report: Report) -> None:
@@ -73,6 +92,8 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
         lines = wanted.lines(present)
         after = _after(present, lines.edits)
         _show(present, lines, after, report)
+        slurm = read_conf(present.slurm.file, after)
+        report.record_findings(_findings(slurm, {**after, **_LUA_SETTINGS}, wanted))
         refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
         refusals += _check_other_hosts(present, lines, wanted, report, by_jobs=True)
         if any(choice.is_needed for choice in lines.choices):

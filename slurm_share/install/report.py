@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.errors import UsageError
+from ..doctor import Finding, every
 from ..slurm.conf_text import Edit
 from .rules.choices import Choice
 from .rules.edits import difference
@@ -51,8 +52,8 @@ class InstallReport(Struct):
     action: Action
     slurm_conf: str
     exit_code: int
-    """Exit code of the command: 0 nothing is missing, or done; 1 lines are missing; 2 the administrator must decide or
-    repair something first."""
+    """Exit code of the command: 0 nothing is missing, or done; 1 lines are missing, or a check warns; 2 a check fails,
+    or the administrator must decide or repair something first."""
     changed: bool
     """Whether any file was written."""
     files: tuple[FileReport, ...] = ()
@@ -63,6 +64,9 @@ class InstallReport(Struct):
     refusals: tuple[str, ...] = ()
     """Reasons why nothing can be, or was, written."""
     notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """FAIL and WARN of the checks of `slurm-share doctor` that need only the configuration, on the files as they are
+    with the lines."""
     nodes: NodesSeen = NodesSeen()
     error: str = ""
     """The message on standard error; empty: none."""
@@ -82,6 +86,13 @@ class Report:
         """Print and record a note that the administrator should check."""
         self.say(f"note: {text}")
         self.record.notes += (text,)
+
+    def record_findings(self, findings: Sequence[Finding]) -> None:
+        """Print and record what is wrong with the configuration, failures first."""
+        wrong = [one for outcome in ("FAIL", "WARN") for one in findings if one.outcome == outcome]
+        self.record.findings = tuple(wrong)
+        for one in wrong:
+            self.say("\n".join(every.shown(one)))
 
     def record_missing(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
         """Record the missing lines."""

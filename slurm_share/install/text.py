@@ -51,6 +51,8 @@ class Wanted(Struct, frozen=True):
     """Values of `--with`."""
     conf: Path | None = None
     """Value of `--conf`."""
+    without: tuple[str, ...] = ()
+    """Checks of doctor to leave out."""
 
     def lines(self, present: Present) -> SiteLines:
         """Return the lines that a site lacks."""

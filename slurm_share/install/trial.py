@@ -14,7 +14,7 @@ import msgspec
 from ..core import nodelist
 from ..core.errors import CommandError, UsageError
 from ..core.process import Finished, finish
-from ..slurm.conf import read_conf
+from ..slurm.conf import READS_CONF, complaints, objection_of, read_conf
 from ..slurm.conf_text import ConfText, Edit, parse
 from .report import Report
 from .rules.lines import Present
@@ -26,10 +26,6 @@ _TIMEOUT_S = 30.0
 _MOST_DEVICES = 1024
 _NO_DEVICE = "is not a valid character or block device"
 """slurmd's message about a regular file used in place of a device."""
-_ERROR = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
-"""Prefix of an error message. srun does not count a plugin built for another release as an error: it goes on without
-it.
-"""
 _FILE = re.compile(r'(?i)(\bFile\s*=\s*"?)([^\s"]+)')
 
 
@@ -116,13 +112,9 @@ def _nodes(gres: ConfText, edits: Iterable[Edit]) -> Iterator[str]:
 def read_objection(conf: ConfText) -> str | None:
     """Return Slurm's objection to a slurm.conf; None: it accepts the file. Raises CommandError if there is no scontrol.
 
-    Every Slurm command first reads the file in SLURM_CONF with the daemons' parser and fails if a line is invalid;
-    `scontrol show hostnames` then contacts no daemon. Includes are inlined first.
+    Includes are inlined first.
     """
-    done = _try(["scontrol", "show", "hostnames", "localhost"], {"slurm.conf": _flat(conf)})
-    if done.code == 0:
-        return None
-    return "; ".join(_complaints(done)) or f"scontrol ended with {done.code}"
+    return objection_of(_try(READS_CONF, {"slurm.conf": _flat(conf)})) or None
 
 
 def read_plugstack_objection(slurm: ConfText, before: ConfText, after: ConfText) -> str | None:
@@ -142,7 +134,7 @@ def read_gres_fault(slurm: ConfText, gres: ConfText, node: str) -> str | None:
     """Return why `slurmd -G` rejects a pair of files; None: it accepts them. Raises CommandError if there is no
     slurmd."""
     done = _run_slurmd(slurm, gres, node)
-    return None if done.code == 0 else "; ".join(_complaints(done)) or f"it ended with {done.code}"
+    return None if done.code == 0 else "; ".join(complaints(done)) or f"it ended with {done.code}"
 
 
 def can_try_gres(gres: ConfText) -> bool:
@@ -197,19 +189,11 @@ def _new_messages(before: Finished, after: Finished) -> str | None:
     already."""
     if before.code != 0:
         return None
-    known = set(_complaints(before))
-    new = [line for line in _complaints(after) if line not in known]
+    known = set(complaints(before))
+    new = [line for line in complaints(after) if line not in known]
     if after.code == 0:
         return "; ".join(new) or None
-    return "; ".join(new or _complaints(after)) or f"it ended with {after.code}"
-
-
-def _complaints(done: Finished) -> list[str]:
-    """Return the messages without time, program name and severity."""
-    lines = [line.strip() for line in done.stderr.splitlines() if _ERROR.match(line) and _NO_DEVICE not in line]
-    if not lines and done.code != 0:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return [_ERROR.sub("", line) for line in lines]
+    return "; ".join(new or complaints(after)) or f"it ended with {after.code}"
 
 
 def _flat(conf: ConfText) -> str:

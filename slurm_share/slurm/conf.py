@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.errors import ConfigError
+from ..core.process import Finished
 from ..core.slurm_home import named_homes
 from .conf_text import ConfLine, ConfText, parse
 
+READS_CONF = ("scontrol", "show", "hostnames", "localhost")
+"""Every command of Slurm first reads slurm.conf with the daemons' parser and fails if a line is invalid; this one then
+contacts no daemon."""
+_ERROR = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
+"""Prefix of an error message. srun does not count a plugin built for another release as an error: it goes on without
+it.
+"""
+_NO_DEVICE = "is not a valid character or block device"
+"""slurmd's message about a regular file used in place of a device."""
 _MOST_DEPTH = 16
 """Most levels of included files. Slurm has no limit, but a file that includes itself would be read without end."""
 _MOST_BYTES = 64 * 1024 * 1024
@@ -112,3 +123,16 @@ def read_text(file: Path) -> str:
         raise ConfigError(str(file), "there is no such file") from error
     except OSError as error:
         raise ConfigError(str(file), f"cannot be read ({error.strerror})") from error
+
+
+def complaints(done: Finished) -> list[str]:
+    """Return the messages of a command of Slurm without time, program name and severity."""
+    lines = [line.strip() for line in done.stderr.splitlines() if _ERROR.match(line) and _NO_DEVICE not in line]
+    if not lines and done.code != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return [_ERROR.sub("", line) for line in lines]
+
+
+def objection_of(done: Finished) -> str:
+    """Return why the command READS_CONF cannot read slurm.conf; "": it can."""
+    return "; ".join(complaints(done)) or f"scontrol ended with {done.code}" if done.code else ""

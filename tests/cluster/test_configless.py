@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bare_site import files, install, put_back, reconfigure, strip
+from bare_site import ACCEPTED, files, install, put_back, reconfigure, strip
 from clusters import cluster_of
 from hooked import Node, completed, until, why_not_idle
 
@@ -152,7 +152,7 @@ def test_nodes_without_the_package_take_ordinary_jobs_and_no_shared_ones(partly:
     wrapper = partly.conf / "slurm-share-prolog.sh"
     assert wrapper.stat().st_mode & 0o777 == 0o755
     assert "Prolog=slurm-share-prolog.sh\n" in slurm.read_text()
-    assert "no line is missing" in install(partly, "--check", "--with", "partial")
+    assert "no line is missing" in install(partly, "--check", "--with", "partial", *ACCEPTED)
     reconfigure(partly)
     assert partly.wait(partly.sbatch("alice", "srun true", "-wn2")) == "COMPLETED"
     shared = [partly.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2") for _ in range(2)]

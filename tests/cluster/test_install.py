@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from bare_site import SCRIPT, files, install, put_back, reconfigure, strip
+from bare_site import ACCEPTED, SCRIPT, files, install, put_back, reconfigure, strip
 from clusters import by_release, cluster_of
 from hooked import STATE, Node, completed, of_release, until
 
@@ -47,7 +47,7 @@ def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict
     assert written.startswith(shown[: shown.index("note:")])  # what was shown is what was written
     assert "scontrol reconfigure" in written
     reconfigure(site)
-    assert "no line is missing" in install(site, "--check", "--shards")
+    assert "no line is missing" in install(site, "--check", "--shards", *ACCEPTED)
     job = site.sbatch("alice", 'srun bash -c "echo task \\$SLURM_SHARE_RANK of \\$SLURM_SHARE_SIZE"', "--share-gpu=2")
     part = site.sbatch("alice", "srun printenv SLURM_SHARE_PER_GPU", "--share-gpu=4", "--gres=gpu:1", "-n1")
     assert site.wait(job) == "COMPLETED"
@@ -189,7 +189,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
     until(lambda: len(list(home.glob("here.*"))) == 8, "the tasks")
     daemons = node.mps()
     running = f"shared jobs that run now: 1 ({job} of alice)"
-    assert running in install(site, "--check", "--shards")
+    assert running in install(site, "--check", "--shards", *ACCEPTED)
     said = install(site, "--undo")
     assert running in said
     assert "slurm-share doctor --fix" in said

@@ -20,6 +20,7 @@ from clusters import name_for
 from hooked import LOG, STATE, Node, of_release, until
 
 from localcluster import Cluster
+from slurm_share.doctor.checks import every
 from slurm_share.doctor.checks.faults import FAULTS, Fault
 from slurm_share.doctor.facts.programs import read_release
 
@@ -31,6 +32,7 @@ INSTALL_PAGE = Path(__file__).resolve().parents[2] / "packaging/docs/install.md"
 HOSTS = ("ctl", "login", "n1")
 WELL = {"idle", "mixed", "allocated", "completing"}
 
+OF_CONFIGURATION = {check.name for check in every.ALL if check.needs == "configuration"}
 Said = dict[str, list[dict[str, str]]]
 """FAIL and WARN by check."""
 Planter = Generator[None, list[dict[str, str]], None]
@@ -69,8 +71,33 @@ class Site:
         return found
 
     def doctors(self, hosts: tuple[str, ...]) -> dict[str, Said]:
+        """Return what doctor finds wrong on each host. On the controller `slurm-share install --check` says the
+        same of the configuration."""
         with ThreadPoolExecutor() as pool:
-            return dict(zip(hosts, pool.map(self.doctor, hosts), strict=True))
+            installed = pool.submit(self.installed) if "ctl" in hosts else None
+            found = dict(zip(hosts, pool.map(self.doctor, hosts), strict=True))
+            if installed is not None:
+                lacks_lines, said = installed.result()
+                ours = {name: one for name, one in found["ctl"].items() if name in OF_CONFIGURATION}
+                if lacks_lines:  # it judges the files with these lines, and doctor what the controller runs with
+                    both = said.keys() & ours.keys()
+                    said, ours = ({name: of[name] for name in both} for of in (said, ours))
+                assert said == ours
+        return found
+
+    def installed(self) -> tuple[bool, Said]:
+        """Return whether lines are missing, and what `install --check` finds wrong with the configuration."""
+        argv = ["/usr/local/bin/slurm-share", "install", "--check", "--json"]
+        done = self.cluster.exec("ctl", argv, env=self.env, timeout=120)
+        shown = json.loads(done.stdout)
+        assert "Traceback" not in done.stderr, done.stderr
+        found: Said = {}
+        for one in shown["findings"]:
+            found.setdefault(one["check"], []).append(one)
+        outcomes = {one["outcome"] for one in shown["findings"]}
+        worst = 2 if "FAIL" in outcomes or shown["error"] else 1 if outcomes or shown["files"] else 0
+        assert done.returncode == worst, shown
+        return bool(shown["files"]), found
 
     def write(self, file: Path, text: str, mode: int = 0o644) -> None:
         file.parent.mkdir(exist_ok=True)
@@ -290,6 +317,15 @@ def reverted_conf(site: Site) -> Planter:
     assert all(word in found["what"] for word in ("prolog,", "epilog", "jobsubmitplugins")), found
     site.sh("ctl", "slurm-share install --apply >/dev/null")
     site.reconfigure()
+
+
+@planted("unread-conf", "ctl", "login", "n1")
+def unread_conf(site: Site) -> Planter:
+    file = site.conf / "slurm.conf"
+    was = file.read_text()
+    file.write_text(was + "NoSuchKey=1\n")
+    yield
+    file.write_text(was)
 
 
 @planted("empty-folder", "n1", "ctl")

@@ -13,7 +13,7 @@ from ...core.verdicts import skip as skip
 from ...core.verdicts import unsafe as unsafe
 from ...core.verdicts import warn as warn
 from ...share import Ledger, site
-from ..facts.records import Check, Facts, FileFact, HostFacts, Role, Unseen, Verdict
+from ..facts.records import Check, Facts, FileFact, HostFacts, Needs, Role, Unseen, Verdict
 
 CONTROLLER: tuple[Role, ...] = ("controller",)
 COMPUTE: tuple[Role, ...] = ("compute",)
@@ -28,7 +28,9 @@ class Skip(Exception):
     """Ends a check whose verdict is SKIP; says why."""
 
 
-def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], Check]:
+def check(
+    name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str, needs: Needs = "host"
+) -> Callable[[CheckFunction], Check]:
     """Decorate a function to make it a Check. It may raise Skip."""
 
     def decorate(run: CheckFunction) -> Check:
@@ -39,7 +41,7 @@ def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) 
             except Skip as reason:
                 return skip(str(reason))
 
-        return Check(name, roles, asks, why, fix, run_or_skip)
+        return Check(name, roles, asks, why, fix, run_or_skip, needs)
 
     return decorate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ..facts.records import Check, Facts, Finding, Outcome
+from ..facts.records import Check, Facts, Finding, Needs, Outcome
 from . import backends, gpus, hooks, plugin, policy, slurm, state, system
 
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
@@ -33,18 +33,25 @@ rows happen to one job at one moment and cannot be seen on a host before.
 ORDER: tuple[Outcome, ...] = ("FAIL", "WARN", "SKIP", "PASS")
 
 
-def examine(facts: Facts, without: Collection[str] = ()) -> tuple[Finding, ...]:
-    """Return the findings of all checks for this host's roles, except those named in `without`."""
+def examine(facts: Facts, without: Collection[str] = (), needs: Needs | None = None) -> tuple[Finding, ...]:
+    """Return the findings of all checks for this host's roles, except those named in `without`. needs: only checks that
+    need this."""
     return tuple(
         Finding(check.name, verdict.outcome, verdict.what, _fix(check, verdict.outcome, verdict.fix))
         for check in ALL
-        if set(check.roles) & set(facts.roles) and check.name not in without
+        if set(check.roles) & set(facts.roles) and check.name not in without and needs in (None, check.needs)
         for verdict in check.run(facts)
     )
 
 
 def _fix(check: Check, outcome: Outcome, said: str) -> str:
     return (said or check.fix) if outcome in ("WARN", "FAIL") else ""
+
+
+def shown(finding: Finding) -> list[str]:
+    """Return a finding as lines for people."""
+    said = f"{finding.outcome}  {finding.check}: {finding.what}"
+    return [said, *([f"      fix: {finding.fix}"] if finding.fix else [])]
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

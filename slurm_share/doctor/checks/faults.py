@@ -42,6 +42,8 @@ FAULTS = (
     # --- slurm.conf
     Fault("reverted-conf", "configuration management put back a slurm.conf without our lines", ("same-conf",), "FAIL",
           "slurm-share install shows the lines that are missing"),
+    Fault("unread-conf", "slurm.conf has a word that Slurm does not know", ("slurm-conf",), "FAIL",
+          "put the line right"),
     Fault("empty-folder", "Prolog= names a folder in which nothing is", ("hook-files",), "FAIL",
           "put a file there, such as a link to /opt/slurm-share/bin/slurm-share-prolog, or take the line out"),
     Fault("wrapper-without-ours", "the site's own Prolog no longer calls ours", ("prolog",), "FAIL",

@@ -30,6 +30,7 @@ from .base import (
 @check(
     "run-in-job",
     CONTROLLER,
+    needs="configuration",
     asks="PrologFlags has no RunInJob",
     why="the Prolog runs inside the job's own step: the job's end kills the MPS daemons of all of the user's jobs on"
     " these GPUs, before the Epilog can stop them",
@@ -43,6 +44,7 @@ def run_in_job(facts: Facts) -> Sequence[Verdict]:
 @check(
     "prolog-flags",
     CONTROLLER,
+    needs="configuration",
     asks="PrologFlags has Alloc, or a flag that includes it, such as Contain",
     why="slurmd passes the SPANK environment of a job's first step on a node to the Prolog: a user who writes a plugin"
     " for his srun can make it so large that the Prolog cannot start, and Slurm drains the node. With Alloc the Prolog"
@@ -80,6 +82,7 @@ def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
 @check(
     "prolog",
     (*CONTROLLER, *COMPUTE),
+    needs="configuration",
     asks="slurm.conf has our Prolog, alone or in a folder of several",
     why="no share is set up, and tasks are refused because there is no plan",
     fix=f"slurm.conf: Prolog={PROLOG}, or a link to it in prolog.d; `slurm-share install` shows it",
@@ -91,6 +94,7 @@ def prolog(facts: Facts) -> Sequence[Verdict]:
 @check(
     "epilog",
     (*CONTROLLER, *COMPUTE),
+    needs="configuration",
     asks="slurm.conf has our Epilog, alone or in a folder of several",
     why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job",
     fix=f"slurm.conf: Epilog={EPILOG}, or a link to it in epilog.d; `slurm-share install` shows it",
@@ -108,6 +112,7 @@ def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]]:
 @check(
     "hook-files",
     COMPUTE,
+    needs="configuration",
     asks="every Prolog and Epilog line matches at least one file, and each file can be executed",
     why="slurmd treats a pattern without a match, and a file that it cannot execute, as a failure: the next job drains"
     " the node",
@@ -132,6 +137,7 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hooks-once",
     COMPUTE,
+    needs="configuration",
     asks="each of our hooks runs once for a job",
     why="the second run takes time from every job and adds lines to the log",
     fix="leave one of the lines of slurm.conf, links or scripts that are named",
@@ -150,6 +156,7 @@ def hooks_once(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-owner",
     COMPUTE,
+    needs="configuration",
     asks="only root can change a hook or a folder above it",
     why="Prolog and Epilog run as root: a user who can write there is root on this node",
     fix="chown root and chmod go-w what is named",
@@ -166,6 +173,7 @@ def hook_owner(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-order",
     COMPUTE,
+    needs="configuration",
     asks="our Epilog runs before all others",
     why="slurmd runs the files of a folder in reverse order (z to a, then 9 to 0) and stops at the first that fails:"
     " then ours does not clean up. The order of Prologs does not matter: if one fails, the job does not run",
@@ -182,6 +190,7 @@ def hook_order(facts: Facts) -> Sequence[Verdict]:
 @check(
     "hook-time",
     CONTROLLER,
+    needs="configuration",
     asks="Slurm's time limits for hooks are not shorter than those in config.toml",
     why="a Prolog or Epilog that Slurm ends drains the node; after a Prolog the job is requeued",
     fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
@@ -211,6 +220,7 @@ def hook_time(facts: Facts) -> Sequence[Verdict]:
 @check(
     "task-prolog",
     COMPUTE,
+    needs="configuration",
     asks="the site's TaskProlog does not set GPU variables",
     why="it runs after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS",
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",

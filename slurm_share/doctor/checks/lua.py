@@ -21,6 +21,7 @@ def _need_lua(facts: Facts) -> None:
 @check(
     "job-submit",
     CONTROLLER,
+    needs="configuration",
     asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours or calls ours",
     why="a shared job is allocated neither its GPUs nor whole nodes, and the hooks refuse it",
     fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
@@ -65,6 +66,7 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-plugin",
     CONTROLLER,
+    needs="configuration",
     asks="Slurm's job_submit_lua.so is here if JobSubmitPlugins has lua",
     why="slurmctld does not start any more when it is restarted",
     fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
@@ -78,6 +80,7 @@ def lua_plugin(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-syntax",
     CONTROLLER,
+    needs="configuration",
     asks="Lua can compile the site's job_submit.lua",
     why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
     fix="put the line right (`luac -p FILE` says it again); slurmctld reads the file anew with the next job",
@@ -93,6 +96,7 @@ def lua_syntax(facts: Facts) -> Sequence[Verdict]:
 @check(
     "lua-settings",
     CONTROLLER,
+    needs="configuration",
     asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the present config.toml",
     why="a config.toml that has changed since counts as off: no job is shared until the command has run",
     fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",

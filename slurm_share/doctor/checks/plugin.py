@@ -37,6 +37,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 @check(
     "plugstack",
     EVERYWHERE,
+    needs="configuration",
     asks=f"plugstack.conf names {OBJECT}, as optional",
     why="without it --share-gpu is an unknown option; a required plugin that does not load stops slurmd and every srun",
     fix=f"plugstack.conf: optional {PLUGIN}",
@@ -211,6 +212,7 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
 @check(
     "config",
     EVERYWHERE,
+    needs="configuration",
     asks="/etc/slurm-share/config.toml is valid, everybody can read it, and only root can change it",
     why="no job is shared; the hooks' log has a line for each",
     fix="`slurm-share config print` names the line",
@@ -234,6 +236,7 @@ def config(facts: Facts) -> Sequence[Verdict]:
 @check(
     "operators-group",
     EVERYWHERE,
+    needs="configuration",
     asks="this host knows the group that operators_group names",
     why="operators do not see other users' jobs in `slurm-share status`, without a message",
     fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",

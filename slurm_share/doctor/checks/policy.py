@@ -41,6 +41,7 @@ def kinds_of(gres: str) -> str:
 @check(
     "select-type",
     CONTROLLER,
+    needs="configuration",
     asks="SelectType is select/cons_tres",
     why="no other plugin allocates GPUs",
     fix="slurm.conf: SelectType=select/cons_tres; restart slurmctld",
@@ -53,6 +54,7 @@ def select_type(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gres",
     CONTROLLER,
+    needs="configuration",
     asks="GresTypes has gpu, nodes have GPUs, and shards if config.toml has shards_per_gpu",
     why="--share-gpu needs GPUs that Slurm allocates; parts of a GPU are allocated as shards",
     fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
@@ -74,6 +76,7 @@ def gres(facts: Facts) -> Sequence[Verdict]:
 @check(
     "exclusive",
     CONTROLLER,
+    needs="configuration",
     asks="while a shared job is on a node, Slurm keeps other users away from it",
     why="MPS serves one user at a time: the hooks refuse a second user's job, or it waits",
     fix="slurm.conf: no OverSubscribe=FORCE in partitions that share, and job_submit.lua in force",
@@ -88,7 +91,7 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
         if mode == "off" or (one.nodes and plain.issuperset(one.nodes)):
             continue
         bad = fail if mode == "on" else warn
-        over = one.options.get("oversubscribe", "NO")
+        over = one.options.get("oversubscribe", one.options.get("shared", "NO"))
         if over.upper().startswith("FORCE"):
             fix = f"slurm.conf: take OverSubscribe=FORCE from partition {one.name}, or `[partition.{one.name}] mode = "
             found += bad(f"partition {one.name} has OverSubscribe={over}, which no job can undo", fix + '"off"`')
@@ -100,6 +103,7 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
 @check(
     "partitions",
     CONTROLLER,
+    needs="configuration",
     asks="every partition and node that config.toml names exists in Slurm",
     why="a misspelt name has no effect, without a message",
     fix="put the name right in config.toml; `sinfo -s` lists them",
@@ -130,6 +134,7 @@ def _modes(config: Configuration, names: Iterable[str]) -> str:
 @check(
     "modes",
     (*CONTROLLER, *COMPUTE),
+    needs="configuration",
     asks="if sharing is on, it is on in every partition with GPUs, unless config.toml sets another mode",
     why="a shared job starts on a node that only observes, or does nothing, and its tasks are refused",
     fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
@@ -187,6 +192,7 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
 @check(
     "mode-file",
     (*CONTROLLER, *COMPUTE),
+    needs="configuration",
     asks="the file that mode_file names can be read here, and contains off, observe or on",
     why="any other word counts as off; a node that cannot read the file ignores `slurm-share off --cluster`",
     fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
@@ -208,6 +214,7 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
 @check(
     "verdict-field",
     CONTROLLER,
+    needs="configuration",
     asks="Slurm does not itself interpret the field of a job that has the controller's verdict",
     why="with extra_constraints Slurm reads `extra` as a condition that no node meets: shared jobs stay pending",
     fix='config.toml: verdict_field = "comment"',
@@ -232,6 +239,7 @@ def _partitions_of(facts: Facts) -> list[str]:
 @check(
     "unlike-nodes",
     CONTROLLER,
+    needs="configuration",
     asks="the nodes of a partition have the same GPUs",
     why="a shared job on several nodes needs the same number of GPUs on each, and is refused otherwise",
     fix="a partition or a feature for each kind of node; until then users ask with --constraint or --nodelist",
@@ -254,6 +262,7 @@ def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
 @check(
     "gang",
     CONTROLLER,
+    needs="configuration",
     asks="no preemption suspends jobs (PreemptMode SUSPEND or GANG)",
     why="a suspended job keeps its GPU memory and its MPS clients, so the next job finds the GPU full",
     fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",

@@ -75,6 +75,19 @@ def munge(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "slurm-conf",
+    EVERYWHERE,
+    needs="configuration",
+    asks="Slurm's programs can read this host's slurm.conf",
+    why="no command of Slurm works here, and a daemon that is restarted does not start",
+    fix="put the line right; `scontrol show hostnames localhost` says it again, and asks no daemon",
+)
+def slurm_conf(facts: Facts) -> Sequence[Verdict]:
+    found = seen(facts.slurm.objection)
+    return fail(found) if found else ok("they can")
+
+
+@check(
     "controller",
     EVERYWHERE,
     asks="every slurmctld answers",
@@ -87,6 +100,8 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     if not facts.slurm.commands:
         return skip("see slurm-commands")
     if isinstance(live, Unseen):
+        if seen_or(facts.slurm.objection, ""):
+            return skip("see slurm-conf")
         if facts.slurm.munge_problem or "munged" in facts.host_facts.stopped:
             return skip("see munge")
         if facts.slurm.down:
@@ -249,6 +264,7 @@ def _plain(said: tuple[str, ...]) -> set[str]:
 @check(
     "conf-owner",
     EVERYWHERE,
+    needs="configuration",
     asks="nobody but root and SlurmUser can change slurm.conf, what it includes, or a file beside it",
     why="these files name the programs and plugins that slurmd and slurmctld run, slurmd as root: a user who can write"
     " there is root on every node",
@@ -279,6 +295,6 @@ def clock(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    slurm_commands, munge, controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, conf_owner,
-    clock,
+    slurm_commands, slurm_conf, munge, controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf,
+    conf_owner, clock,
 )  # fmt: skip

@@ -34,6 +34,7 @@ SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
 @check(
     "private-shm",
     (*CONTROLLER, *COMPUTE),
+    needs="configuration",
     asks="jobs see the node's own /dev/shm",
     why="an MPS daemon reaches its clients through /dev/shm: with a private one they run without MPS, or fail",
     fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
@@ -54,6 +55,7 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
 @check(
     "process-tracking",
     CONTROLLER,
+    needs="configuration",
     asks="ProctrackType is proctrack/cgroup",
     why="with another plugin a process that left its session outlives the job, with its GPU memory, until our Epilog"
     " ends it",
@@ -67,6 +69,7 @@ def process_tracking(facts: Facts) -> Sequence[Verdict]:
 @check(
     "confined-devices",
     CONTROLLER,
+    needs="configuration",
     asks="a job can open only its own GPUs (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
     why="every job on the node, also one without a GPU, can use any GPU without caps",
     fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",

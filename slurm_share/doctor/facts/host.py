@@ -125,6 +125,37 @@ def read_facts(
     return facts if modules is None else replace(facts, broken_modules=modules())
 
 
+def read_configured(
+    file: str,
+    text: ConfText,
+    objection: str | Unseen,
+    *,
+    coming: Mapping[str, str],
+    is_of_host: bool,
+    root: Path = Path("/"),
+) -> Facts:
+    """Return the facts of the configuration alone, as `slurm-share install` would leave it. No daemon is asked.
+
+    objection: why Slurm's programs cannot read slurm.conf. coming: texts of files that are about to be written, by
+    path. is_of_host: whether this host uses that slurm.conf; it then is checked as a node, too, if it is one.
+    """
+    host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip()
+    found = find_roles(host, text, HostFacts(), file) if is_of_host else ()
+    roles: tuple[Role, ...] = ("controller", "compute") if "compute" in found else ("controller",)
+    configuration = read_configuration(root)
+    settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
+    return Facts(
+        host=_node_of_host(text, host) or controllers.short_name(host),
+        roles=roles,
+        is_root=os.geteuid() == 0,
+        slurm=fact_slurm.read_configured(file, text, objection, root, coming),
+        config=configuration,
+        config_file=programs.read_file_fact(names.CONFIG_FILE, root),
+        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
+        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), Unseen, FILE_S),
+    )
+
+
 def _with_node(
     facts: Facts,
     settings: Settings,

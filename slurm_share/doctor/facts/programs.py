@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...core.installed import CHOOSER, EPILOG, PLUGIN, PROLOG
@@ -98,19 +99,26 @@ def _names(head: bytes, name: bytes) -> bool:
 def _interpreter(head: bytes) -> str | None:
     if not head.startswith(b"#!"):
         return None
-    values = head.partition(b"\n")[0][2:].split()
-    return os.fsdecode(values[0]) if values else None
+    # as the kernel reads it (fs/binfmt_script.c): a carriage return belongs to the name
+    first = re.split(rb"[ \t]", head.partition(b"\n")[0][2:].strip(b" \t"))[0]
+    return os.fsdecode(first) or None
 
 
 # --- Hooks -----------------------------------------------------------------------------------------------------------
 
 
 def read_hooks(
-    lines: Iterable[str], program: str, folder: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()
+    lines: Iterable[str],
+    program: str,
+    folder: str,
+    root: Path = Path("/"),
+    mounts: Sequence[Mount] = (),
+    coming: Collection[str] = (),
 ) -> tuple[ConfiguredHook, ...]:
     """Return what Prolog= or Epilog= lines find here, in the order in which slurmd runs it.
 
-    program: name of ours. folder: of slurm.conf, for relative names.
+    program: name of ours. folder: of slurm.conf, for relative names. coming: our own wrappers that are about to be
+    written there.
     """
     return tuple(
         ConfiguredHook(
@@ -118,11 +126,15 @@ def read_hooks(
             tuple(
                 fact
                 for path in _matching(line if line.startswith("/") else f"{folder}/{line}", root)
-                if (fact := read_file_fact(path, root, mounts, (program,))) is not None
+                if (fact := _coming(path, coming) or read_file_fact(path, root, mounts, (program,))) is not None
             ),
         )
         for line in lines
     )
+
+
+def _coming(path: str, coming: Collection[str]) -> FileFact | None:
+    return FileFact(path, (Owned(path, 0, 0o755),), is_ours=True) if path in coming else None
 
 
 def _matching(path: str, root: Path) -> list[str]:

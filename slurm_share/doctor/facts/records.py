@@ -20,6 +20,10 @@ from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
 
 Role = Literal["controller", "login", "compute"]
+Needs = Literal["configuration", "host"]
+"""What a check reads. configuration: Slurm's files, config.toml and the scripts that they name; `slurm-share install
+--check` runs these checks, too. host: what is installed or runs on this host, or what only the controller knows.
+"""
 Shown = tuple[str, ...]
 ROLES: tuple[Role, ...] = ("controller", "login", "compute")
 
@@ -39,6 +43,7 @@ class Check(Struct, frozen=True):
     """The consequences if it is not true."""
     fix: str
     run: Callable[[Facts], Sequence[Verdict]]
+    needs: Needs = "host"
 
 
 class Finding(Struct, frozen=True):
@@ -108,6 +113,8 @@ class SlurmFacts(Struct, frozen=True):
     """Path of slurm.conf; empty: there is none."""
     munge_problem: str = ""
     """Why munged does not answer on this host; empty: it does, or Slurm does not use it."""
+    objection: str | Unseen = Unseen("not tried")
+    """Why Slurm's programs cannot read slurm.conf; empty: they can."""
     written: Values | Unseen = Unseen("not read")
     """Settings in the file, includes followed."""
     live: Values | Unseen = Unseen("not asked")

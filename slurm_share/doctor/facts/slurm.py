@@ -23,7 +23,7 @@ from ...share import lua_settings
 from ...slurm import controllers
 from ...slurm import nodes as slurm_nodes
 from ...slurm.backend import parse_version
-from ...slurm.conf import may_be_file, read_conf, read_text, slurm_conf_path
+from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from . import files, lua, programs
 from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
@@ -189,13 +189,61 @@ def read_slurm(
 
     node: this host's. jobs: those to ask Slurm about; None: all jobs on this node.
     """
-    facts = SlurmFacts(file=file, written=values_of(text), version=_version(ask))
+    facts = SlurmFacts(file=file, written=values_of(text), version=_version(ask), objection=_objection(ask, file))
     if isinstance(text, ConfText):
         if (text.value("AuthType") or "auth/munge").lower() == "auth/munge":
             facts = replace(facts, munge_problem=read_munge(text.value("AuthInfo") or "", root))
         facts = replace(facts, written_gres=gres_of(text), written_partitions=options_of(text))
-    facts = _asked(facts, ask, node, roles, jobs)
-    source = facts.written if isinstance(facts.live, Unseen) else facts.live
+    return read_files(_asked(facts, ask, node, roles, jobs), text, roles, root, mounts)
+
+
+def read_configured(
+    file: str, text: ConfText, objection: str | Unseen, root: Path = Path("/"), coming: Mapping[str, str] = {}
+) -> SlurmFacts:
+    """Return what Slurm's files say, as `slurm-share install` would leave them. No daemon is asked.
+
+    objection: why Slurm's programs cannot read it. coming: texts of files that are about to be written, by path.
+    """
+    gres, options = gres_of(text), options_of(text)
+    partitions = tuple(
+        SitePartition(name, _named(one.get("nodes", ""), gres, text), one) for name, one in options.items()
+    )
+    nodes = tuple(
+        SiteNode(name, one, (), partitions=tuple(part.name for part in partitions if name in part.nodes))
+        for name, one in gres.items()
+    )
+    facts = SlurmFacts(
+        file=file,
+        written=values_of(text),
+        objection=objection,
+        live=Unseen("the files are read, and no controller is asked"),
+        nodes=Unseen("nodes register themselves") if text.value("MaxNodeCount") else nodes,
+        partitions=partitions,
+        written_gres=gres,
+        written_partitions=options,
+    )
+    controller: tuple[Role, ...] = ("controller",)
+    return read_files(facts, text, controller, root, coming=coming)
+
+
+def _named(nodes: str, known: Collection[str], text: ConfText) -> tuple[str, ...]:
+    """Return the nodes of a partition: a list, ALL, or node sets."""
+    sets = {(line.get("NodeSet") or "").lower(): line.get("Nodes") or "" for line in text.lines_of("NodeSet")}
+    if nodes.upper() == "ALL":
+        return tuple(known)
+    return tuple(dict.fromkeys(one for item in expand(nodes) for one in expand(sets.get(item.lower(), item))))
+
+
+def read_files(
+    facts: SlurmFacts,
+    text: ConfText | Unseen,
+    roles: Collection[Role],
+    root: Path = Path("/"),
+    mounts: Sequence[Mount] = (),
+    coming: Mapping[str, str] = {},
+) -> SlurmFacts:
+    """Add the facts of the files that slurm.conf names, and of those beside it."""
+    source, file = facts.written if isinstance(facts.live, Unseen) else facts.live, facts.file
     if isinstance(source, Unseen):
         return facts
     folder = os.path.dirname(file) if file else "/etc/slurm"  # noqa: PTH120
@@ -207,16 +255,16 @@ def read_slurm(
         facts,
         cgroup=values_of(read_written(f"{folder}/cgroup.conf", root)),
         containers=_containers(folder, root),
-        plugstack=_plugstack(stack, root, is_needed=bool(file)),
+        plugstack=_plugstack(stack, root, coming, is_needed=bool(file)),
         plugstack_file=stack,
-        prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts),
-        epilogs=programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts),
+        prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts, coming),
+        epilogs=programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts, coming),
         task_prolog=_seen(task if task.startswith("/") else f"{folder}/{task}", root) or "" if task else "",
-        lua=_seen(f"{folder}/job_submit.lua", root),
+        lua=coming.get(f"{folder}/job_submit.lua", _seen(f"{folder}/job_submit.lua", root)),
         lua_of_package=_text(LUA, root),
         lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
-        lua_problem=lua.read_problem(f"{folder}/job_submit.lua", root) if is_controller else NOT_HERE,
-        lua_settings=lua_settings.problem(root / names.CONFIG_FILE.lstrip("/")) if is_controller else NOT_HERE,
+        lua_problem=_lua_problem(f"{folder}/job_submit.lua", root, coming) if is_controller else NOT_HERE,
+        lua_settings=_lua_settings(root, coming) if is_controller else NOT_HERE,
         owned=files.read_owned(folder, stack, text, root),
         slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
@@ -377,6 +425,25 @@ def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
             yield number, nodes.strip(), found
 
 
+def _objection(ask: Ask, file: str) -> str | Unseen:
+    """Return why Slurm's programs cannot read slurm.conf; "": they can."""
+    if not file:
+        return Unseen("there is no slurm.conf on this host")
+    try:
+        return objection_of(ask(READS_CONF))
+    except CommandError as error:
+        return Unseen(str(error))
+
+
+def _lua_settings(root: Path, coming: Mapping[str, str]) -> str:
+    config_file = root / names.CONFIG_FILE.lstrip("/")
+    return "" if str(config_file.with_name(lua_settings.NAME)) in coming else lua_settings.problem(config_file)
+
+
+def _lua_problem(path: str, root: Path, coming: Mapping[str, str]) -> str | Unseen:
+    return "" if path in coming else lua.read_problem(path, root)
+
+
 def _version(ask: Ask) -> str | Unseen:
     try:
         version = parse_version(ask(["scontrol", "--version"]).stdout)
@@ -388,16 +455,19 @@ def _version(ask: Ask) -> str | Unseen:
 # --- Files beside slurm.conf -----------------------------------------------------------------------------------------
 
 
-def _plugstack(path: str, root: Path, *, is_needed: bool) -> tuple[str, ...] | Unseen | None:
+def _plugstack(
+    path: str, root: Path, coming: Mapping[str, str] = {}, *, is_needed: bool
+) -> tuple[str, ...] | Unseen | None:
     """Return the lines of plugstack.conf. A carriage return, which slurm.conf ignores, is part of a name here
     (plugstack.c)."""
-    if is_needed and _seen(path, root) is None:
+    if is_needed and path not in coming and _seen(path, root) is None:
         return None
-    found = read_written(path, root)
-    if isinstance(found, Unseen):
-        return found
     try:
-        written = {file: read_text(file).split("\n") for file in found.files}
+        found = read_conf(root / path.lstrip("/"), coming)
+        written = {
+            file: coming.get(str(file), "").split("\n") if str(file) in coming else read_text(file).split("\n")
+            for file in found.files
+        }
     except ConfigError as error:
         return Unseen(str(error))
     return tuple(line.text + ("\r" if written[line.file][line.last - 1].endswith("\r") else "") for line in found.lines)

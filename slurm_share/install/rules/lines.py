@@ -234,13 +234,6 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
             f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}  "
             f"and then, here:  {lua_settings.COMMAND}"
         )
-    keys = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
-    limits = {key: site.parse_seconds(slurm.value(key) or "") for key in keys}
-    for one in site.cut_off(limits, present.settings):
-        yield (
-            f"Slurm ends the {one.key} after {one.most_s:g} s and drains the node; ours may take {one.needs_s:g} s; "
-            f"set {one.key}Timeout or PrologEpilogTimeout higher"
-        )
     if any(edit.key == "GresTypes" for edit in edits):
         yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
 

@@ -23,7 +23,8 @@ PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gp
 
 @pytest.fixture
 def conf(tmp_path, monkeypatch):
-    """Return a site's slurm.conf, on a host where our packages are and Slurm is not."""
+    """Return a site's slurm.conf, on a host where our packages are and Slurm is not, and where doctor finds nothing."""
+    monkeypatch.setattr(apply, "_findings", lambda slurm, after, wanted: ())
     for name in ("PROLOG", "EPILOG", "LUA"):
         (tmp_path / name).touch()
         monkeypatch.setattr(apply, name, str(tmp_path / name))
@@ -73,7 +74,7 @@ def test_the_settings_for_lua_are_missed_and_written_where_config_toml_is(conf, 
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     config_file.write_text("mode = 'on'\n")
     capsys.readouterr()
-    assert main(["install", "--check", "--conf", str(conf)]) == 1
+    assert main(["install", "--check", "--shards", "4", "--conf", str(conf)]) == 1
     assert "job_submit_settings.lua is missing: --apply writes it, and so does" in capsys.readouterr().out
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert f"wrote {config_file.with_name('job_submit_settings.lua')}" in capsys.readouterr().out

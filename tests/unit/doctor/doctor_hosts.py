@@ -101,6 +101,7 @@ HEALTHY = Facts(
     roles=("controller", "compute"),
     slurm=SlurmFacts(
         file="/etc/slurm/slurm.conf",
+        objection="",
         written=LIVE,
         live=LIVE,
         version="26.05.5",

@@ -104,6 +104,9 @@ TWO_PARTITIONS = {"config": one_on(), "slurm__partitions": (partition("b"), part
 TWO = (SiteNode("n1", "gpu:a100:4(S:0-1)", ("IDLE",)), SiteNode("n2", "gpu:h100:4", ("IDLE",)))
 ROWS = (
     # --- Slurm
+    row("slurm-conf", "FAIL", "unrecognized key: X", slurm__objection="Parsing error at unrecognized key: X"),
+    row("slurm-conf", "SKIP", "nobody says", slurm__objection=UNSEEN),
+    row("controller", "SKIP", "see slurm-conf", slurm__objection="Parsing error", **NO_CONTROLLER),
     row("controller", "FAIL", "ctl does not answer", slurm__live=UNSEEN, slurm__down=("ctl",)),
     row("controller", "FAIL", "nobody says", slurm__live=UNSEEN),
     row("controller", "WARN", "backup does not answer; another one does", slurm__down=("backup",)),

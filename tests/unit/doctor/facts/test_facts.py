@@ -192,7 +192,7 @@ def test_a_controller_that_is_dead_is_asked_once(root):
     slurm = Slurm(**{"scontrol ping": "Slurmctld(primary) at ctl is DOWN\n"})
     facts = read(root, slurm)
     assert facts.slurm.down == ("ctl",)
-    assert slurm.asked == ["scontrol --version", "scontrol ping"]
+    assert slurm.asked == ["scontrol --version", "scontrol show hostnames localhost", "scontrol ping"]
     assert facts.slurm.live == facts.slurm.jobs_here == facts.slurm.nodes == Unseen("no controller answers")
     written = facts.slurm.written
     assert not isinstance(written, Unseen)
@@ -362,7 +362,7 @@ def test_a_controller_is_asked_what_the_role_wants_and_no_more(root, roles, aske
     """Five hundred nodes ask at once: each of these is a message or more to slurmctld."""
     slurm = Slurm()
     read(root, slurm, roles)
-    always = ["scontrol --version", "scontrol ping", "scontrol show config"]
+    always = ["scontrol --version", "scontrol show hostnames localhost", "scontrol ping", "scontrol show config"]
     question = " ".join(fact_slurm.QUESTION)
     said = [one.replace(question, "QUESTION") for one in slurm.asked]
     said = [one.replace(fact_slurm.HERE, "HERE").replace(fact_slurm.COLUMNS, "COLUMNS") for one in said]
