@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # command or file that shows it is there -> package
 tools="
 python3:python3 gcc:gcc make:make shellcheck:shellcheck cppcheck:cppcheck luac5.1:lua5.1 lua5.1:lua5.1 tmux:tmux
-strace:strace debootstrap:debootstrap rpmbuild:rpm
+strace:strace debootstrap:debootstrap rpmbuild:rpm openssl:openssl
 dpkg-buildpackage:dpkg-dev dh:debhelper ip:iproute2 nsenter:util-linux zstd:zstd
 /usr/include/slurm/spank.h:libslurm-dev /usr/include/stdlib.h:libc6-dev
 "

@@ -174,12 +174,40 @@ class Settings(Struct, frozen=True):
     """Socket on which the agent answers this node's users, each with their own data."""
 
     agent_http: str = ""
-    """ADDRESS:PORT on which the agent serves operators and Prometheus, which send a token. Empty: no HTTP. Use a
-    network of the cluster's own, because the token is sent unencrypted, and a port below 1024: any user can listen on a
-    higher one while the agent is down, and receive the token."""
+    """ADDRESS:PORT on which the agent serves operators and Prometheus, which send a token. Empty: no HTTP. Without
+    agent_tls_certificate use a network of the cluster's own, because token and load are sent unencrypted, and a port
+    below 1024: any user can listen on a higher one while the agent is down, and receive the token."""
+
+    agent_tls_certificate: str = ""
+    """PEM file with the agent's certificate (its subjectAltName has the node's name) and those between it and its CA,
+    in this order: agent_http then takes TLS only. It is read again when it was renewed. Empty: clear text."""
+
+    agent_tls_key: str = ""
+    """PEM file with the private key of agent_tls_certificate, without a passphrase, readable only by the agent. Empty:
+    it is in that file."""
+
+    agent_tls_client_ca: str = ""
+    """PEM file with CA certificates: the agent answers only callers that have a certificate of one of these CAs, and
+    the token. Empty: the token is enough."""
 
     agent_token_file: str = "/etc/slurm-share/agent.token"
     """File with the token, one line, readable only by the agent and the operators."""
+
+    agents_ca: str = ""
+    """PEM file with the CA certificates by which `llload --source agents` knows the agents: it then calls them by TLS
+    only. Empty: in clear text."""
+
+    agents_certificate: str = ""
+    """PEM file with the operators' certificate, where agent_tls_client_ca is set on the nodes. Empty: none."""
+
+    agents_key: str = ""
+    """PEM file with the private key of agents_certificate, readable only by the operators. Empty: it is in that
+    file."""
+
+    agent_textfile: str = ""
+    """File for the textfile collector of Prometheus's node_exporter, such as
+    /var/lib/slurm-share-metrics/slurm_share.prom, in a folder that the agent may write: it replaces the file every 15
+    seconds and removes it at its end. node_exporter shows it to everyone who reaches its port. Empty: none."""
 
     agents_port: int = 594
     """Port of the agents, for `llload --source agents`; the host is the node's name. Avoid ports 600 to 1023: NFS and
@@ -187,6 +215,10 @@ class Settings(Struct, frozen=True):
 
     prometheus_url: str = ""
     """Prometheus server of `llload --source prometheus`, such as http://metrics:9090."""
+
+    prometheus_ca: str = ""
+    """PEM file with the CA certificates by which callers know the server at an https:// address. Empty: the usual
+    public ones."""
 
     prometheus_token_file: str = ""
     """File with a token for that server; empty: none is needed."""

@@ -6,19 +6,26 @@ a shared job on n2. olga is an operator. Nothing of bob's may reach alice.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from certificates import Authority
 from clusters import by_release, cluster_of
 from hooked import BOB, Node, requeue, start_agent, until
 from test_packing import SubmittedTasks
 
 from localcluster import Cluster
+from localcluster.conf import OPERATORS_GID
+from localcluster.paths import CHECKOUT
 from slurm_share.load import snapshot as snapshots
 from slurm_share.load.columns import process_columns
 from slurm_share.load.rules.gpu_rows import gpu_rows, slot_rows
@@ -72,6 +79,30 @@ import sys, httpx
 headers = {"authorization": sys.argv[2]} if len(sys.argv) > 2 else {}
 answer = httpx.get(sys.argv[1], headers=headers, trust_env=False, timeout=10)
 print(answer.status_code, answer.text)
+"""
+UP = """
+import httpx, json
+ask = {"query": 'up{job=~"tls|clear"}'}
+answer = httpx.get("http://ctl:9090/api/v1/query", params=ask, auth=("operator", "local-cluster"), trust_env=False)
+print(json.dumps([(one["metric"]["job"], one["value"][1]) for one in answer.json()["data"]["result"]]))
+"""
+YAML = re.findall(r"```yaml\n(.*?)```", (CHECKOUT / "packaging/docs/agent.md").read_text(), re.DOTALL)
+TLS_FILES = {
+    "/etc/prometheus/slurm-share.token": "agent.token",
+    "/etc/prometheus/slurm-share-ca.pem": "tls/ca.pem",
+    "/etc/prometheus/slurm-share.pem": "tls/operator.pem",
+    "/etc/prometheus/slurm-share.key": "tls/operator.key",
+}
+TLS_CONFIG = """
+agent_socket = "/run/agent-tls/socket"
+agent_tls_certificate = "/etc/slurm-share/tls/n1.pem"
+agent_tls_key = "/etc/slurm-share/tls/n1.key"
+agent_tls_client_ca = "/etc/slurm-share/tls/ca.pem"
+agents_ca = "/etc/slurm-share/tls/ca.pem"
+agents_certificate = "/etc/slurm-share/tls/operator.pem"
+agents_key = "/etc/slurm-share/tls/operator.key"
+agent_textfile = "/run/agent-tls/slurm_share.prom"
+agents_port = 595
 """
 RUN = '{"run": "simgpu-task --load 10 --util 20 --progress 0.1 --work 3000 --memory 1G", "name": "a"}\n' * 2
 JOB = """srun -n1 simgpu-task --memory 3G --load 20 --seconds 3
@@ -473,6 +504,66 @@ def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> 
     assert all(silent[node].startswith("in Prometheus last ") for node in ("n2", "n3"))
     scene.cluster.reboot("n3")
     until(lambda: "n3" in scene.read("agents").snapshots, "n3's agent after its boot")
+
+
+@contextlib.contextmanager
+def agent_by_tls(scene: Scene, folder: Path) -> Iterator[None]:
+    """Run a second agent on n1, with TLS on port 595, client certificates, and the file for node_exporter."""
+    site = scene.cluster.site
+    authority = Authority(folder)
+    for name in ("n1", "operator"):
+        authority.issue(name)
+    shutil.copytree(folder, site / "tls")
+    for key in (site / "tls").iterdir():
+        os.chown(key, 0, OPERATORS_GID)
+    before = (site / "prometheus.yml").read_text()
+    scrapes = next(text for text in YAML if "tls_config" in text).partition("scrape_configs:\n")[2]
+    for theirs, ours in TLS_FILES.items():
+        scrapes = scrapes.replace(theirs, f"/etc/slurm-share/{ours}")
+    scrapes = scrapes.replace('["n1:594", "n2:594"]', '["n1:595"]')
+    clear = scrapes.replace("slurm-share\n    scheme: https", "clear\n    scheme: http")
+    (site / "prometheus.yml").write_text(before + scrapes.replace("job_name: slurm-share", "job_name: tls") + clear)
+    (site / "tls.toml").write_text(TLS_CONFIG + (site / "config.toml").read_text().replace('":594"', '":595"'))
+    scene.cluster.exec("ctl", ["pkill", "-HUP", "-x", "prometheus"], check=True)
+    start = (
+        "install -d -o slurm-share -m 755 /run/agent-tls; "
+        "setsid -f env -i PATH=/usr/bin setpriv --reuid slurm-share --regid slurm-share --init-groups "
+        "--inh-caps +net_bind_service --ambient-caps +net_bind_service "
+        "/usr/local/bin/slurm-share agent --config /etc/slurm-share/tls.toml >>/var/log/agent-tls.log 2>&1"
+    )
+    scene.n1.run("bash", "-c", start)
+    try:
+        yield
+    finally:
+        scene.n1.run("pkill", "-f", "slurm-share agent --config")
+        (site / "prometheus.yml").write_text(before)
+        scene.cluster.exec("ctl", ["pkill", "-HUP", "-x", "prometheus"], check=True)
+
+
+def test_prometheus_and_operators_meet_the_agent_by_tls(scene: Scene, tmp_path: Path) -> None:
+    """As the document's example says; who speaks clear text, or has no certificate, gets nothing."""
+    metrics = scene.cluster.root("n1") / "run/agent-tls/slurm_share.prom"
+    with agent_by_tls(scene, tmp_path / "tls"):
+        until(lambda: metrics.exists(), "the file for node_exporter")
+        found = scene.read("agents", "n1", file="/etc/slurm-share/tls.toml")
+        assert [one.user for one in found.snapshots["n1"].jobs] == ["alice"], found
+        for line, why in (
+            ("agents_ca =", "takes TLS only"),
+            ("agents_certificate =", "wants a certificate of the caller"),
+        ):
+            text = (scene.cluster.site / "tls.toml").read_text().replace(line, f"#{line}")
+            (scene.cluster.site / "part.toml").write_text(text)
+            assert scene.read("agents", "n1", file="/etc/slurm-share/part.toml").silent == {"n1": why}
+        checked = scene.cluster.exec("ctl", ["promtool", "check", "metrics"], input=metrics.read_text())
+        assert "error while linting" not in checked.stderr, checked.stderr
+        assert scene.as_alice("cat", "/run/agent-tls/slurm_share.prom").returncode == 1
+        asked = [PYTHON, "-c", UP]
+
+        def ups() -> dict[str, str]:
+            return dict(json.loads(scene.cluster.exec("ctl", asked, check=True).stdout))
+
+        until(lambda: ups() == {"tls": "1", "clear": "0"}, "Prometheus's scrapes by TLS")
+    until(lambda: not metrics.exists(), "the end of the agent with its file")
 
 
 def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import http
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import h11
 
@@ -19,6 +20,7 @@ from ...core.errors import StateError, UsageError, shown
 from .connections import Connections
 from .newest import Newest
 from .socket_server import NO_SAMPLE
+from .tls import CLEAR_TEXT, AgentTls, TlsChannel
 from .token import Token
 
 MOST = 128
@@ -47,8 +49,16 @@ _TEXT = "text/plain; charset=utf-8"
 class HttpServer:
     """Serve HTTP requests in the event loop."""
 
-    def __init__(self, address: str, token: Token, newest: Newest, metrics: Callable[[], tuple[bytes, str] | None]):
-        """`metrics` returns the page and its content type; None before the first sample."""
+    def __init__(
+        self,
+        address: str,
+        token: Token,
+        newest: Newest,
+        metrics: Callable[[], tuple[bytes, str] | None],
+        tls: AgentTls | None = None,
+    ) -> None:
+        """`metrics` returns the page and its content type; None before the first sample. `tls` None: clear text."""
+        self._tls = tls
         self._host, self._port = split_address(address)
         self._token = token
         self._newest = newest
@@ -60,12 +70,14 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen. Raises StateError for an invalid token, OSError if the address cannot be bound."""
+        """Listen. Raises StateError for an invalid token or certificate, OSError if the address cannot be bound."""
         self._token.read()
+        if self._tls is not None:
+            self._tls.context()
         self._server = await asyncio.start_server(
             self._serve, self._host, self._port, limit=REQUEST_MAX_BYTES, backlog=256
         )
-        if self._port >= FREE_PORTS:
+        if self._port >= FREE_PORTS and self._tls is None:
             log.line(
                 "",
                 "agent",
@@ -90,15 +102,24 @@ class HttpServer:
         connections = self._unauthenticated
         connection = connections.add(address, writer.transport.abort)
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
+        channel: TlsChannel | None = None
         try:
             async with asyncio.timeout(REQUEST_S):
-                status, body, kind = await self._answer(conn, reader, address)
+                if self._tls is not None:
+                    channel = TlsChannel(reader, writer, self._tls.context())
+                    await self._meet(channel, writer, address)
+                read = reader.read if channel is None else channel.read
+                status, body, kind = await self._answer(conn, read, address)
             if status in _ANSWERS and connections.remove(connection):
                 connections = self._authenticated
                 connection = connections.add(address, writer.transport.abort)
             async with asyncio.timeout(ANSWER_S):
-                writer.write(_reply(conn, status, body, kind))
-                await writer.drain()
+                reply = _reply(conn, status, body, kind)
+                if channel is None:
+                    writer.write(reply)
+                    await writer.drain()
+                else:
+                    await channel.send(reply)
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, h11.ProtocolError):
@@ -107,10 +128,28 @@ class HttpServer:
             writer.transport.abort()
             connections.remove(connection)
 
-    async def _answer(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
+    async def _meet(self, channel: TlsChannel, writer: asyncio.StreamWriter, address: str) -> None:
+        """Do the handshake of TLS; tell a caller in clear text what to use. Raises OSError."""
+        try:
+            await channel.handshake()
+        except ssl.SSLError as error:
+            self._rejected += 1
+            is_clear = error.reason == CLEAR_TEXT
+            why = "it speaks HTTP in clear text" if is_clear else (error.reason or str(error)).lower().replace("_", " ")
+            self._complain(f"no TLS with {address}: {why}; {self._rejected} requests were rejected so far")
+            if is_clear:
+                writer.write(_reply(h11.Connection(h11.SERVER), 400, b"this port takes TLS only: https://\n", _TEXT))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+            raise
+
+    async def _answer(
+        self, conn: h11.Connection, read: Callable[[int], Awaitable[bytes]], address: str
+    ) -> tuple[int, bytes, str]:
         """Read the one request that a connection may make, and return status, body and content type of its answer."""
         try:
-            request = await _request(conn, reader)
+            request = await _request(conn, read)
         except h11.RemoteProtocolError as error:
             return int(error.error_status_hint), b"that is not a valid request\n", _TEXT
         if request.method == b"HEAD":
@@ -148,7 +187,7 @@ class HttpServer:
             log.line("", "agent", text)
 
 
-async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
+async def _request(conn: h11.Connection, read: Callable[[int], Awaitable[bytes]]) -> h11.Request:
     """Read the request line and the headers, not the body. Raises h11.RemoteProtocolError, ConnectionError."""
     while True:
         event = conn.next_event()
@@ -156,7 +195,7 @@ async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
             return event
         if event is not h11.NEED_DATA:
             raise ConnectionError("closed without a request")
-        conn.receive_data(await reader.read(REQUEST_MAX_BYTES))
+        conn.receive_data(await read(REQUEST_MAX_BYTES))
 
 
 def _reply(conn: h11.Connection, status: int, body: bytes, kind: str) -> bytes:

@@ -32,6 +32,8 @@ from .held import HeldGpus
 from .http_server import HttpServer
 from .newest import Newest
 from .socket_server import SocketServer
+from .textfile import Textfile
+from .tls import AgentTls
 from .token import Token
 
 if TYPE_CHECKING:  # loads the driver's library
@@ -246,10 +248,14 @@ async def serve(
         sampling.start()
         ready(socket_server, http_server)
         notify("READY=1")
-        say(f"answers on {place}" + ("" if http_server is None else f" and on {settings.agent_http}"))
+        kind = " (TLS)" if settings.agent_tls_certificate else ""
+        say(f"answers on {place}" + ("" if http_server is None else f" and on {settings.agent_http}{kind}"))
+        textfile = Textfile(settings.agent_textfile) if settings.agent_textfile else None
         try:
-            await _attend(settings, newest, meter, sampling, stop)
+            await _attend(settings, newest, meter, sampling, textfile, stop)
         finally:
+            if textfile is not None:
+                textfile.remove()
             notify("STOPPING=1")
             await socket_server.close()
             if http_server is not None:
@@ -261,9 +267,14 @@ async def serve(
 
 
 async def _attend(
-    settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
+    settings: Settings,
+    newest: Newest,
+    meter: cost.Meter,
+    sampling: Sampling,
+    textfile: Textfile | None,
+    stop: asyncio.Event,
 ) -> None:
-    """Log a sampler that hangs, notify systemd's watchdog, and log the agent's cost."""
+    """Log a sampler that hangs, notify systemd's watchdog, log the agent's cost, and write the textfile."""
     pause = min(_CHECK_S, (watchdog_s() or _CHECK_S) / 3)
     late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _CHECK_S)
     # The first line after a minute, further ones every _COST_LOG_S.
@@ -274,11 +285,19 @@ async def _attend(
                 await stop.wait()
         if newest.age_s > late_s:
             newest.add_problem("the agent has taken no sample since `taken`; see its log")
+        if textfile is not None:
+            textfile.update(newest.age_s, lambda: _page(newest, meter))
         if sampling.hangs_s < _STUCK_S:
             notify("WATCHDOG=1")
         if time.monotonic() >= next_cost:
             next_cost = time.monotonic() + _COST_LOG_S
             say(cost.as_text(meter.read()))
+
+
+def _page(newest: Newest, meter: cost.Meter) -> bytes | None:
+    """Return the metrics; None before the first sample."""
+    body = newest.derived("metrics", metrics.render)
+    return None if body is None else body + metrics.render_cost(meter.read(), newest.node)
 
 
 async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpServer | None:
@@ -287,10 +306,11 @@ async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpSe
         return None
 
     def page() -> tuple[bytes, str] | None:
-        body = newest.derived("metrics", metrics.render)
-        return None if body is None else (body + metrics.render_cost(meter.read(), newest.node), metrics.CONTENT_TYPE)
+        body = _page(newest, meter)
+        return None if body is None else (body, metrics.CONTENT_TYPE)
 
-    server = HttpServer(settings.agent_http, Token(settings.agent_token_file), newest, page)
+    tls = AgentTls(settings) if settings.agent_tls_certificate else None
+    server = HttpServer(settings.agent_http, Token(settings.agent_token_file), newest, page, tls)
     try:
         await server.open()
     except (StateError, OSError) as error:

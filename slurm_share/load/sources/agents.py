@@ -11,6 +11,7 @@ import contextlib
 import errno
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from ...core.errors import StateError
 from ...core.settings import Settings
 from ...core.text import counted
 from .. import snapshot as snapshots
+from ..agent import tls
 from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
@@ -42,6 +44,9 @@ WRONG_TOKEN = "wrong token"
 NO_SAMPLE = "agent starting"
 NOT_OURS = "not slurm-share's agent"
 CUT_OFF = "connection lost"
+NO_TLS = "no TLS there"
+WANTS_TLS = "takes TLS only"
+WANTS_CERTIFICATE = "wants a certificate of the caller"
 _MESSAGES: Mapping[int, str] = {
     errno.ECONNREFUSED: REFUSED,
     errno.EHOSTUNREACH: "unreachable",
@@ -60,6 +65,7 @@ class AgentsSource(Source):
     def __init__(self, settings: Settings) -> None:
         self._port = settings.agents_port
         self._token = read_operators_token(settings.agent_token_file, "agent_token_file")
+        self._tls = tls.caller_context(settings)
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
         """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
@@ -70,6 +76,7 @@ class AgentsSource(Source):
             notes.append(
                 f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same there and here"
             )
+        notes += [note for why, note in _NOTES.items() if why in silent.values()]
         if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
             notes.append(
                 f"no agent answers on port {self._port} of any node; start slurm-share-agent.service there and set "
@@ -111,11 +118,13 @@ class AgentsSource(Source):
         try:
             async with asyncio.timeout(NODE_S):
                 found = await addresses.of(asked.addresses.get(node, node))
-                data = await _exchange(found, request.encode("ascii"))
+                data = await _exchange(found, request.encode("ascii"), self._tls, node)
         except TimeoutError:
             return TIMED_OUT
         except socket.gaierror:
             return "no such host"
+        except ssl.SSLError as error:
+            return _tls_message(error)
         except OSError as error:
             return _MESSAGES.get(error.errno or 0, "no answer")
         except UnicodeError:
@@ -170,8 +179,32 @@ def _settle(future: asyncio.Future[list[Any]], found: list[Any] | Exception) -> 
         future.set_result(found)
 
 
-async def _exchange(addresses: list[Any], request: bytes) -> bytes:
-    """Return the whole answer of the first address that accepts a connection. Raises OSError."""
+_NOTES = {
+    NO_TLS: "agents_ca is set here, and some agents serve in clear text; set agent_tls_certificate on their nodes",
+    WANTS_TLS: "some agents take TLS only; set agents_ca here, to the CA of their certificates",
+    WANTS_CERTIFICATE: "some agents want a certificate that their agent_tls_client_ca signed; set agents_certificate "
+    "and agents_key here",
+}
+_CLEAR_TEXT = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""OpenSSL's reasons for an answer that is not TLS; which one depends on its release."""
+
+
+def _tls_message(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate refused: {error.verify_message[:100]}"
+    reason = error.reason or ""
+    if reason in _CLEAR_TEXT:
+        return NO_TLS
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return WANTS_CERTIFICATE
+    if "ALERT" in reason and "CA" in reason.split("_"):
+        return "refuses the caller's certificate (unknown CA)"
+    return f"TLS: {(reason or str(error)).lower().replace('_', ' ')[:100]}"
+
+
+async def _exchange(addresses: list[Any], request: bytes, context: ssl.SSLContext | None, node: str) -> bytes:
+    """Return the whole answer of the first address that accepts a connection. With a context, by TLS with a server
+    whose certificate has the node's name. Raises OSError."""
     loop = asyncio.get_running_loop()
     tried = addresses[:_ADDRESSES]
     for place, (family, kind, protocol, _, address) in enumerate(tried):
@@ -183,6 +216,8 @@ async def _exchange(addresses: list[Any], request: bytes) -> bytes:
                 if place < len(tried) - 1:
                     continue
                 raise
+            if context is not None:
+                return await _exchange_by_tls(connection, request, context, node)
             await loop.sock_sendall(connection, request)
             data = bytearray()
             while part := await loop.sock_recv(connection, 1 << 16):
@@ -193,6 +228,21 @@ async def _exchange(addresses: list[Any], request: bytes) -> bytes:
     return b""
 
 
+async def _exchange_by_tls(connection: socket.socket, request: bytes, context: ssl.SSLContext, node: str) -> bytes:
+    reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=node)
+    try:
+        writer.write(request)
+        await writer.drain()
+        data = bytearray()
+        while part := await reader.read(1 << 16):
+            data += part
+            if len(data) > ANSWER_MAX_BYTES:
+                return b""
+        return bytes(data)
+    finally:
+        writer.transport.abort()
+
+
 def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
     head, blank, body = data.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
@@ -200,6 +250,8 @@ def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
     if len(tokens) < 2 or not tokens[0].startswith(b"HTTP/1.") or not (status := numbers.whole(tokens[1])):
         return NOT_OURS if data else CUT_OFF
     if status != 200:
+        if status == 400 and b"TLS only" in body:
+            return WANTS_TLS
         return {401: WRONG_TOKEN, 503: NO_SAMPLE}.get(status, f"{NOT_OURS} (HTTP {status})")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     length = numbers.whole(headers.get(b"content-length"))

@@ -23,6 +23,8 @@ from ..snapshot import Snapshot, SourceName
 from .base import Answer, Asked, Source
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 NAMED_NODES = 200
@@ -68,6 +70,12 @@ class PrometheusSource(Source):
         if not self._url.startswith(("http://", "https://")):
             raise UsageError(f"prometheus_url = {shown(self._url)} is no address, such as http://metrics:9090")
         self._port = settings.agents_port
+        self._scheme = "https" if settings.agents_ca else "http"
+        self._verify: bool | ssl.SSLContext = self._url.startswith("https:")
+        if self._verify and settings.prometheus_ca:
+            from ..agent import tls
+
+            self._verify = tls.server_context(settings.prometheus_ca, "prometheus_ca")
         self._headers = {"accept-encoding": "identity"}
         self._login: tuple[str, str] | None = None
         self._opened: httpx.Client | None = None
@@ -96,7 +104,7 @@ class PrometheusSource(Source):
                 headers=self._headers,
                 auth=self._login,
                 trust_env=False,
-                verify=self._url.startswith("https:"),
+                verify=self._verify,
                 follow_redirects=False,
             )
         return self._opened
@@ -200,7 +208,7 @@ class PrometheusSource(Source):
         if asked.nodes and not found and all(why == NOT_SCRAPED for why in silent.values()):
             notes.append(
                 f"Prometheus at {self._url} has none of these nodes: let it scrape "
-                f"http://NODE:{self._port}/metrics with the agents' token (packaging/docs/agent.md)"
+                f"{self._scheme}://NODE:{self._port}/metrics with the agents' token (packaging/docs/agent.md)"
             )
         return tuple(notes)
 
