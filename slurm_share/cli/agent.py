@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..core import config, names
+from ..core import config, log, names
 from ..core.errors import UsageError
 
 
@@ -35,6 +35,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
             "or: setpriv --reuid slurm-share --regid slurm-share --init-groups slurm-share agent"
         )
     settings = config.load(arguments.config).settings
+    log.use_journal(settings.log == "journal")
     # Imported here, so that the other commands of `slurm-share` start without it.
     from ..load import Sampler, service, this_node
 

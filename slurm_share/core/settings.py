@@ -157,6 +157,10 @@ class Settings(Struct, frozen=True):
     operators_group: str = ""
     """Unix group whose members see all jobs in `slurm-share status`. Empty: only root does."""
 
+    log: Literal["file", "journal"] = "file"
+    """`journal`: hooks, their helper and the agent log to systemd's journal, with SYSLOG_IDENTIFIER=slurm-share and the
+    job's number as SLURM_JOB_ID; the hooks write to log_file where no journal takes the line."""
+
     log_file: str = "/var/log/slurm-share.log"
     """Log of the decisions of Prolog and Epilog, one line each; slurmd keeps the output of a hook only if it fails.
     Empty: no log."""

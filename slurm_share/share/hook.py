@@ -169,10 +169,11 @@ def load_settings(*, decides: bool = True) -> Settings:
     global _log_file, _settings, why_not_on
     from msgspec.structs import replace
 
-    from slurm_share.core import config
+    from slurm_share.core import config, log
 
     configuration = config.load()
     _log_file = configuration.settings.log_file
+    log.use_journal(configuration.settings.log == "journal")
     settings = configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
     _settings, why_not_on = settings, ""
     if decides:

@@ -410,6 +410,44 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
     assert slots(output_of(cluster, job)) == ["slot 0", "slot 1"]
 
 
+JOURNAL = "/run/systemd/journal/socket"
+JOURNALD = f"""
+import os, socket
+os.makedirs(os.path.dirname("{JOURNAL}"), exist_ok=True)
+link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+link.bind("{JOURNAL}")
+while True:
+    entry = link.recv(65536)
+    with open("/run/entries", "ab") as file:
+        file.write(entry + b"\\n")
+"""
+"""Takes entries as journald does."""
+
+
+@pytest.mark.release
+def test_the_hooks_log_to_the_journal_and_to_the_file_where_none_is(cluster: Cluster, n2: Node) -> None:
+    journald = n2.background(["/opt/slurm-share/bin/python", "-c", JOURNALD])
+    until(lambda: n2.run("test", "-S", JOURNAL).returncode == 0, "the journal's socket")
+    n2.forget_log()
+    with configured(cluster, 'log = "journal"'):
+        job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
+        assert cluster.wait(job) == "COMPLETED"
+
+        def programs() -> set[str]:
+            entries = n2.run("cat", "/run/entries").stdout.split("\n\n")
+            own = [entry for entry in entries if f"\nSLURM_JOB_ID={job}\n" in f"{entry}\n"]
+            assert all("\nSYSLOG_IDENTIFIER=slurm-share\n" in entry for entry in own)
+            return {word for word in ("prolog", "epilog") for entry in own if f"MESSAGE={word}: " in entry}
+
+        until(lambda: programs() == {"prolog", "epilog"}, "both hooks in the journal")
+        assert n2.log() == ""
+        n2.run("kill", "-9", str(journald))  # its socket stays, as after a crash
+        again = cluster.sbatch("alice", SLOTS, *ONE_GPU)
+        assert cluster.wait(again) == "COMPLETED"
+        assert f"job {again} " in n2.log()
+    n2.run("rm", "-r", "/run/systemd/journal", "/run/entries")
+
+
 def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
     listed = 'exclusive_user_nodes = ["n2"]'
     with own_configuration(n2, 'mode = "on"', listed):

@@ -75,4 +75,11 @@ def test_the_services_work_and_write_to_the_journal(machine: WholeMachine) -> No
     assert machine.run("systemctl is-active slurm-share-agent slurm-share-archive.timer").text.split() == ["active"] * 2
     assert "1 of 1 nodes answered" in machine.run(f"journalctl --no-pager -o short-iso -u {ARCHIVE} | tail -n 5").text
     assert "slurm-share" in machine.run(f"journalctl --no-pager -o short-iso -u {AGENT} | tail -n 5").text
+    machine.run(f"sed -i '1i log = \"journal\"' {pages.CONFIG}; slurm-share config write-lua")
+    try:
+        with machine_jobs.sharing(machine):
+            hooks = "journalctl --no-pager -t slurm-share _UID=0 SLURM_SHARE_PROGRAM=prolog"
+            machine.until(f"{hooks} -o verbose | grep -q '^ *SLURM_JOB_ID='", why=f"{hooks} -n 5")
+    finally:
+        machine.run(f"sed -i '/^log = /d' {pages.CONFIG}; slurm-share config write-lua")
     assert machine.run("systemctl --failed --no-legend").text == ""
