@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 # "trixie: 24.11", "forky: 26.05": Debian's suites with their release of Slurm, the oldest first
 mapfile -t suites < <(sed -n 's/^    "\([0-9.]*\)": "\([a-z]*\)",$/\2: \1/p' slurm_share/slurm/releases.py | sed '1!G;h;$!d')
 usage="usage: packaging/build.sh [--install-tools] [--out DIR] [--version VERSION] [--only deb|rpm]
-                          [--slurm-include DIR]... [--leave-out SUITE]...
+                          [--slurm-include DIR]... [--leave-out SUITE]... [--sign KEY]
 
-Build .deb and .rpm of slurm-share from this checkout.
+Build .deb and .rpm of slurm-share from this checkout, and their checksums, SHA256SUMS.
 
   --install-tools       must come first: install missing tools (Debian, as root)
   --out DIR             folder of the packages (default: build/packages)
@@ -19,6 +19,7 @@ Build .deb and .rpm of slurm-share from this checkout.
   --slurm-include DIR   also build the plugin for the Slurm of these headers (the folder above slurm/spank.h); may be repeated
   --leave-out SUITE     no plugin for the Slurm of this Debian suite ($(printf '%s, ' "${suites[@]}" | sed 's/, $//')); its
                         headers are not fetched; may be repeated
+  --sign KEY            sign the checksums with this key of gpg, by its id or address: SHA256SUMS.asc
   -h, --help            this text"
 
 fail() {
@@ -26,7 +27,7 @@ fail() {
 	exit 2
 }
 
-install='' out=build/packages version='' only='' from=$PWD fetch=()
+install='' out=build/packages version='' only='' sign='' from=$PWD fetch=()
 if [ "${1:-}" = --install-tools ]; then
 	install=yes
 	shift
@@ -40,13 +41,17 @@ while [ $# -gt 0 ]; do
 		shift
 		continue
 		;;
-	--out | --version | --only | --slurm-include | --leave-out) [ $# -gt 1 ] || fail "$1 needs a value; see --help" ;;
+	--out | --version | --only | --slurm-include | --leave-out | --sign) [ $# -gt 1 ] || fail "$1 needs a value; see --help" ;;
 	*) fail "there is no option $1; see --help" ;;
 	esac
 	case $1 in
 	--out) out=$2 from=$caller ;;
 	--version) version=$2 ;;
 	--only) only=$2 ;;
+	--sign)
+		[ -n "$2" ] || fail "--sign needs a key; see --help"
+		sign=$2
+		;;
 	--slurm-include) fetch+=("$1" "$(cd "$caller" && realpath -m "$2")") ;;
 	--leave-out)
 		[[ $2 != *' '* && " ${suites[*]%:*} " == *" $2 "* ]] ||
@@ -66,6 +71,7 @@ version=${version:-$own}
 tools="python3:python3 gcc:gcc make:make /usr/include/stdlib.h:libc6-dev"
 [ "$only" = rpm ] || tools="$tools dpkg-deb:dpkg apt-get:apt dpkg-buildpackage:dpkg-dev dh:debhelper"
 [ "$only" = deb ] || tools="$tools rpmbuild:rpm"
+[ -z "$sign" ] || tools="$tools gpg:gpg"
 missing=()
 for tool in $tools; do
 	[ -e "${tool%%:*}" ] || command -v "${tool%%:*}" >/dev/null 2>&1 || missing+=("${tool##*:}")
@@ -85,6 +91,10 @@ fi
 if [ -n "$help" ]; then
 	echo "$usage"
 	exit 0
+fi
+
+if [ -n "$sign" ]; then # before minutes of work
+	gpg --batch --list-secret-keys -- "$sign" >/dev/null 2>&1 || fail "--sign: gpg has no secret key '$sign' here"
 fi
 
 # Red Hat's family has no apt, which fetches Debian's headers.
@@ -181,4 +191,11 @@ if [ -n "$failed" ]; then
 	exit 1
 fi
 echo "  packages: $((SECONDS - began)) s" >&2
+rm -f "$out"/SHA256SUMS "$out"/SHA256SUMS.asc # of another build
+(cd "$out" && sort "$work/made" | xargs -d '\n' sha256sum) >"$work/SHA256SUMS"
+if [ -n "$sign" ]; then
+	gpg --batch --yes --local-user "$sign" --armor --detach-sign --output "$work/SHA256SUMS.asc" "$work/SHA256SUMS"
+	put "$work/SHA256SUMS.asc"
+fi
+put "$work/SHA256SUMS"
 sort "$work/made" | sed "s|^|$out/|"

@@ -116,7 +116,7 @@ def _for_this_apply(change: Change, changes: tuple[Change, ...]) -> Change:
     after."""
     if any(one.file == change.file for one in changes):
         return change
-    now = _read(Path(change.file))
+    now = read(Path(change.file))
     return msgspec.structs.replace(change, before=now, after=now)
 
 
@@ -144,7 +144,7 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
         return None
     back = journal.state == "applying"
     for change in journal.changes:
-        if _read(Path(change.file)) not in (change.before, change.after):
+        if read(Path(change.file)) not in (change.before, change.after):
             copy = change.copies[-1] if change.copies else "none, the file is new"
             raise StateError(
                 change.file,
@@ -177,7 +177,7 @@ def remove(file: Path) -> None:
 def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
     """Write or, for None, remove a file; do nothing if it has this content already."""
     file = _target(name)
-    if _read(file) == data:
+    if read(file) == data:
         return
     if data is None:
         _remove(file)
@@ -203,7 +203,7 @@ def write(name: str, data: bytes) -> None:
 
 
 def _expect(name: str, data: bytes | None) -> None:
-    if _read(Path(name)) != data:
+    if read(Path(name)) != data:
         raise StateError(name, "was changed by another process meanwhile; nothing was done; run this again")
 
 
@@ -215,7 +215,8 @@ def _target(name: str) -> Path:
         raise StateError(name, f"cannot be followed to a file ({error})") from error
 
 
-def _read(file: Path) -> bytes | None:
+def read(file: Path) -> bytes | None:
+    """Return the content; None: there is no file. Raises StateError if it cannot be read."""
     try:
         return file.read_bytes()
     except FileNotFoundError:

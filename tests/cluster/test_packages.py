@@ -441,13 +441,28 @@ def test_the_same_sources_give_the_same_packages(
     (copy / ".venv").symlink_to(paths.CHECKOUT / ".venv")
     for name, value in (("SOURCE_DATE_EPOCH", built_at), ("LANG", "tr_TR.UTF-8"), ("TZ", "Asia/Tokyo")):
         monkeypatch.setenv(name, value)
-    script = 'umask 077; cd "$0"; packaging/build.sh --out "$1"'
+    (tmp_path / "keys").mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(tmp_path / "keys"))
+    script = """\
+umask 077
+gpg --batch --quiet --passphrase '' --quick-generate-key us@example.org
+cd "$0"
+packaging/build.sh --out "$1" --sign us@example.org
+gpg --batch --quiet --verify "$1/SHA256SUMS.asc" "$1/SHA256SUMS"
+gpgconf --kill all"""
     process.run(["bash", "-ec", script, str(copy), str(tmp_path / "out")])
+    (tmp_path / "out/SHA256SUMS.asc").unlink()
     assert sums(tmp_path / "out") == sums(packages)
 
 
+def test_the_checksums_are_those_of_all_packages(packages: Path) -> None:
+    process.run(["sh", "-c", 'cd "$0" && sha256sum --quiet --strict --check SHA256SUMS', str(packages)])
+    named = {line.split()[1] for line in (packages / "SHA256SUMS").read_text().splitlines()}
+    assert named == {file.name for kind in ("deb", "rpm") for file in packages.glob(f"*.{kind}")}
+
+
 def sums(folder: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.*")}
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 
 def test_bash_completes_options_sub_commands_and_files(installed: CleanRoot) -> None:

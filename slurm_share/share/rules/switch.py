@@ -20,6 +20,12 @@ BATCH = 100
 """The most jobs that one call of scontrol changes."""
 
 
+def is_off(text: str) -> bool:
+    """Return whether the text of config.toml switches sharing off, also where the rest of it is no TOML."""
+    found = _SETTING.search(text)
+    return found is not None and found[2] == "true"
+
+
 def switched_off(text: str) -> str:
     """Return the text of config.toml with `switched_off = true`, as its first line: after a table's header it would
     belong to the table."""

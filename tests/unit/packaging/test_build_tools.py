@@ -24,7 +24,13 @@ def build(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "lacks"), [((), "debhelper rpm"), (("--only", "deb"), "debhelper"), (("--only=rpm",), "rpm")]
+    ("words", "lacks"),
+    [
+        ((), "debhelper rpm"),
+        (("--only", "deb"), "debhelper"),
+        (("--only=rpm",), "rpm"),
+        (("--only=rpm", "--sign", "us"), "rpm gpg"),
+    ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, words: tuple[str, ...], lacks: str) -> None:
     done = build(tmp_path, *words, "--help")
@@ -51,6 +57,7 @@ def test_help_is_for_everybody(tmp_path: Path) -> None:
         (("--only", "apk"), "--only: 'apk' is neither deb nor rpm"),
         (("--leave-out", "sid"), "--leave-out: 'sid' is neither trixie nor forky"),
         (("--out",), "--out needs a value"),
+        (("--sign", ""), "--sign needs a key"),
         (("--fast",), "there is no option --fast"),
     ],
 )
@@ -71,3 +78,12 @@ def test_what_editors_leave_is_not_packaged(tmp_path: Path) -> None:
     script = f'{words}\ntar -c "${{leave_out[@]/#/--exclude=}}" -C "$0" . | tar -t'
     done = subprocess.run(["bash", "-c", script, tree], capture_output=True, text=True, check=True, env=os.environ)
     assert [line for line in done.stdout.splitlines() if not line.endswith("/")] == ["./x.conf"]
+
+
+def test_a_key_that_gpg_does_not_have_is_named_before_anything_is_built(tmp_path: Path) -> None:
+    for tool in ("dh", "rpmbuild"):
+        (tmp_path / tool).symlink_to("/bin/true")
+    (tmp_path / "gpg").symlink_to("/bin/false")
+    done = build(tmp_path, "--sign", "us@example.org")
+    assert done.returncode == 2
+    assert done.stderr == "packaging/build.sh: --sign: gpg has no secret key 'us@example.org' here\n"
