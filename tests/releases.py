@@ -61,12 +61,12 @@ tested.
 
 ## Packages
 
-For a change and weekly (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as written
-in a clean root of Debian 12, 13 and forky, upgrades, removals and purges; the `.spec` built by rpmbuild on Debian, its
-files, scripts and dependencies compared with the `.deb`'s, installed, upgraded and erased by rpm in a root of Debian;
-lintian by hand. Not run anywhere here: rpmbuild, dnf and the packages on Rocky, Alma or RHEL 8 and 9; SELinux, which
-may keep slurmd or systemd from files in `/opt`; Ubuntu and DGX OS. Debian 12 carries Slurm 22.05, which slurm-share
-refuses: there the packages are installed and removed, and nothing of them runs in a job.
+For a change and weekly (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as
+written in a clean root of Debian 12, 13 and forky, upgrades, removals and purges; the `.spec` built by rpmbuild on
+Debian, its files, scripts and dependencies compared with the `.deb`'s, installed, upgraded and erased by rpm in a
+root of Debian; lintian by hand. Not run anywhere here: rpmbuild, dnf and the packages on Rocky, Alma or RHEL 8 and 9;
+SELinux, which may keep slurmd or systemd from files in `/opt`; Ubuntu and DGX OS. Debian 12 carries Slurm 22.05,
+which slurm-share refuses: there the packages are installed and removed, and nothing of them runs in a job.
 
 On a whole machine with systemd, Slurm 26.05 and cgroup v2 only (`tests/systemd.sh`, every week and before a release;
 user-mode Linux, ten minutes): every line of quickstart.md, install.md and of the removal as written; doctor, units,
