@@ -7,7 +7,7 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
-    from .agent import client, service
+    from .agent import client, service, tls
     from .agent.watcher import NodeWatcher, this_node
     from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
     from .columns.base import BARS_GO, Column, Row, Unit, Value
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        *("agent.client", "agent.service", "columns", "columns.advice_columns", "columns.gpu_columns"),
+        *("agent.client", "agent.service", "agent.tls", "columns", "columns.advice_columns", "columns.gpu_columns"),
         *("columns.job_columns", "columns.job_request", "columns.node_columns", "columns.process_columns", "options"),
         *("output.notes", "output.plain", "output.table", "output.values", "recording", "rules.advice.evidence"),
         *("rules.sums", "rules.windows"),

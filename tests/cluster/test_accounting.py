@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from clusters import by_release, cluster_of
-from hooked import until
+from hooked import rewritten, until
 
 from localcluster import Cluster
 from localcluster.paths import CHECKOUT
@@ -229,3 +229,20 @@ def test_what_passes_a_script_by_is_refused_and_what_declines_its_share_is_not(a
     assert accounted.as_user("alice", "scrontab -l").returncode == 1
     job = int(accounted.as_user("alice", "sbatch --parsable --share-gpu=off asking.sh", check=True).stdout)
     assert ended(accounted, job).admin_comment == ""
+
+
+def test_doctor_names_a_script_that_sets_the_admin_comment(accounted: Cluster) -> None:
+    """Only where slurmdbd does not keep the share in a second field."""
+
+    def said() -> str:
+        found = accounted.exec("ctl", ["slurm-share", "doctor", "--verbose"]).stdout
+        return found.partition("admin-comment: ")[2][:400]
+
+    assert said().startswith(f"{JOBSTATS} sets it, and slurmdbd keeps the share as job_extra")
+    file = accounted.conf / "slurm.conf"
+    with rewritten(file, file.read_text().replace(FLAGS, "AccountingStoreFlags=job_comment")):
+        accounted.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        wrong = said()
+        assert wrong.startswith(f"{JOBSTATS} sets AdminComment, and AccountingStoreFlags has no job_extra")
+        assert "slurm.conf: AccountingStoreFlags=job_comment,job_extra, and scontrol reconfigure" in wrong
+    accounted.exec("ctl", ["scontrol", "reconfigure"], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from ...core import nodelist
@@ -22,6 +23,7 @@ from .base import (
     ok,
     seen,
     seen_or,
+    skip,
     values,
     warn,
 )
@@ -279,7 +281,37 @@ def gang(facts: Facts) -> Sequence[Verdict]:
     return found or ok("no preemption suspends jobs")
 
 
+_SETS_COMMENT = re.compile(r"^(?!\s*#).*\b(?:admincomment|admin_comment|jobstats)\b", re.IGNORECASE | re.MULTILINE)
+
+
+@check(
+    "admin-comment",
+    CONTROLLER,
+    needs="configuration",
+    asks="where a PrologSlurmctld or EpilogSlurmctld sets AdminComment, as that of jobstats does, slurmdbd has the"
+    " share of a job in a second field, too",
+    why="the script overwrites the share, and sacct and bills take shared jobs for ordinary ones",
+    fix="slurm.conf: AccountingStoreFlags=job_extra, and scontrol reconfigure",
+)
+def admin_comment(facts: Facts) -> Sequence[Verdict]:
+    if "slurmdbd" not in ",".join(seen(listed_values(facts, "AccountingStorageType"))):
+        return skip("Slurm keeps no accounts here (AccountingStorageType)")
+    scripts = [path for path, text in facts.slurm.controller_scripts if _SETS_COMMENT.search(seen_or(text, ""))]
+    if not scripts:
+        return ok("no such script sets it")
+    settings = None if isinstance(facts.config, Unseen) else facts.config.settings
+    flag = f"job_{settings.verdict_field if settings else 'extra'}"
+    kept = seen(listed_values(facts, "AccountingStoreFlags"))
+    if flag in kept:
+        return ok(f"{named(scripts)} sets it, and slurmdbd keeps the share as {flag}")
+    line = ",".join(one for one in (*kept, flag) if one != "none")
+    return warn(
+        f"{named(scripts)} sets AdminComment, and AccountingStoreFlags has no {flag}",
+        f"slurm.conf: AccountingStoreFlags={line}, and scontrol reconfigure; accounting.md says how to read it",
+    )
+
+
 CHECKS = (
     select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, mode_file, verdict_field,
-    unlike_nodes, gang,
+    unlike_nodes, gang, admin_comment,
 )  # fmt: skip

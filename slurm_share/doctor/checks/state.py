@@ -234,6 +234,11 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
 )
 def log(facts: Facts) -> Sequence[Verdict]:
     path = configuration(facts).settings.log_file
+    if configuration(facts).settings.log == "journal":
+        if facts.state.has_journal:
+            return ok("systemd's journal")
+        way = f"start systemd-journald, or take log out of {CONFIG_FILE}"
+        return warn(f"no journald listens on this host, so the hooks write to {path or 'no log'}", way)
     if not path:
         return ok("config.toml wants none")
     if not facts.is_root and not facts.state.log_is_writable:
@@ -314,6 +319,21 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "agent-tls",
+    COMPUTE,
+    asks="the agent's certificate is for this node and has not expired, and it fits to its key",
+    why="operators and Prometheus refuse it and have no figures of this node, or the agent opens no port",
+    fix="renew certificate and key together; the agent reads them again by itself",
+)
+def agent_tls(facts: Facts) -> Sequence[Verdict]:
+    settings = configuration(facts).settings
+    if not (settings.agent_http and settings.agent_tls_certificate):
+        return skip("no agent serves TLS here")
+    problem = seen(facts.agent.tls_problem)
+    return warn(problem) if problem else ok(settings.agent_tls_certificate)
+
+
+@check(
     "archive",
     EVERYWHERE,
     asks="if the timer of `slurm-share archive` is on, its source shows everybody's load and its last run did not fail",
@@ -336,4 +356,16 @@ def archive(facts: Facts) -> Sequence[Verdict]:
     return ok(f"its source is {source}")
 
 
-CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, hook_helper, agent, agent_token, archive)
+CHECKS = (
+    state_folder,
+    users_folder,
+    ledger,
+    ledger_lock,
+    job_folders,
+    log,
+    hook_helper,
+    agent,
+    agent_token,
+    agent_tls,
+    archive,
+)

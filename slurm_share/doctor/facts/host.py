@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ...core import config, names
-from ...core.errors import ConfigError, SlurmShareError, UsageError
+from ...core.errors import ConfigError, SlurmShareError, StateError, UsageError
 from ...core.installed import HOME, OBJECT, PLUGIN
 from ...core.settings import Configuration, Settings
 from ...share import Health, Host, mode_file
@@ -191,8 +191,26 @@ def _with_node(
         state=replace(state, lost=(*state.lost, *lost)),
         gpus=gpus,
         backends=backends,
-        agent=_agent(wanted, ask_agent(settings) if wanted else ("", ""), file_fact(settings.agent_token_file)),
+        agent=replace(
+            _agent(wanted, ask_agent(settings) if wanted else ("", ""), file_fact(settings.agent_token_file)),
+            tls_problem=_tls_problem(settings, facts.host),
+        ),
     )
+
+
+def _tls_problem(settings: Settings, node: str) -> str | Unseen:
+    """Return why callers of the agent would refuse its certificate; "": they would not, or it needs none."""
+    certificate = settings.agent_tls_certificate
+    if not (settings.agent_http and certificate):
+        return ""
+    from ...load import tls  # only where an agent uses it
+
+    try:
+        problem = tls.problem_of(certificate, settings.agent_tls_key or certificate, node, settings.agent_tls_client_ca)
+    except StateError as error:
+        is_secret = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
+        return Unseen("whether the key can be used is for root to see") if is_secret else str(error)
+    return f"{certificate}: {problem}" if problem else ""
 
 
 def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:

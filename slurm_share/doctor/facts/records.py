@@ -156,6 +156,8 @@ class SlurmFacts(Struct, frozen=True):
     epilogs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
     task_prolog: str | Unseen = ""
     """Text of the site's TaskProlog; empty: there is none."""
+    controller_scripts: tuple[tuple[str, str | Unseen], ...] = ()
+    """Path and text of each PrologSlurmctld and EpilogSlurmctld, on a controller."""
     lua: str | Unseen | None = None
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None
@@ -280,6 +282,8 @@ class StateFacts(Struct, frozen=True):
     log: FileFact | None = None
     log_is_writable: bool = True
     log_problem: str = ""
+    has_journal: bool = False
+    """Whether journald's socket is there."""
     log_free_percent: int | None = None
     """Free space on the log's file system: bytes or files, whichever is less."""
 
@@ -318,6 +322,8 @@ class AgentFacts(Struct, frozen=True):
     token: FileFact | None = None
     node: str = ""
     """The node's name in its answer; empty: there was none."""
+    tls_problem: str | Unseen = ""
+    """Why callers refuse its certificate, or it cannot be used; empty: they do not, or it has none."""
 
 
 class ArchiveFacts(Struct, frozen=True):

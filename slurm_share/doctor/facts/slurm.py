@@ -32,7 +32,7 @@ from .system import Ask
 COMMAND_S = 10.0
 """Time limit of one query to Slurm in seconds. Callers of a dead controller wait for MessageTimeout, 10 s by default.
 """
-SEVERAL = frozenset({"prolog", "epilog", "slurmctldhost"})
+SEVERAL = frozenset({"prolog", "epilog", "slurmctldhost", "prologslurmctld", "epilogslurmctld"})
 """Keys of which every line counts (slurm.conf(5); Prolog and Epilog since 24.11)."""
 HERE = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"
 """States in which a job is on its nodes, or about to be (squeue(1), JOB STATE CODES)."""
@@ -260,6 +260,7 @@ def read_files(
         prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts, coming),
         epilogs=programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts, coming),
         task_prolog=_seen(task if task.startswith("/") else f"{folder}/{task}", root) or "" if task else "",
+        controller_scripts=_controller_scripts(source, folder, root) if is_controller else (),
         lua=coming.get(f"{folder}/job_submit.lua", _seen(f"{folder}/job_submit.lua", root)),
         lua_of_package=_text(LUA, root),
         lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
@@ -268,6 +269,12 @@ def read_files(
         owned=files.read_owned(folder, stack, text, root),
         slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
+
+
+def _controller_scripts(source: Values, folder: str, root: Path) -> tuple[tuple[str, str | Unseen], ...]:
+    found = (value for key in ("prologslurmctld", "epilogslurmctld") for value in source.get(key, ()))
+    paths = (path if path.startswith("/") else f"{folder}/{path}" for path in found)
+    return tuple((path, text) for path in dict.fromkeys(paths) if (text := _seen(path, root)) is not None)
 
 
 SILENT = "no answer within"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ...core import log as core_log
 from ...core import names, numbers, process
 from ...core.errors import StateError
 from ...core.paths import Paths
@@ -52,6 +53,7 @@ def read_state(settings: Settings, state_root: str, root: Path = Path("/"), moun
         log=programs.read_file_fact(log, root, mounts) if log else None,
         log_is_writable=writable,
         log_problem=problem,
+        has_journal=(root / core_log.JOURNAL.lstrip("/")).is_socket(),
         log_free_percent=system.read_free_percent((root / log.lstrip("/")).parent) if log else None,
         lost=() if isinstance(ledger, Unseen) else still_lost(read_lost(ledger, paths), paths, root),
         folders_of_root=_folders_of_root(paths, state_root, root),

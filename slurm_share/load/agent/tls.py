@@ -162,9 +162,9 @@ def _reason(error: ssl.SSLError) -> str:
     return shown(error.reason or str(error), 120).lower().replace("_", " ")
 
 
-def problem_of(certificate: str, key: str, node: str = "") -> str | None:
+def problem_of(certificate: str, key: str, node: str = "", client_ca: str = "") -> str | None:
     """Return why callers would refuse this certificate: it has expired, or is not for this node; None: they would not,
-    if they know its CA. Raises StateError if the files cannot be used.
+    if they know its CA. Raises StateError if the files cannot be used, `client_ca` among them.
 
     A handshake in memory, by a caller that knows this very certificate, applies the callers' own rules.
     """
@@ -172,6 +172,8 @@ def problem_of(certificate: str, key: str, node: str = "") -> str | None:
     caller.check_hostname = bool(node)
     caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _load_ca(caller, certificate)
+    if client_ca:
+        _load_ca(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), client_ca)
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         agent_context(certificate, key).wrap_bio(there, back, server_side=True),

@@ -59,6 +59,10 @@ NO_CONTROLLER = {"slurm__live": Unseen("no controller answers")}
 NO_DRIVER = {"gpus__driver": UNSEEN, "gpus__gpus": ()}
 MISSED = {"host_facts": missed("it hangs")}
 NO_LUA = {"slurm__live__jobsubmitplugins": None}
+TLS = 'agent_http = ":594"\nagent_tls_certificate = "/t.pem"'
+DBD = ("accounting_storage/slurmdbd",)
+JOBSTATS = (("/etc/e", "#!/bin/bash\nsacctmgr -i update job where jobid=$ID set AdminComment=JS1:$STATS 2>&1\n"),)
+STORED = {"slurm__controller_scripts": JOBSTATS, "slurm__live__accountingstoragetype": DBD}
 SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
 function slurm_job_submit(job, partitions, uid)
   -- return share.submit(job, partitions, uid)
@@ -256,6 +260,16 @@ ROWS = (
         slurm__task_prolog="[ $SLURM_SHARE_SLOT ] || echo export CUDA_VISIBLE_DEVICES=0"),
     row("task-prolog", "SKIP", "nobody says", slurm__task_prolog=UNSEEN),
     # --- policy
+    row("admin-comment", "WARN", "/etc/e sets AdminComment, and AccountingStoreFlags has no job_extra",
+        slurm__controller_scripts=JOBSTATS, slurm__live__accountingstoragetype=DBD),
+    row("admin-comment", "WARN", "has no job_comment", config=site('verdict_field = "comment"'),
+        slurm__live__accountingstoreflags=("job_extra",), **STORED),
+    row("admin-comment", "PASS", "keeps the share as job_extra",
+        slurm__live__accountingstoreflags=("job_comment,job_extra",), **STORED),
+    row("admin-comment", "PASS", "no such script", slurm__live__accountingstoragetype=DBD,
+        slurm__controller_scripts=(("/etc/p", "#!/bin/sh\n# AdminComment=x\nlogger began\n"), ("/etc/q", UNSEEN))),
+    row("admin-comment", "SKIP", "keeps no accounts", slurm__controller_scripts=JOBSTATS,
+        slurm__live__accountingstoragetype=("(null)",)),
     row("select-type", "FAIL", "select/linear", slurm__live__selecttype=("select/linear",)),
     row("gres", "FAIL", "GresTypes is not set", slurm__live__grestypes=None),
     row("gres", "FAIL", "no node has a GPU", slurm__nodes=(SiteNode("n1", "", ()),)),
@@ -501,6 +515,8 @@ ROWS = (
     row("log", "FAIL", "full", state__log_is_writable=False, state__log_problem="its file system is full"),
     row("log", "WARN", "0666", state__log=file(mode=0o666)),
     row("log", "PASS", "none", config=site('log_file = ""')),
+    row("log", "PASS", "journal", config=site('log = "journal"'), state__has_journal=True),
+    row("log", "WARN", "so the hooks write to /var/log/slurm-share.log", config=site('log = "journal"')),
     row("log", "SKIP", "root to see", state__log_is_writable=False, is_root=False),
     row("agent", "WARN", "no agent is there (its unit is enabled)", agent__problem="no agent is there"),
     row("agent", "WARN", "it answers as n1.site, and Slurm's name of this node is n1", agent__node="n1.site"),
@@ -509,6 +525,10 @@ ROWS = (
     row("agent-token", "FAIL", "0644", config=site('agent_http = ":594"'), agent__token=file(mode=0o644)),
     row("agent-token", "FAIL", "/ is writable", config=site('agent_http = ":594"'),
         agent__token=file(mode=0o640, above=0o777)),
+    row("agent-tls", "PASS", "/t.pem", config=site(TLS)),
+    row("agent-tls", "WARN", "/t.pem: has expired", config=site(TLS), agent__tls_problem="/t.pem: has expired"),
+    row("agent-tls", "SKIP", "nobody says", config=site(TLS), agent__tls_problem=UNSEEN),
+    row("agent-tls", "SKIP", "no agent serves TLS", config=site('agent_tls_certificate = "/t.pem"')),
     row("agent-token", "PASS", "/opt/x", config=site('agent_http = ":594"'), agent__token=file(mode=0o640)),
     row("agent-token", "SKIP", "HTTP"),
     row("archive", "SKIP", "not enabled here"),

@@ -303,6 +303,19 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
     assert slurm.task_prolog == Unseen("/etc/slurm/task.sh is no plain file")
 
 
+def test_the_scripts_of_the_controller_are_read_there(root):
+    conf = root / "etc/slurm/slurm.conf"
+    conf.write_text(f"{conf.read_text()}\nEpilogSlurmctld=stats.sh\nEpilogSlurmctld=/srv/gone\nPrologSlurmctld=dir\n")
+    (root / "etc/slurm/stats.sh").write_text("sacctmgr\n")
+    (root / "etc/slurm/dir").mkdir()
+    silent = Slurm(**{"scontrol show config": Finished(1, "", "no controller")})
+    assert read(root, silent, roles=("controller",)).slurm.controller_scripts == (
+        ("/etc/slurm/dir", Unseen("/etc/slurm/dir is no plain file")),
+        ("/etc/slurm/stats.sh", "sacctmgr\n"),
+    )
+    assert read(root, silent, roles=("compute",)).slurm.controller_scripts == ()
+
+
 def test_a_host_without_slurm_is_nothing(root):
     (root / "etc/slurm/slurm.conf").unlink()
     write_process(root, 57, "sh")

@@ -13,7 +13,7 @@ import pytest
 from agents import NODE, TOKEN, running, until
 from certificates import Authority, openssl
 
-from slurm_share.core.errors import UsageError
+from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import http_server, tls
 from slurm_share.load.sources.agents import NO_TLS, WANTS_CERTIFICATE, WANTS_TLS, AgentsSource
@@ -241,6 +241,8 @@ def test_a_caller_with_bad_files_gets_a_sentence_with_the_settings(bad, site, tm
 def test_what_callers_would_say_of_a_certificate_is_known_beforehand(site, node, days, why):
     certificate, key = site.issue("n1", "examined", days)
     assert tls.problem_of(certificate, key, node) == why
+    with pytest.raises(StateError, match="has no certificate in PEM format"):
+        tls.problem_of(certificate, key, node, key)
 
 
 def test_an_expired_certificate_is_named_in_the_log(site, tmp_path, capfd):
