@@ -19,10 +19,18 @@ from ..core.text import did_you_mean
 
 if TYPE_CHECKING:
     from ..doctor import Facts, Finding, FixResult
+    from ..doctor.cluster import HostAnswer
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
 """Differs from the codes for warnings (1) and failures (2), so that clush can tell them apart."""
+CLUSTER_WORDS = {
+    "FAIL": "with failures",
+    "WARN": "with warnings",
+    "PASS": "as they should be",
+    "not examined": "not examined",
+}
+"""The words of the summary of a cluster, by the worst outcome of a host."""
 ROLE_NAMES = ("controller", "login", "compute")
 EPILOG = """\
 Reads only, unless --fix is given; run it at any time on any host of the cluster. PASS: as it should be. WARN: works,
@@ -31,13 +39,14 @@ reason; some facts are visible to root only.
 
 examples
   slurm-share doctor                                  what is wrong here, what is unknown, and a count
-  clush -a slurm-share doctor --quiet                 what is wrong on all nodes: a line each
+  slurm-share doctor --cluster                        what is wrong on any host: a line for each kind of finding
   slurm-share doctor --except ptrace,clock            without problems that this site accepts
   slurm-share doctor --explain plugin-release         what a check tests, and why
   slurm-share doctor --fix                            repair slurm-share's own state
 
 exit codes
-  0 all checks passed, 1 warnings, 2 failures (or wrong usage), 3 doctor could not examine the host
+  0 all checks passed, 1 warnings, 2 failures (or wrong usage), 3 doctor could not examine the host; with --cluster:
+  the worst of all hosts, 2 before 3 before 1
 """
 
 
@@ -60,6 +69,19 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument(
         "--except", dest="without", action="append", default=[], metavar="CHECK,...", help="leave out checks by name"
+    )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="examine every controller and node through remote_command of config.toml, and print a line for each kind "
+        "of finding, with its hosts",
+    )
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="HOSTS",
+        help="with --cluster: further hosts, such as login nodes",
     )
     parser.add_argument("--fix", action="store_true", help="repair slurm-share's own state, and report what was done")
     parser.set_defaults(run=run_doctor)
@@ -100,6 +122,10 @@ def _examine(arguments: argparse.Namespace) -> int:
         terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
         return names.EXIT_OK
     without = excepted(arguments.without)
+    if arguments.cluster:
+        return _examine_cluster(arguments, without)
+    if arguments.also:
+        raise UsageError("--also belongs to --cluster")
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
     from ..doctor import examination
@@ -110,6 +136,22 @@ def _examine(arguments: argparse.Namespace) -> int:
     else:
         terminal.print_lines(as_lines(facts, findings, results, quiet=arguments.quiet, verbose=arguments.verbose))
     return every.exit_code(findings)
+
+
+def _examine_cluster(arguments: argparse.Namespace, without: Collection[str]) -> int:
+    from ..core import nodelist
+    from ..doctor import cluster
+
+    if arguments.fix or arguments.role:
+        raise UsageError("--cluster only reads, and each host knows its roles: leave out --fix and --role")
+    also = [host for text in arguments.also for host in nodelist.parse(text)]
+    answers, off = cluster.read(without, also)
+    if arguments.json:
+        print(json.dumps(cluster_as_json(answers, off), indent=2))
+    else:
+        lines = cluster_as_lines(answers, off, quiet=arguments.quiet, verbose=arguments.verbose)
+        terminal.print_lines([terminal.safe(line) for line in lines])
+    return cluster.exit_code(answers, EXIT_NOT_DONE)
 
 
 def excepted(given: Iterable[str]) -> tuple[str, ...]:
@@ -172,3 +214,43 @@ def as_lines(
             lines += every.shown(one)
     lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts(findings).items()))
     return [terminal.safe(line) for line in lines]
+
+
+def cluster_as_json(answers: Collection[HostAnswer], off: Collection[str]) -> dict[str, Any]:
+    """Return the findings of all hosts by kind, and the hosts that were not examined, as JSON."""
+    from ..doctor import cluster
+
+    return {
+        "schema": SCHEMA,
+        "hosts": [answer.host for answer in answers],
+        "outcomes": dict(cluster.outcomes(answers)),
+        "kinds": [to_builtins(one) for one in cluster.kinds(answers)],
+        "not_examined": {answer.host: answer.problem for answer in answers if answer.problem},
+        "switched_off": list(off),
+    }
+
+
+def cluster_as_lines(answers: Collection[HostAnswer], off: Collection[str], *, quiet: bool, verbose: bool) -> list[str]:
+    """Return a line for each kind of finding, with its hosts, and a summary."""
+    from ..core.nodelist import fold
+    from ..doctor import cluster
+
+    wanted = ("FAIL", "WARN") if quiet else ("FAIL", "WARN", "SKIP", "PASS") if verbose else ("FAIL", "WARN", "SKIP")
+    lines = []
+    for one, others in cluster.merged(cluster.kinds(answers)):
+        if one.outcome in wanted:
+            more = f" (and {others} other text{'s' if others > 1 else ''}: --json)" if others else ""
+            fix = f"; {one.fix}" if one.fix else ""
+            lines.append(f"{one.outcome} {fold(one.hosts)} {one.check}: {one.what}{more}{fix}")
+    problems: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.problem:
+            problems.setdefault(answer.problem, []).append(answer.host)
+    lines += [f"NOT EXAMINED {fold(hosts)}: {problem}" for problem, hosts in problems.items()]
+    if quiet:
+        return lines
+    if off:
+        lines.append(f"switched off, and not asked: {fold(off)}")
+    found = cluster.outcomes(answers)
+    words = (f"{found[word]} {text}" for word, text in CLUSTER_WORDS.items() if found[word])
+    return [*lines, f"{len(answers)} hosts: {', '.join(words)}"]

@@ -40,6 +40,12 @@ of them does not answer, it changes nothing of these. While the ledger lacks a j
 and no daemon. A daemon that a program uses is not stopped, and the program is named. Problems of Slurm or the system
 are only reported.
 
+`slurm-share doctor --cluster` on a controller runs it on every controller and node through `remote_command` of
+config.toml, 32 hosts at once, and prints a line for each kind of finding, with its hosts (`n[1-40]`) and the remedy,
+then a count of hosts. `--also login[1-2]` adds hosts that Slurm does not know. Its exit code is that of the worst host;
+a host that does not answer within 90 s is named with the reason, and counts as 3. Nodes that Slurm has switched off are
+not asked.
+
 Five hundred nodes can run it at once. It sends slurmctld two pings and a request for the configuration; from a compute
 node one request for nodes and partitions and one for each job that the node knows (for more than four: one for all
 jobs); from a controller one request each for nodes and partitions. `--fix` requests all jobs. Login and compute nodes

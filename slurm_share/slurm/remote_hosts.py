@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..core.config import REMOTE_NODE
 from ..core.errors import CommandError
 from ..core.process import Deadline, finish
-from . import backend
+from . import backend, controllers
 
 AT_ONCE = 32
 _ONE_S = 15.0
@@ -64,7 +64,9 @@ def _ask(
 
 
 def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
-    """Return the site's remote command for a host."""
+    """Return what goes before a command for a host: the site's remote command, or nothing for this host itself."""
+    if controllers.is_same_host(host, os.uname().nodename):
+        return []
     return [host if argument == REMOTE_NODE else argument for argument in remote_command]
 
 
