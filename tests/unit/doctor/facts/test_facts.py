@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 from doctor_hosts import write_process
 
 import slurm_share
@@ -314,6 +315,21 @@ def test_the_scripts_of_the_controller_are_read_there(root):
         ("/etc/slurm/stats.sh", "sacctmgr\n"),
     )
     assert read(root, silent, roles=("compute",)).slurm.controller_scripts == ()
+
+
+def test_what_callers_would_say_of_the_agents_certificate_is_a_fact(root, tmp_path_factory):
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    file = root / names.CONFIG_FILE.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+    def problem(certificate, key):
+        file.write_text(f'agent_http = ":594"\nagent_tls_certificate = "{certificate}"\nagent_tls_key = "{key}"\n')
+        return read(root, roles=("compute",)).agent.tls_problem
+
+    assert problem(*authority.issue("n1")) == ""
+    other, key = authority.issue("n7")
+    assert problem(other, key) == f"{other}: is not for n1; its subjectAltName must have DNS:n1"
+    assert "cannot be read" in problem("/gone.pem", key)
 
 
 def test_a_host_without_slurm_is_nothing(root):
