@@ -56,7 +56,7 @@ def asked_gpus(job):
     gpu = (job.requested_tres.gres if job.requested_tres else {}).get("gpu")
     return gpu.count if gpu else 0
 special = {"layout": lambda job: job.get_resource_layout_per_node(), "asked_gpus": asked_gpus,
-           "depends": lambda job: bool(job.dependencies)}
+           "depends": lambda job: bool(job.dependencies), "extra": lambda job: getattr(job, "extra", None)}
 loads = {"jobs": pyslurm.Jobs.load, "nodes": pyslurm.Nodes.load, "partitions": pyslurm.Partitions.load}
 config = pyslurm.slurmctld.Config.load()
 answer = {"pyslurm": pyslurm.__version__, "cluster": config.cluster_name, "version": config.version,
@@ -109,6 +109,8 @@ class PyJob(Struct, frozen=True, kw_only=True):
     admin_comment: str | None
     comment: str | None
     command: str | None
+    extra: str | None = None
+    """pyslurm has it from 25.11 on."""
     submit_time: int | None = None
     time_limit: int | None = None
     """Minutes."""
@@ -296,7 +298,7 @@ def _queued_job(job: PyJob, states: tuple[str, ...]) -> QueuedJob:
         gpus=granted_gpus(details) if nodes else None if job.resource_sharing == "NO" else job.asked_gpus,
         keeps_others_out=job.resource_sharing in ("NO", "USER", "MCS", "TOPO"),
         gpu_indexes=parse_gpu_indexes(details, job.num_nodes) if nodes and any(details) else (),
-        share=share_of(job.admin_comment or "", job.comment or ""),  # pyslurm has no `extra`
+        share=share_of(job.admin_comment or "", job.extra or "", job.comment or ""),
         comment=job.comment or "",
         script=job.command or "",
         submitted=job.submit_time,

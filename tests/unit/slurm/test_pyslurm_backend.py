@@ -95,6 +95,14 @@ def test_a_queue_that_is_not_told_in_full_is_not_told(answer: Answer) -> None:
     assert pyslurm_backend.queue(answer, (), (), ()) is None
 
 
+@pytest.mark.parametrize("field", ["extra", "comment"])
+def test_a_share_is_found_in_the_verdict_where_another_tool_overwrote_the_admin_comment(field: str) -> None:
+    first = replace(ANSWER.jobs[0], admin_comment="JS1:H4s", **{field: "hers;slurm-share=on,share-gpu=3,sm=even"})
+    cluster_and_jobs = pyslurm_backend.queue(replace(ANSWER, jobs=(first,)), (), (), ())
+    assert cluster_and_jobs is not None
+    assert [job.share for job in cluster_and_jobs[1]] == ["3,sm=even"]
+
+
 def test_what_is_not_chosen_spoils_no_queue() -> None:
     """Without tracked GPUs, those of jobs on nodes are known all the same."""
     running = tuple(job for job in QUEUE if job.states == ("RUNNING",))
