@@ -432,7 +432,6 @@ while True:
 """Takes entries as journald does."""
 
 
-@pytest.mark.release
 def test_the_hooks_log_to_the_journal_and_to_the_file_where_none_is(cluster: Cluster, n2: Node) -> None:
     journald = n2.background(["/opt/slurm-share/bin/python", "-c", JOURNALD])
     until(lambda: n2.run("test", "-S", JOURNAL).returncode == 0, "the journal's socket")

@@ -345,6 +345,8 @@ def read_archive(ask: Ask, root: Path = Path("/")) -> ArchiveFacts | Unseen:
 def _agent_wanted(settings: Settings, root: Path) -> str:
     if settings.agent_http:
         return "config.toml has agent_http"
+    if settings.agent_textfile:
+        return "config.toml has agent_textfile"
     if settings.load_source == "agents":
         return "config.toml has load_source = agents"
     units = root / "etc/systemd/system"

@@ -164,6 +164,11 @@ class PrometheusSource(Source):
                 f"Prometheus at {self._url} did not answer within {timeout_s:g} s; {_INSTEAD}"
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise UsageError(
+                    f"the certificate of Prometheus at {self._url} is not accepted ({shown(str(error))}): set "
+                    "prometheus_ca to the file of its CA, and name the server in prometheus_url as its certificate does"
+                ) from error
             raise SlurmShareError(
                 f"Prometheus at {self._url} does not answer ({shown(str(error))}): is it running? {_INSTEAD}"
             ) from error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 import urllib.parse
 
 import agents
 import msgspec
 import pytest
+from certificates import Authority
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_share.core.errors import SlurmShareError, UsageError
@@ -233,3 +235,28 @@ def test_an_answer_without_end_is_not_read_to_its_end(server, source, monkeypatc
     server.body = b"x" * 10_000_000
     with pytest.raises(SlurmShareError, match="is too long"):
         source.read(Asked(nodes=("n1",)), 5.0)
+
+
+def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_by_tls(server, tmp_path):
+    """With that CA; with another, or for another name, it gets neither question nor password."""
+    site, other = Authority(tmp_path / "site"), Authority(tmp_path / "other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*site.issue("localhost"))
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+
+    def read(host, ca):
+        url = f"https://{host}:{server.server_port}"
+        source = PrometheusSource(Settings(prometheus_url=url, prometheus_ca=str(ca)))
+        try:
+            return source.read(Asked(nodes=("n1",)), 60.0)
+        finally:
+            source.close()
+
+    assert read("localhost", site.ca).snapshots["n1"].users
+    server.asked.clear()
+    for host, ca in (("localhost", other.ca), ("127.0.0.1", site.ca), ("localhost", "")):
+        with pytest.raises(UsageError, match=r"is not accepted .*: set prometheus_ca to the file of its CA"):
+            read(host, ca)
+    assert server.asked == []
+    with pytest.raises(UsageError, match=r"/gone.pem: cannot be read: .*prometheus_ca in config.toml"):
+        read("localhost", "/gone.pem")
