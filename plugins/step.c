@@ -241,19 +241,46 @@ static uint32_t read_gpus(spank_t sp, const char *list, bool *listed)
 	return now.slots.gpus;
 }
 
-/* Return whether the step has GPUs that are not in the plan: the job's first step here was on only some of its nodes, and slurmd
- * told the Prolog the job's GPUs on another node (seen on 24.11 and 26.05, without PrologFlags=Alloc). */
-static bool is_of_other_gpus(spank_t sp)
+/* Return whether Slurm gave the step GPUs that are not in the plan, or the batch shell another number of them than the plan has.
+ * slurmd tells a Prolog less than it tells a step: the GPUs of one type only (24.11 and 26.05; the Prolog then asks the controller),
+ * or those of another node, if the job's first step here was on only some of its nodes (seen on both, without PrologFlags=Alloc).
+ * A number is that of a device file, except with MIG. */
+static bool is_of_other_gpus(spank_t sp, bool batch, char *text, size_t size)
 {
-	char text[SS_PLAN_MAX_LINE];
 	bool listed[SS_PLAN_MAX_SLOTS];
-	uint32_t items = 1;
+	uint32_t items = 1, all = now.plan->gpus + now.plan->lost_count;
 
-	if (now.nodes < 2 || !ss_env_get(sp, "SLURM_STEP_GPUS", text, sizeof text) || text[0] == '\0')
+	if (!ss_env_get(sp, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS", text, size) || text[0] == '\0')
 		return false;
 	for (const char *at = text; *at != '\0'; at++)
 		items += *at == ',';
+	if (items > all || (batch && items < all))
+		return true;
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		if (ss_slots_minor(now.plan, &now.slots, gpu) < 0)
+			return false;
 	return ss_slots_listed(now.plan, &now.slots, text, listed) + ss_slots_lost(now.plan, text) < items;
+}
+
+/* Refuse the step if its GPUs are not those of the plan. */
+static bool has_other_gpus(spank_t sp, bool batch)
+{
+	char text[SS_PLAN_MAX_LINE];
+
+	ss_slots_of_plan(now.plan, &now.slots);
+	if (!is_of_other_gpus(sp, batch, text, sizeof text))
+		return false;
+	now.verdict = REFUSE;
+	now.is_loss = true;
+	if (now.nodes > 1 && !batch)
+		decide_sentence("job %u has other GPUs on node %s than its plan there: its first step on that node was on only some of its %u "
+				"nodes, and for such a step Slurm tells a node the GPUs of another one; submit the job again, and begin with a "
+				"step on all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
+	else
+		decide_sentence("job %u has GPU %.256s on node %s, and its plan there is of %u GPU%s, which do not fit: slurmd named its Prolog "
+				"other GPUs; nothing of it is run here; submit the job again, and tell your administrators", now.step.job,
+				text, now.plan->node, now.plan->gpus, ss_plural(now.plan->gpus));
+	return true;
 }
 
 /* Return whether Slurm gave the step, or the task, only GPUs that do not answer. */
@@ -328,15 +355,8 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	char why[SS_SENTENCE_SIZE] = "";
 	int taken = 0;
 
-	ss_slots_of_plan(now.plan, &now.slots);
-	if (is_of_other_gpus(sp)) {
-		now.verdict = REFUSE;
-		now.is_loss = true;
-		decide_sentence("job %u has other GPUs on node %s than its plan there: its first step on that node was on only some of its %u "
-				"nodes, and for such a step Slurm tells a node the GPUs of another one; submit the job again, and begin with a "
-				"step on all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
+	if (has_other_gpus(sp, false))
 		return;
-	}
 	if (has_only_lost_gpus(sp)) {
 		now.verdict = REFUSE;
 		now.is_loss = true;
@@ -368,6 +388,8 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 	if (now.plan->refused != NULL) {
 		now.verdict = REFUSE;
 		decide_sentence("%s", now.plan->refused);
+	} else if (batch && has_other_gpus(sp, step_id == SLURM_BATCH_SCRIPT)) {
+		return;
 	} else if (batch) {
 		now.verdict = GIVE_BATCH;
 		now.say_notes = true;

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from slurm_share.core.errors import ConfigError, DriverError, StateError, UsageError
+from slurm_share.core.errors import CommandError, ConfigError, DriverError, StateError, UsageError
 from slurm_share.core.paths import CONFIG_FILE, Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
@@ -57,7 +57,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         return True
     state.remove_unshared(paths, job.job_id)
     state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may use the plan of an earlier run
-    entry = Entry(read_grant(job, paths, settings))
+    entry = Entry(read_grant(job, environ, paths, settings, deadline))
     well = True
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
@@ -176,15 +176,51 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
     state.write_plan(paths, refusal, job.gid)
 
 
-def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Refusal | None:
-    """Return what a job has of this node; None for a job without a share, a Refusal if the driver does not answer."""
+def read_grant(
+    job: JobContext, environ: Mapping[str, str], paths: Paths, settings: Settings, deadline: Deadline
+) -> Grant | Refusal | None:
+    """Return what a job has of this node; None for a job without a share, a Refusal if the driver does not answer, or
+    if it is not certain which GPUs the job has."""
     if job.share is None:
         return None
     try:
         driver = hook.ask_driver(nvml.read_driver)
     except DriverError as error:
         return allocation.driver_refusal(job, str(error))
-    return allocation.admit(job, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
+    whole = with_all_gpus(job, environ, driver.gpus, deadline)
+    if isinstance(whole, Refusal):
+        return whole
+    return allocation.admit(whole, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
+
+
+def with_all_gpus(
+    job: JobContext, environ: Mapping[str, str], gpus: Sequence[Gpu], deadline: Deadline
+) -> JobContext | Refusal:
+    """Return the job with its GPUs of all types; a Refusal if it is not certain which these are.
+
+    slurmd names those of one type only (slurm/job_gpus.py). The plugin compares what a step has with the plan.
+    """
+    file = environ.get("SLURM_CONF", "")
+    if not job.granted or len(job.granted) >= len(gpus) or not file.startswith("/"):
+        return job
+    from slurm_share.slurm import job_gpus  # a job with all GPUs of the driver does not need it
+
+    on_node = job_gpus.read_node_gpus(Path(file), job.node)
+    if on_node.types is not None and on_node.types < 2:
+        return job
+    found = granted.whole_node(job, gpus, on_node.count)
+    if found is None:
+        try:
+            known = job_gpus.ask(job.job_id, job.node, file, deadline)
+        except CommandError as error:
+            if on_node.types is None:
+                return job  # most likely it has one type
+            return allocation.types_refusal(job, f"the controller did not name the others ({error})")
+        found = granted.of_numbers(job, gpus, on_node.count, job_gpus.read_numbers(environ), known)
+        if found is None:
+            shown = ", ".join(map(str, known)) or "none"
+            return allocation.types_refusal(job, f"the controller names GPU {shown}, which does not fit")
+    return replace(job, granted=found, has_sure_gpus=True)
 
 
 def granted_uuids(job: JobContext) -> list[str]:

@@ -46,7 +46,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
             )
             return
         job = _as_asked_for(job, said)
-    grant = admission.read_grant(job, paths, settings)
+    grant = admission.read_grant(job, environ, paths, settings, Deadline.after(settings.hook_deadline_s))
     ledger = _read_ledger(paths)
     live = release.running_jobs()
     judged = admission.judge(job, grant, ledger, live, now, {}, guarded=guarded)

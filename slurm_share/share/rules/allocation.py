@@ -352,6 +352,15 @@ def unsure_refusal(job: JobContext) -> Refusal:
     )
 
 
+def types_refusal(job: JobContext, why: str) -> Refusal:
+    """Return the Refusal for a job on a node with GPUs of several types, if it is not certain which of them it has."""
+    return refusal(
+        job,
+        f"{job.node} has GPUs of several types, of which slurmd names the Prolog those of one type "
+        f"({', '.join(job.granted)}), and {why}; submit it again; if it happens again, tell your administrators",
+    )
+
+
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
     """Return the Refusal for a node whose GPUs cannot be read."""
     return refusal(job, f"{reason}; an administrator must check this node", cause=drain.NO_DRIVER)

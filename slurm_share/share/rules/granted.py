@@ -72,6 +72,44 @@ def _silent(device: str, gpus: Sequence[Gpu], found: Sequence[Gpu]) -> Gpu | Non
     return next(iter(silent), None)
 
 
+def whole_node(job: JobContext, gpus: Sequence[Gpu], count: int | None) -> tuple[str, ...] | None:
+    """Return all GPUs of the node for a job that has the whole node; None: it has not, or Slurm may know of other GPUs
+    than the driver. `count`: the number of GPUs in slurm.conf."""
+    usable = [gpu for gpu in gpus if not gpu.mig_parent]
+    if job.exclusive != "node" or count != len(usable):
+        return None
+    return tuple(gpu.uuid if gpu.problem is None else str(gpu.index) for gpu in usable)
+
+
+def of_numbers(
+    job: JobContext, gpus: Sequence[Gpu], count: int | None, given: Sequence[int], known: Sequence[int]
+) -> tuple[str, ...] | None:
+    """Return the job's GPUs for the numbers that the controller has `known`; None: they are not certain.
+
+    given: the numbers of `job.granted`, which slurmd gave the Prolog. The controller must know these, too, unless they
+    may be those of another node.
+
+    Slurm counts the GPUs and MIG instances of a node in the order in which the driver lists them. Without MIG a number
+    is that of the device. With MIG the number of GPUs in slurm.conf (`count`) and the UUIDs that slurmd gave must fit.
+    """
+    devices = dict(zip(given, job.granted, strict=False)) if job.has_sure_gpus else {}
+    if job.has_sure_gpus and (len(given) != len(job.granted) or not devices.keys() <= set(known)):
+        return None
+    usable = [gpu for gpu in gpus if not gpu.mig_parent]
+    if not any(gpu.uuid.startswith("MIG-") for gpu in usable):
+        return tuple(devices.get(number, str(number)) for number in known)
+    listed = dict(enumerate(usable))
+    if count != len(usable) or any(
+        numbers.whole(device) is None and listed[number].uuid != device
+        for number, device in devices.items()
+        if number in listed and listed[number].problem is None
+    ):
+        return None
+    if not set(known) <= listed.keys():
+        return None
+    return tuple(devices.get(number, listed[number].uuid) for number in known)
+
+
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that can run work.
 

@@ -10,6 +10,8 @@ from ...core import numbers
 
 _SHARDS = re.compile(r"(?:^|,)shard:(?:[^:,()]+:)?[0-9]+\(([^)]*)\)")
 _INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
+_NO_INDEXES = ("", "N/A")
+"""Written for a type of which a job, or a node's jobs, have none: gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:)."""
 _INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
 _GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]{1,18})(?=[,(]|$)")
 _SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
@@ -48,6 +50,8 @@ def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[t
     for text in details:
         indexes: set[int] = set()
         for listed in _INDEXES.findall(text):
+            if listed in _NO_INDEXES:
+                continue
             if not re.fullmatch(_INDEX_LIST, listed):
                 return None
             for first, _, last in (part.partition("-") for part in listed.split(",")):

@@ -177,6 +177,7 @@ def test_a_limit_is_none_or_not_known_or_does_not_run(folder, fields, wanted):
         (["gpu:1(IDX:2)", ""], 2, ((2,), ())),
         (["gpu:1(IDX:2)"], 2, None),
         (["gpu:2(IDX:N/A)"], 1, None),
+        (["gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:)", "gpu:v100:1(IDX:3),gpu:a100:0(IDX:N/A)"], 2, ((0, 1), (3,))),
         (["gpu:a100:2"], 1, None),
         (["license:matlab:1(IDX:0)"], 1, ((),)),
     ],

@@ -87,3 +87,37 @@ def test_a_number_that_counts_the_gpus_of_an_mps_daemon_is_not_the_drivers():
     assert granted.visible_devices(task | {"SLURM_SHARE_MPS": "off"}) == "0"
     assert granted.visible_devices(task | {"CUDA_VISIBLE_DEVICES": "1"}) == "1"  # the user's own
     assert granted.visible_devices({}) is None
+
+
+# ---- GPUs of several types ----
+
+TYPED = replace(PART, granted=("2", "3"), tasks=None)
+
+
+def test_a_whole_nodes_job_has_all_gpus_if_slurm_and_the_driver_have_as_many():
+    whole = replace(TYPED, exclusive="node")
+    assert granted.whole_node(whole, GPUS, 4) == tuple(gpu.uuid for gpu in GPUS)
+    lost = (*GPUS[:3], replace(GPUS[3], uuid="", problem="GPU is lost"))
+    assert granted.whole_node(whole, lost, 4) == (*(gpu.uuid for gpu in GPUS[:3]), "3")
+    assert granted.whole_node(whole, (*MIG, GPUS[1]), 3) == ("MIG-1", "MIG-2", GPUS[1].uuid)
+    for job, count in ((whole, 3), (whole, None), (TYPED, 4), (replace(TYPED, exclusive=None), 4)):
+        assert granted.whole_node(job, GPUS, count) is None
+
+
+def test_the_controllers_numbers_are_the_jobs_gpus_if_they_contain_those_of_slurmd():
+    assert granted.of_numbers(TYPED, GPUS, 4, (2, 3), (0, 2, 3)) == ("0", "2", "3")
+    for known in ((0, 1), (2,), ()):
+        assert granted.of_numbers(TYPED, GPUS, 4, (2, 3), known) is None
+    assert granted.of_numbers(TYPED, GPUS, 4, (2,), (0, 2, 3)) is None
+    unsure = replace(TYPED, has_sure_gpus=False)
+    assert granted.of_numbers(unsure, GPUS, 4, (2, 3), (0, 1)) == ("0", "1")
+
+
+def test_a_mig_instance_is_the_drivers_in_the_same_place_if_all_that_is_known_fits():
+    gpus = (*MIG, GPUS[1])  # Slurm's 0 and 1 are the instances, and 2 is the GPU
+    job = replace(TYPED, granted=("MIG-2",))
+    assert granted.of_numbers(job, gpus, 3, (1,), (0, 1, 2)) == ("MIG-1", "MIG-2", GPUS[1].uuid)
+    assert granted.of_numbers(job, gpus, 4, (1,), (0, 1, 2)) is None
+    assert granted.of_numbers(job, gpus, None, (1,), (0, 1, 2)) is None
+    assert granted.of_numbers(job, gpus, 3, (0,), (0, 1, 2)) is None
+    assert granted.of_numbers(job, gpus, 3, (1,), (1, 9)) is None
