@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging/demo"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -117,20 +118,15 @@ class Site:
 
 
 @contextlib.contextmanager
-def sites(name: str, release: str, *, accounting: bool) -> Iterator[Sequence[Site]]:
-    """Yield the three clusters, alike except for slurm-share."""
+def sites(name: str, release: str, *, accounting: bool, **options: Any) -> Iterator[Sequence[Site]]:
+    """Yield the three clusters, alike except for slurm-share. `options`: further ones of the clusters."""
+    # Job numbers that are no other number of a case.
+    options = {"nodes": 2, "slurm_conf_extra": "FirstJobId=61001", **options}
     with contextlib.ExitStack() as stack:
         found = []
         for kind in KINDS:
             without = ("plugin", "python") if kind == PLAIN else ()
-            # Job numbers that are no other number of a case.
-            cluster = Cluster.up(
-                *(f"{name}-{kind}", release),
-                nodes=2,
-                accounting=accounting,
-                without=without,
-                slurm_conf_extra="FirstJobId=61001",
-            )
+            cluster = Cluster.up(f"{name}-{kind}", release, accounting=accounting, without=without, **options)
             stack.enter_context(cluster)
             # Whole nodes for one user are a choice of the site's for its ordinary jobs, too.
             text = (cluster.site / "config.toml").read_text()
@@ -201,7 +197,8 @@ def main() -> int:
         print("tests/ordinary.sh: real clusters need root", file=sys.stderr)
         return 2
     begin = time.monotonic()
-    with sites(f"ordinary{os.getpid()}", args.release, accounting=not args.quick) as three:
+    options = slurm_testsuite.OPTIONS if args.path else {}
+    with sites(f"ordinary{os.getpid()}", args.release, accounting=not args.quick, **options) as three:
         print(f"Slurm {three[0].cluster.slurm_version}: {', '.join(KINDS)}")
         if args.path is not None:
             bad = slurm_testsuite.compare(three, args.path, args.only, args.each, REPEATS, 60 * args.minutes)

@@ -169,7 +169,7 @@ def slurm_conf(
         tracked = ["gres/gpu", f"gres/gpu:{GPU_TYPE}", *(["gres/shard"] if shards_per_gpu else [])]
         lines += [*_ACCOUNTING, f"AccountingStorageTRES={','.join(tracked)}"]
     if auth == "slurm":
-        lines = _override(lines, _OWN_AUTH)
+        lines = override(lines, _OWN_AUTH)
     if "plugin" in parts:
         lines += ["JobSubmitPlugins=lua", "PlugStackConfig=/etc/slurm/plugstack.conf"]
     if "python" in parts:
@@ -179,7 +179,7 @@ def slurm_conf(
         f"PartitionName=gpu Nodes={names} Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP",
         f"PartitionName=plain Nodes={names} DefMemPerCPU=500 MaxTime=1-0 State=UP",
     ]
-    return "\n".join(_override(lines, extra.splitlines())) + "\n"
+    return "\n".join(override(lines, extra.splitlines())) + "\n"
 
 
 def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False) -> str:
@@ -226,7 +226,8 @@ def _node_line(host: Host, shards_per_gpu: int) -> str:
     )
 
 
-def _override(lines: Sequence[str], extra: Sequence[str]) -> list[str]:
+def override(lines: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """Return the lines with those of `extra`; each replaces ours with the same keyword (and name)."""
     replaced = {key for line in extra if (key := _key(line))}
     return [line for line in lines if _key(line) not in replaced] + list(extra)
 
