@@ -98,8 +98,7 @@ def _which(one: _Job) -> str:
 
 def read() -> tuple[Switchable, ...]:
     """Return the jobs in the queue. Raises CommandError if squeue does not answer."""
-    check = slurm_jobs.patience(argv())
-    return parse(process.run(argv(), timeout_s=QUEUE_S, env=environment(), check=check, errors="surrogateescape"))
+    return parse(slurm_jobs.ask(argv(), QUEUE_S, env=environment(), errors="surrogateescape"))
 
 
 def update_argv(update: VerdictUpdate) -> list[str]:

@@ -19,6 +19,9 @@ from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexe
 
 DATA_PARSER = "v0.0.42"
 """The JSON layout that both Slurm 24.11 and 26.05 write."""
+_NEXT_PARSER = "v0.0.43"
+"""The oldest that 26.11 writes, and 24.11 does not know (src/plugins/data_parser of Slurm's sources)."""
+_NO_PARSER = "unable to find plugin: data_parser/"
 _Kind = TypeVar("_Kind")
 
 LONG_S = 60.0
@@ -49,8 +52,21 @@ def patience(argv: Sequence[str]) -> Check:
     return Check(CHECK_AFTER_S, ping)
 
 
-def _ask(argv: Sequence[str], timeout_s: float = LONG_S) -> str:
-    return run(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
+def ask(
+    argv: Sequence[str], timeout_s: float = LONG_S, *, env: Mapping[str, str] | None = None, errors: str = "replace"
+) -> str:
+    """Return what a command of Slurm prints, in the layout of its JSON that this Slurm has.
+
+    `env`: default `queue_environment`. Raises CommandError where Slurm does not answer.
+    """
+    env, check = env or queue_environment(os.environ), patience(argv)
+    try:
+        return run(argv, timeout_s=timeout_s, env=env, check=check, errors=errors)
+    except CommandError as error:
+        if _NO_PARSER not in error.stderr:
+            raise
+    argv = [word.replace(f"--json={DATA_PARSER}", f"--json={_NEXT_PARSER}") for word in argv]
+    return run(argv, timeout_s=timeout_s, env=env, check=check, errors=errors)
 
 
 def _decode(text: str, kind: type[_Kind], program: str) -> _Kind:
@@ -70,7 +86,7 @@ def read_my_job_ids(node: str) -> tuple[int, ...]:
     if answer := backend.ask("jobs"):
         return pyslurm_backend.job_ids(answer, os.getuid(), node, ON_A_NODE)
     argv = ["squeue", "--me", "--noheader", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", "--format=%A"]
-    return parse_numbers(_ask(argv, 10))
+    return parse_numbers(ask(argv, 10))
 
 
 # --- Kinds of nodes --------------------------------------------------------------------------------------------
@@ -180,8 +196,8 @@ def read_node_kinds() -> tuple[NodeKind, ...]:
     if answer and (found := pyslurm_backend.node_kinds(answer)) is not None:
         return found
     # sinfo's JSON does not say which partition is the default.
-    default = parse_default_partition(_ask(["scontrol", "--oneliner", "show", "partition"], 20))
-    return parse_node_kinds(_ask(["sinfo", f"--json={DATA_PARSER}"], 20), default)
+    default = parse_default_partition(ask(["scontrol", "--oneliner", "show", "partition"], 20))
+    return parse_node_kinds(ask(["sinfo", f"--json={DATA_PARSER}"], 20), default)
 
 
 # --- The queue -------------------------------------------------------------------------------------------------------
@@ -287,7 +303,7 @@ def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozense
     """
     if answer := backend.ask("jobs", timeout_s=timeout_s):
         return pyslurm_backend.places(answer, states)
-    text = _ask(["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"], timeout_s)
+    text = ask(["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"], timeout_s)
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 
 
@@ -307,7 +323,7 @@ def read_waiting(users: Sequence[str] = (), *, timeout_s: float = LONG_S) -> tup
         return pyslurm_backend.waiting(answer, users)
     which = [f"--user={','.join(users)}"] if users else []
     argv = ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
-    return parse_numbers(_ask(argv, timeout_s))
+    return parse_numbers(ask(argv, timeout_s))
 
 
 def parse_cluster(text: str) -> ClusterName:
@@ -416,7 +432,7 @@ def read_queue(
         return found
     try:
         argv = queue_argv(users=users, jobs=jobs, states=states)
-        return parse_queue(_ask(argv, timeout_s))
+        return parse_queue(ask(argv, timeout_s))
     except CommandError as error:
         if jobs and _NO_SUCH_JOB in error.stderr:
             return None, ()
@@ -428,7 +444,7 @@ def read_cluster() -> ClusterName:
     if answer := backend.ask():
         return ClusterName(answer.cluster, answer.version)
     # the smallest answer that names the cluster
-    return parse_cluster(_ask(["scontrol", f"--json={DATA_PARSER}", "ping"], 20))
+    return parse_cluster(ask(["scontrol", f"--json={DATA_PARSER}", "ping"], 20))
 
 
 def read_has_share_option() -> bool:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from ..core import numbers, text_files
 from ..core.errors import CommandError, SlurmShareError, StateError, shown
-from ..core.process import run
-from ..slurm.jobs import DATA_PARSER, patience, queue_environment
+from ..slurm.jobs import DATA_PARSER, ask
 from . import run_folder
 from .records import Run
 
@@ -50,6 +49,9 @@ class JobFiles(
     folder: str = ""
     """Working directory of the job."""
     batch_host: str = ""
+    stdout_expanded: str = ""
+    """Of Slurm 26.11 alone, whose `standard_output` has %j and the like."""
+    stderr_expanded: str = ""
 
 
 class LogFile(Struct, frozen=True):
@@ -75,8 +77,10 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
     job = next((one for one in jobs if one.job_id == job_id), None)
     if job is None:
         return None
-    user, stdout, stderr = job.user or str(job.uid), _expanded(job.stdout, job), _expanded(job.stderr, job)
-    return replace(job, user=user, stdout=stdout, stderr=stderr)
+    stdout = job.stdout_expanded or _expanded(job.stdout, job)
+    stderr = job.stderr_expanded or _expanded(job.stderr, job)
+    user = job.user or str(job.uid)
+    return replace(job, user=user, stdout=stdout, stderr=stderr, stdout_expanded="", stderr_expanded="")
 
 
 def read_files(job_id: int) -> JobFiles:
@@ -86,8 +90,7 @@ def read_files(job_id: int) -> JobFiles:
     """
     # JSON, because in scontrol's text a job's name can imitate other fields.
     argv = ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
-    text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
-    found = parse_files(text, job_id)
+    found = parse_files(ask(argv, TIMEOUT_S), job_id)
     if found is None:
         raise SlurmShareError(f"Slurm no longer knows job {job_id}, so its output files are not known")
     return found

@@ -179,3 +179,20 @@ def test_a_job_that_leaves_its_gpus_idle_is_not_judged_at_once(cluster: Cluster)
     whys = {one["why"] for node in now["nodes"] for one in node["held_gpus"]}
     assert whys == {"the job runs for less than 10 min"}
     assert "iL" not in cluster.as_user("alice", ["llload", "-g", "-j", jobs], check=True).stdout
+
+
+def test_slurm_without_the_usual_layout_of_its_json(cluster: Cluster) -> None:
+    """As 26.11, which begins with v0.0.43: llload, the dashboard's logs and the switch of the queue read the next."""
+    if cluster.slurm_release == "24.11":
+        pytest.skip("NOT TESTED on Slurm 24.11: it has no later layout")
+    (usual,) = cluster.root("login").glob("usr/lib/*/slurm-wlm/data_parser_v0_0_42.so")
+    hidden = usual.rename(usual.with_suffix(".hidden"))
+    try:
+        job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2", "-o", "out-%j.log")
+        cluster.wait_running(job)
+        assert [one["job_id"] for one in survey(cluster)["jobs"]] == [job]
+        script = f"from slurm_share.triples import job_output; print(job_output.read_files({job}).stdout)"
+        said = cluster.as_user("alice", ["/opt/slurm-share/bin/python3", "-c", script], check=True).stdout
+        assert said == f"/home/alice/out-{job}.log\n"
+    finally:
+        hidden.rename(usual)

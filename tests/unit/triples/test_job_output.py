@@ -41,6 +41,12 @@ def test_the_first_nodes_name_is_put_in_where_slurm_has_not(path, expanded) -> N
     assert found.stdout == expanded
 
 
+def test_a_path_that_slurm_has_expanded_beside_the_users_is_taken() -> None:
+    found = job_output.parse_files(answer(standard_output="/o/%j.log", stdout_expanded="/o/7.log"), 7)
+    assert found is not None
+    assert found.stdout == "/o/7.log"
+
+
 def test_another_jobs_record_is_none_of_ours_and_another_answer_is_refused() -> None:
     assert job_output.parse_files(answer(), 8) is None
     with pytest.raises(CommandError):
