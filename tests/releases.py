@@ -59,6 +59,18 @@ devices refused by a BPF program, a cgroup killed as a whole, the job of a proce
 of a job's memory and CPU time. That kernel has one CPU, no cpuset and no AppArmor: `ConstrainCores` in v2 is not
 tested.
 
+## Releases that were not run
+
+25.05 and 25.11: no suite of Debian has them today (trixie 24.11; forky and sid 26.05). `slurm-share-plugin --build`
+makes their plugin. From 25.11 on Slurm names GPUs by UUID in the Prolog and logs a plugin that it leaves out only with
+`SlurmdDebug=verbose`; both are as in 26.05, which is tested.
+
+26.11: read in Slurm's sources of 2026-08-20. spank.h and the order of SPANK's callbacks are those of 26.05.
+`DefRuntimePlugin` and `--runtime` (runtime/oci, runtime/none) start a task after them, with the environment that they
+made. Slurm's JSON begins with v0.0.43, which a test reads on 26.05. `SLURM_RESTART_COUNT` is set in every batch job, 0
+too. sinfo writes a dash for the shards of a GPU that is taken whole; our reader takes it. 24.11 cannot be upgraded to
+it directly.
+
 ## Packages
 
 For a change and weekly (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as
