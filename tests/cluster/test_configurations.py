@@ -18,6 +18,7 @@ from hooked import Node, until, why_not_idle
 from job_outcome import TASK, sentences, tasks
 
 from localcluster import Cluster, conf
+from slurm_share.doctor.checks.every import ALL
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +26,7 @@ ROWS = [row for row in read(TABLE.read_text()) if row.runs and (row.daily or FUL
 BASE = "PrologFlags=Alloc"
 HELD = f"""#!/bin/bash
 {TASK}
-place=held.$SLURM_SHARE_GPU_INDEX.$SLURM_SHARE_SLOT
+place=slot.$SLURM_SHARE_GPU_INDEX.$SLURM_SHARE_SLOT
 mkdir $place || echo "task $SLURM_PROCID $SLURMD_NODENAME 2/in-one slot"
 sleep 0.5
 rmdir $place
@@ -34,7 +35,13 @@ ORDINARY = """\
 env | grep -E 'SLURM_SHARE|CUDA_MPS'
 [[ $CUDA_VISIBLE_DEVICES =~ ^[0-9]$ ]] || echo "GPU $CUDA_VISIBLE_DEVICES"
 """
-DOCTORS = ("ctl", "n2")
+DOCTORS = {
+    "ctl": ("ctl", "doctor"),
+    "n2": ("n2", "doctor"),
+    "install --check": ("ctl", "install", "--check"),
+}
+CONFIGURED = {check.name for check in ALL if check.needs == "configuration"}
+"""Checks that `install --check` runs, too."""
 FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
 
 
@@ -83,12 +90,13 @@ class Site:
             self.cluster.exec("ctl", ["bash", "-ec", script], check=True)
 
     def doctors(self) -> dict[str, set[str]]:
-        """Return the names of the checks that warn or fail, by host."""
+        """Return the names of the checks that warn or fail: of doctor by host, and of `install --check`."""
         with ThreadPoolExecutor() as pool:
-            return dict(zip(DOCTORS, pool.map(self._doctor, DOCTORS), strict=True))
+            return dict(zip(DOCTORS, pool.map(self._doctor, DOCTORS.values()), strict=True))
 
-    def _doctor(self, host: str) -> set[str]:
-        said = self.cluster.exec(host, ["/usr/local/bin/slurm-share", "doctor", "--json"]).stdout
+    def _doctor(self, words: tuple[str, ...]) -> set[str]:
+        host, *command = words
+        said = self.cluster.exec(host, ["/usr/local/bin/slurm-share", *command, "--json"]).stdout
         return {one["check"] for one in json.loads(said)["findings"] if one["outcome"] in ("FAIL", "WARN")}
 
     def submit(self, row: Configuration) -> tuple[int, str]:
@@ -97,7 +105,7 @@ class Site:
             file = self.cluster.home / "alice" / name
             file.write_text(text)
             file.chmod(0o755)
-        done = self.cluster.as_user("alice", f"rm -rf *.out held.*; sbatch --parsable {row.options} job.sh")
+        done = self.cluster.as_user("alice", f"rm -rf *.out slot.*; sbatch --parsable {row.options} job.sh")
         return int(done.stdout.split(";")[0] or 0) if done.returncode == 0 else 0, done.stderr
 
     def shared(self, row: Configuration) -> str:
@@ -163,8 +171,9 @@ def test_a_configuration_of_a_site(site: Site, row: Configuration, configured: s
     assert found == row.tasks, said
     assert re.search(row.said, sentences(said)) if row.said else sentences(said) == "-", said
     if FULL:
-        more = {host: names - site.first[host] for host, names in site.doctors().items()}
-        assert set().union(*more.values()) == set(row.doctor), more
+        more = {where: names - site.first[where] for where, names in site.doctors().items()}
+        assert more["install --check"] == set(row.doctor) & CONFIGURED, more
+        assert more["ctl"] | more["n2"] == set(row.doctor), more
     until(
         lambda: Node(site.cluster, "n2").remains() == [],
         "an empty node",
