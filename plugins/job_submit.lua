@@ -454,6 +454,41 @@ function M.cpus_of_a_node(job, partitions)
   return least
 end
 
+-- Returns whether each of these partitions gives whole nodes only: OverSubscribe=EXCLUSIVE, of which slurmctld makes 0.
+local function give_whole_nodes(names, partitions)
+  for _, name in ipairs(names) do
+    local partition = (partitions or {})[name]
+    if not partition or partition.max_share ~= 0 then return false end
+  end
+  return #names > 0
+end
+
+-- Returns the memory that a job may have on a node of these partitions in MiB, the lowest of them; nil: no limit is known.
+local function most_memory(names, partitions)
+  local least
+  for _, name in ipairs(names) do
+    local most = ((partitions or {})[name] or {}).max_mem_per_node
+    if most and most > 0 then least = math.min(least or math.huge, most) end
+  end
+  return least
+end
+
+-- Returns the partitions for a sentence. A user without a default partition may have named none.
+local function place(names)
+  if #names == 0 then return "this cluster" end
+  return "partition " .. shown(table.concat(names, ","), 80)
+end
+
+-- Returns why a share is refused in these partitions; nil: it is not. Slurm (26.05.5) leaves a job with gres/shard pending
+-- for ever where it gives whole nodes, although they are idle.
+local function problem_of_place(job, n, text, names, partitions)
+  if not is_part(job, n) or not give_whole_nodes(names, partitions) then return nil end
+  local one_task = job.num_tasks == 1 and "-n1" or "--ntasks-per-node=1"
+  return "slurm-share: --share-gpu=" .. text .. " with " .. one_task .. " and one GPU is a part of a GPU, and the nodes of "
+    .. place(names) .. " are given whole (OverSubscribe=EXCLUSIVE), where it would never start: leave " .. one_task
+    .. " away to have all GPUs of a node, with " .. n .. " tasks on each"
+end
+
 -- Returns the fields that give a job 1/N of a GPU, as a number of its shards, and a text for the log. Memory is left as it
 -- is: all of a node's, as for whole nodes, would leave none for the other parts.
 local function part_of(job, n, shards_per_gpu)
@@ -600,11 +635,20 @@ local function derived_tasks(job)
 end
 
 -- Returns lines for the user of an accepted job that may not do what was meant. `job` is as it was submitted.
-local function hints(job, n, wish, shards_per_gpu)
+local function hints(job, n, wish, shards_per_gpu, names, partitions)
   local lines = {}
   local is_whole_node = wish.shared == NODE and job.shared ~= NODE
+  local asked, most = M.gpus_asked(job), wish.min_mem_per_node == 0 and most_memory(names, partitions)
+  if asked and asked > 0 and wish.shared == USER and give_whole_nodes(names, partitions) then
+    lines[#lines + 1] = "slurm-share: the nodes of " .. place(names) .. " are given whole (OverSubscribe=EXCLUSIVE): the job gets"
+      .. " all GPUs of its node, not " .. asked .. ", with " .. n .. " slots on each"
+  end
+  if most then
+    lines[#lines + 1] = string.format("slurm-share: the job asks for all memory of its nodes, and %s allows %d MiB on a node"
+      .. " (MaxMemPerNode): if Slurm refuses it, write --mem=%d", place(names), most, most)
+  end
   if is_whole_node and job.array_inx and has_one_task(job) and n > 1 and shards_per_gpu >= n then
-    lines[1] = "slurm-share: each element of this array takes a whole node for one task; add --gres=gpu:1 and " .. n
+    lines[#lines + 1] = "slurm-share: each element of this array takes a whole node for one task; add --gres=gpu:1 and " .. n
       .. " elements share a GPU"
   end
   local derived, options = derived_tasks(job)
@@ -819,12 +863,6 @@ end
 
 -- The functions that Slurm calls ---------------------------------------------------------------------------------------
 
--- Returns the partitions for a sentence. A user without a default partition may have named none.
-local function place(names)
-  if #names == 0 then return "this cluster" end
-  return "partition " .. shown(table.concat(names, ","), 80)
-end
-
 -- Logs what would be done. Not for the question of `slurm-share doctor`, which every node asks.
 local function log_would(job, names, what)
   if job.reservation == M.QUESTION then return end
@@ -881,7 +919,9 @@ function M.submit(job, partitions, _uid)
     slurm.log_user("%s", no_effect .. off)
     return give_verdict(job, settings, mode) and slurm.SUCCESS or slurm.ERROR
   end
-  if n then problem = problem_of(job, n, text, settings.shards_per_gpu) end
+  if n then
+    problem = problem_of(job, n, text, settings.shards_per_gpu) or problem_of_place(job, n, text, names, partitions)
+  end
   local constraint
   if not problem and settings.node_feature ~= "" then
     constraint, problem = M.with_feature(job.features, settings.node_feature)
@@ -900,7 +940,7 @@ function M.submit(job, partitions, _uid)
   end
   if problem then return refuse(job, problem, code) end
   if not give_verdict(job, settings, mode .. SHARE .. text) then return slurm.ERROR end
-  local lines = hints(job, n, wish, settings.shards_per_gpu)
+  local lines = hints(job, n, wish, settings.shards_per_gpu, names, partitions)
   apply(job, wish)
   for _, line in ipairs(lines) do slurm.log_user("%s", line) end
   return slurm.SUCCESS

@@ -49,7 +49,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> int:
             f"an --{'apply' if journal.state == 'applying' else 'undo'} was interrupted here on {journal.date}; "
             "run --apply or --undo: either repairs it"
         )
-    present = read_present(conf)
+    present = read_present(conf, with_limits=bool(wanted.shards))
     lines = wanted.lines(present)
     after = _after(present, lines.edits)
     _show(present, lines, after, report)
@@ -88,7 +88,7 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
     with install_files.locked(conf.parent):
         known = known_files(conf)
         settle_and_report(conf.parent, known, report)
-        present = read_present(conf)
+        present = read_present(conf, with_limits=bool(wanted.shards))
         lines = wanted.lines(present)
         after = _after(present, lines.edits)
         _show(present, lines, after, report)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ..core import config, names
 from ..core.errors import CommandError, ConfigError
 from ..core.installed import EPILOG, PROLOG
+from ..core.process import finish
 from ..doctor import OBJECT, find_object, read_hooks
 from ..share import submit_script
 from ..slurm.backend import read_release
 from ..slurm.conf import read_conf, read_text
 from ..slurm.conf_text import ConfText
+from ..slurm.gpu_limits import GpuLimit, read_gpu_limits
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
 from .rules.hosts import WRAPPERS, is_wrapper
 from .rules.lines import Present
 
 QUEUE_S = 20.0
+ACCOUNTS_S = 10.0
 
 
-def read_present(conf: Path) -> Present:
-    """Read everything that `site_lines` needs. Raises ConfigError for a file that cannot be read."""
+def read_present(conf: Path, *, with_limits: bool = False) -> Present:
+    """Read everything that `site_lines` needs. Raises ConfigError for a file that cannot be read.
+
+    with_limits: also ask slurmdbd for limits on GPUs.
+    """
     slurm = read_conf(conf)
     plug = conf.parent / (slurm.value("PlugStackConfig") or "plugstack.conf")
     gres = conf.with_name("gres.conf")
@@ -39,6 +46,7 @@ def read_present(conf: Path) -> Present:
         _started(slurm),
         _configuration().settings,
         frozenset(str(file) for file in _wrappers(conf) if _is_unrunnable(file, texts.get(str(file)))),
+        _limits(slurm) if with_limits else (),
     )
 
 
@@ -49,6 +57,17 @@ def read_shares() -> tuple[QueuedJob, ...] | None:
     except CommandError:
         return None
     return tuple(job for job in jobs if job.share is not None)
+
+
+def _limits(slurm: ConfText) -> tuple[GpuLimit, ...]:
+    """Return the limits on gres/gpu without one on gres/shard; none if slurmdbd does not answer, as doctor says."""
+    if (slurm.value("AccountingStorageType") or "").lower() != "accounting_storage/slurmdbd":
+        return ()
+    enforced = [item.lower() for item in slurm.listed("AccountingStorageEnforce")]
+    try:
+        return read_gpu_limits(partial(finish, timeout_s=ACCOUNTS_S), slurm.value("ClusterName") or "", enforced)
+    except CommandError:
+        return ()
 
 
 def _wrappers(conf: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
         f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'
         f'PartitionName=down {NODES} TRESBillingWeights="{TOO_SMALL}"\n'
         f"{FLAGS}\n"
+        f"PartitionName=whole {NODES} OverSubscribe=EXCLUSIVE MaxMemPerNode=3000\n"
+        "AccountingStorageEnforce=limits\n"
         "ScronParameters=enable\n"
     )
     with cluster_of("acct", request.param, accounting=True, slurm_conf_extra=partitions) as made:
@@ -246,3 +248,83 @@ def test_doctor_names_a_script_that_sets_the_admin_comment(accounted: Cluster) -
         assert wrong.startswith(f"{JOBSTATS} sets AdminComment, and AccountingStoreFlags has no job_extra")
         assert "slurm.conf: AccountingStoreFlags=job_comment,job_extra, and scontrol reconfigure" in wrong
     accounted.exec("ctl", ["scontrol", "reconfigure"], check=True)
+
+
+# ---- limits on GPUs --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def normal(accounted: Cluster) -> Iterator[Callable[[str], None]]:
+    """Yield a function that sets a limit of the QOS `normal`, which has none afterwards."""
+    argv = ["sacctmgr", "-i", "modify", "qos", "normal", "set"]
+    given: list[str] = []
+
+    def limit(text: str) -> None:
+        given.append(text.partition("=")[0])
+        accounted.exec("ctl", [*argv, text], check=True)
+
+    yield limit
+    for name in dict.fromkeys(given):
+        accounted.exec("ctl", [*argv, f"{name}=gres/gpu=-1,gres/shard=-1"], check=True)
+    accounted.cancel_all()
+
+
+def remedy(cluster: Cluster) -> tuple[str, str]:
+    """Return what `slurm-share doctor` says of the limits, and the command in its remedy."""
+    said = cluster.exec("ctl", ["slurm-share", "doctor"]).stdout
+    finding, fix = re.findall(r"WARN  gpu-limits: (.*)\n +fix: (.*)", said)[0]
+    return finding, fix[fix.index("sacctmgr") :]
+
+
+def wait_for_reason(cluster: Cluster, job: int, reason: str) -> None:
+    argv = ["squeue", "-h", "-o", "%r", "-j", str(job)]
+    until(lambda: cluster.exec("ctl", argv).stdout.strip() == reason, f"job {job} to wait for {reason}")
+
+
+PART = ("--share-gpu=4", "--gres=gpu:1", "-n1")
+
+
+@pytest.mark.release
+def test_a_limit_on_gpus_holds_parts_once_the_command_of_doctor_has_run(
+    accounted: Cluster, normal: Callable[[str], None]
+) -> None:
+    normal("MaxTRESPerUser=gres/gpu=1")
+    jobs = [accounted.sbatch("alice", "sleep 600", "-w", "n2", *PART) for _ in range(5)]
+    for job in jobs:
+        accounted.wait_running(job)  # five quarters: more than the one GPU
+    finding, command = remedy(accounted)
+    assert finding.startswith("MaxTRESPerUser=gres/gpu=1 of qos normal lets every number of parts of a GPU pass")
+    assert command == "sacctmgr -i modify qos normal set MaxTRESPerUser=gres/shard=720720"
+    advice = accounted.exec("ctl", ["slurm-share", "install", "--check", "--shards"]).stdout
+    assert command in advice
+    accounted.exec("ctl", ["bash", "-c", command], check=True)
+    wait_for_reason(accounted, accounted.sbatch("alice", "true", "-w", "n2", *PART), "QOSMaxGRESPerUser")
+    assert "gpu-limits: no limit on gres/gpu" in accounted.exec("ctl", ["slurm-share", "doctor", "--verbose"]).stdout
+
+
+def test_a_lowest_number_of_gpus_keeps_parts_waiting_until_the_command_of_doctor_has_run(
+    accounted: Cluster, normal: Callable[[str], None]
+) -> None:
+    normal("MinTRESPerJob=gres/gpu=1")
+    job = accounted.sbatch("alice", "true", *PART)
+    wait_for_reason(accounted, job, "QOSMinGRES")
+    finding, command = remedy(accounted)
+    assert finding.endswith("a part of a GPU is gres/shard and no gres/gpu, so that it pends for ever (QOSMinGRES)")
+    accounted.exec("ctl", ["bash", "-c", command], check=True)
+    assert ended(accounted, job).state == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (PART, "where it would never start: leave -n1 away to have all GPUs of a node, with 4 tasks on each"),
+        (PART[:2], "the job gets all GPUs of its node, not 1, with 4 slots on each"),
+        (PART[:1], "if Slurm refuses it, write --mem=3000"),
+    ],
+    ids=["part", "one GPU", "whole nodes"],
+)
+def test_what_a_partitions_policy_makes_of_a_share_is_said(
+    accounted: Cluster, options: tuple[str, ...], said: str
+) -> None:
+    argv = ["sbatch", "--test-only", "-p", "whole", *options, "--wrap", "true"]
+    assert said in accounted.as_user("alice", argv).stderr

@@ -41,7 +41,7 @@ EXCUSED = {
     ),
     r".*: slurm-share (archive|report).*": "needs a week of history: test_history.py",
     r".*: slurm-share status --cluster": "needs a way to run a command on other hosts: test_modes.py",
-    r".*: sacct .*": "needs accounting: test_accounting.py",
+    r".*: sacct(mgr)? .*": "needs accounting: test_accounting.py",
     r".*: llload(-tui)? .*--(replay|record) .*": "needs a recording of its own: test_llload.py, test_tui.py",
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"

@@ -889,5 +889,30 @@ for _, name in ipairs({ "SPANK_SHARE_GPU", "SLURM_SPANK_SHARE_GPU", "SLURM_SHARE
 end
 equal("another plugin's variable", "answer", share.submit(job({ spank_job_env = { "MY_SHARE_GPU=2" } }), {}, 2001), slurm.SUCCESS)
 
+-- partitions that give whole nodes, or limit the memory of a job ----------------------------------------------------------
+local places = { excl = { max_share = 0 }, gpu = { max_share = 1, max_mem_per_node = 0 }, small = { max_share = 1, max_mem_per_node = 3000 } }
+local placed = { -- the job, its partitions, the answer, and what the user is told
+  { with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 }), "excl", slurm.ERROR, "leave -n1 away to have all GPUs of a node" },
+  { with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 }), "excl,gpu", slurm.SUCCESS },
+  { with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 }), "gpu", slurm.SUCCESS },
+  { with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 }), "gone", slurm.SUCCESS },
+  { with("4", { tres_per_node = "gres/gpu:1" }), "excl", slurm.SUCCESS, "gets all GPUs of its node, not 1, with 4 slots on each" },
+  { with("4", { tres_per_node = "gres/gpu:1" }), "gpu,excl", slurm.SUCCESS },
+  { with("4"), "excl", slurm.SUCCESS },
+  { with("4"), "gpu,small", slurm.SUCCESS, "allows 3000 MiB on a node (MaxMemPerNode): if Slurm refuses it, write --mem=3000" },
+  { with("4"), "gpu", slurm.SUCCESS },
+  { with("4", { min_mem_per_node = 1000 }), "small", slurm.SUCCESS },
+  { with("4", { tres_per_node = "gres/gpu:1" }), "small", slurm.SUCCESS },
+  { job({ num_tasks = 1, tres_per_node = "gres/shard:9" }), "excl", slurm.SUCCESS },
+}
+for number, row in ipairs(placed) do
+  local d, names, answer, words = unpack(row, 1, 4)
+  d.partition = names
+  hush()
+  equal("place " .. number, "answer", share.submit(d, places, 2001), answer)
+  equal("place " .. number, "lines", #lines, words and 1 or 0)
+  equal("place " .. number, said or "nothing", words == nil or has(said, words), true)
+end
+
 equal("update of the time limit", "by SlurmUser", update({ num_tasks = 4 }, nil, 64030), slurm.SUCCESS)
 os.exit(failures == 0 and 0 or 1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..facts.records import Check, Facts, Finding, Needs, Outcome
-from . import backends, gpus, hooks, plugin, policy, slurm, state, system
+from . import backends, gpus, hooks, limits, plugin, policy, slurm, state, system
 
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),
     ("Plugin, programs and settings", plugin.CHECKS),
     ("Prolog and Epilog", hooks.CHECKS),
-    ("The controller and shared jobs", policy.CHECKS),
+    ("The controller and shared jobs", (*policy.CHECKS, *limits.CHECKS)),
     ("Operating system and confinement of jobs", system.CHECKS),
     (f"GPUs and {backends.TITLES}", (*gpus.CHECKS, *backends.CHECKS, gpus.cuda)),
     ("State on a node", state.CHECKS),

@@ -18,6 +18,7 @@ from ...core.verdicts import Unseen as Unseen
 from ...core.verdicts import Verdict as Verdict
 from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
+from ...slurm.gpu_limits import GpuLimit
 
 Role = Literal["controller", "login", "compute"]
 Needs = Literal["configuration", "host"]
@@ -130,6 +131,8 @@ class SlurmFacts(Struct, frozen=True):
     nodes: tuple[SiteNode, ...] | Unseen = Unseen("not asked")
     """All nodes on a controller; elsewhere only this one."""
     partitions: tuple[SitePartition, ...] | Unseen = Unseen("not asked")
+    gpu_limits: tuple[GpuLimit, ...] | Unseen = Unseen("not asked")
+    """Limits on gres/gpu without one on gres/shard."""
     written_gres: Mapping[str, str] = {}
     """Gres= of slurm.conf by node. Empty: no node line was read."""
     written_partitions: Mapping[str, Mapping[str, str]] = {}

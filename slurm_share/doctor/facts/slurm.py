@@ -25,6 +25,7 @@ from ...slurm import nodes as slurm_nodes
 from ...slurm.backend import parse_version
 from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
+from ...slurm.gpu_limits import read_gpu_limits
 from . import files, lua, programs
 from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from .system import Ask
@@ -333,6 +334,7 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
                 nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node"])),
                 partitions=parse_partitions(_answer(ask, ["scontrol", "-o", "-a", "show", "partition"])),
             )
+            facts = _with_limits(facts, live, ask)
         elif "compute" in roles:
             said = _answer(ask, ["scontrol", "-o", "show", "node", node], "not found")
             facts = replace(facts, nodes=parse_nodes(said))
@@ -376,6 +378,21 @@ def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | N
     here = tuple(job for job, nodes, _ in parse_jobs(text) if node in expand(nodes))
     shared = tuple(shared for job, _, shared in parse_jobs(text) if shared is not None and job in here)
     return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
+
+
+def _with_limits(facts: SlurmFacts, live: Values, ask: Ask) -> SlurmFacts:
+    """Ask slurmdbd, where there is one, and jobs on parts of a GPU."""
+
+    def listed(key: str) -> list[str]:
+        return ",".join(live.get(key, ())).lower().split(",")
+
+    if "shard" not in listed("grestypes") or "accounting_storage/slurmdbd" not in listed("accountingstoragetype"):
+        return replace(facts, gpu_limits=())
+    try:
+        limits = read_gpu_limits(ask, live.get("clustername", ("",))[-1], listed("accountingstorageenforce"))
+    except CommandError as error:
+        return replace(facts, gpu_limits=Unseen(str(error)))
+    return replace(facts, gpu_limits=limits)
 
 
 QUESTION_NAME = "slurm-share-doctor"

@@ -10,12 +10,14 @@ from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
 from ...share import lua_settings, site, submit_script
 from ...slurm.conf_text import ConfLine, ConfText, Edit
+from ...slurm.gpu_limits import GpuLimit, explain
 from . import hosts, managed, shards
 from . import lua as rule_lua
 from .choices import ALLOC, INTERACTIVE_STEP, PARTIAL, Choice, open_choices
 from .edits import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
+_MOST_LIMITS = 6
 OLDEST = (24, 11)
 """The first release that accepts several Prolog= lines; older ones silently use the last."""
 
@@ -39,6 +41,8 @@ class Present(Struct, frozen=True):
     """Settings of config.toml; the time limit of our hooks is needed here."""
     unrunnable: frozenset[str] = frozenset()
     """Our wrappers that are not executable."""
+    limits: tuple[GpuLimit, ...] = ()
+    """Limits on gres/gpu without one on gres/shard."""
 
 
 class SiteLines(Struct, frozen=True):
@@ -234,6 +238,10 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
             f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}  "
             f"and then, here:  {lua_settings.COMMAND}"
         )
+        for said, fix in (explain(limit, shards_per_gpu) for limit in present.limits[:_MOST_LIMITS]):
+            yield f"{said}:  {fix}"
+        if len(present.limits) > _MOST_LIMITS:
+            yield f"{len(present.limits) - _MOST_LIMITS} more limits on gres/gpu have none on gres/shard"
     if any(edit.key == "GresTypes" for edit in edits):
         yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
 

@@ -42,6 +42,7 @@ REASONS = {
     "Priority": "jobs with a higher priority wait before it",
     "Prolog": "its Prolog runs",
     "QOSJobLimit": "its QOS has as many jobs as it may",
+    "QOSMinGRES": "its QOS demands more GPUs, of which a part of a GPU (--share-gpu with -n1) is none: it never starts",
     "QOSNotAllowed": "its QOS may not use the partition",
     "QOSResourceLimit": "its QOS uses as much as it may",
     "QOSTimeLimit": "its QOS has used its time",

@@ -29,6 +29,7 @@ from slurm_share.mps.records import MpsProcess
 from slurm_share.node.records import Gpu
 from slurm_share.share.backends.base import Daemon
 from slurm_share.share.records import Ledger, ModeBefore
+from slurm_share.slurm.gpu_limits import GpuLimit
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def daemon(condition, why=""):
     return Daemon(2001, PIPE, condition, 77, why)
 
 
+LIMITS = (GpuLimit("qos normal", "MaxTRESPerUser", 2),)
+PARTS = site("shards_per_gpu = 12")
 NO_CONF = {"slurm__live": UNSEEN, "slurm__written": UNSEEN}
 NO_CONTROLLER = {"slurm__live": Unseen("no controller answers")}
 NO_DRIVER = {"gpus__driver": UNSEEN, "gpus__gpus": ()}
@@ -273,6 +276,11 @@ ROWS = (
     row("select-type", "FAIL", "select/linear", slurm__live__selecttype=("select/linear",)),
     row("gres", "FAIL", "GresTypes is not set", slurm__live__grestypes=None),
     row("gres", "FAIL", "no node has a GPU", slurm__nodes=(SiteNode("n1", "", ()),)),
+    row("gpu-limits", "PASS", "no jobs on parts", slurm__gpu_limits=LIMITS),
+    row("gpu-limits", "PASS", "no limit on gres/gpu", config=PARTS, slurm__gpu_limits=()),
+    row("gpu-limits", "SKIP", "nobody says", config=PARTS, slurm__gpu_limits=UNSEEN),
+    row("gpu-limits", "WARN", "lets every number of parts", config=PARTS, slurm__gpu_limits=LIMITS),
+    row("gpu-limits", "WARN", "44 more limits", config=PARTS, slurm__gpu_limits=LIMITS * 50),
     row("gres", "FAIL", "n1 has another number", config=site("shards_per_gpu = 12")),
     row("gres", "PASS", "12 shards", config=site("shards_per_gpu = 12"),
         slurm__nodes=(SiteNode("n1", "gpu:2,shard:24", ()),)),

@@ -11,6 +11,7 @@ from slurm_share.install.rules.edits import difference, put_in, take_out
 from slurm_share.install.rules.lines import EPILOG, LUA, PLUGIN, PROLOG, Present, site_lines
 from slurm_share.share.rules.submit_script import OWN_LUA
 from slurm_share.slurm.conf_text import ConfText, parse
+from slurm_share.slurm.gpu_limits import GpuLimit
 
 PLAIN = """\
 ClusterName=site
@@ -338,3 +339,11 @@ def test_the_line_of_our_plugin_goes_whatever_it_says():
 def test_a_difference_names_file_and_lines():
     assert difference("f", "a\nb\n", "a\nb\nc\n").splitlines()[0:2] == ["--- f", "+++ f"]
     assert difference("f", "a\n", "a\n") == ""
+
+
+def test_a_limit_on_gpus_is_told_with_its_number_of_shards():
+    limits = (GpuLimit("qos normal", "MaxTRESPerUser", 2), *[GpuLimit("account where name=a", "GrpTRES", 1)] * 9)
+    advice = site_lines(present(limits=limits), 720720).advice
+    assert any(one.endswith("sacctmgr -i modify qos normal set MaxTRESPerUser=gres/shard=1441440") for one in advice)
+    assert "4 more limits on gres/gpu have none on gres/shard" in advice
+    assert not any("sacctmgr" in one for one in site_lines(present(limits=limits)).advice)

@@ -17,7 +17,11 @@ from slurm_share.slurm.rules.reasons import in_words
         ("AssocGrpCpuLimit", "the limit of its account on CPUs is reached"),
         ("AssocGrpGRES", "the limit of its account on GPUs is reached"),
         ("AssocMaxNodePerJobLimit", "the limit of its account on nodes is reached"),
-        ("QOSMinGRES", "it asks for less GPUs than its QOS demands"),
+        (
+            "QOSMinGRES",
+            "its QOS demands more GPUs, of which a part of a GPU (--share-gpu with -n1) is none: it never starts",
+        ),
+        ("QOSMinCpu", "it asks for less CPUs than its QOS demands"),
         ("MaxMemPerLimit", "it asks for more memory for a CPU or node than is allowed"),
         ("Nodes required for job are DOWN, DRAINED or reserved", ""),
         ("", ""),
