@@ -51,7 +51,7 @@ def node_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gp
 
 
 def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
-    """Yield lines of gres.conf for the nodes that have no shards there."""
+    """Yield lines of gres.conf for the nodes that have no shards there. Raises Unclear."""
     have = [line for line in gres.lines if (line.get("Name") or "").lower() == "shard"]
     if any(line.get("NodeName") is None for line in have):
         return
@@ -59,10 +59,34 @@ def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gp
         nodes = line.pairs[0][1]
         if any(overlap(nodes, one.get("NodeName") or "") for one in have):
             continue
-        for kind, count in _nvidia(nodes, counts, gres):
+        kinds = _nvidia(nodes, counts, gres)
+        for kind, count in kinds:
             of_type = f" Type={kind.rstrip(':')}" if kind else ""
-            text = f"NodeName={nodes} Name=shard{of_type} Count={count * per_gpu}"
-            yield Edit(str(gres.file), text, word=f"NodeName={nodes} Name=shard")
+            # With shards of several types slurmd must know which GPUs each has (_build_shared_list).
+            files = _files(nodes, kind.rstrip(":"), count, gres) if len(kinds) > 1 else {"": count}
+            for file, number in files.items():
+                text = f"NodeName={nodes} Name=shard{of_type} Count={number * per_gpu}{file and f' File={file}'}"
+                yield Edit(str(gres.file), text, word=f"NodeName={nodes} Name=shard")
+
+
+def _files(nodes: str, kind: str, count: int, gres: ConfText) -> dict[str, int]:
+    """Return File= of the GPUs of a type on these nodes, and the number of GPUs of each. Raises Unclear."""
+    found: dict[str, int] = {}
+    for line in gres.lines:
+        names, file = line.get("NodeName"), line.get("File")
+        is_here = names is None or nodes.upper() == "DEFAULT" or overlap(nodes, names)
+        if (line.get("Name") or "").lower() == "gpu" and (line.get("Type") or "") == kind and is_here and file:
+            try:
+                found[file] = len(nodelist.parse_paths(file))
+            except UsageError as error:
+                raise Unclear(str(error)) from error
+    if sum(found.values()) != count:
+        raise Unclear(
+            f"NodeName={nodes} has GPUs of several types, for which slurmd wants File= in each shard line, and "
+            f"{gres.file} does not have the File= of {count} GPUs of type {kind or 'none'}; write its gpu lines with "
+            "Type= and File=, then run this again"
+        )
+    return found
 
 
 def other_vendors(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:

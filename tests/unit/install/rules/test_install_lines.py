@@ -148,14 +148,6 @@ def test_a_plugin_that_is_named_already_is_not_named_again():
         ("gpu:h200:4", "shard:h200:2882880", ["NodeName=gpu[01-02] Name=shard Type=h200 Count=2882880"]),
         ("gpu:4", "shard:2882880", ["NodeName=gpu[01-02] Name=shard Count=2882880"]),
         ("gpu", "shard:720720", ["NodeName=gpu[01-02] Name=shard Count=720720"]),
-        (
-            "gpu:a:2(S:0),gpu:b:1,nic:2",
-            "shard:a:1441440,shard:b:720720",
-            [
-                "NodeName=gpu[01-02] Name=shard Type=a Count=1441440",
-                "NodeName=gpu[01-02] Name=shard Type=b Count=720720",
-            ],
-        ),
     ],
 )
 def test_shards_are_as_many_as_the_gpus_hold(gres, shards, conf):
@@ -163,6 +155,27 @@ def test_shards_are_as_many_as_the_gpus_hold(gres, shards, conf):
     assert f"Gres={gres},{shards} State=UNKNOWN" in texts[SLURM]
     assert [line for line in texts[GRES].splitlines() if "shard" in line and "#" not in line] == conf
     assert values(texts[SLURM], "GresTypes") == ("gpu,shard",)
+
+
+def test_shards_of_several_types_name_the_files_of_their_gpus():
+    """Without, slurmd ends with `multiple configurations without "File"` (24.11 and 26.05)."""
+    text = PLAIN.replace("gpu:h200:4", "gpu:a:2(S:0),gpu:b:2,nic:2")
+    lines = (
+        "Name=gpu Type=a File=/dev/nvidia[0-1]",
+        "NodeName=gpu[01-02] Name=gpu Type=b File=/dev/nvidia2 Cores=0-7",
+        "NodeName=gpu[01-02] Name=gpu Type=b File=/dev/nvidia3 Cores=8-15",
+        "NodeName=other Name=gpu Type=b File=/dev/nvidia[0-7]",
+    )
+    texts = after(present(text, gres="\n".join([*lines, ""])), 720720)
+    assert "Gres=gpu:a:2(S:0),gpu:b:2,nic:2,shard:a:1441440,shard:b:1441440 State=UNKNOWN" in texts[SLURM]
+    assert [line for line in texts[GRES].splitlines() if "shard" in line and "#" not in line] == [
+        "NodeName=gpu[01-02] Name=shard Type=a Count=1441440 File=/dev/nvidia[0-1]",
+        "NodeName=gpu[01-02] Name=shard Type=b Count=720720 File=/dev/nvidia2",
+        "NodeName=gpu[01-02] Name=shard Type=b Count=720720 File=/dev/nvidia3",
+    ]
+    for gres in ("", lines[0], "AutoDetect=nvml", f"{lines[0]}\n{lines[1]}"):
+        said = site_lines(present(text, gres=f"{gres}\n"), 720720).refusals
+        assert any("has GPUs of several types, for which slurmd wants File= in each shard line" in one for one in said)
 
 
 def test_nodes_that_have_their_gpus_from_the_default_line():
