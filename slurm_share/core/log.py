@@ -18,8 +18,10 @@ IDENTIFIER = "slurm-share"
 """SYSLOG_IDENTIFIER of every line in the journal: journalctl -t slurm-share."""
 _OF_JOB = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_UID")
 """Numbers in a hook's environment that a line has as fields of the same name."""
-_INFORMATION = 6
-"""The priority LOG_INFO of syslog(3)."""
+UNWELL = "NODE UNWELL"
+"""In lines that say why the node is drained."""
+_ERROR, _INFORMATION = 3, 6
+"""The priorities LOG_ERR and LOG_INFO of syslog(3)."""
 
 _to_journal = False
 
@@ -52,7 +54,11 @@ def _send(who: str, safe: str) -> bool:
     """Send a line to the journal; return False if there is none, or its socket is full."""
     import socket  # only where a site has chosen the journal
 
-    fields = [f"MESSAGE={who}: {safe}", f"PRIORITY={_INFORMATION}", f"SYSLOG_IDENTIFIER={IDENTIFIER}"]
+    fields = [
+        f"MESSAGE={who}: {safe}",
+        f"PRIORITY={_ERROR if UNWELL in safe else _INFORMATION}",
+        f"SYSLOG_IDENTIFIER={IDENTIFIER}",
+    ]
     fields += [f"SLURM_SHARE_PROGRAM={who}"]
     given = {name: numbers.whole(os.environ.get(name), numbers.UINT32_MOST) for name in _OF_JOB}
     fields += [f"{name}={number}" for name, number in given.items() if number is not None]

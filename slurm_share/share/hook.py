@@ -263,6 +263,7 @@ COUNT_S = 1.0
 def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
     """Record that a job was refused; return False if that was one too many and the node is to be drained. Never
     raises."""
+    from slurm_share.core import log
     from slurm_share.core.errors import StateError
     from slurm_share.core.process import Deadline
     from slurm_share.share import ledger_file, refusals
@@ -275,7 +276,7 @@ def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
         report(who, f"{error}: the refusal of job {job_id} is not counted")
         return True
     if too_many is not None:
-        report(who, f"NODE UNWELL: {too_many}, the last one job {job_id}")
+        report(who, f"{log.UNWELL}: {too_many}, the last one job {job_id}")
     return too_many is None
 
 

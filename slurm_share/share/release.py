@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from slurm_share.core import process
+from slurm_share.core import log, process
 from slurm_share.core.errors import DriverError
 from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
@@ -97,7 +97,7 @@ def outcome(causes: Collection[str], *, has_remains: bool) -> str:
     if has_remains:
         said += ", but not all that it left: the next hook, or slurm-share doctor --fix, continues"
     unwell = sorted(cause for cause in causes if drain.drains([cause]))
-    return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
+    return said + (f"; {log.UNWELL}: {', '.join(unwell)}" if unwell else "")
 
 
 def running_jobs() -> tuple[LiveJob, ...]:

@@ -127,6 +127,11 @@ def test_a_service_whose_stderr_is_the_journal_has_a_line_once(journal, monkeypa
     assert capfd.readouterr().err == "slurm-share agent: text\n"
 
 
+def test_what_drains_the_node_is_an_error(journal):
+    log.line("", "epilog", f"job 7: left; {log.UNWELL}: the driver does not answer")
+    assert fields(journal)["PRIORITY"] == "3"
+
+
 def test_the_longest_line_fits(journal, tmp_path):
     log.line("", "prolog", "\N{MATHEMATICAL BOLD CAPITAL A}" * 9000)
     assert len(fields(journal)["MESSAGE"]) == len("prolog: ") + log.LINE_LIMIT
