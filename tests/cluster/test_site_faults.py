@@ -396,6 +396,27 @@ def task_prolog(site: Site) -> Planter:
         assert "task-prolog" not in site.doctor("n1")
 
 
+def site_script(name: str, line: str, text: str) -> None:
+    """Plant a script of the site, beside our hooks."""
+
+    @contextmanager
+    def block(site: Site) -> Iterator[None]:
+        if text:
+            site.write(site.conf / "site-script", f"#!/bin/bash\n{text}\n", 0o755)
+        with site.slurm_conf(f"{line}=/etc/slurm/site-script"):
+            yield
+
+    within(name, *(("n1",) if line.startswith("Task") and not text else ("n1", "ctl")), block=block)
+
+
+site_script("broken-epilog", "Epilog", "if true; then date")
+site_script("failing-prolog", "Prolog", "mkdir -p /run/site\nexit 1  # until the disk is mended")
+site_script("killing-epilog", "Epilog", "clean() { pkill -f nvidia-cuda-mps; }\nclean")
+site_script("quitting-task-epilog", "TaskEpilog", "echo quit | nvidia-cuda-mps-control")
+site_script("mode-prolog", "Prolog", "nvidia-smi -c EXCLUSIVE_PROCESS")
+site_script("lost-task-prolog", "TaskProlog", "")
+
+
 @planted("private-shm", "ctl", "n1")
 def private_shm(site: Site) -> Planter:
     with site.slurm_conf("NamespaceType=namespace/tmpfs", "PrologFlags=Contain", without="PrologFlags="):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...core.installed import EPILOG, HOME, PROLOG
 from ...share import site
 from ..facts.records import ConfiguredHook, Facts, Unseen, Verdict
+from . import scripts
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -217,24 +218,6 @@ def hook_time(facts: Facts) -> Sequence[Verdict]:
     return found or ok(f"Prolog {prolog_s:g} s and Epilog {epilog_s:g} s fit in")
 
 
-@check(
-    "task-prolog",
-    COMPUTE,
-    needs="configuration",
-    asks="the site's TaskProlog does not set GPU variables",
-    why="it runs after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS",
-    fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
-)
-def task_prolog(facts: Facts) -> Sequence[Verdict]:
-    text = seen(facts.slurm.task_prolog)
-    if not text:
-        return ok("there is no TaskProlog")
-    found = [name for name in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if name in text]
-    if found and "SLURM_SHARE_SLOT" not in text:
-        return warn(f"TaskProlog names {named(found)}")
-    return ok("TaskProlog leaves them alone")
-
-
 CHECKS = (
     run_in_job,
     prolog_flags,
@@ -245,5 +228,5 @@ CHECKS = (
     hook_owner,
     hook_order,
     hook_time,
-    task_prolog,
+    *scripts.CHECKS,
 )

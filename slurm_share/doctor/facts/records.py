@@ -67,6 +67,33 @@ class ConfiguredHook(Struct, frozen=True):
     """In the order in which slurmd runs them: for a pattern, from z to 0. Empty: there are none."""
 
 
+class SiteScript(Struct, frozen=True):
+    """A script that slurm.conf names: Prolog, Epilog, TaskProlog, TaskEpilog, PrologSlurmctld, EpilogSlurmctld."""
+
+    key: str
+    """Its key in slurm.conf."""
+    path: str
+    file: FileFact | None
+    """None: it is not there."""
+    text: str | Unseen = ""
+    """Empty: it is no text."""
+    syntax: str | Unseen = Unseen("not tried")
+    """The shell's message about its syntax; empty: none."""
+
+    @property
+    def lines(self) -> str:
+        """Its text, as far as it could be read."""
+        return "" if isinstance(self.text, Unseen) else self.text
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is a script of a shell whose language is that of sh or bash."""
+        name = ((self.file.interpreter if self.file else "") or "").rpartition("/")[2]
+        first = self.lines.partition("\n")[0].split()
+        name = first[1] if name == "env" and len(first) > 1 else name
+        return bool(self.lines) and name in ("sh", "bash", "dash", "ksh", "zsh")
+
+
 # --- Facts: Slurm ----------------------------------------------------------------------------------------------------
 
 Values = Mapping[str, Shown]
@@ -157,10 +184,10 @@ class SlurmFacts(Struct, frozen=True):
     plugstack_file: str = ""
     prologs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
     epilogs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
-    task_prolog: str | Unseen = ""
-    """Text of the site's TaskProlog; empty: there is none."""
     controller_scripts: tuple[tuple[str, str | Unseen], ...] = ()
     """Path and text of each PrologSlurmctld and EpilogSlurmctld, on a controller."""
+    scripts: tuple[SiteScript, ...] | Unseen = Unseen("not read")
+    """Scripts of the site, without our own programs."""
     lua: str | Unseen | None = None
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None

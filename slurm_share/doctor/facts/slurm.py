@@ -26,7 +26,7 @@ from ...slurm.backend import parse_version
 from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from ...slurm.gpu_limits import read_gpu_limits
-from . import files, lua, programs
+from . import files, lua, programs, scripts
 from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from .system import Ask
 
@@ -250,9 +250,8 @@ def read_files(
     folder = os.path.dirname(file) if file else "/etc/slurm"  # noqa: PTH120
     stack = source.get("plugstackconfig", (f"{folder}/plugstack.conf",))[-1]
     stack = stack if stack.startswith("/") else f"{folder}/{stack}"
-    task = source.get("taskprolog", ("",))[-1]
     is_controller = "controller" in roles
-    return replace(
+    facts = replace(
         facts,
         cgroup=values_of(read_written(f"{folder}/cgroup.conf", root)),
         containers=_containers(folder, root),
@@ -260,8 +259,8 @@ def read_files(
         plugstack_file=stack,
         prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts, coming),
         epilogs=programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts, coming),
-        task_prolog=_seen(task if task.startswith("/") else f"{folder}/{task}", root) or "" if task else "",
         controller_scripts=_controller_scripts(source, folder, root) if is_controller else (),
+        scripts=(),
         lua=coming.get(f"{folder}/job_submit.lua", _seen(f"{folder}/job_submit.lua", root)),
         lua_of_package=_text(LUA, root),
         lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
@@ -270,6 +269,7 @@ def read_files(
         owned=files.read_owned(folder, stack, text, root),
         slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
+    return replace(facts, scripts=scripts.read_scripts(facts, source, roles, folder, root, mounts))
 
 
 def _controller_scripts(source: Values, folder: str, root: Path) -> tuple[tuple[str, str | Unseen], ...]:

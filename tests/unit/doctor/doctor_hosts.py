@@ -21,6 +21,7 @@ from slurm_share.doctor.facts.records import (
     SeenGpu,
     SiteNode,
     SitePartition,
+    SiteScript,
     SlurmFacts,
     StateFacts,
     Unseen,
@@ -49,6 +50,13 @@ def write_process(root, pid, name, uid=0, state="S"):
 def file(path="/opt/x", mode=0o755, uid=0, above=0o755, **more):
     """Return a file with one folder above it."""
     return FileFact(path, (Owned("/", 0, above), Owned(path, uid, mode)), **more)
+
+
+def script(text, key="Prolog", path="/etc/slurm/site.sh", syntax=""):
+    """Return a script of the site that can be run."""
+    first = text.partition("\n")[0]
+    interpreter = first[2:].split()[0] if first.startswith("#!") else None
+    return SiteScript(key, path, file(path, interpreter=interpreter), text, syntax)
 
 
 def hook(*files, written="/etc/slurm/prolog.d/*"):
@@ -115,6 +123,7 @@ HEALTHY = Facts(
         plugstack_file="/etc/slurm/plugstack.conf",
         prologs=(hook(OURS_PROLOG),),
         epilogs=(hook(OURS_EPILOG),),
+        scripts=(),
         lua=SCRIPT,
         lua_of_package=SCRIPT,
         lua_object="/usr/lib/slurm/job_submit_lua.so",

@@ -18,12 +18,22 @@ from doctor_hosts import (
     job,
     partition,
     process,
+    script,
     site,
 )
 
 from slurm_share.core.config import parse
 from slurm_share.core.records import ProcessIdentity
-from slurm_share.doctor.facts.records import ArchiveFacts, LostPath, Mount, SeenGpu, SharedJob, SiteNode, Unseen
+from slurm_share.doctor.facts.records import (
+    ArchiveFacts,
+    LostPath,
+    Mount,
+    SeenGpu,
+    SharedJob,
+    SiteNode,
+    SiteScript,
+    Unseen,
+)
 from slurm_share.doctor.facts.system import missed
 from slurm_share.mps.records import MpsProcess
 from slurm_share.node.records import Gpu
@@ -258,10 +268,33 @@ ROWS = (
     row("hook-time", "WARN", "BatchStartTimeout is 5 s", slurm__live__batchstarttimeout=("5 sec",)),
     row("hook-time", "WARN", "UnkillableStepTimeout is 15 s", slurm__live__unkillablesteptimeout=("15 sec",)),
     row("hook-time", "WARN", "hook_deadline_s 12 s", config=site("hook_deadline_s = 12.0")),
-    row("task-prolog", "WARN", "CUDA_MPS_", slurm__task_prolog="echo export CUDA_MPS_PIPE_DIRECTORY=/tmp"),
-    row("task-prolog", "PASS", "alone",
-        slurm__task_prolog="[ $SLURM_SHARE_SLOT ] || echo export CUDA_VISIBLE_DEVICES=0"),
-    row("task-prolog", "SKIP", "nobody says", slurm__task_prolog=UNSEEN),
+    row("task-prolog", "FAIL", "TaskProlog /etc/slurm/site.sh sets CUDA_MPS_PIPE_DIRECTORY",
+        slurm__scripts=(script("#!/bin/sh\necho export CUDA_MPS_PIPE_DIRECTORY=/tmp\n", "TaskProlog"),)),
+    row("task-prolog", "FAIL", "sets CUDA_VISIBLE_DEVICES",
+        slurm__scripts=(script("#!/usr/bin/python3\nprint('export CUDA_VISIBLE_DEVICES=0')\n", "TaskProlog"),)),
+    row("task-prolog", "PASS", "alone", slurm__scripts=(
+        script("#!/bin/sh\n[ $SLURM_SHARE_SLOT ] || echo export CUDA_VISIBLE_DEVICES=0\n", "TaskProlog"),)),
+    row("task-prolog", "SKIP", "nobody says", slurm__scripts=UNSEEN),
+    row("script-fails", "FAIL", "always ends with `exit 1`: the next job drains its node",
+        slurm__scripts=(script("#!/bin/sh\ndate\nexit 1\n"),)),
+    row("script-fails", "FAIL", "is no valid script (line 2: syntax error)",
+        slurm__scripts=(script("#!/bin/sh\nif\n", syntax="line 2: syntax error"),)),
+    row("script-fails", "FAIL", "TaskProlog /t is not there: every task",
+        slurm__scripts=(SiteScript("TaskProlog", "/t", None),)),
+    row("script-fails", "WARN", "TaskEpilog /t is not executable",
+        slurm__scripts=(SiteScript("TaskEpilog", "/t", file("/t", 0o644)),)),
+    row("script-fails", "FAIL", "wants /gone, which is not there", slurm__scripts=(
+        SiteScript("PrologSlurmctld", "/p", file("/p", interpreter="/gone", interpreter_is_there=False)),)),
+    row("script-fails", "FAIL", "does not begin with #!", slurm__scripts=(script("date\n"),)),
+    row("script-fails", "SKIP", "nobody says", slurm__scripts=UNSEEN),
+    row("script-fails", "SKIP", "nobody says", slurm__scripts=(SiteScript("Prolog", "/p", file("/p"), UNSEEN),)),
+    row("script-fails", "PASS", "2 scripts",
+        slurm__scripts=(script("#!/bin/sh\nexit 0\n"), script("#!/usr/bin/perl\nexit 1\n"))),
+    row("script-gpus", "FAIL", "ends every MPS daemon of the node (`pkill -f nvidia-cuda-mps`)",
+        slurm__scripts=(script("#!/bin/sh\npkill -f nvidia-cuda-mps\n", "Epilog"),)),
+    row("script-gpus", "WARN", "sets the compute mode EXCLUSIVE_PROCESS",
+        slurm__scripts=(script("#!/bin/sh\nnvidia-smi -c 3\n"),)),
+    row("script-gpus", "SKIP", "nobody says", slurm__scripts=UNSEEN),
     # --- policy
     row("admin-comment", "WARN", "/etc/e sets AdminComment, and AccountingStoreFlags has no job_extra",
         slurm__controller_scripts=JOBSTATS, slurm__live__accountingstoragetype=DBD),

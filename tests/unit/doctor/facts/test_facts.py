@@ -207,7 +207,13 @@ def test_a_controller_that_is_dead_is_asked_once(root):
     epilogs = facts.slurm.epilogs
     assert not isinstance(epilogs, Unseen)
     assert epilogs[0].files == ()
-    assert facts.slurm.task_prolog == "echo\n"
+    scripts = facts.slurm.scripts
+    assert not isinstance(scripts, Unseen)
+    assert [(one.key, one.path, one.is_shell) for one in scripts] == [
+        ("Prolog", "/etc/slurm/prolog.d/zz-slurm-share", False), ("Prolog", "/etc/slurm/prolog.d/10-a", False),
+        ("Prolog", "/etc/slurm/own.sh", True), ("TaskProlog", "/etc/slurm/task.sh", False),
+    ]  # fmt: skip
+    assert scripts[-1].text == "echo\n"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,8 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
         (root / "etc/slurm" / name).mkdir()
     slurm = read(root, Slurm(**{"scontrol show config": Finished(1, "", "no controller")})).slurm
     assert slurm.lua == Unseen("/etc/slurm/job_submit.lua is no plain file")
-    assert slurm.task_prolog == Unseen("/etc/slurm/task.sh is no plain file")
+    assert not isinstance(slurm.scripts, Unseen)
+    assert not slurm.scripts[-1].file.is_executable  # a folder
 
 
 def test_the_scripts_of_the_controller_are_read_there(root):
