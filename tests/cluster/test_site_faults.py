@@ -421,9 +421,9 @@ site_script("lost-task-prolog", "TaskProlog", "")
 def private_shm(site: Site) -> Planter:
     with site.slurm_conf("NamespaceType=namespace/tmpfs", "PrologFlags=Contain", without="PrologFlags="):
         yield
-        site.write(site.conf / "namespace.yaml", 'defaults:\n  base_path: "/var/tmp/jobs"\n  dirs: "/tmp"\n')
+        site.write(site.conf / "job_container.conf", "BasePath=/var/tmp/jobs\nDirs=/tmp\n")
         assert "private-shm" not in site.doctor("ctl")
-        (site.conf / "namespace.yaml").unlink()
+        (site.conf / "job_container.conf").unlink()
 
 
 @planted("oversubscribe-force", "ctl", "n1")

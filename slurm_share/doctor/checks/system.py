@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from ...core.names import STATE_ROOT
 from ...core.settings import Configuration
+from ...slurm import job_folders
 from ..facts.records import Facts, Mount, Unseen, Verdict
 from .base import (
     COMPUTE,
@@ -25,8 +26,6 @@ from .base import (
 
 OPEN_FILES = 16384
 """Open files that an MPS daemon needs (docs.nvidia.com/deploy/mps: otherwise its shared-memory segments fail)."""
-PRIVATE_BY_DEFAULT = "/tmp,/dev/shm"
-"""Default of Dirs in job_container.conf(5) and namespace.yaml(5)."""
 SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
 """SELinux types (or their beginnings) that suit a state folder below /run."""
 
@@ -35,8 +34,9 @@ SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
     "private-shm",
     (*CONTROLLER, *COMPUTE),
     needs="configuration",
-    asks="jobs see the node's own /dev/shm",
-    why="an MPS daemon reaches its clients through /dev/shm: with a private one they run without MPS, or fail",
+    asks="jobs see the node's own /dev/shm and /run/slurm-share",
+    why="an MPS daemon reaches its clients through /dev/shm: with a private one shared jobs run without MPS; with a"
+    " private /run they are refused",
     fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
 )
 def private_shm(facts: Facts) -> Sequence[Verdict]:
@@ -46,10 +46,16 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
     kind = next((one for found in kinds for one in found or ()), "")
     if not kind or kind.endswith("/none"):
         return ok("jobs have no folders of their own")
-    pattern = r"""(?im)^[^#\n]*?\bdirs\s*[=:]\s*["']?([^\s"']+)"""
-    dirs = re.findall(pattern, seen(facts.slurm.containers)) or [PRIVATE_BY_DEFAULT]
-    private = {one for found in dirs for one in found.split(",") if one in ("/dev/shm", "/dev", "/run")}
-    return fail(f"{kind} gives every job its own {named(sorted(private))}") if private else ok(f"{kind}: {dirs[0]}")
+    folders = job_folders.private_folders(seen(facts.slurm.containers))
+    found: list[Verdict] = []
+    if hidden := job_folders.hides(folders, STATE_ROOT):
+        found += fail(
+            f"{kind} gives every job its own {hidden}: shared jobs are refused, since they cannot see their plans",
+            f"take {hidden} out of the folders in {job_folders.file_of(kind)}, then restart slurmd",
+        )
+    if hidden := job_folders.hides(folders, "/dev/shm"):
+        found += fail(f"{kind} gives every job its own {hidden}")
+    return found or ok(f"{kind}: {','.join(folders)}")
 
 
 @check(

@@ -20,7 +20,7 @@ from ...core.installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ...core.process import Finished, finish
 from ...core.slurm_home import slurm_homes
 from ...share import lua_settings
-from ...slurm import controllers
+from ...slurm import controllers, job_folders
 from ...slurm import nodes as slurm_nodes
 from ...slurm.backend import parse_version
 from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
@@ -254,7 +254,7 @@ def read_files(
     facts = replace(
         facts,
         cgroup=values_of(read_written(f"{folder}/cgroup.conf", root)),
-        containers=_containers(folder, root),
+        containers=_containers(source, folder, root),
         plugstack=_plugstack(stack, root, coming, is_needed=bool(file)),
         plugstack_file=stack,
         prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts, coming),
@@ -497,9 +497,11 @@ def _plugstack(
     return tuple(line.text + ("\r" if written[line.file][line.last - 1].endswith("\r") else "") for line in found.lines)
 
 
-def _containers(folder: str, root: Path) -> str | Unseen:
-    found = [_text(f"{folder}/{name}", root) for name in ("job_container.conf", "namespace.yaml")]
-    return "\n".join(text for text in found if text)
+def _containers(source: Values, folder: str, root: Path) -> str | Unseen:
+    """Return the text of the file that gives jobs folders of their own; "": there is none."""
+    kinds = (source.get(key.lower(), ("",))[-1] for key in job_folders.KEYS)
+    name = next(filter(None, map(job_folders.file_of, kinds)), "")
+    return _seen(f"{folder}/{name}", root) or "" if name else ""
 
 
 def _seen(path: str, root: Path) -> str | Unseen | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RUN_IN_JOB = (
     "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must remove it from slurm.conf"
 )
+SHARED_MEMORY = "/dev/shm"
+"""The folder through which an MPS server and its clients share memory."""
 ASK_S = 3.0
 """The time limit of a query about a daemon's clients, in seconds."""
 RETRY_S = 1.0
@@ -208,6 +210,25 @@ def _folders(of: Iterable[UserGpu], paths: Paths) -> frozenset[str]:
     return frozenset(str(paths.mps_pipe(uid, gpu)) for uid, gpu in of)
 
 
+def _why_unreachable() -> str:
+    """Return why the clients of a job cannot reach a daemon outside of it; "": they can. MPS uses files in /dev/shm."""
+    slurm_conf = os.environ.get("SLURM_CONF", "")
+    if not slurm_conf.startswith("/"):
+        return ""
+    from pathlib import Path
+
+    from ...slurm import job_folders
+
+    file, folders = job_folders.read_private(Path(slurm_conf), os.environ.get("SLURMD_NODENAME", ""))
+    hidden = job_folders.hides(folders, SHARED_MEMORY)
+    if not hidden:
+        return ""
+    return (
+        f"every job has its own {hidden} here, through which MPS reaches its clients; an administrator must take it "
+        f"out of the folders in {file}"
+    )
+
+
 def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
     daemon of their own. Daemons started by users are ignored."""
@@ -217,6 +238,8 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
 
     if node_processes.read_runs_in_job():
         return RUN_IN_JOB
+    if why := _why_unreachable():
+        return why
     files = None
     for one in mp_processes.foreign_daemons(mp_processes.read_processes(uids=()), str(host.paths.root)):
         files = files or mp_processes.read_program_files(program)

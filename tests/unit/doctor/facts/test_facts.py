@@ -163,7 +163,7 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
     assert facts.slurm.shared_here == (SharedJob(4711, "2,mem=1G", "gpu"),)
     assert facts.slurm.plugstack == ("optional /usr/lib/slurm-share/share_gpu.so",)
     assert facts.slurm.cgroup == {"constraindevices": ("yes",)}
-    assert facts.slurm.containers == "Dirs=/tmp\n"
+    assert facts.slurm.containers == ""  # slurm.conf names no plugin that reads the file
     assert facts.plugin.file is None
     assert [(path, file is None) for path, file in facts.hooks.items()] == [
         ("/opt/slurm-share/bin/slurm-share-prolog", False), ("/opt/slurm-share/bin/slurm-share-epilog", True),
