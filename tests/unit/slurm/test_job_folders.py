@@ -32,7 +32,7 @@ def test_each_plugin_reads_its_own_file(kind, file):
         ("#Dirs=/tmp\n", ("/tmp", "/dev/shm")),
         ("BasePath=none\n", ()),
         ("NodeName=n1 Dirs=/tmp\nNodeName=n[2-3] Dirs=/dev/shm\n", ("/tmp",)),
-        ('defaults:\n  base_path: "/x"\n  dirs: "/tmp"\nnode_confs:\n  - nodes: [n2]\n    dirs: "/dev/shm"\n', ("/tmp",)),
+        ('defaults:\n  dirs: "/tmp"\nnode_confs:\n  - nodes: [n2]\n    dirs: "/dev/shm"\n', ("/tmp",)),
     ],
 )  # fmt: skip
 def test_the_folders_of_a_node(text, folders):
