@@ -72,11 +72,9 @@ def test_a_script_that_does_not_call_ours_is_wrong_for_both(lua):
 
 
 @pytest.mark.parametrize("seconds", [5, 12, 13, 39, 40, 65534])
-def test_a_time_limit_is_short_for_both_or_for_none(seconds):
-    said = site_lines(present(f"PrologEpilogTimeout={seconds}\n{PLAIN}")).advice
+def test_a_time_limit_is_short_where_the_hooks_may_take_longer(seconds):
     facts = changed(HEALTHY, "slurm.live.prologepilogtimeout", (f"{seconds} sec",))
     failed = any(one.check == "hook-time" and one.outcome == "FAIL" for one in every.examine(facts))
-    assert any(one.startswith("Slurm ends the") for one in said) == failed
     assert failed == (seconds < max(site.hook_needs_s(Settings())))
 
 
