@@ -99,8 +99,10 @@ int slurm_spank_init_post_opt(spank_t sp, int ac UNUSED, char **av UNUSED)
 		ss_inside_check(asked());
 		ss_srun_wait(asked(), plugin.state_root);
 	}
-	if (context == S_CTX_REMOTE)
+	if (context == S_CTX_REMOTE) {
+		ss_step_note_loaded(sp, plugin.state_root);
 		ss_step_prepare(sp, plugin.state_root);
+	}
 	return ESPANK_SUCCESS;
 }
 

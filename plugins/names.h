@@ -40,6 +40,7 @@
 #define SS_USER_FOLDER "user"
 #define SS_JOBS_FOLDER "jobs"
 #define SS_PLAN_FILE "plan"
+#define SS_LOADED_FILE "loaded"
 #define SS_UNSHARED_FOLDER "unshared"
 #define SS_SLOTS_FOLDER "slots"
 #define SS_SLOTS_LOCK "lock"

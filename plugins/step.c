@@ -1,6 +1,7 @@
 #include "step.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <slurm/slurm.h>
 #include <stdarg.h>
 #include <signal.h>
@@ -435,6 +436,23 @@ void ss_step_prepare(spank_t sp, const char *state_root)
 	plan_path(path, sizeof path, state_root, job);
 	if (access(path, F_OK) == 0) /* nothing is opened for an ordinary job */
 		ss_exit_message_open(&now.exit_message);
+}
+
+void ss_step_note_loaded(spank_t sp, const char *state_root)
+{
+	char path[512];
+	uint32_t job;
+
+	if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS)
+		return;
+	(void)snprintf(path, sizeof path, "%s/" SS_JOBS_FOLDER "/%u/" SS_LOADED_FILE, state_root, job);
+	/* only the Prolog of a shared job makes the file */
+	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (pwrite(fd, "1", 1, 0) != 1)
+		slurm_error("slurm-share: %s cannot be written: %s", path, strerror(errno));
+	(void)close(fd);
 }
 
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root)

@@ -26,4 +26,7 @@ void ss_step_task_ended(spank_t sp);
 
 void ss_step_end(void);
 
+/* Record, as root, that a slurmstepd of a shared job has loaded the plugin. */
+void ss_step_note_loaded(spank_t sp, const char *state_root);
+
 #endif

@@ -59,6 +59,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "mode": status.modes[""],
         "partition_modes": {name: mode for name, mode in status.modes.items() if name},
         "lua_problem": status.lua_problem or None,
+        "plugin_problem": status.plugin_problem or None,
         "full": list(status.full),
         "problems": list(status.problems),
         "jobs": [
@@ -120,7 +121,7 @@ def as_tables(status: Status) -> list[Any]:
         parts.append(Text(f"{status.node}: no shared job{of_user}"))
     else:
         parts.append(_job_table(status))
-    parts += [Text(line) for line in status.full]
+    parts += [Text(line) for line in (status.plugin_problem, *status.full) if line]
     if status.gpus:
         parts += [Text(""), _gpu_table(status)]
     return parts

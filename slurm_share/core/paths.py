@@ -47,6 +47,10 @@ class Paths(Struct, frozen=True):
         """Return the plan of a job; root's, readable by the job's user only."""
         return self.job(job_id) / names.PLAN_FILE
 
+    def loaded(self, job_id: int) -> Path:
+        """Return the file that is empty until a step of the job loads the plugin; root's, 0600."""
+        return self.job(job_id) / names.LOADED_FILE
+
     def unshared(self, job_id: int) -> Path:
         """Return the plan of a job that asked to share and runs unshared; root's, readable by the job's user only."""
         return self.root / names.UNSHARED_FOLDER / str(job_id)

@@ -18,11 +18,11 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node import topology
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import Gpu, LiveJob
-from slurm_share.share import option, state, user_folder
+from slurm_share.share import ledger_file, option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import UNDO_S, Host
 from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Limits, Plan, Prepared, Refusal
-from slurm_share.share.rules import allocation, drain, granted, owners, reconcile
+from slurm_share.share.rules import allocation, drain, granted, owners, reconcile, without_plugin
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
 
@@ -57,7 +57,8 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         return True
     state.remove_unshared(paths, job.job_id)
     state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may use the plan of an earlier run
-    entry = Entry(read_grant(job, environ, paths, settings, deadline))
+    grant = read_grant(job, environ, paths, settings, deadline)
+    entry = Entry(refuse_without_plugin(job, grant, paths, environ) or grant)
     well = True
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
@@ -77,10 +78,36 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision, settings))
     if decision is not None:
+        if isinstance(decision, Plan):
+            state.expect_plugin(paths, job.job_id)
         state.write_plan(paths, decision, job.gid)
     if isinstance(decision, Refusal):
+        if decision.cause == drain.NO_PLUGIN:
+            from . import plugin_use
+
+            plugin_use.end_job(job, decision.sentence, environ)
         well = hook.count_refusal(WHO, paths, job.job_id, decision.cause) and well
     return well
+
+
+def refuse_without_plugin(
+    job: JobContext, grant: Grant | Refusal | None, paths: Paths, environ: Mapping[str, str]
+) -> Refusal | None:
+    """Return the Refusal of a share if several jobs in a row ran without the plugin, and it still cannot be loaded."""
+    if not isinstance(grant, Grant) or not _is_in_doubt(paths):
+        return None
+    from . import plugin_use  # needed only then
+
+    return plugin_use.refusal(job, environ)
+
+
+def _is_in_doubt(paths: Paths) -> bool:
+    """Return whether the jobs before ran without the plugin. A damaged ledger is reported where it is read next."""
+    try:
+        ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
+    except StateError:
+        return False
+    return without_plugin.is_in_doubt(ledger)
 
 
 def read_job(environ: Mapping[str, str]) -> JobContext:

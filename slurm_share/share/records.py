@@ -294,6 +294,10 @@ class Ledger(Struct, frozen=True):
     modes: tuple[ModeBefore, ...] = ()
     """The compute modes to restore when the last job leaves a GPU."""
     leaving: tuple[Leaving, ...] = ()
+    without_plugin: tuple[int, ...] = ()
+    """The last shared jobs, without another one between them, of which no step loaded the SPANK plugin."""
+    plugin_problem: str = ""
+    """The reason, as found after the last of them."""
 
 
 class Sweep(Struct, frozen=True):

@@ -80,6 +80,7 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
         if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
             hook.report(WHO, f"job {job.job_id}: another Epilog is cleaning up after it")
             return True
+        was_loaded = None if entry is None else state.was_plugin_loaded(paths, job.job_id)
         if not any(one.job_id == job.job_id for one in over):
             work.remove_folder(job.job_id, job.uid)  # it was refused, or its Prolog never ran
     causes = work.clear(over, deadline)
@@ -88,6 +89,10 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
     uid = job.uid if entry is None else entry.uid
     remaining = entry is not None and reconcile.remaining(entry, work.remains)
     hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes, has_remains=bool(remaining))}")
+    if entry is not None and was_loaded is not None and (not was_loaded or ledger.without_plugin):
+        from . import plugin_use  # needed only if the plugin was not loaded just now or before
+
+        plugin_use.judge(environ, paths, settings, entry, was_loaded=was_loaded, now=now)
     return well
 
 

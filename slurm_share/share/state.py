@@ -223,6 +223,21 @@ def _opened_above_launchers(paths: Paths, except_for: Collection[int] = ()) -> I
                 os.close(parent)
 
 
+def expect_plugin(paths: Paths, job_id: int) -> None:
+    """Make the empty file into which the plugin writes in every slurmstepd of the job that loads it, as root. Raises
+    OSError as `write_ledger` does."""
+    os.close(os.open(paths.loaded(job_id), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+
+
+def was_plugin_loaded(paths: Paths, job_id: int) -> bool | None:
+    """Return whether a step of the job loaded the plugin on this node; None: its Prolog made no plan, or was of an
+    earlier release."""
+    try:
+        return os.lstat(paths.loaded(job_id)).st_size > 0
+    except OSError:
+        return None
+
+
 def remove_plan(paths: Paths, job_id: int) -> None:
     """Remove the job's plan, if there is one, and nothing else."""
     paths.plan(job_id).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from . import leases, ledger_file, lua_settings, user_folder
 from .backends import registry
 from .backends.base import Host
 from .records import LedgerJob, Plan
-from .rules import reconcile
+from .rules import reconcile, without_plugin
 
 
 class Status(Struct, frozen=True):
@@ -50,6 +50,9 @@ class Status(Struct, frozen=True):
     """False: this host is no compute node of Slurm, and has no driver to ask."""
     has_gpus: bool = True
     """False: slurm.conf gives this node no GPUs, and it has no driver to ask."""
+    plugin_problem: str = ""
+    """That shared jobs here ran without the SPANK plugin, and why; empty: the last one had it, or the caller may not
+    read that."""
     lua_problem: str = ""
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 
@@ -60,12 +63,13 @@ def read_status() -> Status:
     paths, node, problems = Paths(), node_name.read_node_name(), []
     host = Host(paths=paths, settings=configuration.settings)
     try:
-        known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
+        ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
         booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        jobs = tuple(replace(job, since=booted_at + job.since) for job in known)
+        jobs = tuple(replace(job, since=booted_at + job.since) for job in ledger.jobs)
+        plugin_problem = without_plugin.node_sentence(ledger)
         everything = os.access(paths.ledger, os.R_OK) or os.geteuid() == 0
     except PermissionError:
-        everything = False
+        everything, plugin_problem = False, ""
         jobs, job_problems = _own_jobs(paths, node)
         problems += job_problems
     is_node = has_gpus = True
@@ -100,6 +104,7 @@ def read_status() -> Status:
         modes=configuration.modes(),
         is_node=is_node,
         has_gpus=has_gpus,
+        plugin_problem=plugin_problem,
         lua_problem=lua_settings.outdated(configuration),
     )
 

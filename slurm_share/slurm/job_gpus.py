@@ -4,8 +4,8 @@ slurmd gives a hook the GPUs of a job in SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES
 job's GRES records, and each record replaces the one before (gres_common_prep_set_env; seen on 24.11 and 26.05). Slurm
 has a record for each type that slurm.conf gives the GPUs of a node: two models, or several MIG profiles. There the
 variables name the GPUs of one type only, and nothing on the node names the others before the job's first step. So the
-controller is asked. This is the only command of Slurm that a hook runs: only for a shared job, on a node of several
-types, and for ASK_S at most.
+controller is asked: only for a shared job, on a node of several types, and for ASK_S at most. A hook runs no other
+command of Slurm but those of share/plugin_use.py, where no step of a job loaded the plugin.
 """
 
 from __future__ import annotations

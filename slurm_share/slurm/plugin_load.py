@@ -35,20 +35,23 @@ def read_problem(program: str, path: str, conf: str, owner: Owner | None = None)
 
     The dynamic loader loads the object into the program and resolves all symbols at once (ld.so(8), LD_PRELOAD and
     LD_BIND_NOW): Slurm calls dlopen(3) with RTLD_LAZY, and a symbol that is missing ends the program at its first use.
-    The program has the symbols that a plugin needs, and exits at once with -V. A program that does not even start
-    without the object is no sign of a problem of the object.
+    The program has the symbols that a plugin needs, and exits at once with -V, slurmstepd with an error. What it also
+    says or does without the object is no sign of a problem of the object.
     """
     env = {"PATH": os.defpath, "SLURM_CONF": conf, "LC_ALL": "C", "LD_BIND_NOW": "1"}
     try:
         done = _run(program, {**env, "LD_PRELOAD": path}, owner)
         why = parse(done, path)
-        if done.code != 0 and _run(program, env, owner).code == 0:
-            return why or f"it ends with {done.code} with the object{_last(done)}"
+        if done.code == 0 and not why:
+            return ""
+        without = _run(program, env, owner)
     except CommandError as error:
         # a site may keep a program from users; then it is not for them to load the object
         is_closed = owner is not None and isinstance(error.__cause__, PermissionError)
         return "" if is_closed else str(error)
-    return why if "cannot be preloaded" in done.stderr else ""
+    if why:
+        return "" if parse(without, path) == why else why
+    return f"it ends with {done.code} with the object{_last(done)}" if without.code == 0 else ""
 
 
 def _run(program: str, env: Mapping[str, str], owner: Owner | None) -> Finished:

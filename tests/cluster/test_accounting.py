@@ -9,15 +9,17 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import by_release, cluster_of
-from hooked import rewritten, until
+from hooked import Node, completed, output_of, rewritten, until
 
 from localcluster import Cluster
 from localcluster.paths import CHECKOUT
+from slurm_share.share import without_plugin
 
 pytestmark = pytest.mark.cluster
 
@@ -328,3 +330,45 @@ def test_what_a_partitions_policy_makes_of_a_share_is_said(
 ) -> None:
     argv = ["sbatch", "--test-only", "-p", "whole", *options, "--wrap", "true"]
     assert said in accounted.as_user("alice", argv).stderr
+
+
+def test_a_node_that_cannot_load_the_plugin_says_so_in_the_job_marks_it_and_then_refuses(accounted: Cluster) -> None:
+    """The object needs a later libc, as one of another system. Nothing drains the node; the mended object ends it."""
+    node = Node(accounted, "n3")
+    file = accounted.root("n3") / "usr/lib/slurm-share/share_gpu.so"
+    part = ["-w", "n3", "--share-gpu=2,mem=4G", "--gres=gpu:1", "-n1"]
+    script = "echo begun; srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
+    good, marked = file.read_bytes(), "share-not-loaded=n3;share-gpu=2,mem=4096M"
+
+    def has_word(job: int) -> bool:
+        told = f"slurm-share: no step of job {job} loaded the plugin of slurm-share on n3"
+        return told in output_of(accounted, job) and ended(accounted, job).admin_comment == marked
+
+    try:
+        replace(file, good.replace(b"GLIBC_2.33", b"GLIBC_2.99"))
+        jobs = [accounted.sbatch("alice", script, *part) for _ in range(without_plugin.MOST_JOBS)]
+        for job in jobs:
+            until(partial(has_word, job), "the Epilog's word", node.log)
+            assert re.search("slot none(.|\n)*version `GLIBC_2.99' not found", output_of(accounted, job))
+        said = node.run("slurm-share", "status").stdout
+        assert "no step of the last 3 shared jobs here" in said
+        refused = accounted.sbatch("alice", script, *part)
+        record = ended(accounted, refused)
+        assert (record.state.split()[0], record.admin_comment) == ("CANCELLED", marked)
+        output = accounted.output(refused)
+        assert f"job {refused} cannot have --share-gpu=2,mem=4096M on n3: Slurm does not load the plugin" in output
+        assert "slot none" not in output
+        assert "fine" in completed(accounted, "echo fine", "-w", "n3", "-p", "plain")
+    finally:
+        replace(file, good)
+    assert "slot 0" in completed(accounted, script, *part)
+    until(lambda: not node.ledger()["without_plugin"], "the end of the refusal", node.log)
+    assert accounted.status().nodes["n3"] in ("idle", "mixed", "completing")
+
+
+def replace(file: Path, data: bytes) -> None:
+    """Put another file in the place of one that is mapped, as a package does."""
+    new = file.with_suffix(".new")
+    new.write_bytes(data)
+    new.chmod(0o644)
+    new.replace(file)

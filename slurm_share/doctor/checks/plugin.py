@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ...core.errors import quoted
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
+from ...share import without_plugin
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (
     COMPUTE,
@@ -151,6 +152,20 @@ def plugin_loads(facts: Facts) -> Sequence[Verdict]:
     return _by_reason(problems) or ok("they can")
 
 
+@check(
+    "plugin-used",
+    COMPUTE,
+    asks="the steps of the last shared job here loaded the plugin",
+    why=f"such a job ran unshared, as its output and the hooks' log say; after {without_plugin.MOST_JOBS} of them in a"
+    " row the node refuses shares while the plugin cannot be loaded, and cancels their jobs; ordinary jobs run",
+    fix="mend what plugin-loads, plugin and plugstack say; if they say nothing: slurmd's log with SlurmdDebug=verbose,"
+    " and SELinux's (ausearch -m avc); the next shared job here ends this",
+)
+def plugin_used(facts: Facts) -> Sequence[Verdict]:
+    told = without_plugin.node_sentence(seen(facts.state.ledger))
+    return warn(told) if told else ok("they did, or there was none")
+
+
 def _by_reason(problems: Iterable[tuple[str, str]]) -> list[Verdict]:
     """Return a FAIL for each reason, with the names that have it."""
     names: dict[str, list[str]] = {}
@@ -251,5 +266,6 @@ def operators_group(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    plugstack, plugin, plugin_release, plugin_loads, hook_programs, modules, install_path, config, operators_group,
+    plugstack, plugin, plugin_release, plugin_loads, plugin_used, hook_programs, modules, install_path, config,
+    operators_group,
 )  # fmt: skip

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from ...core import config, names
 from ...core.errors import ConfigError, SlurmShareError, StateError, UsageError
-from ...core.installed import HOME, OBJECT, PLUGIN
+from ...core.installed import HOME, PLUGIN
 from ...core.settings import Configuration, Settings
 from ...share import Health, Host, mode_file
-from ...slurm import controllers
+from ...slurm import controllers, node_plugin
 from ...slurm.conf_text import ConfText
 from ...slurm.rules.node_name import node_of_host
 from . import package as fact_package
@@ -260,23 +260,10 @@ def plugin_paths(slurm: SlurmFacts) -> tuple[str, ...]:
 
     Slurm looks for a name that is no absolute path in the folders of PluginDir (spank.c).
     """
-    found = []
-    for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
-        values = line.split()
-        name = values[1].strip('"') if len(values) > 1 else ""
-        if name.startswith("/") and name.endswith(OBJECT):
-            found.append(name)
-        elif name == OBJECT and (folder := _folder_of(name, slurm)):
-            found.append(f"{folder}/{name}")
-    return tuple(dict.fromkeys(found)) or (PLUGIN,)
-
-
-def _folder_of(name: str, slurm: SlurmFacts) -> str:
-    """Return the folder of PluginDir that has the object; the first one if none has; "": PluginDir is not set."""
-    values = slurm.live if not isinstance(slurm.live, Unseen) else slurm.written
+    values = slurm.written if isinstance(slurm.live, Unseen) else slurm.live
     folders = "" if isinstance(values, Unseen) else ":".join(values.get("plugindir", ()))
-    listed = [folder for folder in folders.split(":") if folder]
-    return next((folder for folder in listed if Path(folder, name).exists()), listed[0] if listed else "")
+    lines = () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ()
+    return node_plugin.named_paths(lines, [one for one in folders.split(":") if one]) or (PLUGIN,)
 
 
 def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:

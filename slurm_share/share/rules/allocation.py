@@ -366,6 +366,17 @@ def driver_refusal(job: JobContext, reason: str) -> Refusal:
     return refusal(job, f"{reason}; an administrator must check this node", cause=drain.NO_DRIVER)
 
 
+def plugin_refusal(job: JobContext, why: str) -> Refusal:
+    """Return the Refusal for a node that does not load the SPANK plugin, so that tasks would run unshared."""
+    return refusal(
+        job,
+        f"Slurm does not load the plugin of slurm-share there, and without it the job would run unshared: {why}; submit"
+        f" it again without this node (sbatch --exclude={job.node}), and tell your administrators (slurm-share doctor"
+        f" on {job.node})",
+        cause=drain.NO_PLUGIN,
+    )
+
+
 _SEE_TO_IT = "an administrator must see to that GPU (nvidia-smi, dmesg | grep -i nvrm)"
 
 

@@ -40,6 +40,7 @@ SYSTEM_PROCESS = "system-process"
 REMAINS = "remains"
 HANGS = "hook-hangs"
 DEFECT = "defect"
+NO_PLUGIN = "no-plugin"
 
 CAUSES = {
     # A process that cannot be ended holds a GPU, or the driver cannot tell whether one does.
@@ -61,6 +62,7 @@ CAUSES = {
     SYSTEM_PROCESS: NEVER,  # a process of a system user on such a GPU: it is not ended
     REMAINS: NEVER,  # something of a user cannot be removed, or not in the hook's time: the next hook continues
     HANGS: NEVER,  # a hook hangs outside the driver, for example in a user's file system
+    NO_PLUGIN: NEVER,  # the plugin cannot be loaded here: ordinary jobs run as before
     DEFECT: NEVER,  # a defect of ours, or a wrong configuration
 }
 """Every cause that a hook can find, and whether it drains the node."""

@@ -186,6 +186,12 @@ ROWS = (
     row("plugin-loads", "SKIP", "there is no object", plugin__file=None),
     row("plugin-loads", "SKIP", "nobody says", plugin__load_problems=UNSEEN),
     row("plugin-loads", "SKIP", "see plugin-release", plugin__load_problems=(("srun", "x"),), plugin__release="24.11"),
+    row("plugin-used", "WARN", "no step of the last 3 shared jobs here (jobs 5, 6, 8) loaded the plugin: they ran unsh"
+        "ared; further shares are refused until it can be loaded; the reason: file too short",
+        state__ledger=Ledger("b", without_plugin=(5, 6, 8), plugin_problem="file too short")),
+    row("plugin-used", "WARN", "no step of the last shared job here (job 5) loaded the plugin: it ran unshared; the",
+        state__ledger=Ledger("b", without_plugin=(5,), plugin_problem="file too short")),
+    row("plugin-used", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("modules", "FAIL", "a.b, a.c: SyntaxError", broken_modules=(("a.b", "SyntaxError"), ("a.c", "SyntaxError"))),
     row("modules", "FAIL", "/opt/slurm-share has mode 0700: users",
         package=file("/opt/slurm-share", 0o700, is_file=False)),

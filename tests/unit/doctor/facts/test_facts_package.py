@@ -79,6 +79,24 @@ def test_an_object_that_needs_a_later_library_ends_the_program_and_is_named(slur
     assert (name, "version `GLIBC_2.9.9' not found" in why) == ("srun", True)
 
 
+def test_a_program_that_also_fails_without_the_object_is_known_by_what_the_loader_says(slurm, tmp_path):
+    """As slurmstepd, which slurmd alone can start."""
+    (slurm / "srun").unlink()
+    (slurm / "srun").symlink_to("/bin/false")
+    fine = build(tmp_path, "int fine(void) { return 0; }")
+    assert package.read_load_problems([fine], ("login",), [str(slurm)]) == ()
+    torn = tmp_path / "torn.so"
+    torn.write_bytes(b"\x7fELF")
+    assert dict(package.read_load_problems([str(torn)], ("login",), [str(slurm)])) == {"srun": "file too short"}
+
+
+def test_a_program_that_fails_with_the_object_for_an_unknown_reason_is_named(slurm, tmp_path):
+    text = "#include <stdio.h>\n#include <unistd.h>\n__attribute__((constructor)) void f(void)"
+    path = build(tmp_path, text + ' { fprintf(stderr, "refused by policy\\n"); _exit(3); }')
+    found = dict(package.read_load_problems([path], ("login",), [str(slurm)]))
+    assert found == {"srun": "it ends with 3 with the object: refused by policy"}
+
+
 def test_an_object_that_needs_a_missing_library_is_named(slurm, tmp_path):
     (tmp_path / "gone").mkdir()
     library = Path(build(tmp_path / "gone", "int f(void) { return 0; }", "-Wl,-soname,libgone.so.1"))
