@@ -27,11 +27,12 @@ ASK_S = 5.0
 JSON = "v0.0.42"
 """The version of Slurm's JSON, as in jobs.py, which a hook does not load. Text could be forged: it shows the job's name
 and comment, which may have lines that look like Slurm's."""
-_GRES = re.compile(r"\bgres\s*[-+*/]?=\s*\"?([^\s\"]*)", re.IGNORECASE)
+_GRES = re.compile(r"gres[ \t]*[-+*/]?=[ \t]*\"?([^\s\"]*)")
+"""In a text of lower-case letters, in which the pattern begins with a word that is found fast."""
 _GPU = re.compile(r"(?:^|,)gpu(?=[:,(]|$)", re.IGNORECASE)
 _COUNT = re.compile(r"(?:^|,)gpu(?::[^:,()]+)*?(?::([0-9]{1,4}))?(?:\([^)]*\))?(?=,|$)", re.IGNORECASE)
-_ELSEWHERE = re.compile(r"^\s*include\s|\bmaxnodecount\s*=", re.IGNORECASE | re.MULTILINE)
-"""Lines are in other files, or nodes may register that no line names."""
+_ELSEWHERE = ("include", "maxnodecount")
+"""Words in a file some lines of which are in other files, or where nodes may register that no line names."""
 
 
 class NodeGpus(Struct, frozen=True):
@@ -64,8 +65,9 @@ def read_node_gpus(file: Path, node: str) -> NodeGpus:
     On most clusters no node has GPUs of several types. Then a look at the text suffices.
     """
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-        if not _ELSEWHERE.search(text) and all(len(_GPU.findall(gres)) < 2 for gres in _GRES.findall(text)):
+        text = file.read_text(encoding="utf-8", errors="replace").lower()
+        is_whole = not any(word in text for word in _ELSEWHERE)
+        if is_whole and all(len(_GPU.findall(gres)) < 2 for gres in _GRES.findall(text)):
             return NodeGpus(1)
         from .conf import read_conf  # few clusters need it; its import takes time
 
