@@ -140,6 +140,7 @@ class Program(App[int]):
             self.register_theme(theme)
         self.set_keymap(self.keys)
         workarounds.plain_signs(self)
+        workarounds.show_no_closing_screen()
         self.theme = self._first_theme()
 
     def _first_theme(self) -> str:

@@ -17,7 +17,10 @@ from rich.segment import Segment
 from textual.app import App
 from textual.color import Color
 from textual.drivers import linux_driver
+from textual.events import Mount, Resize, ScreenResume
 from textual.filter import LineFilter, Monochrome, NoColor
+from textual.message import Message
+from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from .terminal_input import TerminalInput
@@ -46,6 +49,21 @@ def no_colours(app: App[Any], *, wanted: bool) -> None:
     app._filters = [one for one in app._filters if not isinstance(one, NoColor | Monochrome)]
     if wanted:
         app._filters.append(NoColor())
+
+
+def show_no_closing_screen() -> None:
+    """Leave a screen alone that is removed while it opens. Textual gives it no widgets then, but tells it that it has
+    them: `on_mount` would look for one and end the dashboard with a traceback. Call it before there is a screen."""
+    if _dispatch_unless_closing is not Screen._dispatch_message:
+        Screen._dispatch_message = _dispatch_unless_closing  # type: ignore[method-assign,assignment]
+
+
+_dispatch = Screen._dispatch_message
+
+
+async def _dispatch_unless_closing(self: Screen[Any], message: Message) -> None:
+    if not (isinstance(message, Mount | Resize | ScreenResume) and (self._closing or self._pruning)):
+        await _dispatch(self, message)
 
 
 class _Plain(LineFilter):
