@@ -138,3 +138,11 @@ def test_processes_that_make_and_remove_at_once_leave_nothing(tmp_path: Path) ->
     running = [subprocess.Popen([sys.executable, "-c", MAKERS, str(tmp_path)]) for _ in range(4)]
     assert [process.wait(120) for process in running] == [0, 0, 0, 0]
     assert [one.name for one in tmp_path.iterdir()] == [FIRST]
+
+
+def test_a_link_below_the_users_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trap").mkdir(mode=0o700)
+    (tmp_path / FIRST).mkdir(mode=0o700)
+    (tmp_path / FIRST / "bookings").symlink_to(tmp_path / "trap")
+    with pytest.raises(StateError, match="bookings: is no folder, or a link"):
+        own_folders.open_own(tmp_path, ["bookings"])
