@@ -23,10 +23,10 @@ static inline int ss_fail(char *why, size_t size, const char *format, ...)
 /* Return the milliseconds of a clock that cannot be set. */
 static inline int64_t ss_now_ms(void)
 {
-	struct timespec now = { 0, 0 };
+	struct timespec clock = { 0, 0 };
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	(void)clock_gettime(CLOCK_MONOTONIC, &clock);
+	return (int64_t)clock.tv_sec * 1000 + clock.tv_nsec / 1000000;
 }
 
 static inline const char *ss_plural(uint32_t count)

@@ -47,6 +47,8 @@ static int on_slot_wait(int value UNUSED, const char *text, int remote)
 {
 	if (!remote && ss_srun_wait_option(text) != 0)
 		return ESPANK_BAD_ARG;
+	if (remote && text != NULL)
+		ss_step_limit_wait(text);
 	return ESPANK_SUCCESS;
 }
 

@@ -138,7 +138,7 @@ static void write_quietly(int fd, const char *text, size_t length)
 
 void ss_exit_message_log(struct ss_exit_message *sockets, const char *sentence)
 {
-	char line[256];
+	char line[320];
 	int fd = receive(sockets);
 
 	ss_exit_message_close(sockets);

@@ -18,6 +18,12 @@
 #define SS_SHELL_VARIABLE "SLURM_SHARE_SHELL"
 #define SS_SHELL_OUTSIDE "outside"
 
+/* From srun to its step: how the step may wait for slots on its node. Without the variable it waits unless it is started in a task,
+ * which holds slots itself. */
+#define SS_WAIT_VARIABLE "SLURM_SHARE_WAIT"
+#define SS_WAIT_ASYNC "async" /* srun --async: its output has what is said */
+#define SS_WAIT_NOT "no"      /* --immediate */
+
 /* The variables that pass --share-gpu on to an srun or sbatch started inside the job; ends with NULL. */
 extern const char *const ss_option_variables[];
 

@@ -12,6 +12,9 @@
 /* The end of the byte range for the promises of steps. */
 static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
 
+/* A place above is never given, so that the promise of a place stays below SS_QUEUE_STEPS. */
+static const int64_t PLACES_END = (int64_t)1 << 38;
+
 /* The limits of lock queries and of ranges to search: the sruns of a job hold fewer locks. */
 enum { PASSES_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
 
@@ -97,9 +100,30 @@ int64_t ss_queue_join(int queue)
 
 	if (place < above)
 		place = above;
-	if (place >= UINT32_MAX || set(queue, F_OFD_SETLK, F_WRLCK, place, 1) != 0)
+	if (place >= PLACES_END || set(queue, F_OFD_SETLK, F_WRLCK, place, 1) != 0)
 		return -1;
 	return place;
+}
+
+int64_t ss_queue_join_step(int queue, uint32_t step)
+{
+	int64_t place = (int64_t)step * SS_QUEUE_STEP_PLACES;
+
+	if (place >= PLACES_END)
+		return ss_queue_join(queue);
+	return set(queue, F_OFD_SETLK, F_WRLCK, place, 1) == 0 ? place : -1;
+}
+
+int64_t ss_queue_follow_step(int queue, uint32_t step)
+{
+	int64_t place = (int64_t)step * SS_QUEUE_STEP_PLACES;
+
+	return place < PLACES_END && set(queue, F_OFD_SETLKW, F_WRLCK, place, 1) == 0 ? place : -1;
+}
+
+bool ss_queue_is_waited_in(int queue)
+{
+	return is_locked(queue, 0, SS_QUEUE_CLAIMS);
 }
 
 bool ss_queue_is_first(int queue, int64_t place)
@@ -131,6 +155,19 @@ int ss_queue_claim(int queue, int64_t place, uint32_t slots)
 		return -1;
 	(void)set(queue, F_OFD_SETLK, F_UNLCK, place, 1);
 	return 0;
+}
+
+int ss_queue_claim_step(int queue, int64_t place, uint32_t slots, uint32_t step)
+{
+	if (set(queue, F_OFD_SETLK, F_WRLCK, claim_of_step(step), slots) != 0)
+		return -1;
+	(void)set(queue, F_OFD_SETLK, F_UNLCK, place, 1);
+	return 0;
+}
+
+bool ss_queue_has_claimed(int queue, uint32_t step)
+{
+	return is_locked(queue, claim_of_step(step), claim_of_step(step) + SS_QUEUE_ROOM);
 }
 
 void ss_queue_name_step(int queue, int64_t place, uint32_t slots, uint32_t step)
@@ -223,17 +260,38 @@ void ss_queue_tell(const char *folder)
 	(void)close(queue);
 }
 
-void ss_queue_mark_refused(const char *folder)
+/* Set the length of the file that records refusals: a hole needs no space in a full state folder either. */
+static void set_refused(const char *folder, off_t length)
 {
+	struct stat found;
 	int fd = ss_slot_file_open(folder, SS_SLOTS_REFUSED, O_WRONLY);
 
 	if (fd < 0)
 		return;
-	(void)!ftruncate(fd, 1); /* a hole, which needs no space either */
+	if (fstat(fd, &found) == 0 && found.st_size == 0)
+		(void)!ftruncate(fd, length);
 	(void)close(fd);
 }
 
-bool ss_queue_has_refused(const char *folder)
+void ss_queue_mark_refused(const char *folder)
 {
-	return ss_slot_file_has_text(folder, SS_SLOTS_REFUSED);
+	set_refused(folder, 1);
+}
+
+void ss_queue_mark_refused_step(const char *folder, uint32_t step)
+{
+	set_refused(folder, (off_t)step + 2);
+}
+
+bool ss_queue_has_refused(const char *folder, uint32_t *step)
+{
+	struct stat found;
+	int fd = ss_slot_file_open(folder, SS_SLOTS_REFUSED, O_RDONLY);
+
+	if (fd < 0)
+		return false;
+	bool has = fstat(fd, &found) == 0 && found.st_size > 0;
+	(void)close(fd);
+	*step = has && found.st_size > 1 && found.st_size < UINT32_MAX ? (uint32_t)(found.st_size - 2) : UINT32_MAX;
+	return has;
 }

@@ -19,6 +19,10 @@
  * long as the one before: at first srun may not have installed its signal handlers yet, see keep_signals(). */
 enum { FIRST_SLEEP_MS = 20, LAST_SLEEP_MS = 1000, UNTOLD_SLEEP_MS = 250 };
 
+/* The longest sleep in a task behind another process in the queue. The kernel wakes it; a thousand tasks that look around every
+ * second, each at all locks of the queue, would need a core. */
+enum { STEP_SLEEP_MS = 60000 };
+
 /* The signals that end srun. */
 static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
 enum { ENDING = sizeof ending / sizeof *ending };
@@ -45,6 +49,22 @@ static bool is_first(const struct ss_slot_wait *wait)
 	return ss_queue_is_first(wait->queue, wait->place);
 }
 
+static bool has_promise(const struct ss_slot_wait *wait)
+{
+	return wait->is_promised != NULL && __atomic_load_n(wait->is_promised, __ATOMIC_ACQUIRE) != 0;
+}
+
+static int claim(const struct ss_slot_wait *wait)
+{
+	if (!wait->is_step)
+		return ss_queue_claim(wait->queue, wait->place, wait->wanted);
+	if (ss_queue_claim_step(wait->queue, wait->place, wait->wanted, wait->step) != 0)
+		return -1;
+	if (wait->is_promised != NULL)
+		__atomic_store_n(wait->is_promised, 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
 /* Under the lock for choosing: join the queue if that was not done before, and claim the wanted slots if this process is the first
  * and they are free. */
 static enum ss_wait_end try_to_claim(struct ss_slot_wait *wait, const struct ss_leases *leases)
@@ -57,16 +77,15 @@ static enum ss_wait_end try_to_claim(struct ss_slot_wait *wait, const struct ss_
 	if (lock < 0)
 		return SS_WAIT_UNABLE;
 	if (wait->place < 0)
-		wait->place = ss_queue_join(wait->queue);
+		wait->place = wait->is_step ? ss_queue_join_step(wait->queue, wait->step) : ss_queue_join(wait->queue);
 	slots.count = wait->slots;
 	int free_slots = ss_leases_free(leases, &slots, why, sizeof why);
-	if (wait->place < 0 || free_slots < 0) {
+	if (free_slots < 0 || (wait->place < 0 && !wait->is_step)) {
 		end = SS_WAIT_UNABLE;
-	} else {
-		uint32_t promised = ss_queue_claimed(wait->queue, UINT32_MAX);
+	} else if (wait->place >= 0) {
+		uint32_t promised = ss_queue_claimed(wait->queue, wait->is_step ? wait->step : UINT32_MAX);
 		wait->free_slots = promised < (uint32_t)free_slots ? (uint32_t)free_slots - promised : 0;
-		if (wait->free_slots >= wait->wanted && is_first(wait) &&
-		    ss_queue_claim(wait->queue, wait->place, wait->wanted) == 0)
+		if (wait->take == NULL && wait->free_slots >= wait->wanted && is_first(wait) && claim(wait) == 0)
 			end = SS_WAIT_PROMISED;
 	}
 	ss_leases_end(lock);
@@ -81,6 +100,9 @@ static enum ss_wait_end try_undisturbed(struct ss_slot_wait *wait, const struct 
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_BLOCK, &all, &before);
 	enum ss_wait_end end = try_to_claim(wait, leases);
+	/* it takes the lock for choosing itself */
+	if (end == SS_WAIT_OVER && wait->take != NULL && wait->place >= 0 && is_first(wait) && wait->take(wait))
+		end = SS_WAIT_PROMISED;
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 	return end;
 }
@@ -119,7 +141,7 @@ static void on_alarm(int number)
 
 /* Waiting for a lock has no time limit, so a signal to this thread interrupts it. The signal is repeated, in case the first one
  * arrives before the wait; the last one is delivered before the timer is deleted, and so before the handler is removed. */
-static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
+static void sleep_as_follower(struct ss_slot_wait *wait, int64_t most_ms)
 {
 	struct sigaction wake = { .sa_handler = on_alarm }, before;
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = ALARM };
@@ -133,7 +155,10 @@ static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 		after.it_value.tv_sec = most_ms / 1000;
 		after.it_value.tv_nsec = most_ms % 1000 * 1000000;
 		(void)timer_settime(timer, 0, &after, NULL);
-		ss_queue_follow(wait->queue, wait->place);
+		if (wait->place < 0)
+			wait->place = ss_queue_follow_step(wait->queue, wait->step);
+		else
+			ss_queue_follow(wait->queue, wait->place);
 		(void)timer_delete(timer);
 	} else {
 		(void)poll(NULL, 0, (int)most_ms);
@@ -142,12 +167,14 @@ static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 }
 
 /* Return the milliseconds until the next check, message or time limit. */
-static int64_t next_sleep(struct waiter *waiter)
+static int64_t next_sleep(struct waiter *waiter, bool is_behind)
 {
 	const struct ss_slot_wait *wait = waiter->wait;
 	int64_t waited = ss_now_ms() - waiter->began_ms, most = waiter->sleep_ms;
 
 	waiter->sleep_ms = most * 2 < LAST_SLEEP_MS ? most * 2 : LAST_SLEEP_MS;
+	if (wait->is_step && is_behind)
+		most = STEP_SLEEP_MS;
 	if (!waiter->has_told && wait->tell_ms - waited < most)
 		most = wait->tell_ms - waited;
 	if (wait->limit_ms >= 0 && wait->limit_ms - waited < most)
@@ -196,6 +223,10 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 	struct ss_slot_wait *wait = waiter->wait;
 
 	for (;;) {
+		if (has_promise(wait)) {
+			wait->place = -1;
+			return SS_WAIT_PROMISED;
+		}
 		bool first = wait->place < 0 || is_first(wait);
 		if (first) {
 			enum ss_wait_end end = try_undisturbed(wait, waiter->leases);
@@ -210,13 +241,14 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 			if (ss_queue_is_first_to_tell(wait->queue))
 				wait->tell(wait);
 		}
-		keep_signals(&waiter->signals);
-		if (!is_first(wait))
-			sleep_as_follower(wait, next_sleep(waiter));
+		if (wait->limit_ms != 0)
+			keep_signals(&waiter->signals);
+		if (wait->place < 0 || !is_first(wait))
+			sleep_as_follower(wait, next_sleep(waiter, true));
 		else if (waiter->changes == -1)
 			waiter->changes = watch(wait->folder); /* then check once more */
 		else if (first)
-			sleep_as_first(waiter, next_sleep(waiter));
+			sleep_as_first(waiter, next_sleep(waiter, false));
 	}
 }
 
@@ -232,14 +264,18 @@ enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 	waiter.leases = wait->queue >= 0 ? ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why) : NULL;
 	if (waiter.leases != NULL) {
 		waiter.has_told = ss_queue_is_told(wait->queue);
-		begin_signals(&waiter.signals);
+		/* slurmstepd asks without waiting, and its handlers are not to be touched */
+		if (wait->limit_ms != 0)
+			begin_signals(&waiter.signals);
 		end = wait_on(&waiter);
-		end_signals(&waiter.signals);
+		if (wait->limit_ms != 0)
+			end_signals(&waiter.signals);
 	}
 	ss_leases_close(waiter.leases);
 	if (waiter.changes >= 0)
 		(void)close(waiter.changes);
-	if (end != SS_WAIT_PROMISED && wait->queue >= 0) {
+	bool has_own_promise = end == SS_WAIT_PROMISED && wait->place >= 0 && wait->take == NULL;
+	if (!has_own_promise && wait->queue >= 0) {
 		(void)close(wait->queue);
 		wait->queue = -1;
 	}

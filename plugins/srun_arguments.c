@@ -10,7 +10,7 @@ static const char flags[] = "EhHlOQsuvVXZ";
 /* The short options whose value, if any, is in the same argument. */
 static const char tight[] = "IkK";
 
-enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE, IMMEDIATE, OVERLAP };
+enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE, IMMEDIATE, OVERLAP, ASYNC };
 
 static const struct {
 	char letter; /* 0: none */
@@ -35,6 +35,7 @@ static const struct {
 	{ 'M', "clusters", OTHER_PLACE, false },
 	{ 'I', "immediate", IMMEDIATE, true },
 	{ 0, "overlap", OVERLAP, true },
+	{ 0, "async", ASYNC, true },
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -147,6 +148,9 @@ static void take(enum meaning meaning, const char *value, struct ss_srun_argumen
 		break;
 	case OVERLAP:
 		said->overlaps = true;
+		break;
+	case ASYNC:
+		said->is_async = true;
 		break;
 	case TASK_GPUS:
 		said->says_gpus = true;

@@ -11,6 +11,7 @@
 struct ss_srun_arguments {
 	bool says_no_gpus;     /* --gres=none, --gpus=0 */
 	bool overlaps;         /* --overlap */
+	bool is_async;         /* --async */
 	bool is_immediate;     /* --immediate */
 	uint32_t immediate_s;  /* its value; 0: none, or not a number */
 	uint32_t tasks_per_node; /* --ntasks-per-node; 0: not given, or not a number */

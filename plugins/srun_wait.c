@@ -7,6 +7,7 @@
 
 #include "common.h"
 #include "inside.h"
+#include "job_env.h"
 #include "leases.h"
 #include "names.h"
 #include "plan.h"
@@ -14,9 +15,8 @@
 #include "slot_wait.h"
 #include "srun_arguments.h"
 
-/* The time after which a message about the wait is printed, and the time limit for the lock that is held to choose slots.
- * slurmstepd waits longer for that lock, and reports it. */
-enum { TELL_MS = 10000, PATIENCE_MS = 1000 };
+/* The time limit for the lock that is held to choose slots. slurmstepd waits longer for that lock, and reports it. */
+enum { PATIENCE_MS = 1000 };
 
 /* The options of this srun, and its wait, which holds its promise. */
 static struct {
@@ -78,6 +78,7 @@ static void at_exit(int status, void *folder)
 
 void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root)
 {
+	(void)unsetenv(SS_WAIT_VARIABLE);
 	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
 		return;
 	(void)snprintf(now.folder, sizeof now.folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root, ss_inside_job());
@@ -151,18 +152,64 @@ static bool is_on_this_node(const struct ss_srun_arguments *said)
 	       (said->node_list != NULL && node != NULL && strcmp(said->node_list, node) == 0);
 }
 
+/* Return whether the step may get several nodes: without -N and -w, srun deals its tasks to all nodes of the job. */
+static bool may_be_on_several_nodes(const struct ss_srun_arguments *said)
+{
+	if (ss_inside_number("SLURM_JOB_NUM_NODES") < 2 || said->nodes == 1 || said->tasks == 1)
+		return false;
+	return said->node_list == NULL || strpbrk(said->node_list, ",[") != NULL;
+}
+
+/* Tell the step, of this job or of the one that --jobid names, how it may wait. slurmstepd removes the variable. */
+static void pass_way_of_waiting(const struct ss_srun_arguments *said)
+{
+	if (!ss_inside_shared_step() && !said->says_other_place)
+		return;
+	if (said->is_async)
+		(void)setenv(SS_WAIT_VARIABLE, SS_WAIT_ASYNC, 1);
+	else if (said->is_immediate || getenv("SLURM_IMMEDIATE") != NULL)
+		(void)setenv(SS_WAIT_VARIABLE, SS_WAIT_NOT, 1);
+}
+
+/* Refuse an asynchronous step that cannot wait on its node: it would be lost, and srun would end with 0. */
+static void check_async(const struct ss_srun_arguments *said, uint32_t slots)
+{
+	uint32_t wanted = count_tasks(said);
+
+	if (said->says_other_place || takes_no_gpu(said))
+		return;
+	if (may_be_on_several_nodes(said))
+		slurm_error("slurm-share: this step is not started: srun --async waits for slots on one node only, and this step may get "
+			    "several of the %u nodes of job %u; write -N1, with one srun for each node, or omit --async",
+			    ss_inside_number("SLURM_JOB_NUM_NODES"), ss_inside_job());
+	else if (slots > 0 && is_on_this_node(said) && wanted > slots)
+		slurm_error("slurm-share: this step is not started: it wants %u slots, and job %u has %u on %s; start at most %u tasks "
+			    "(srun -n%u), or submit the job with a larger --" SS_OPTION, wanted, ss_inside_job(), slots, now.node, slots,
+			    slots);
+	else
+		return;
+	ss_queue_mark_refused(now.folder);
+	exit(SS_EXIT_REFUSED);
+}
+
 void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 {
 	struct ss_srun_arguments said;
 	size_t count = 0;
 
-	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
-		return;
 	const char *const *arguments = ss_inside_arguments(&count);
+
 	if (arguments == NULL)
 		return;
 	ss_srun_arguments_read(arguments, count, &said);
+	pass_way_of_waiting(&said);
+	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
+		return;
 	now.is_seen_here = said.says_other_place || takes_no_gpu(&said) || is_on_this_node(&said);
+	if (said.is_async) {
+		check_async(&said, count_slots(state_root));
+		return;
+	}
 	if (said.says_other_place || takes_no_gpu(&said) || !is_on_this_node(&said))
 		return;
 	/* without --overlap Slurm itself makes the step wait for the GPUs of another one */
@@ -177,7 +224,7 @@ void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 		return;
 	read_immediate(&said);
 	now.wait.limit_ms = now.has_limit ? now.limit_ms : SS_WAIT_FOREVER; /* srun ends with its job */
-	now.wait.tell_ms = TELL_MS;
+	now.wait.tell_ms = SS_WAIT_TELL_MS;
 	now.wait.tell = say_that_it_waits;
 	ss_leases_patience_ms = PATIENCE_MS;
 	if (ss_slot_wait(&now.wait) == SS_WAIT_OVER)

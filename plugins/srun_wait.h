@@ -1,8 +1,8 @@
 /* Make srun wait for free slots before it makes its step.
  *
  * In an ordinary job Slurm queues steps for which there are no resources. In a share steps overlap (SLURM_OVERLAP), so Slurm never
- * queues them, and srun waits here: after making the step, srun's time limit for launching tasks would apply. It waits if the step
- * is on this node only, where it can see the slots. Otherwise slurmstepd refuses tasks without a slot. */
+ * queues them. srun waits here if the step is on this node only, where it can see the slots: a step that is not made costs nothing,
+ * and Ctrl-C ends the wait at once. Steps of other nodes and those of srun --async wait on their node (step_wait.h). */
 #ifndef SLURM_SHARE_SRUN_WAIT_H
 #define SLURM_SHARE_SRUN_WAIT_H
 

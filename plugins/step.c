@@ -21,6 +21,7 @@
 #include "site_mode.h"
 #include "slot_queue.h"
 #include "slots.h"
+#include "step_wait.h"
 
 #define TEXT_OF_NUMBER(number) #number
 #define TEXT_OF(name) TEXT_OF_NUMBER(name)
@@ -42,6 +43,9 @@ static struct {
 	enum verdict verdict;
 	bool say_notes;
 	uint32_t nodes; /* of the job */
+	uint32_t step_nodes, step_id;
+	int64_t wait_limit_ms; /* --slot-wait */
+	char wait_limit_said[32];
 	char sentence[SS_PLAN_MAX_LINE + 256];
 	struct ss_plan *plan;
 	struct ss_step step;
@@ -51,14 +55,19 @@ static struct {
 	bool is_loss; /* if tasks are refused, the job's result must not be COMPLETED */
 	struct ss_slots slots; /* their states when this step chose */
 	bool is_outside;       /* its srun runs on the login host */
-	bool late;             /* each task chooses its slot itself, on the GPU that Slurm gives it */
+	bool late;             /* each task chooses its slot itself: on the GPU that Slurm gives it, or after a wait */
+	bool is_bound_late;    /* on the GPU that Slurm gives it */
+	bool is_async, is_immediate;
+	bool may_wait;         /* for slots that other steps hold, see step_wait.h */
+	bool waits;            /* there were too few free slots when the step began */
+	struct ss_step_wait wait;
 	uint32_t chosen[SS_PLAN_MAX_SLOTS];
 	uint32_t taken;
 	/* a batch shell */
 	bool is_script;
 	struct ss_exit_message exit_message;
 	uint32_t slurmstepd; /* its pid, in the callbacks that contain_spank moves to a child, too */
-} now = { .exit_message = SS_NO_EXIT_MESSAGE };
+} now = { .exit_message = SS_NO_EXIT_MESSAGE, .wait_limit_ms = SS_WAIT_FOREVER };
 
 static bool is_batch(uint32_t step_id)
 {
@@ -186,6 +195,10 @@ static bool runs_unshared(const char *state_root, const struct ss_plan_owner *ow
 	return found;
 }
 
+/* The Prolog's log has a line only if the Prolog knew of the share: what asks through another program may reach only the step. */
+#define NO_PLAN "its Prolog made none (its log there says why, unless it was not told that the job shares), or the job cannot see it, " \
+		"as with a /run of its own"
+
 /* `unshared`: why the Prolog let the job run unshared; NULL: there is no such note. */
 static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node, const char *unshared)
 {
@@ -204,13 +217,13 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 	} else if (lacks_plan && !batch && is_from_outside(sp)) {
 		now.verdict = REFUSE;
 		/* the number of its tasks is the number of the missing slots */
-		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
-				"there says why; submit the job again, or say what this srun takes, for example srun --" SS_OPTION "="
+		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: " NO_PLAN "; submit the "
+				"job again, or say what this srun takes, for example srun --" SS_OPTION "="
 				SS_OPTION_OFF " -n1 --gres=gpu:1", now.step.job, node);
 	} else if (lacks_plan) {
 		now.verdict = REFUSE;
-		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
-				"there says why; without a plan nothing is run; tell your administrators, and submit the job again",
+		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: " NO_PLAN "; without a "
+				"plan nothing is run; tell your administrators, and submit the job again",
 				now.step.job, node);
 	} else if (asks) {
 		now.verdict = SAY_UNSHARED;
@@ -351,6 +364,32 @@ static int take_slots(char *why, size_t size)
 	return ss_leases_take(now.leases, &now.slots, well, NULL, 0, now.step.local_tasks, now.chosen, why, size);
 }
 
+static void say_that_it_waits(const struct ss_slot_wait *wait)
+{
+	slurm_spank_log("slurm-share: this step waits for %u of the %u slot%s that job %u has on %s, which other steps hold; others that wait "
+			"meanwhile say nothing (--" SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots,
+			ss_plural(wait->slots), now.step.job, now.plan->node);
+}
+
+/* Prepare the wait for slots that other steps hold. A step of several nodes does not wait: each of two could have the slots that the
+ * other one waits for. An srun in a task would wait for the slots of its own step. */
+static void prepare_wait(spank_t sp)
+{
+	char how[16] = "", slot[16];
+	bool is_in_task = ss_env_get(sp, SS_ENV_SLOT, slot, sizeof slot);
+
+	(void)ss_env_get(sp, SS_WAIT_VARIABLE, how, sizeof how);
+	now.is_async = strcmp(how, SS_WAIT_ASYNC) == 0;
+	now.is_immediate = strcmp(how, SS_WAIT_NOT) == 0;
+	/* in the output file of a program that nobody watches it would be in the way */
+	int64_t tell_ms = now.is_async ? INT64_MAX : SS_WAIT_TELL_MS;
+	now.wait = (struct ss_step_wait){ .folder = now.slots_folder, .slots = now.plan->slot_count, .step = now.step_id,
+					  .tasks = now.step.local_tasks, .limit_ms = now.wait_limit_ms, .tell_ms = tell_ms,
+					  .tell = say_that_it_waits, .promise = -1 };
+	now.may_wait = now.step_nodes == 1 && now.step.local_tasks <= now.plan->slot_count && (now.is_async || !is_in_task) &&
+		       !now.is_immediate && now.wait_limit_ms != 0 && ss_step_wait_open(&now.wait);
+}
+
 static void lease_slots(spank_t sp, uint32_t step_id)
 {
 	char why[SS_SENTENCE_SIZE] = "";
@@ -366,13 +405,17 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 				now.plan->node, now.plan->lost, now.plan->gpus + now.plan->lost_count);
 		return;
 	}
-	now.late = chooses_late(sp);
+	now.late = now.is_bound_late = chooses_late(sp);
+	prepare_wait(sp);
+	if (now.may_wait && !now.late)
+		now.waits = now.late = ss_step_wait_ask(&now.wait) == SS_WAIT_OVER;
 	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
 				    sizeof why);
 	if (now.leases != NULL)
 		ss_leases_held_by(now.leases, now.slurmstepd);
 	if (now.leases != NULL && !now.late)
 		taken = take_slots(why, sizeof why);
+	ss_step_wait_close_promise(&now.wait);
 	if (now.leases == NULL || taken < 0) {
 		now.verdict = REFUSE;
 		now.is_loss = true;
@@ -455,6 +498,13 @@ void ss_step_note_loaded(spank_t sp, const char *state_root)
 	(void)close(fd);
 }
 
+void ss_step_limit_wait(const char *text)
+{
+	if (ss_slot_wait_parse(text, &now.wait_limit_ms) != 0)
+		return;
+	(void)snprintf(now.wait_limit_said, sizeof now.wait_limit_said, "%s", text);
+}
+
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root)
 {
 	/* from slurmd's environment, not from the step's, which the user can change */
@@ -463,9 +513,12 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	struct ss_plan_owner owner = { .node = node };
 	uint32_t step_id;
 
+	now.step_nodes = 0;
+	(void)spank_get_item(sp, S_JOB_NNODES, &now.step_nodes);
 	if (!read_step(sp, &now.step, &step_id) || !(is_batch(step_id) || is_tasks(step_id)))
 		return;
 	bool batch = is_batch(step_id);
+	now.step_id = step_id;
 	ss_env_forget_other_job(sp, now.step.job);
 	now.nodes = read_nodes(sp);
 	node = node ? node : "of this task";
@@ -495,6 +548,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	if (asked != NULL || now.verdict == GIVE_BATCH || now.verdict == GIVE_SLOTS || is_below_shared_batch(sp, now.step.job))
 		ss_env_forget_option(sp);
 	(void)spank_unsetenv(sp, SS_SHELL_VARIABLE);
+	(void)spank_unsetenv(sp, SS_WAIT_VARIABLE);
 }
 
 /* Return the slot's part of the job's cores; in a step with its own cores (--exact), the task's part of those, in the order of the
@@ -515,6 +569,15 @@ static struct ss_deal deal_cores(uint32_t local_task, const struct ss_slot *slot
 	return deal;
 }
 
+/* Record that tasks did not run, and where the reason is printed. */
+static void mark_refused(void)
+{
+	if (now.is_async)
+		ss_queue_mark_refused_step(now.slots_folder, now.step_id);
+	else
+		ss_queue_mark_refused(now.slots_folder);
+}
+
 __attribute__((noreturn, format(printf, 2, 3)))
 static void refuse(uint32_t local_task, const char *format, ...)
 {
@@ -524,7 +587,7 @@ static void refuse(uint32_t local_task, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(what, sizeof what, format, arguments);
 	va_end(arguments);
-	ss_queue_mark_refused(now.slots_folder);
+	mark_refused();
 	slurm_spank_log("slurm-share: task %u of %u on %s %s", local_task + 1, now.step.local_tasks, now.plan->node, what);
 	_exit(SS_EXIT_REFUSED);
 }
@@ -557,16 +620,15 @@ static void refuse_surplus(uint32_t local_task)
 	if (others == 0)
 		refuse(local_task, "has no slot: %s; start at most %u on a node (%s), or submit the job with a larger --" SS_OPTION,
 		       arithmetic, plan->slot_count, fewer);
-	if (now.nodes > 1)
-		(void)snprintf(remedy, sizeof remedy, "in a job of %u nodes srun does not wait for a slot: start at most %u at a time on "
-			       "each node (srun -w %s -n1 PROGRAM), or have the tasks dealt out (llsub PROGRAM [%u,%u] --tasks FILE)",
-			       now.nodes, plan->slot_count, plan->node, now.nodes, plan->slot_count);
+	if (now.step_nodes > 1)
+		(void)snprintf(remedy, sizeof remedy, "a step of %u nodes does not wait for slots, as one of a single node does "
+			       "(srun -w %s -n1 PROGRAM); or have the tasks dealt out (llsub PROGRAM [%u,%u] --tasks FILE)",
+			       now.step_nodes, plan->node, now.nodes, plan->slot_count);
 	else if (now.taken > 0)
 		(void)snprintf(remedy, sizeof remedy, "wait for %s to end, or start at most %u now", others == 1 ? "it" : "them",
 			       now.taken);
-	else if (now.is_outside)
-		(void)snprintf(remedy, sizeof remedy, "srun on another host does not see when one is free: start it in the job's script, or "
-			       "have the tasks dealt out (llsub PROGRAM [1,%u] --tasks FILE)", plan->slot_count);
+	else if (now.is_immediate)
+		(void)snprintf(remedy, sizeof remedy, "--immediate does not wait for more; omit it");
 	else
 		(void)snprintf(remedy, sizeof remedy, "wait for one of them to end, or submit the job with a larger --" SS_OPTION);
 	refuse(local_task, "has no slot: %s slots%s, %u held by other steps of the job; %s", arithmetic, lost, others, remedy);
@@ -595,24 +657,78 @@ static void find_own_gpus(spank_t sp, bool *own)
 		(void)read_gpus(sp, "SLURM_STEP_GPUS", own);
 }
 
+/* What a task that chooses for itself knows. */
+struct choice {
+	uint32_t local_task, slot;
+	bool own[SS_PLAN_MAX_SLOTS];       /* the GPUs that it may use */
+	bool preferred[SS_PLAN_MAX_SLOTS];
+	int taken;
+	char why[SS_SENTENCE_SIZE];
+};
+
+static void take_own(struct choice *choice)
+{
+	choice->taken = ss_leases_take(now.leases, &now.slots, choice->preferred, choice->own, choice->local_task, 1, &choice->slot,
+				       choice->why, sizeof choice->why);
+}
+
+/* Take a slot, as the first in the queue. The wait is over as well if it cannot succeed: no other step has a slot there. */
+static bool take_in_turn(const struct ss_slot_wait *wait)
+{
+	struct choice *choice = wait->of_take;
+
+	take_own(choice);
+	return choice->taken != 0 || ss_slots_count(&now.slots, choice->own, SS_SLOT_OTHERS) + now.slots.promised == 0;
+}
+
+static void refuse_after_wait(uint32_t local_task) __attribute__((noreturn));
+static void refuse_after_wait(uint32_t local_task)
+{
+	refuse(local_task, "is not started: too few of the %u slot%s of the job were free, and --" SS_OPTION_SLOT_WAIT "=%s is over; wait "
+	       "longer, start fewer steps at once, or submit the job with a larger --" SS_OPTION, now.plan->slot_count,
+	       ss_plural(now.plan->slot_count), now.wait_limit_said);
+}
+
 static uint32_t choose_own(spank_t sp, uint32_t local_task)
 {
-	bool own[SS_PLAN_MAX_SLOTS];
-	char why[SS_SENTENCE_SIZE] = "";
-	uint32_t slot = 0, gpus = 0;
+	static struct choice choice;
+	uint32_t gpus = 0;
+	bool *own = choice.own;
 
-	find_own_gpus(sp, own);
+	choice.local_task = local_task;
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		own[gpu] = true;
+	if (now.is_bound_late)
+		find_own_gpus(sp, own);
 	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
 		gpus += own[gpu];
 	if (gpus == 0)
 		refuse(local_task, "has no GPU that answers: Slurm bound it to GPU %s, which does not; leave the binding of GPUs away, then it "
 		       "gets a slot on another GPU of the job", now.plan->lost);
-	int taken = ss_leases_take(now.leases, &now.slots, own, own, local_task, 1, &slot, why, sizeof why);
-	if (taken < 0)
+	find_well_gpus(choice.preferred);
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		choice.preferred[gpu] = choice.preferred[gpu] && own[gpu];
+	enum ss_wait_end end = SS_WAIT_UNABLE;
+	if (now.waits) {
+		end = ss_step_wait_for_all(&now.wait);
+		if (end == SS_WAIT_PROMISED)
+			take_own(&choice);
+		ss_step_wait_chosen(&now.wait);
+	}
+	/* the promise is for any slots, and these tasks need one on their GPU */
+	if (end != SS_WAIT_OVER && choice.taken == 0 && now.may_wait)
+		end = ss_step_wait_for_one(&now.wait, take_in_turn, &choice);
+	if (end == SS_WAIT_OVER)
+		refuse_after_wait(local_task);
+	if (end == SS_WAIT_UNABLE)
+		take_own(&choice);
+	if (choice.taken < 0)
 		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs causes that, tell your administrators",
-		       why);
-	if (taken > 0)
-		return slot;
+		       choice.why);
+	if (choice.taken > 0)
+		return choice.slot;
+	if (!now.is_bound_late)
+		refuse_surplus(local_task);
 	uint32_t ours = ss_slots_count(&now.slots, own, SS_SLOT_OURS), others = ss_slots_count(&now.slots, own, SS_SLOT_OTHERS);
 	refuse(local_task, "has no slot on the %u GPU%s that Slurm gave it: --" SS_OPTION "=%u makes %u there, %u held by this step and "
 	       "%u by other steps of the job; start fewer tasks on a GPU, or leave the binding of GPUs away", gpus, ss_plural(gpus),
@@ -691,7 +807,7 @@ void ss_step_task(spank_t sp)
 	switch (now.verdict) {
 	case REFUSE:
 		if (now.is_loss)
-			ss_queue_mark_refused(now.slots_folder);
+			mark_refused();
 		slurm_spank_log("slurm-share: %s", now.sentence);
 		_exit(SS_EXIT_REFUSED);
 	case SAY_UNSHARED:
@@ -739,14 +855,39 @@ static void say_how_many_were_used(void)
 	ss_exit_message_log(&now.exit_message, sentence);
 }
 
-/* Return whether the script has ended with 0 although a task was refused, as after `srun ... & wait`. In an interactive shell the
- * user reads the refusal, and a script that has failed has its own result. */
-static bool has_lost_tasks(spank_t sp)
+static bool has_waiting_steps(void)
 {
-	int status = -1;
+	int queue = ss_queue_open(now.slots_folder);
+	bool has = queue >= 0 && ss_queue_is_waited_in(queue);
 
-	return now.is_script && spank_get_item(sp, S_TASK_EXIT_STATUS, &status) == ESPANK_SUCCESS && status == 0 &&
-	       ss_queue_has_refused(now.slots_folder);
+	if (queue >= 0)
+		(void)close(queue);
+	return has;
+}
+
+/* Return whether the script has ended with 0 although a task was refused, as after `srun ... & wait`, or a step still waits for a
+ * slot; then write the sentence. In an interactive shell the user reads the refusal, and a script that has failed has its own
+ * result. */
+static bool has_lost_tasks(spank_t sp, char *sentence, size_t size)
+{
+	static const char end[] = "the job ends with exit code " TEXT_OF(SS_EXIT_REFUSED);
+	int status = -1;
+	uint32_t step = UINT32_MAX;
+
+	if (!now.is_script || spank_get_item(sp, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status != 0)
+		return false;
+	if (!ss_queue_has_refused(now.slots_folder, &step)) {
+		if (!has_waiting_steps())
+			return false;
+		(void)snprintf(sentence, size, "steps of this job still wait for slots as its script ends, and do not run; end the "
+			       "script with wait, or after srun --async with swait: %s", end);
+	} else if (step != UINT32_MAX) {
+		(void)snprintf(sentence, size, "a task of this job was refused and did not run, as the output file of step %u.%u says: %s",
+			       now.step.job, step, end);
+	} else {
+		(void)snprintf(sentence, size, "a task of this job was refused and did not run, as its srun said: %s", end);
+	}
+	return true;
 }
 
 void ss_step_task_ended(spank_t sp)
@@ -754,10 +895,10 @@ void ss_step_task_ended(spank_t sp)
 	int local_task = local_task_id(sp);
 
 	if (now.verdict == GIVE_BATCH) {
-		bool is_loss = has_lost_tasks(sp);
+		char sentence[224];
+		bool is_loss = has_lost_tasks(sp, sentence, sizeof sentence);
 		if (is_loss)
-			ss_exit_message_log(&now.exit_message, "a task of this job was refused and did not run, as said above: the job ends "
-						 "with exit code " TEXT_OF(SS_EXIT_REFUSED));
+			ss_exit_message_log(&now.exit_message, sentence);
 		else
 			say_how_many_were_used();
 		/* in any case: while the shell's stderr is open here, slurmstepd waits for the end of its output */

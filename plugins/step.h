@@ -13,6 +13,9 @@
 /* Called in init_post_opt: unlike the next ones, slurmstepd runs it itself with contain_spank, too. */
 void ss_step_prepare(spank_t sp, const char *state_root);
 
+/* Called with the value of --slot-wait, before ss_step_begin. */
+void ss_step_limit_wait(const char *text);
+
 /* Called in user_init, as the job's user. `asked`: the step's own --share-gpu, or NULL. `state_root`: the folder with the plans. */
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root);
 

@@ -76,11 +76,15 @@ task all the same: its holder was killed. The files are their user's to write: a
 
 The queue
 ---------
-An srun on the job's only node waits for its slots before it makes its step, in the order of arrival. Its place is a
-lock on one byte of SLOTS_QUEUE (an open file description lock of fcntl(2), which ends with the process): byte p for
-place p, one above the highest that is there. The first in the queue looks for slots; the others sleep on the byte
-before theirs. When it finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and
-leaves its place. When its step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
+Who finds too few free slots waits for them, in the order of arrival: an srun on the job's only node before it makes its
+step; a step of one node that nobody has waited for (srun --async, an srun on another host) in its tasks, before their
+programs start. A place is a lock on one byte of SLOTS_QUEUE (an open file description lock of fcntl(2), which ends with
+the process). An srun's is one above the highest that is there; that of step s is s * QUEUE_STEP_PLACES, so that steps
+are served in the order in which Slurm made them, before the sruns and steps that came later. The first in the queue
+looks for slots; the others sleep on the byte before theirs, the further tasks of a step on that of the step. When an
+srun finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and leaves its place; a
+step's promise begins at QUEUE_STEPS + s * QUEUE_ROOM, and its first task holds it until all have slots. When an srun's
+step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
 as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many tasks of the step have chosen their
 slots since, and only what is left of the promise counts. A process that chooses slots, makes a promise or moves one
 holds SLOTS_LOCK, and leaves as many slots free as are promised to others. A process that gives a slot back sets the
@@ -158,6 +162,8 @@ SLOTS_QUEUE = "queue"
 """Beside the slot files: byte ranges of it are locked by sruns that wait for slots or were promised some."""
 SLOTS_REFUSED = "refused"
 """Beside the slot files: not empty where a task of the job was refused on this node."""
+QUEUE_STEP_PLACES = 1024
+"""Places in the queue from one step to the next: for the sruns that come in between."""
 QUEUE_CLAIMS = 1 << 40
 """Where in SLOTS_QUEUE the promises to sruns without a step begin; below are the places of those that wait."""
 QUEUE_STEPS = 1 << 50

@@ -39,7 +39,7 @@ ASKED = "REQUEST_KILL_JOB"
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = (
-    r"has no plan for it: its (Prolog could not make one|tasks here have no slot)|"
+    r"has no plan for it: its (Prolog (made none|could not make one)|tasks here have no slot)|"
     r"does not share them: .* or its Prolog's log says why"
 )
 """The plugin's messages to a task, and to an srun inside an allocation."""

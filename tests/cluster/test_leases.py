@@ -44,8 +44,8 @@ def start(cluster: Cluster, script: str, *, tasks: int) -> int:
 
 
 def step(cluster: Cluster, job: int, tasks: int, command: str = TASK) -> tuple[list[int], str]:
-    """Run a further step of a running job from the login host; return its tasks' slots and all output."""
-    argv = ["srun", "-Q", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
+    """Run a further step of a running job from the login host, without a wait; return its slots and all output."""
+    argv = ["srun", "-Q", "-I", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
     done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=120)
     return slots(done.stdout), done.stdout + done.stderr
 

@@ -38,7 +38,7 @@ FILES = {
     "torch.sh": JOB + ": torchrun train.py\n",
     "loop.sh": f"{SHOW}rm -f up.*; for i in $(seq 6); do srun -n1 --exact ./held.sh 3 & done; wait\n",
     "far.sh": f"{SHOW}rm -f up.*; for i in 1 2; do srun -n1 -w n3 ./held.sh 2 & done\n"
-    "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done; srun -n1 -w n3 ./task.sh; touch up.2; wait\n",
+    "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done; srun -n1 -w n3 ./task.sh & touch up.2; wait\n",
     "held.sh": f"#!/bin/bash\n{TASK}touch up.$SLURM_SHARE_SLOT; until [ -e up.$1 ]; do sleep .02; done\n",
     "outer.sh": "#!/bin/bash\nsbatch --wait -o inner.out job.sh >inner.id 2>&1; cat inner.out\n",
 }

@@ -27,7 +27,7 @@ until_file() {{ echo "until [ -e go.$1 ]; do sleep .02; done"; }}
 """Shell functions of the scripts: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
 FAILED = f"ExitCode={names.EXIT_REFUSED}:0"
 LOSS = (
-    "slurm-share: a task of this job was refused and did not run, as said above: the job ends with exit code "
+    "slurm-share: a task of this job was refused and did not run, as its srun said: the job ends with exit code "
     f"{names.EXIT_REFUSED}\n"
 )
 SLURMD = r"(\[\S+\] error: \*\*\* JOB \d+ ON \S+ FAILED \(non-zero exit code or other failure mode\) \*\*\*\n)?"
@@ -125,8 +125,9 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.release
-def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
-    """On another node it cannot see the slots: the refusal has lines that work."""
+def test_in_a_job_of_two_nodes_a_step_waits_on_its_node(cluster: Cluster) -> None:
+    """srun on its own node; on another node the step itself. A step of both nodes does not: each of two could wait for
+    the other."""
     task = "echo ran $SLURM_STEP_ID; touch up.$SLURM_STEP_ID; until [ -e go.on ]; do sleep .02; done"
     step = f"srun -Q -n1 -w NODE bash -c '{task}'"
     both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"
@@ -135,28 +136,30 @@ def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> N
     state, output = run(cluster, loop.replace("NODE", "n2").replace("THEN", "queued 0;"), *options)
     assert sorted(lines(output)) == ["0", "1", "2"]
     assert state == "COMPLETED"
-    state, output = run(cluster, loop.replace("NODE", "n3").replace("THEN", "wait $!;"), *options)
-    assert len(lines(output)) == 2
+    then = "until squeue -s -h -j $SLURM_JOB_ID | grep -qF $SLURM_JOB_ID.2; do sleep .1; done;"
+    then += "srun -n4 -N2 true;"
+    state, output = run(cluster, loop.replace("THEN", then).replace("NODE", "n3"), *options)
+    assert sorted(lines(output)) == ["0", "1", "2"]
     assert (
-        "on n3 has no slot: --share-gpu=2 on 1 GPU makes 2 slots, 2 held by other steps of the job; in a job of 2 "
-        "nodes srun does not wait for a slot: start at most 2 at a time on each node (srun -w n3 -n1 PROGRAM), or have "
-        "the tasks dealt out (llsub PROGRAM [2,2] --tasks FILE)"
+        "on n3 has no slot: --share-gpu=2 on 1 GPU makes 2 slots, 2 held by other steps of the job; a step of 2 nodes "
+        "does not wait for slots, as one of a single node does (srun -w n3 -n1 PROGRAM); or have the tasks dealt out "
+        "(llsub PROGRAM [2,2] --tasks FILE)"
     ) in output
     assert re.search(re.escape(LOSS) + SLURMD + r"\Z", output), output
     assert state == f"FAILED {FAILED}"
 
 
-def test_srun_on_the_login_host_is_told_where_steps_wait(cluster: Cluster) -> None:
+def test_a_step_of_an_srun_on_the_login_host_waits_on_its_node(cluster: Cluster) -> None:
     script = """rm -f go.login up.*
         srun -Q -n2 bash -c 'touch up.$SLURM_PROCID; until [ -e go.login ]; do sleep .02; done' &
         until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done
-        srun -Q -n1 true; touch go.login; wait"""
+        srun -I -n1 true; echo immediate=$?; srun --slot-wait=1 -n1 true; echo limit=$?
+        srun -Q -n1 echo ran & sleep 1; touch go.login; wait"""
     options = ["-wn2", "--share-gpu=2", "--gres=gpu:1"]
     done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script], timeout=300)
-    assert (
-        "2 held by other steps of the job; srun on another host does not see when one is free: start it in the job's "
-        "script, or have the tasks dealt out (llsub PROGRAM [1,2] --tasks FILE)"
-    ) in done.stderr
+    assert f"immediate={names.EXIT_REFUSED}\nlimit={names.EXIT_REFUSED}\nran\n" in done.stdout, done.stderr
+    assert "2 held by other steps of the job; --immediate does not wait for more; omit it" in done.stderr
+    assert "too few of the 2 slots of the job were free, and --slot-wait=1 is over; wait longer" in done.stderr
 
 
 def test_a_step_in_a_task_does_not_wait_for_that_tasks_own_step(cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
 /* The queue of processes that wait for slots: their order, their promises, and their end. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "names.h"
 #include "slot_queue.h"
 #include "slot_wait.h"
+#include "step_wait.h"
 
 enum { SLOTS = 4, STEP = 7 };
 
@@ -240,6 +242,136 @@ static void a_killed_waiter_leaves_its_place(void)
 	end_full(step);
 }
 
+/* Start the tasks of a step that Slurm has made. Each reports the step's name when it may take a slot. They hold the promise until they
+ * are killed. */
+static struct ss_step_wait start_step(int results_of, char name, uint32_t step, uint32_t tasks, pid_t *pids)
+{
+	struct ss_step_wait wait = { .folder = folder, .slots = SLOTS, .step = step, .tasks = tasks, .limit_ms = SS_WAIT_FOREVER,
+				     .tell_ms = 60000, .tell = tell };
+	if (!ss_step_wait_open(&wait))
+		abort();
+	CHECK("not at once", ss_step_wait_ask(&wait) == SS_WAIT_OVER);
+	for (uint32_t task = 0; task < tasks; task++) {
+		pids[task] = fork();
+		if (pids[task] != 0)
+			continue;
+		if (ss_step_wait_for_all(&wait) != SS_WAIT_PROMISED)
+			name = '?';
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (write(results_of, &name, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	return wait;
+}
+
+/* Wait until a task of the step has its place. */
+static void until_step_queued(uint32_t step)
+{
+	for (;;) {
+		int queue = ss_queue_open(folder);
+		int64_t place = ss_queue_join_step(queue, step);
+		close(queue);
+		if (place < 0)
+			return;
+		(void)usleep(2000);
+	}
+}
+
+static void steps_come_in_the_order_of_their_numbers(void)
+{
+	pid_t late, early, client;
+	struct ss_leases *step = begin_full();
+
+	(void)start_step(results[1], 'l', STEP + 5, 1, &late);
+	until_step_queued(STEP + 5);
+	client = start_waiter(results[1], 'c', 1);
+	until_queued((STEP + 5) * SS_QUEUE_STEP_PLACES + 2);
+	(void)start_step(results[1], 'e', STEP + 1, 1, &early);
+	until_step_queued(STEP + 1);
+	for (uint32_t task = 0; task < 3; task++) {
+		ss_leases_give_back(step, task);
+		CHECK("the step that Slurm made first, then the other one, then srun", next_of(results[0]) == "elc"[task]);
+	}
+	end(late);
+	end(early);
+	end(client);
+	end_full(step);
+}
+
+static void a_step_gets_slots_for_all_its_tasks_or_none(void)
+{
+	pid_t tasks[3], next;
+	struct ss_leases *step = begin_full();
+
+	(void)start_step(results[1], 's', STEP + 1, 3, tasks);
+	until_step_queued(STEP + 1);
+	(void)start_step(results[1], 'n', STEP + 2, 1, &next);
+	until_step_queued(STEP + 2);
+	ss_leases_give_back(step, 0);
+	ss_leases_give_back(step, 1);
+	struct pollfd anybody = { results[0], POLLIN, 0 };
+	CHECK("two of three are free: nobody goes ahead", poll(&anybody, 1, 200) == 0);
+	ss_leases_give_back(step, 2);
+	for (int i = 0; i < 3; i++)
+		CHECK("all three", next_of(results[0]) == 's');
+	ss_leases_give_back(step, 3);
+	CHECK("then the next step", next_of(results[0]) == 'n');
+	for (int i = 0; i < 3; i++)
+		end(tasks[i]);
+	end(next);
+	end_full(step);
+}
+
+static void another_task_goes_on_for_one_that_is_killed(void)
+{
+	pid_t tasks[2], first;
+	struct ss_leases *step = begin_full();
+
+	(void)start_step(results[1], 'f', STEP + 1, 1, &first);
+	until_step_queued(STEP + 1);
+	(void)start_step(results[1], 's', STEP + 2, 2, tasks);
+	until_step_queued(STEP + 2);
+	end(first);
+	for (int i = 0; i < 2; i++) {
+		end(tasks[i]); /* one of them had the place, the other one takes it over */
+		if (i == 0)
+			until_step_queued(STEP + 2);
+	}
+	(void)start_step(results[1], 'n', STEP + 3, 1, &first);
+	ss_leases_give_back(step, 0);
+	CHECK("the queue goes on", next_of(results[0]) == 'n');
+	end(first);
+	end_full(step);
+}
+
+static void a_step_is_asked_for_at_once(void)
+{
+	new_folder();
+	struct ss_step_wait wait = { .folder = folder, .slots = SLOTS, .step = STEP, .tasks = 3, .limit_ms = SS_WAIT_FOREVER, .tell_ms = 60000,
+				     .tell = tell }, other = wait;
+	other.step = STEP + 1;
+	other.tasks = 1;
+	CHECK("memory", ss_step_wait_open(&wait) && ss_step_wait_open(&other));
+	CHECK("free", ss_step_wait_ask(&wait) == SS_WAIT_PROMISED && wait.promise >= 0);
+	CHECK("one is left", ss_step_wait_ask(&other) == SS_WAIT_PROMISED);
+	struct ss_leases *none = open_step(4, STEP + 2);
+	CHECK("for nobody else", take(none, 1) == 0);
+	ss_leases_close(none);
+	ss_step_wait_close_promise(&wait);
+	ss_step_wait_close_promise(&other);
+	CHECK("and free again", ss_step_wait_ask(&other) == SS_WAIT_PROMISED);
+	ss_step_wait_close_promise(&other);
+	struct ss_slot_wait srun = for_slots(4, 0);
+	CHECK("an srun", ss_slot_wait(&srun) == SS_WAIT_PROMISED);
+	CHECK("not for a step", ss_step_wait_ask(&other) == SS_WAIT_OVER);
+	ss_slot_wait_name_step(&srun, STEP + 1);
+	CHECK("but for its own", ss_step_wait_ask(&other) == SS_WAIT_PROMISED && other.promise < 0);
+	close(srun.queue);
+	remove_folder();
+}
+
 static void a_wait_is_limited_and_told_of_once(void)
 {
 	struct ss_leases *step = begin_full();
@@ -311,14 +443,23 @@ static void what_a_user_does_to_the_queue_is_borne(void)
 
 static void a_refused_task_is_remembered(void)
 {
+	uint32_t step = 0;
+
 	new_folder();
-	CHECK("none yet", !ss_queue_has_refused(folder));
+	CHECK("none yet", !ss_queue_has_refused(folder, &step));
 	ss_queue_mark_refused(folder);
-	ss_queue_mark_refused(folder);
-	CHECK("one", ss_queue_has_refused(folder));
+	ss_queue_mark_refused_step(folder, STEP);
+	CHECK("one", ss_queue_has_refused(folder, &step));
+	CHECK("the first, whose srun said it", step == UINT32_MAX);
 	remove_folder();
 	ss_queue_mark_refused(folder);
-	CHECK("no folder", !ss_queue_has_refused(folder));
+	CHECK("no folder", !ss_queue_has_refused(folder, &step));
+	for (uint32_t refused = 0; refused < 2; refused++) {
+		new_folder();
+		ss_queue_mark_refused_step(folder, refused * 40000);
+		CHECK("the step", ss_queue_has_refused(folder, &step) && step == refused * 40000);
+		remove_folder();
+	}
 }
 
 static void a_time_is_a_number_with_a_letter(void)
@@ -344,6 +485,10 @@ int main(void)
 	a_promise_is_its_own_steps_until_that_has_chosen();
 	they_come_in_the_order_of_arrival();
 	a_killed_waiter_leaves_its_place();
+	steps_come_in_the_order_of_their_numbers();
+	a_step_gets_slots_for_all_its_tasks_or_none();
+	another_task_goes_on_for_one_that_is_killed();
+	a_step_is_asked_for_at_once();
 	a_wait_is_limited_and_told_of_once();
 	of_many_waiters_one_tells();
 	what_a_user_does_to_the_queue_is_borne();

@@ -22,6 +22,7 @@ static void what_is_said_of_waiting(void)
 		{ { "-I5", "-n2" }, true, false, false, 5, 0, 2 },
 		{ { "-lI" }, true, false, false, 0, 0, 0 },
 		{ { "--overlap", "-n2" }, false, true, false, 0, 0, 2 },
+		{ { "--async", "-n2" }, false, false, false, 0, 0, 2 },
 		{ { "--overcommit", "--output=x" }, false, false, false, 0, 0, 0 },
 		{ { "--gres=none" }, false, false, true, 0, 0, 0 },
 		{ { "--gres", "none", "-n2" }, false, false, true, 0, 0, 2 },
@@ -39,6 +40,7 @@ static void what_is_said_of_waiting(void)
 		CHECK(rows[i].words[0], said.is_immediate == rows[i].immediate && said.immediate_s == rows[i].immediate_s);
 		CHECK(rows[i].words[0], said.overlaps == rows[i].overlaps && said.says_no_gpus == rows[i].no_gpus);
 		CHECK(rows[i].words[0], said.tasks == rows[i].tasks && said.tasks_per_node == rows[i].tasks_per_node);
+		CHECK(rows[i].words[0], said.is_async == (strcmp(rows[i].words[0], "--async") == 0));
 	}
 }
 

@@ -38,8 +38,8 @@ WELL = (
 BROKE = "CUDA_ERROR_MPS_RPC_FAILURE: the MPS server is gone"
 AWAY = "srun: error: Unable to contact slurm controller"
 UNSHARED = (
-    "node n1 has no plan for it: its Prolog could not make one, and its log there says why; submit the job again, or "
-    "say what this srun takes"
+    "node n1 has no plan for it: its Prolog made none (its log there says why, unless it was not told that the job "
+    "shares), or the job cannot see it, as with a /run of its own; submit the job again, or say what this srun takes"
 )
 UNSHARED_SECOND_NODE = (
     "node n1 has no plan for it: its tasks here have no slot; leave the node out (srun --exclude=n1), and tell your "
