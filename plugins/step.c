@@ -18,6 +18,7 @@
 #include "mps.h"
 #include "names.h"
 #include "plan.h"
+#include "private_folder.h"
 #include "site_mode.h"
 #include "slot_queue.h"
 #include "slots.h"
@@ -200,7 +201,8 @@ static bool runs_unshared(const char *state_root, const struct ss_plan_owner *ow
 		"as with a /run of its own"
 
 /* `unshared`: why the Prolog let the job run unshared; NULL: there is no such note. */
-static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node, const char *unshared)
+static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node, const char *unshared,
+				const char *state_root)
 {
 	bool asks = asked != NULL && !asked->off;
 	bool lacks_plan = asks && unshared == NULL && was_to_share(sp);
@@ -208,6 +210,13 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 	/* llsub's launchers are refused, too: without a plan they would use GPUs that other jobs may have */
 	if (!batch && wants_no_slot(sp, asked) && !lacks_plan)
 		return;
+	if ((lacks_plan || is_below_shared_batch(sp, now.step.job)) && ss_is_private_folder(state_root, SS_OWN_MOUNTS)) {
+		now.verdict = REFUSE;
+		decide_sentence("job %u is to share its GPUs, but node %s gives every job its own %s, in which no plan can be seen; without "
+				"a plan nothing is run; your administrators must take it out of the folders in job_container.conf or "
+				"namespace.yaml", now.step.job, node, state_root);
+		return;
+	}
 	/* another node of the job may share: a program must not run partly with slots and partly without */
 	if (!batch && is_below_shared_batch(sp, now.step.job) && (now.nodes > 1 || !is_from_outside(sp))) {
 		now.verdict = REFUSE;
@@ -531,7 +540,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	switch (ss_plan_read(path, &owner, &now.plan, why, sizeof why)) {
 	case SS_PLAN_ABSENT:
 		decide_without_plan(sp, asked, batch, node,
-				    runs_unshared(state_root, &owner, unshared, sizeof unshared) ? unshared : NULL);
+				    runs_unshared(state_root, &owner, unshared, sizeof unshared) ? unshared : NULL, state_root);
 		break;
 	case SS_PLAN_BAD:
 		/* a damaged state folder must not affect an ordinary job */
@@ -743,6 +752,9 @@ static void check_mps(uint32_t local_task, const struct ss_slot *slot)
 
 	if (slot->mps_directory == NULL || ss_mps_check(slot->mps_directory, now.step.uid, why, sizeof why) == 0)
 		return;
+	if (ss_is_private_folder(slot->mps_directory, SS_OWN_MOUNTS))
+		refuse(local_task, "is not started: this node gives every job folders of its own, which hide the MPS daemon at %s; "
+		       "your administrators must take them out of job_container.conf or namespace.yaml", slot->mps_directory);
 	refuse(local_task, "is not started: the MPS daemon of %s is gone (%s), and without it nothing would limit the task; submit the "
 	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_MPS "=" SS_MPS_OFF, uuid[0] != '\0' ? uuid : "its GPU", why,
 	       now.plan->per_gpu);

@@ -22,6 +22,7 @@ PROGRAMS = [
         "test_exit_message",
     ),
     *("test_gres", "test_srun_arguments", "test_job_gpus", "test_batch_env", "test_site_mode", "test_given"),
+    "test_private_folder",
 ]
 
 
