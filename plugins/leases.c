@@ -322,16 +322,19 @@ void ss_leases_name_task(struct ss_leases *leases, uint32_t task, uint32_t pid)
 	}
 }
 
-/* Write that the slot of a task that chose late, and has ended, is free. Another step can have it already, or is choosing. */
+/* Write that the slot of a task that chose late, and has ended, is free. Another step can have it already. The lock for choosing is
+ * taken, not the slot's, which a process that chooses would find taken. */
 static void mark_late_used(const struct ss_leases *leases, int fd)
 {
 	struct ss_holding holding;
+	char why[SS_HOLDING_SIZE];
+	int lock = ss_leases_begin(leases, why, sizeof why);
 
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-		return;
+	if (lock < 0)
+		return; /* the slot is free all the same: its task is dead */
 	if (read_holding(fd, &holding) && holding.step == leases->step && !is_alive(&holding.task))
 		(void)put_text(fd, SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
-	(void)flock(fd, LOCK_UN);
+	ss_leases_end(lock);
 }
 
 static void free_slot(struct ss_leases *leases, uint32_t slot)

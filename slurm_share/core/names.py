@@ -72,7 +72,8 @@ it, or that it was given back (SLOT_USED)::
 
 The holder of the lock (slurmstepd, or the node launcher) and the task, each as its pid and its start time, field 22 of
 /proc/PID/stat; `task 0 0` until it has been forked. A file that nobody has locked while its task lives belongs to that
-task all the same: its holder was killed. The files are their user's to write: any other text means nothing.
+task all the same: its holder was killed, or it chose the slot itself (a step whose GPUs Slurm binds to its tasks). The
+files are their user's to write: any other text means nothing.
 
 The queue
 ---------

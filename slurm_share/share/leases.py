@@ -150,14 +150,15 @@ def _is_free(fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    if not _has_orphan(fd):
+    if not _has_living_task(fd):
         return True
     fcntl.flock(fd, fcntl.LOCK_UN)
     return False
 
 
-def _has_orphan(fd: int) -> bool:
-    """Return whether the task in the file of an unlocked slot is alive: its holder was killed."""
+def _has_living_task(fd: int) -> bool:
+    """Return whether the task in the file of an unlocked slot is alive: it chose the slot itself, or its holder was
+    killed."""
     found = task_in(os.pread(fd, TEXT_MAX, 0))
     task = process.identify(found[0]) if found else None
     return found is not None and task is not None and task.pid > 0 and task.start_ticks == found[1]
@@ -195,7 +196,8 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
 
     Not even the user may list the folder, so each file is looked up by its name. Trying a lock would hold it for a
     moment, and a task could be refused for that. So read the device and inode of every lock from /proc/locks (proc(5)),
-    which psutil does not cover; in another pid namespace it may lack some locks.
+    which psutil does not cover. A slot without a lock there is leased if the task in its file is alive; a pid namespace
+    also hides the locks that were taken outside it, or by a process that has ended.
     """
     try:
         held = {_inode(line) for line in locks.read_text(encoding="ascii").splitlines() if " FLOCK " in line}
@@ -203,8 +205,23 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
     except OSError:
         return None
     return frozenset(
-        number for number, stat in found if (os.major(stat.st_dev), os.minor(stat.st_dev), stat.st_ino) in held
+        number
+        for number, stat in found
+        if (os.major(stat.st_dev), os.minor(stat.st_dev), stat.st_ino) in held
+        or (stat.st_size > len(names.SLOT_USED) + 1 and _names_living_task(paths.slots(job_id) / str(number)))
     )
+
+
+def _names_living_task(file: Path) -> bool:
+    """Return whether the task in a slot's file is alive; False if the file cannot be read."""
+    try:
+        fd = os.open(file, os.O_RDONLY | (slot_queue.OPEN_FLAGS & ~os.O_RDWR))
+    except OSError:
+        return False
+    try:
+        return _has_living_task(fd)
+    finally:
+        os.close(fd)
 
 
 def _inode(line: str) -> tuple[int, int, int]:

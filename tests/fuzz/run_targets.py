@@ -177,7 +177,7 @@ def try_holding(data: bytes) -> None:
     with tempfile.TemporaryFile(dir="/dev/shm") as file:
         file.write(data)
         file.flush()
-        leases._has_orphan(file.fileno())
+        leases._has_living_task(file.fileno())
 
 
 def try_command(data: bytes) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from slurm_share.core import process
 from slurm_share.core.errors import StateError
+from slurm_share.core.paths import Paths
 from slurm_share.share import leases
 from slurm_share.share.leases import Leases, choose
 
@@ -93,6 +94,29 @@ def test_the_slot_of_a_killed_launcher_is_its_tasks_while_that_lives(folder):
     (folder / "3").write_text(f"step 0 holder 999999 5 task {me()}\nmore")
     (folder / "4").write_bytes(b"\xff" * 4096)
     assert Leases(folder, TWO_GPUS).take(8) == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_slot_is_read_as_leased_by_its_lock_or_by_its_living_task(tmp_path):
+    """A task that chose its slot itself holds no lock, and /proc/locks hides some locks in a pid namespace."""
+    paths = Paths(root=tmp_path)
+    folder = paths.slots(7)
+    folder.mkdir(parents=True)
+    texts = [
+        "",
+        "used\n",
+        f"step 0 holder 9 5 task {me()}\n",
+        "",
+        f"step 0 holder 9 5 task {os.getpid()} 1\n",
+        "noise" * 9,
+    ]
+    for slot, said in enumerate(texts):
+        (folder / str(slot)).write_text(said)
+    info = (folder / "3").stat()
+    locks = tmp_path / "locks"
+    place = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+    locks.write_text(f"1: FLOCK  ADVISORY  WRITE 999999 {place} 0 EOF\n")
+    assert leases.read_leased(paths, 7, 6, locks) == {2, 3}
+    assert leases.read_leased(paths, 7, 7, locks) is None
 
 
 def test_a_dead_child_does_not_keep_its_slot(folder):
