@@ -278,7 +278,7 @@ while True:
 """
 CALL = """\
 import socket, sys
-with socket.create_connection((sys.argv[1], 7999), 5) as node:
+with socket.create_connection((sys.argv[1], 7999), 300) as node:
     node.sendall("\\0".join(sys.argv[2:]).encode())
     data = b"".join(iter(lambda: node.recv(65536), b""))
 sys.stdout.write(data[1:].decode())
