@@ -18,8 +18,7 @@ from ..core.errors import SlurmShareError, UsageError, quoted
 from ..core.text import did_you_mean
 
 if TYPE_CHECKING:
-    from ..doctor import Facts, Finding, FixResult
-    from ..doctor.cluster import HostAnswer
+    from ..doctor import Facts, Finding, FixResult, HostAnswer
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3

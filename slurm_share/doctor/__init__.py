@@ -6,8 +6,9 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import examination, page
+    from . import cluster, examination, page
     from .checks import every
+    from .cluster import HostAnswer
     from .facts.lua import OBJECT, find_object
     from .facts.programs import read_hooks
     from .facts.records import Facts, Finding, Unseen
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=["checks.every", "examination", "page"],
+    modules=["checks.every", "cluster", "examination", "page"],
     names={
+        "cluster": ["HostAnswer"],
         "facts.lua": ["OBJECT", "find_object"],
         "facts.programs": ["read_hooks"],
         "facts.records": ["Facts", "Finding", "Unseen"],
