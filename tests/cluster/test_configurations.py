@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from clusters import FULL, by_release, cluster_of
+from clusters import FULL, ON_V2, by_release, cluster_of
 from configurations import TABLE, Configuration, read
 from hooked import Node, until, why_not_idle
 from job_outcome import TASK, sentences, tasks
@@ -150,7 +150,7 @@ def script_of(row: Configuration) -> str:
 
 @pytest.fixture(scope="module", params=by_release("configurations"))
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Site]:
-    options = {"nodes": 2, "cgroup": True, "accounting": FULL, "slurm_conf_extra": BASE}
+    options = {"nodes": 2, "cgroup": True, "accounting": FULL and not ON_V2, "slurm_conf_extra": BASE}
     with cluster_of("conf", request.param, **options) as made:
         yield Site(made)
 
