@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from bare_site import slurmd_pids
 from clusters import FULL, ON_V2, by_release, cluster_of
 from configurations import TABLE, Configuration, read
 from hooked import Node, until, why_not_idle
@@ -35,6 +36,7 @@ ORDINARY = """\
 env | grep -E 'SLURM_SHARE|CUDA_MPS'
 [[ $CUDA_VISIBLE_DEVICES =~ ^[0-9]$ ]] || echo "GPU $CUDA_VISIBLE_DEVICES"
 """
+UNREGISTERED = "submit it again: jobs get no GPUs on a node that has not registered"
 LAUNCH = "launch_failed_requeued_held"
 ENDED = "COMPLETED|FAILED|CANCELLED|TIMEOUT|OUT_OF_MEMORY|NODE_FAIL"
 DOCTORS = {
@@ -74,9 +76,11 @@ class Site:
         (self.cluster.conf / "gres.conf").write_text("\n".join(gres) + "\n")
         if row is not None:
             self.root(row.before)
+        before = slurmd_pids(self.cluster)
         done = self.cluster.exec("ctl", ["scontrol", "reconfigure"])
         if done.returncode:  # then no program of Slurm reads its files
             return done.stdout + done.stderr
+        until(lambda: all(pid not in ("", before[name]) for name, pid in slurmd_pids(self.cluster).items()), "slurmds")
         states = self.cluster.status
         until(lambda: set(states().nodes.values()) == {"idle"}, "idle nodes", lambda: why_not_idle(self.cluster))
         return ""
@@ -112,10 +116,18 @@ class Site:
 
     def shared(self, row: Configuration) -> str:
         """Return what the shared job and sbatch say. A job that must wait is cancelled when Slurm gives the reason."""
-        job, said = self.submit(row)
-        while job and self._is_held(job, row.pending):
+        output = ""
+
+        def is_told() -> bool:
+            nonlocal output
             job, said = self.submit(row)
-        return said + self.cluster.as_user("alice", "cat slurm-*.out 2>/dev/null").stdout
+            if job and self._is_held(job, row.pending):
+                return False
+            output = said + self.cluster.as_user("alice", "cat slurm-*.out 2>/dev/null").stdout
+            return UNREGISTERED not in output
+
+        until(is_told, "a shared job", lambda: output)
+        return output
 
     def ordinary(self) -> str:
         """Return the state of an ordinary job with a GPU, and what is wrong in its environment."""
