@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,6 +37,8 @@ ORDINARY = """\
 env | grep -E 'SLURM_SHARE|CUDA_MPS'
 [[ $CUDA_VISIBLE_DEVICES =~ ^[0-9]$ ]] || echo "GPU $CUDA_VISIBLE_DEVICES"
 """
+AGAIN_S = 5.0
+"""A slurmd that is just putting a new process in its place misses the next reconfigure."""
 UNREGISTERED = "submit it again: jobs get no GPUs on a node that has not registered"
 LAUNCH = "launch_failed_requeued_held"
 ENDED = "COMPLETED|FAILED|CANCELLED|TIMEOUT|OUT_OF_MEMORY|NODE_FAIL"
@@ -80,7 +83,16 @@ class Site:
         done = self.cluster.exec("ctl", ["scontrol", "reconfigure"])
         if done.returncode:  # then no program of Slurm reads its files
             return done.stdout + done.stderr
-        until(lambda: all(pid not in ("", before[name]) for name, pid in slurmd_pids(self.cluster).items()), "slurmds")
+        asked = time.monotonic()
+
+        def are_new() -> bool:
+            nonlocal asked
+            if time.monotonic() - asked > AGAIN_S:
+                self.cluster.exec("ctl", ["scontrol", "reconfigure"])
+                asked = time.monotonic()
+            return all(pid not in ("", before[name]) for name, pid in slurmd_pids(self.cluster).items())
+
+        until(are_new, "new slurmds")
         states = self.cluster.status
         until(lambda: set(states().nodes.values()) == {"idle"}, "idle nodes", lambda: why_not_idle(self.cluster))
         return ""
