@@ -99,7 +99,18 @@ def test_the_slot_of_a_killed_slurmstepd_is_its_tasks(contained: Cluster) -> Non
     job = contained.sbatch("alice", f"srun -Q -n1 {step} & srun -Q -n1 {LATE} {step} & sleep 600", "--share-gpu=2")
 
     def others() -> list[str]:
-        more = ["srun", "-Q", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:4", "-n8", "bash", "-c"]
+        more = [
+            "srun",
+            "-Q",
+            f"--jobid={job}",
+            "--slot-wait=0",
+            "--overlap",
+            "--overcommit",
+            "--gres=gpu:4",
+            "-n8",
+            "bash",
+            "-c",
+        ]
         said = contained.as_user("alice", [*more, f"{ALONE}; sleep .2; rmdir $d"], timeout=120)
         assert "DOUBLE" not in said.stdout
         return sorted(re.findall(r"^ran (\d+)$", said.stdout, re.MULTILINE))
