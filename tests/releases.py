@@ -41,10 +41,10 @@ Every other cluster test runs on both releases on the plain profile: munge, no c
 cluster with cgroups besides, v1 where the machine has it:
 {confined}.
 
-`tests/run.sh` runs every cluster test on the current release, and those that depend on the release of Slurm on the
-older one; `--slurm all` runs everything on both, and so does `tests/releases.sh`. The profiles above get these checks
-and no others, and most of them here only: `tests/run.sh` has the four at once on the newest release, without triple and
-requeue, and leaves out pyslurm, which has to be built.
+`tests/run.sh` runs every cluster test on the current release, but for those marked `weekly`, and a few on the older
+one; `--slurm all` runs everything on both, and so do `tests/weekly.sh` and `tests/releases.sh`. The profiles above
+get these checks and no others, and most of them here only: `tests/run.sh` has the four at once on the newest release,
+without triple and requeue, and leaves out pyslurm, which has to be built.
 
 ## cgroup v2
 

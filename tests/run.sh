@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 releases=$(sed -n 's/^    "\([0-9.]*\)": "[a-z]*",$/\1/p' slurm_share/slurm/releases.py | paste -sd'|')
 usage="Usage: tests/run.sh [--slurm usual|all|$releases]
 
-  --slurm usual    cluster tests on the current release of Slurm, and on the older
-                   one those that depend on the release (the default)
+  --slurm usual    cluster tests on the current release of Slurm, and a few on the
+                   older one (the default)
   --slurm all      every cluster test on every release
   --slurm RELEASE  cluster tests on this release only
   --help           this text"
