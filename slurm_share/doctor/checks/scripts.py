@@ -95,7 +95,7 @@ def _may_succeed(command: shell.Command) -> bool:
         return not _is_failure(command)
     if command.program == "exec":
         return len(command.words) > 1
-    return command.program in ("trap", "kill")
+    return command.program in ("trap", "kill", "source", ".")
 
 
 @check(
@@ -112,7 +112,8 @@ def script_gpus(facts: Facts) -> Sequence[Verdict]:
         if not one.is_shell or one.key in ("PrologSlurmctld", "EpilogSlurmctld"):
             continue  # those run on the controller, where no GPU is
         commands = shell.commands(one.lines)
-        if any(word in " ".join(command.words) for command in commands for word in _KNOWS_SHARES):
+        rows = [row for row in one.lines.splitlines() if not row.lstrip().startswith("#")]
+        if any(word in row for row in rows for word in _KNOWS_SHARES):
             continue
         for is_failure, what in dict.fromkeys(_harm(commands, is_of_task=one.key.startswith("Task"))):
             found += (fail if is_failure else warn)(f"{one.key} {one.path} {what}")

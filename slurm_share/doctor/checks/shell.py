@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 _MOST_DEPTH = 5
@@ -22,6 +23,9 @@ _REDIRECTIONS = frozenset({"&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", ">
 _OPENING = frozenset({"if", "while", "until", "for", "select", "case"})
 _CLOSING = frozenset({"fi", "done", "esac"})
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "time"})
+_JOINING = frozenset({"&&", "||", "|", "|&"})
+_FUNCTIONS = ("function {", "function (")
+"""Blocks that are the body of a function, by their bracket."""
 _BLANKS = " \t\r"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -40,7 +44,8 @@ class Command(Struct, frozen=True):
     function: str = ""
     """The function whose body it is in; empty: none."""
     is_certain: bool = True
-    """Whether it runs whenever its script or function does: not in a branch or loop, nor after && or ||."""
+    """Whether it runs whenever its script or function does, in the same shell: not in a branch, a loop or a subshell,
+    nor after &&, || or !."""
     stdin: str = ""
     """What a here-document, a here-string or the command before it in a pipe writes to it."""
     writes_stdout: bool = True
@@ -69,12 +74,12 @@ def commands(text: str) -> tuple[Command, ...]:
     values = {name: tuple(dict.fromkeys(found)) for name, found in parser.values.items()}
     known = [each for one in parser.found for each in _resolved(one, values)]
     names = {one.function for one in known} | parser.functions
+    bodies: dict[str, list[Command]] = {}
+    for one in known:
+        bodies.setdefault(one.function, []).append(one)
     called, left = {""}, [""]
     while left:
-        here = left.pop()
-        for one in known:
-            if one.function != here:
-                continue
+        for one in bodies.get(left.pop(), ()):
             reached = {one.words[0]} if one.words else set()
             if one.program == "trap":
                 reached |= {word for argument in one.words[1:2] for word in re.split(r"[\s;]+", argument)}
@@ -201,22 +206,35 @@ def _expansion(text: str, at: int, parts: list[str], nested: list[str]) -> int:
     return end + 1
 
 
+_CASE = re.compile(r"case\s+\S+\s+in\s")
+
+
 def _closing(text: str, at: int, opening: str, closing: str) -> int:
-    """Return the place of the bracket that closes the one at `at`."""
-    depth = 0
+    """Return the place of the bracket that closes the one at `at`. Brackets in quotes, comments and the patterns of
+    `case` do not count."""
+    ends = {"(": ")", "{": "}", '"': '"'}
+    open_ones: list[str] = []
     while at < len(text):
-        char = text[at]
+        char, here = text[at], open_ones[-1] if open_ones else ""
         if char == "\\":
             at += 1
-        elif char == "'":
+        elif here and char == ends[here]:
+            open_ones.pop()
+            if not open_ones:
+                return at
+        elif char == "$" and text[at + 1 : at + 2] in ("(", "{"):
+            at += 1
+            open_ones.append(text[at])
+        elif char == here or not here or char == '"':
+            open_ones.append(char)
+        elif char == "'" and here != '"':
             end = text.find("'", at + 1)
             at = len(text) if end < 0 else end
-        elif char == opening:
-            depth += 1
-        elif char == closing:
-            depth -= 1
-            if depth == 0:
-                return at
+        elif here == "(" and char == "#" and text[at - 1] in " \t\n;":
+            at = _line_end(text, at)
+        elif here == "(" and char == "c" and not text[at - 1].isalnum() and _CASE.match(text, at):
+            end = text.find("esac", at)
+            at = len(text) if end < 0 else end
         at += 1
     return len(text)
 
@@ -239,33 +257,41 @@ class _Parser:
         tokens = list(_tokens(text))
         stack: list[tuple[str, str]] = []
         """(keyword that began it, function that the commands belong to) of each open block."""
-        at, coming, joined, piped = 0, "", "", ""
+        at, coming, joined, piped, is_negated = 0, "", "", "", False
+        groups: list[int] = []
+        """Number of the commands before each open {."""
         words: list[_Token] = []
 
         def belongs() -> str:
             return stack[-1][1] if stack else function
 
         def certain() -> bool:
-            outer = next((place for place in reversed(range(len(stack))) if stack[place][0] == "function"), -1)
+            outer = next((place for place in reversed(range(len(stack))) if stack[place][0] in _FUNCTIONS), -1)
             inside = stack[outer + 1 :]
             base = is_certain if outer < 0 else True
-            return base and joined not in ("&&", "||") and all(kind == "{" for kind, _ in inside)
+            return base and not joined and all(kind == "{" for kind, _ in inside)
 
         def end(operator: str) -> None:
-            nonlocal joined, piped, words
+            nonlocal joined, piped, words, is_negated
             if words:
                 goes_on = operator in ("|", "|&")
-                piped = self._add(words, belongs(), certain() and operator != "&" and operator != "||", piped,
+                is_certain_here = certain() and not is_negated and operator not in ("&", "||", "|", "|&")
+                is_negated = False
+                piped = self._add(words, belongs(), is_certain_here, piped,
                                   to_stdout=to_stdout and not goes_on, depth=depth)  # fmt: skip
                 piped = piped if goes_on else ""
-                joined = operator if operator in ("&&", "||") or (goes_on and joined) else ""
+                joined = operator if operator in _JOINING else ""
                 words = []
             elif operator not in ("\n",):
-                joined = operator if operator in ("&&", "||") else ""
+                joined = operator if operator in _JOINING else ""
 
         while at < len(tokens):
             token = tokens[at]
             following = tokens[at + 1] if at + 1 < len(tokens) else _Token("\n", is_operator=True)
+            if words and words[0].text == "[[" and not words[0].quoted and words[-1].text != "]]":
+                words.append(msgspec.structs.replace(token, is_operator=False))  # it has its own (, |, < and newlines
+                at += 1
+                continue
             if token.is_operator and token.text in _REDIRECTIONS:
                 words += [token, following]
                 at += 2
@@ -280,7 +306,7 @@ class _Parser:
                     at += 2
                     continue
                 if token.text == "(" and not words:
-                    stack.append(("function" if coming else "(", coming or belongs()))
+                    stack.append(("function (" if coming else "(", coming or belongs()))
                     coming = ""
                 elif token.text == ")":
                     if stack and stack[-1][0] == "pattern":
@@ -288,7 +314,7 @@ class _Parser:
                         stack[-1] = ("case", stack[-1][1])
                     else:
                         end(")")
-                        if stack and stack[-1][0] in ("(", "function"):
+                        if stack and stack[-1][0] in ("(", "function ("):
                             stack.pop()
                 else:
                     end(token.text)
@@ -302,12 +328,19 @@ class _Parser:
                 self.functions.add(coming)
                 at += 4 if [one.text for one in tokens[at + 2 : at + 4]] == ["(", ")"] else 2
             elif keyword == "{":
-                stack.append(("function" if coming else "{", coming or belongs()))
-                coming = ""
+                kind = "{" if certain() and not is_negated else "{ perhaps"
+                stack.append(("function {" if coming else kind, coming or belongs()))
+                groups.append(len(self.found))
+                coming, joined, is_negated = "", "", False
                 at += 1
             elif keyword == "}":
-                if stack and stack[-1][0] in ("{", "function"):
+                if stack and stack[-1][0] in ("{", "{ perhaps", "function {"):
                     stack.pop()
+                    inside = slice(groups.pop(), None)
+                    if following.is_operator and following.text in ("&", "|", "|&"):  # a subshell
+                        self.found[inside] = [
+                            msgspec.structs.replace(one, is_certain=False) for one in self.found[inside]
+                        ]
                 at += 1
             elif keyword in _OPENING:
                 at = self._open(keyword, tokens, at, stack, belongs())
@@ -316,6 +349,7 @@ class _Parser:
                     stack.pop()
                 at += 1
             elif keyword in _BETWEEN:
+                is_negated = keyword == "!"
                 at += 1
             elif stack and stack[-1][0] == "pattern" and keyword == "esac":
                 stack.pop()
@@ -367,7 +401,7 @@ class _Parser:
             at += 1
         for token in plain:
             for inner in token.nested:
-                self.read(inner, function, is_certain=is_certain, to_stdout=False, depth=depth + 1)
+                self.read(inner, function, is_certain=False, to_stdout=False, depth=depth + 1)
         texts = [token.text for token in plain]
         settings = []
         while texts and (match := _ASSIGNMENT.fullmatch(texts[0])):
@@ -389,7 +423,8 @@ class _Parser:
         made = Command(tuple(bare), function, is_certain, stdin, writes_stdout, (*settings, *more))
         self.found.append(made)
         if script := _script_of(bare):
-            self.read(script, function, is_certain=is_certain, to_stdout=writes_stdout, depth=depth + 1)
+            is_here = is_certain and bare[0] == "eval"
+            self.read(script, function, is_certain=is_here, to_stdout=writes_stdout, depth=depth + 1)
         return written(made)
 
 

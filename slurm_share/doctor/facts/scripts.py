@@ -50,7 +50,7 @@ def _script(key: str, path: str, file: FileFact | None, root: Path) -> SiteScrip
     script = SiteScript(key, path, file, text)
     if file is None or not script.is_shell or not file.interpreter_is_there or root != Path("/"):
         return script
-    return SiteScript(key, path, file, text, _syntax(file))
+    return SiteScript(key, path, file, text, _syntax(file, has_extglob="extglob" in script.lines))
 
 
 def _text(file: FileFact | None, root: Path) -> str | Unseen:
@@ -65,9 +65,11 @@ def _text(file: FileFact | None, root: Path) -> str | Unseen:
     return "" if b"\0" in data[:1024] else data.decode("utf-8", "replace")
 
 
-def _syntax(file: FileFact) -> str | Unseen:
+def _syntax(file: FileFact, *, has_extglob: bool = False) -> str | Unseen:
     """Return the message of the script's own shell, which with -n reads the commands and runs none."""
     words = _first_line(file)
+    if has_extglob and words[-1].rpartition("/")[2] == "bash":
+        words = [*words, "-O", "extglob"]  # -n runs no shopt, and bash then takes +(...) for an error
     try:
         done = finish([*words, "-n", file.path], timeout_s=SYNTAX_S, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
     except CommandError as error:

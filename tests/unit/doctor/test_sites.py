@@ -24,7 +24,15 @@ Prolog=/opt/slurm-share/bin/slurm-share-prolog
 Epilog=/opt/slurm-share/bin/slurm-share-epilog
 """
 NODES = "NodeName=n[1-4] Gres=gpu:a100:4\nPartitionName=gpu Nodes=ALL Default=YES\n"
-PROLOG = "#!/bin/bash\n# pkill -f nvidia-cuda-mps was here\nmkdir -p /scratch/$SLURM_JOB_ID || exit 1\nexit 0\n"
+PROLOG = """\
+#!/bin/bash
+# pkill -f nvidia-cuda-mps was here
+[ -d /scratch ] || {
+    logger "there is no /scratch"
+    exit 1
+}
+mkdir -p /scratch/$SLURM_JOB_ID
+"""
 EPILOG = """\
 #!/bin/bash
 left=$(squeue -h -u "$SLURM_JOB_USER" -w "$SLURMD_NODENAME" | wc -l)

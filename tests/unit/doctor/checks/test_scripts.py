@@ -27,6 +27,9 @@ def said(text, key="Epilog"):
         ("date >/tmp/x\nif [ -d /x ]; then date; fi\nexit 3  # for now", "script-fails", "`exit 3`"),
         ("[ -d /x ] && exit 2\nexit 1", "script-fails", "`exit 1`"),
         ("date\nfalse", "script-fails", "`false`"),
+        ("[ -d /x ] || {\n  exit 2\n}\n{\n  date\n  exit 4\n} || true", "script-fails", "`exit 4`"),
+        ("[[ $a =~ ^(b|c)$ && $d < e ]] && date\nexit 5", "script-fails", "`exit 5`"),
+        ("# not where SPANK_SHARE_GPU is set\npkill -f nvidia-cuda-mps", "script-gpus", "ends every MPS"),
         ("pkill -f nvidia-cuda-mps", "script-gpus", "ends every MPS daemon"),
         ("/usr/bin/pkill -9 nvidia-cuda-mps || true", "script-gpus", "ends every MPS daemon"),
         ("pkill -KILL -f 'nvidia-cuda-mps-(control|server)' >/dev/null 2>&1", "script-gpus", "ends every MPS"),
@@ -76,6 +79,23 @@ def test_what_works_against_shares_is_named(text, check, words):
         "if ! mount | grep -q scratch; then\n  exit 1\nfi",
         "exec /opt/site/prolog \"$@\"\nexit 127",
         "(exit 1)\ntrue",
+        "[ -d /x ] || {\n  logger no\n  exit 1\n}\ndate",
+        "test -f /x && {\n  b || {\n    logger no\n    exit 1\n  }\n}",
+        "(( $1 > 3 )) && { logger no\nexit 1\n}",
+        "date | grep -q x || { logger no\nexit 1; }",
+        "{ sleep 1; exit 1; } &\ndate",
+        "cat /x | { read -r a; exit 1; }\ndate",
+        "{ date; exit 1; } | logger\ndate",
+        "date | exit 1\ndate",
+        "a=$(hostname; exit 1)\nb=\"`date; exit 2`\"",
+        "a=$(case $1 in a) echo 1;; *) exit 1;; esac)\ndate",
+        "a=$(date # don't\n)\nb=$(echo \"c)d\"; exit 1)\ndate",
+        "sh -c 'date; exit 2'\ndate",
+        "f() {\n  [[ $1 =~ ^(a|b)$ ]] && return 0\n  exit 1\n}\n[ -z \"$1\" ] || f\ndate",
+        "f() {\n  [[ ( -n $1 && -n $2 ) ]] && return 0\n  exit 1\n}\n[ -z \"$1\" ] || f\ndate",
+        "f() {\n  rm -f !(a|b)\n  exit 1\n}\n[ -z \"$1\" ] || f\ndate",
+        ". /opt/site/functions.sh\nrun_and_exit\nexit 1",
+        "date\n! false",
         "date || exit 1",
         "date ||\n  exit 1",
         "code=$?\nexit $code",
@@ -103,6 +123,8 @@ def test_what_works_against_shares_is_named(text, check, words):
         "echo quit | CUDA_MPS_PIPE_DIRECTORY=/tmp/site nvidia-cuda-mps-control",
         "echo get_server_list | nvidia-cuda-mps-control",
         "[ -n \"$SPANK_SHARE_GPU\" ] && exit 0\npkill -f nvidia-cuda-mps",
+        "[ -n \"${SPANK_SHARE_GPU:-}\" ] && exit 0\npkill -f nvidia-cuda-mps",
+        "case ${SPANK_SHARE_GPU-} in '') nvidia-smi -c 3;; esac",
         "[ -e /run/slurm-share/jobs ] || nvidia-smi -c 3",
         "[ ! -x /opt/slurm-share/bin/slurm-share-epilog ] || exec /opt/slurm-share/bin/slurm-share-epilog",
         "a=$(( 1 << 2 ))\n[[ $a -gt 1 ]] && date\narr=(pkill -f nvidia)\n",
@@ -162,6 +184,8 @@ def test_the_syntax_is_tried_by_the_scripts_own_shell(tmp_path):
         assert not isinstance(said, Unseen)
         assert bool(said) == found
         assert "syntax error" in said or not found
+    path.write_text("#!/bin/bash\nshopt -s extglob\ncase $A in +([0-9])) date;; esac\nrm !(a|b)\n")
+    assert scripts._syntax(file(str(path), interpreter="/bin/bash"), has_extglob=True) == ""
     assert shutil.which("run", path=str(tmp_path)) is None
     assert not (tmp_path / "run").exists()
 
