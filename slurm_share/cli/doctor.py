@@ -202,7 +202,7 @@ def as_lines(
     lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in results]
     if quiet:
         wrong = [one for outcome in ("FAIL", "WARN") for one in findings if one.outcome == outcome]
-        lines += [f"{one.outcome} {one.check}: {one.what}; {one.fix}" for one in wrong]
+        lines += [f"{one.outcome} {one.check}: {one.what}; fix: {one.fix}" for one in wrong]
         return [terminal.safe(line) for line in lines]
     version = facts.slurm.version
     slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
@@ -239,7 +239,7 @@ def cluster_as_lines(answers: Collection[HostAnswer], off: Collection[str], *, q
     for one, others in cluster.merged(cluster.kinds(answers)):
         if one.outcome in wanted:
             more = f" (and {others} other text{'s' if others > 1 else ''}: --json)" if others else ""
-            fix = f"; {one.fix}" if one.fix else ""
+            fix = f"; fix: {one.fix}" if one.fix else ""
             lines.append(f"{one.outcome} {fold(one.hosts)} {one.check}: {one.what}{more}{fix}")
     problems: dict[str, list[str]] = {}
     for answer in answers:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...core import nodelist
 from ...core.errors import UsageError
-from ...core.settings import Configuration
+from ...core.settings import DEFAULT, Configuration
 from ...share import site, verdict
 from ..facts.records import Facts, Unseen, Verdict
 from . import lua
@@ -139,13 +139,14 @@ def _modes(config: Configuration, names: Iterable[str]) -> str:
     needs="configuration",
     asks="if sharing is on, it is on in every partition with GPUs, unless config.toml sets another mode",
     why="a shared job starts on a node that only observes, or does nothing, and its tasks are refused",
-    fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
+    fix='if that is meant, config.toml: a line `mode = "observe"` above the tables, or a [partition.NAME] table for it',
 )
 def modes(facts: Facts) -> Sequence[Verdict]:
     config = configuration(facts)
     known = _partitions_of(facts)
     found: list[Verdict] = []
-    if "on" in config.modes().values():
+    is_said = config.sources["mode"] != DEFAULT
+    if "on" in config.modes().values() and not is_said:
         for name in dict.fromkeys(known):
             if (mode := config.of(name).mode) != "on" and name not in config.partitions:
                 found += warn(f"partition {name} is {mode}, which config.toml does not say, while others are on")

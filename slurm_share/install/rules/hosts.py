@@ -77,8 +77,9 @@ def node_refusals(seen: NodesSeen, taken: Collection[str], feature: str, feature
         if seen.lacking:
             what = ", ".join(dict.fromkeys(file for files in seen.lacking.values() for file in files))
             yield (
-                f"{fold(seen.lacking)} lack {what}: anybody's next job there would drain the node. Install "
-                f"slurm-share and slurm-share-spank there first; where they are not to have them: --with {PARTIAL}"
+                f"{fold(seen.lacking)} lack{'s' * (len(seen.lacking) == 1)} {what}: anybody's next job there would "
+                "drain the node. Install slurm-share and slurm-share-spank there first; where they are not to have "
+                f"them: --with {PARTIAL}"
             )
         return
     if not feature:

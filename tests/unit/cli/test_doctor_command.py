@@ -67,7 +67,7 @@ def test_a_person_is_told_what_is_wrong_with_its_fix_and_what_was_not_seen(login
 def test_quiet_is_one_line_for_each_thing_that_is_wrong(login, capsys):
     assert main(["doctor", "--quiet"]) == 2
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("FAIL plugin: there is no ; install slurm-share-spank")
+    assert out[0].startswith("FAIL plugin: there is no ; fix: install slurm-share-spank")
     wrong = [line.split(":")[0].split()[1] for line in out]
     assert main(["doctor", "--quiet", "--except", ",".join(wrong[:1]), "--except", ",".join(wrong[1:])]) == 0
     assert capsys.readouterr().out == ""

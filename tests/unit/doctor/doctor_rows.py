@@ -362,6 +362,8 @@ ROWS = (
     row("lua-settings", "SKIP", "has no lua", slurm__lua_settings="it is missing", **NO_LUA),
     row("modes", "WARN", "partition b is observe, which config.toml does not say", **TWO_PARTITIONS),
     row("modes", "PASS", "b: off", **{**TWO_PARTITIONS, "config": one_on("[partition.b]", 'mode = "off"')}),
+    row("modes", "PASS", "b: observe; gpu: on",
+        **{**TWO_PARTITIONS, "config": parse('mode = "observe"\n[partition.gpu]\nmode = "on"', "f")}),
     row("modes", "PASS", "b: observe; gpu: observe", **{**TWO_PARTITIONS, "config": parse("", "")}),
     row("modes", "PASS", "gpu: on", config=one_on(), slurm__partitions=(partition(), partition("c", ("n1",))),
         slurm__nodes=(SiteNode("n1", "gpu:1", (), partitions=("gpu",)),), roles=("compute",)),

@@ -31,10 +31,10 @@ def test_the_same_finding_of_many_hosts_is_one_line() -> None:
     ]
     found += [answer(f"n{number}", ("PASS", "plugin-load", "loads")) for number in range(41, 50)]
     assert lines(*found) == [
-        "FAIL n[1-40] plugin-load: on NODE it needs GLIBC_2.99; mend it",
+        "FAIL n[1-40] plugin-load: on NODE it needs GLIBC_2.99; fix: mend it",
         "49 hosts: 40 with failures, 9 as they should be",
     ]
-    assert lines(answer("n7", ("FAIL", "gpus", "n7 has n70's")))[0] == "FAIL n7 gpus: n7 has n70's; mend it"
+    assert lines(answer("n7", ("FAIL", "gpus", "n7 has n70's")))[0] == "FAIL n7 gpus: n7 has n70's; fix: mend it"
 
 
 def test_failures_come_first_and_then_what_most_hosts_have() -> None:
@@ -49,7 +49,7 @@ def test_many_texts_of_a_check_are_two_lines() -> None:
     found = kinds([answer(f"n{number}", ("WARN", "clock", f"{number} s late")) for number in range(1, 6)])
     assert [(one.hosts, others) for one, others in merged(found)] == [(("n1",), 0), (("n2", "n3", "n4", "n5"), 3)]
     said = lines(*[answer(f"n{number}", ("WARN", "clock", f"{number} s late")) for number in range(1, 6)])
-    assert said[1] == "WARN n[2-5] clock: 2 s late (and 3 other texts: --json); mend it"
+    assert said[1] == "WARN n[2-5] clock: 2 s late (and 3 other texts: --json); fix: mend it"
 
 
 @pytest.mark.parametrize(
