@@ -244,11 +244,13 @@ def sent_by_the_controller(site: Site, without: str | tuple[str, ...] = ()) -> I
 def path_not_sent(site: Site) -> Planter:
     with sent_by_the_controller(site):
         yield
-        job = site.cluster.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
-        assert site.cluster.wait(job) != "COMPLETED"  # it is as doctor says
+        share = ("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
+        assert site.cluster.wait(site.cluster.sbatch(*share)) != "COMPLETED"  # it is as doctor says
         site.change(site.conf / "slurm.conf", "PlugStackConfig=", "#PlugStackConfig=")
         site.reconfigure()
-        assert "plugstack" not in site.doctor("n1")
+        assert set(site.doctor("n1")) & {"plugstack", "plugin-used"} == {"plugin-used"}
+        assert site.cluster.wait(site.cluster.sbatch(*share)) == "COMPLETED"
+        until(lambda: "plugin-used" not in site.doctor("n1"), "an Epilog of a job with the plugin")
 
 
 by_script("carriage-return", "login", "n1", plant="sed -i 's/$/\\r/' /etc/slurm/plugstack.conf", remedy=first_of)
@@ -423,6 +425,14 @@ def private_shm(site: Site) -> Planter:
         yield
         site.write(site.conf / "job_container.conf", "BasePath=/var/tmp/jobs\nDirs=/tmp\n")
         assert "private-shm" not in site.doctor("ctl")
+        (site.conf / "job_container.conf").unlink()
+
+
+@planted("private-run", "ctl", "n1")
+def private_run(site: Site) -> Planter:
+    with site.slurm_conf("NamespaceType=namespace/tmpfs", "PrologFlags=Contain", without="PrologFlags="):
+        site.write(site.conf / "job_container.conf", "BasePath=/var/tmp/jobs\nDirs=/tmp,/run/slurm-share\n")
+        yield
         (site.conf / "job_container.conf").unlink()
 
 

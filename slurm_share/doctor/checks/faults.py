@@ -70,6 +70,8 @@ FAULTS = (
     Fault("lost-task-prolog", "TaskProlog names a file that is not there", ("script-fails",), "FAIL",
           "put the script right, or take it out of slurm.conf"),
     Fault("private-shm", "every job has a /dev/shm of its own", ("private-shm",), "FAIL", "Dirs=/tmp"),
+    Fault("private-run", "every job has a /run/slurm-share of its own", ("private-shm",), "FAIL",
+          "take /run/slurm-share out of the folders in job_container.conf"),
     Fault("oversubscribe-force", "a partition has OverSubscribe=FORCE", ("exclusive",), "FAIL",
           '`[partition.packed] mode = "off"`'),
     Fault("writable-conf", "everybody in a group may write slurm.conf", ("conf-owner",), "FAIL",
