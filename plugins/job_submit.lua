@@ -362,6 +362,7 @@ end
 -- sbatch gives the options in a script's #SBATCH lines to our SPANK plugin. slurmrestd, pyslurm and `sbatch --wrap` read no such
 -- lines, and scrontab does not pass on what the plugin says of an #SCRON line: the job would run unshared.
 
+local OF_FREE_TEXT = { ["--comment"] = true, ["--extra"] = true, ["--job-name"] = true, ["-J"] = true }
 local LEAST_OF_OPTION = "--sh" -- getopt_long(3) takes the beginning of a name if there is one such name
 
 -- Returns the last value that --share-gpu has in the directives of a script; nil: none, or `off`.
@@ -372,7 +373,8 @@ function M.asked_in_script(script, is_of_scrontab)
     local words = arguments_of(text)
     for at, argument in ipairs(words) do
       local name = string.match(argument, "^%-%-([^=]*)")
-      if name and #name >= #LEAST_OF_OPTION - 2 and name == string.sub(M.OPTION, 1, #name) then
+      if name and #name >= #LEAST_OF_OPTION - 2 and name == string.sub(M.OPTION, 1, #name)
+          and not OF_FREE_TEXT[words[at - 1]] then
         asked = string.match(argument, "=(.*)$") or words[at + 1] or ""
       end
     end

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import config, text_files
-from ..core.errors import CommandError, shown
+from ..core.errors import CommandError, quoted, shown
 from ..core.process import finish
 from ..core.text import natural
 from ..slurm import controllers
@@ -92,16 +92,16 @@ def _ask(host: str, argv: Sequence[str]) -> HostAnswer:
 
 
 def parse(host: str, text: str) -> HostAnswer:
-    """Return a host's answer, with a problem if it is not doctor's. Its texts are untrusted: escape them before they
-    reach a terminal."""
+    """Return a host's answer, with a problem if it is not doctor's. Lines before the JSON, such as a login shell's
+    greeting, do not count. Its texts are untrusted: escape them before they reach a terminal."""
+    begin = f"\n{text}".find("\n{")
     try:
         if len(text) > _MOST_BYTES:
             raise msgspec.DecodeError("more than 4 MiB")
-        return HostAnswer(host, msgspec.json.decode(text, type=_Answer).findings)
+        return HostAnswer(host, msgspec.json.decode(text[max(begin, 0) :], type=_Answer).findings)
     except text_files.NOT_JSON as error:
-        return HostAnswer(
-            host, problem=f"the answer is not that of `slurm-share doctor --json`: {shown(str(error), 200)}"
-        )
+        why = f"{shown(str(error), 200)}; it begins with {quoted(text[:60])}"
+        return HostAnswer(host, problem=f"the answer is not that of `slurm-share doctor --json`: {why}")
 
 
 def kinds(answers: Iterable[HostAnswer]) -> tuple[FindingKind, ...]:

@@ -43,6 +43,10 @@ def plan_config(text: bytes, source: str, file: Path = CONFIG_FILE) -> ConfigCha
         new = text.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(source, f"cannot be read: {error}") from error
+    if not new.strip():  # most likely the command or template that was to write it failed
+        raise ConfigError(
+            source, 'is empty, and nothing was written; for the defaults write their mode: mode = "observe"'
+        )
     check_settings(config.parse(new, source))
     before = files.read(file)
     off = before is not None and switch.is_off(before.decode("utf-8", errors="replace"))

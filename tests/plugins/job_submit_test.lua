@@ -836,6 +836,8 @@ local unread = { -- the script, what it asks for: nil: nothing
   { bash .. "##SBATCH --share-gpu=2\n", nil },
   { bash .. "#SBATCH -J x # --share-gpu=2\n", nil },
   { bash .. "#SBATCH --comment='with --share-gpu=2'\n", nil },
+  { bash .. "#SBATCH --comment '--share-gpu=2' -J --share-gpu=4\n", nil },
+  { bash .. "#SBATCH --comment x --share-gpu=2\n", "2" },
   { bash .. "#SBATCH --slot-wait=5m --share-gpus=2 --s=2\n", nil },
   { bash .. "echo sbatch --share-gpu=2\n", nil },
   { bash .. "#SBATCH --comment='open --share-gpu=2\n", nil },

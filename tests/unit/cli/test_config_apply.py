@@ -45,6 +45,17 @@ def test_it_writes_both_files_and_then_nothing(site: Path, capsys: pytest.Captur
     assert state_of(site) == before
 
 
+@pytest.mark.parametrize("text", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_text_switches_nothing_off(site: Path, text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a command in a pipe that failed."""
+    assert main(["config", "apply", "new.toml"]) == 0
+    before = state_of(site)
+    Path("new.toml").write_bytes(text)
+    assert main(["config", "apply", "new.toml"]) == 2
+    assert "new.toml: is empty, and nothing was written" in capsys.readouterr().err
+    assert state_of(site) == before
+
+
 def test_a_config_that_another_tool_has_copied_gets_its_settings(site: Path) -> None:
     assert main(["config", "apply", "new.toml"]) == 0
     newer = NEW.replace(b"8", b"4")

@@ -77,7 +77,15 @@ def test_hosts_that_do_not_answer_are_a_line_for_each_reason() -> None:
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"findings": 3}', "{" * 10_000, '{"findings": [{"check": 1}]}'])
 def test_an_answer_that_is_not_doctors_is_a_problem_of_that_host(text: str) -> None:
-    assert parse("n1", text).problem.startswith("the answer is not that of `slurm-share doctor --json`")
+    problem = parse("n1", text).problem
+    assert problem.startswith("the answer is not that of `slurm-share doctor --json`")
+    assert f"it begins with {text[:60]!r}" in problem
+
+
+def test_a_login_shells_greeting_before_the_answer_does_not_count() -> None:
+    text = json.dumps({"findings": [{"check": "gpus", "outcome": "WARN", "what": "x", "fix": ""}]}, indent=2)
+    found = parse("n1", f"Welcome to {{n1}}!\nhave fun\n{text}\n")
+    assert (found.problem, [one.outcome for one in found.findings]) == ("", ["WARN"])
 
 
 def test_each_host_is_asked_and_this_one_without_the_remote_command(tmp_path: Path) -> None:
