@@ -1,4 +1,4 @@
-/* Whether the job has a folder of its own where the node has one (job_container.conf, namespace.yaml). */
+/* Return whether the job has a folder of its own where the node has one (job_container.conf, namespace.yaml). */
 #ifndef SLURM_SHARE_PRIVATE_FOLDER_H
 #define SLURM_SHARE_PRIVATE_FOLDER_H
 

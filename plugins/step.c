@@ -666,7 +666,7 @@ static void find_own_gpus(spank_t sp, bool *own)
 		(void)read_gpus(sp, "SLURM_STEP_GPUS", own);
 }
 
-/* What a task that chooses for itself knows. */
+/* The state of a task that chooses its slot itself. */
 struct choice {
 	uint32_t local_task, slot;
 	bool own[SS_PLAN_MAX_SLOTS];       /* the GPUs that it may use */

@@ -14,7 +14,7 @@ struct ss_step_wait_shared {
 	uint32_t is_promised, chosen;
 };
 
-/* How long the task with the promise waits for the others to choose, which they do at once; one that was killed does not. */
+/* The limit of the wait for the other tasks to choose, which they do at once; one that was killed does not. */
 enum { OTHERS_MS = 5000 };
 
 /* Signals for programs, which Slurm sends to all steps of a job (--signal, scancel --signal). They would end a process that does

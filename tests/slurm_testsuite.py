@@ -51,7 +51,7 @@ OPTIONS: dict[str, Any] = {
     "slurm_conf_extra": "FirstJobId=61001\nAccountingStorageEnforce=limits\nSchedulerParameters=enable_user_top,"
     "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2",
 }
-"""What more of its files need: nodes, limits that hold, and users who may order their own jobs."""
+"""Further needs of its files: nodes, limits that hold, and users who may order their own jobs."""
 
 
 def tests_in(path: Path, only: Sequence[str]) -> tuple[str, ...]:

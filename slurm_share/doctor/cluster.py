@@ -32,7 +32,7 @@ _EXAMPLES = 2
 
 
 class HostAnswer(Struct, frozen=True):
-    """What doctor said on one host."""
+    """The findings of doctor on one host."""
 
     host: str
     findings: tuple[Finding, ...] = ()

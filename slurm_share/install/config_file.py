@@ -26,7 +26,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
     lua_before: bytes | None
     lua_after: bytes
     is_switched_off: bool
-    """Whether `slurm-share off` is in force here, and the new text keeps its line."""
+    """True: `slurm-share off` is in force here, and the new text keeps its line."""
 
     @property
     def is_needed(self) -> bool:

@@ -33,8 +33,8 @@ COMMAND_S = 3.0
 """The most time for a command of Slurm's, and for writing into a job's output, which can be on a dead file server."""
 LOCK_S = 2.0
 CANCELLED_S = 1.0
-"""How long a Prolog waits after it has cancelled its job: slurmd must learn of it before the Prolog ends, or it starts
-the script, and ends it a moment later."""
+"""The wait of a Prolog after it has cancelled its job: slurmd must learn of it before the Prolog ends, or it starts the
+script, and ends it a moment later."""
 MARK = "share-not-loaded"
 """The word in the AdminComment of a job that ran without the plugin or was cancelled, with the node:
 share-not-loaded=n2."""

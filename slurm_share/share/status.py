@@ -51,8 +51,8 @@ class Status(Struct, frozen=True):
     has_gpus: bool = True
     """False: slurm.conf gives this node no GPUs, and it has no driver to ask."""
     plugin_problem: str = ""
-    """That shared jobs here ran without the SPANK plugin, and why; empty: the last one had it, or the caller may not
-    read that."""
+    """Says that shared jobs here ran without the SPANK plugin, and why; empty: the last one had it, or the caller may
+    not read that."""
     lua_problem: str = ""
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 

@@ -1,4 +1,4 @@
-"""Which folders of the node a job has of its own (job_container.conf, namespace.yaml), for hooks and doctor."""
+"""Read which folders of the node a job has of its own (job_container.conf, namespace.yaml), for hooks and doctor."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _ELSEWHERE = ("include", "maxnodecount")
 
 
 class NodeGpus(Struct, frozen=True):
-    """What slurm.conf says of the GPUs of a node."""
+    """The GPUs of a node in slurm.conf."""
 
     types: int | None
     """The number of types; None: not known."""

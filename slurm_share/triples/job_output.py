@@ -50,7 +50,7 @@ class JobFiles(
     """Working directory of the job."""
     batch_host: str = ""
     stdout_expanded: str = ""
-    """Of Slurm 26.11 alone, whose `standard_output` has %j and the like."""
+    """The path, only in Slurm 26.11, whose `standard_output` has %j and the like."""
     stderr_expanded: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What a shared job did, read from what its tasks print and from `scontrol show job -d`."""
+"""Read what a shared job did, from what its tasks print and from `scontrol show job -d`."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ TOO_SMALL = "CPU=1,GRES/gpu=8,GRES/shard=0.0000111"
 REST = re.findall(
     r"```sh\n(slurmrestd .*?) &\n(curl .*?)```", (CHECKOUT / "packaging/docs/users.md").read_text(), re.DOTALL
 )[0]
-"""How to start slurmrestd, and a request to it, as the document has them."""
+"""The command that starts slurmrestd, and a request to it, as in users.md."""
 NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 
@@ -143,7 +143,7 @@ def test_slurm_cuts_the_fraction_of_a_bill_off(accounted: Cluster, partition: st
 
 
 FORGED = "HERS|\nbob|9|billing=9|share-gpu=9\n;share-gpu=9;slurm-share=on,share-gpu=9"
-"""What a user may try to be billed less, or somebody else more; it has a line's end in it."""
+"""A comment with which a user tries to be billed less, or somebody else more; it has a line's end in it."""
 
 
 def overwritten(cluster: Cluster, share: str) -> int:

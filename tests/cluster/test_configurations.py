@@ -59,7 +59,7 @@ class Site:
         self.cluster = cluster
         self.texts = {name: (cluster.conf / name).read_text() for name in FILES}
         self.first: dict[str, set[str]] = {}
-        """What doctor names on each host without any record: the nodes have unlike GPUs."""
+        """The finding of doctor on each host without any record: the nodes have unlike GPUs."""
         if FULL:
             self.first = self.doctors()
 

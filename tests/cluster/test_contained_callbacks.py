@@ -17,7 +17,7 @@ from slurm_share.core import names
 pytestmark = pytest.mark.cluster
 
 STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "60"))
-"""How many steps go through eight slots. A thousand were run once."""
+"""Steps that go through eight slots. A thousand were run once."""
 CALLBACKS = "PrologFlags=Contain\nSlurmdParameters=config_overrides,contain_spank\n"
 ALONE = "d=held.$SLURM_JOB_ID.$SLURM_SHARE_SLOT; mkdir $d || echo DOUBLE $SLURM_SHARE_SLOT; echo ran $SLURM_SHARE_SLOT"
 """A task's first words: it has its slot alone. They end with `rmdir $d`."""
@@ -94,7 +94,7 @@ def end(cluster: Cluster, pid: str) -> None:
 
 @pytest.mark.release
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks(contained: Cluster) -> None:
-    """Whether slurmstepd chose it or the task itself. The next step that looks for slots finds the dead ones."""
+    """Two cases: slurmstepd chose it, or the task itself. The next step that looks for slots finds the dead ones."""
     step = f"bash -c '{ALONE}; exec sleep 600'"
     job = contained.sbatch("alice", f"srun -Q -n1 {step} & srun -Q -n1 {LATE} {step} & sleep 600", "--share-gpu=2")
 

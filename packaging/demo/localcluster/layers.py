@@ -96,7 +96,7 @@ done
 [ ! -e "$3/bin/llload-tui" ] || ln -sf "$3/bin/llload-tui" /usr/local/bin/
 """
 _ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "curl")
-"""Of MariaDB daemon and client only, as the package of both needs an init system; curl sends requests to slurmrestd."""
+"""MariaDB's daemon and client alone, as the package of both needs an init system; curl sends requests to slurmrestd."""
 _INSTALL_ACCOUNTING = """\
 set -e
 [ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/  # the root's own may be of another day and another network

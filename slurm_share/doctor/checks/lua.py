@@ -83,7 +83,7 @@ def lua_plugin(facts: Facts) -> Sequence[Verdict]:
     needs="configuration",
     asks="Lua can compile the site's job_submit.lua",
     why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
-    fix="put the line right (`luac -p FILE` says it again); slurmctld reads the file anew with the next job",
+    fix="correct the line (`luac -p FILE` repeats the error); slurmctld reads the file anew with the next job",
 )
 def lua_syntax(facts: Facts) -> Sequence[Verdict]:
     _need_lua(facts)

@@ -158,8 +158,8 @@ def plugin_loads(facts: Facts) -> Sequence[Verdict]:
     asks="the steps of the last shared job here loaded the plugin",
     why=f"such a job ran unshared, as its output and the hooks' log say; after {without_plugin.MOST_JOBS} of them in a"
     " row the node refuses shares while the plugin cannot be loaded, and cancels their jobs; ordinary jobs run",
-    fix="mend what plugin-loads, plugin and plugstack say; if they say nothing: slurmd's log with SlurmdDebug=verbose,"
-    " and SELinux's (ausearch -m avc); the next shared job here ends this",
+    fix="correct what plugin-loads, plugin and plugstack name; if they say nothing: slurmd's log with"
+    " SlurmdDebug=verbose, and SELinux's (ausearch -m avc); the next shared job here ends this",
 )
 def plugin_used(facts: Facts) -> Sequence[Verdict]:
     told = without_plugin.node_sentence(seen(facts.state.ledger))

@@ -15,7 +15,7 @@ _EFFECTS = {
     "PrologSlurmctld": "slurmctld requeues the job, or ends it",
     "TaskProlog": "every task ends at once",
 }
-"""What happens where a script fails, by key of slurm.conf; Slurm only logs it for the others (slurm.conf(5))."""
+"""The effect of a script that fails, by key of slurm.conf; Slurm only logs it for the others (slurm.conf(5))."""
 _DAEMONS = ("/usr/bin/nvidia-cuda-mps-control -d", "nvidia-cuda-mps-server")
 _COMM = "nvidia-cuda-mps"
 """Name of both programs to the kernel, which keeps 15 characters."""

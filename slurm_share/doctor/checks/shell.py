@@ -44,12 +44,12 @@ class Command(Struct, frozen=True):
     function: str = ""
     """The function whose body it is in; empty: none."""
     is_certain: bool = True
-    """Whether it runs whenever its script or function does, in the same shell: not in a branch, a loop or a subshell,
+    """True: it runs whenever its script or function does, in the same shell: not in a branch, a loop or a subshell,
     nor after &&, || or !."""
     stdin: str = ""
-    """What a here-document, a here-string or the command before it in a pipe writes to it."""
+    """Its input from a here-document, a here-string or the command before it in a pipe."""
     writes_stdout: bool = True
-    """Whether its output goes where the script's does: not into a file, a pipe or a variable."""
+    """True: its output goes where the script's does, not into a file, a pipe or a variable."""
     settings: tuple[tuple[str, str], ...] = ()
     """Variables that are set for this command alone."""
 

@@ -80,7 +80,7 @@ def munge(facts: Facts) -> Sequence[Verdict]:
     needs="configuration",
     asks="Slurm's programs can read this host's slurm.conf",
     why="no command of Slurm works here, and a daemon that is restarted does not start",
-    fix="put the line right; `scontrol show hostnames localhost` says it again, and asks no daemon",
+    fix="correct the line; `scontrol show hostnames localhost` repeats the error, and asks no daemon",
 )
 def slurm_conf(facts: Facts) -> Sequence[Verdict]:
     found = seen(facts.slurm.objection)

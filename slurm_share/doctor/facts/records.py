@@ -22,9 +22,9 @@ from ...slurm.gpu_limits import GpuLimit
 
 Role = Literal["controller", "login", "compute"]
 Needs = Literal["configuration", "host"]
-"""What a check reads. configuration: Slurm's files, config.toml and the scripts that they name; `slurm-share install
---check` runs these checks, too. host: what is installed or runs on this host, or what only the controller knows.
-"""
+"""The facts that a check reads. configuration: Slurm's files, config.toml and the scripts that they name;
+`slurm-share install --check` runs these checks, too. host: what is installed or runs on this host, or what only the
+controller knows."""
 Shown = tuple[str, ...]
 ROLES: tuple[Role, ...] = ("controller", "login", "compute")
 
@@ -87,7 +87,7 @@ class SiteScript(Struct, frozen=True):
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is a script of a shell whose language is that of sh or bash."""
+        """Return whether it is a script of a shell whose language is that of sh or bash."""
         name = ((self.file.interpreter if self.file else "") or "").rpartition("/")[2]
         first = self.lines.partition("\n")[0].split()
         name = first[1] if name == "env" and len(first) > 1 else name
@@ -313,7 +313,7 @@ class StateFacts(Struct, frozen=True):
     log_is_writable: bool = True
     log_problem: str = ""
     has_journal: bool = False
-    """Whether journald's socket is there."""
+    """True: journald's socket is there."""
     log_free_percent: int | None = None
     """Free space on the log's file system: bytes or files, whichever is less."""
 

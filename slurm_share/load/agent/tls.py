@@ -21,7 +21,7 @@ from ...core.settings import Settings
 RECORD_BYTES = 16384
 """The most that one TLS record carries."""
 SEND_BYTES = 1 << 18
-"""How much of an answer is encrypted at once."""
+"""Bytes of an answer that are encrypted at once."""
 CLEAR_TEXT = "HTTP_REQUEST"
 """OpenSSL's reason for a caller that speaks HTTP in clear text."""
 _EXPIRED, _NOT_YET, _OTHER_NAME = 10, 9, 62

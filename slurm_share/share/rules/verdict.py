@@ -41,7 +41,7 @@ class Verdict(Struct, frozen=True):
     tasks: int | None = None
     refused: bool = False
     share: str = ""
-    """What was asked for with --share-gpu; empty: the verdict does not have it."""
+    """The value of --share-gpu; empty: the verdict does not have it."""
 
     def at(self, restart_count: int | None) -> Mode:
         """Return the mode of the run after so many requeues; None counts as the first run."""

@@ -16,7 +16,7 @@ case "$*" in *v0.0.43*) echo layout 43; exit 0 ;; esac
 echo "squeue: error: load_plugins: unable to find plugin: {missing}" >&2
 exit 1
 """
-"""What squeue of 26.05.5 says of a layout that it does not have, 2026-11-29."""
+"""The answer of squeue 26.05.5 for a layout that it does not have, 2026-11-29."""
 
 
 def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> Path:

@@ -1,4 +1,4 @@
-"""What follows where no step of a shared job loaded the plugin: a record of such jobs, and refusals after three."""
+"""The consequences when no step of a shared job loaded the plugin: a record of such jobs, and refusals after three."""
 
 from __future__ import annotations
 

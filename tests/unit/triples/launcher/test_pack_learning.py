@@ -1,4 +1,4 @@
-"""What a launcher learns of sizes reaches the packer before the decision that wants it."""
+"""Sizes that a launcher learns reach the packer before the decision that needs them."""
 
 from __future__ import annotations
 
