@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests/faults.toml"
+HANG_S = 300
+"""A test that takes so long with a fault planted has noticed it: it waits for what never comes."""
 PYTEST_S = 600.0
 """Time limit for the tests of one fault; for all tests without a fault it is twice as long."""
 
@@ -107,7 +109,9 @@ def forget_compiled(file: Path) -> None:
         compiled.unlink()
 
 
-def run_tests(tree: Path, tests: Sequence[str], seconds: float, jobs: int = 0) -> tuple[int, dict[str, bool], str]:
+def run_tests(
+    tree: Path, tests: Sequence[str], seconds: float, jobs: int = 0, *words: str
+) -> tuple[int, dict[str, bool], str]:
     """Run the tests of a tree. Answers with pytest's exit code, which tests ran and
     whether each passed, and the text."""
     results = tree / ".results.xml"
@@ -115,7 +119,7 @@ def run_tests(tree: Path, tests: Sequence[str], seconds: float, jobs: int = 0) -
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     environment |= {"PATH": f"{tree}/.venv/bin:{os.environ['PATH']}", "SLURM_SHARE_TEST_RELEASE": "usual"}
     argv = [f"{tree}/.venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs)]
-    argv += ["--dist", "loadgroup", "--tb=line", f"--junitxml={results}", "-o", "junit_family=xunit1", *tests]
+    argv += ["--dist", "loadgroup", "--tb=line", f"--junitxml={results}", "-o", "junit_family=xunit1", *words, *tests]
     try:
         done = subprocess.run(
             argv,
@@ -193,7 +197,7 @@ def is_caught(fault: Fault, tree: Path) -> bool:
     try:
         file.write_text(text.replace(fault.old, fault.new))
         forget_compiled(file)
-        said = verdict(fault, *run_tests(tree, fault.tests, PYTEST_S))
+        said = verdict(fault, *run_tests(tree, fault.tests, PYTEST_S, 0, f"--timeout={HANG_S}"))
     finally:
         file.write_text(text)
         os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))

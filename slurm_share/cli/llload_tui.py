@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-# Here and not in a function: a command's own import ends at once with Ctrl-C (cli/start.py).
-from slurm_share_tui import main as dashboard  # ImportError: the dashboard is not installed
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the dashboard and return its exit code."""
+    """Run the dashboard and return its exit code. Raises ImportError if the dashboard is not installed."""
+    from slurm_share_tui import main as dashboard
+
     code: int = dashboard.main(argv, _print_once)
     return code
 

@@ -25,9 +25,10 @@ PACKAGED = "/opt/slurm-share/lib/python3/site-packages/"
 SYSTEM_COMMANDS = "/usr/bin"
 
 
-def _command(module: str) -> Callable[[], int]:
-    """Return the entry point of the command in a module of `slurm_share.cli`."""
-    return lambda: _run(f"slurm_share.cli.{module}")
+def _command(module: str, *others: str) -> Callable[[], int]:
+    """Return the entry point of the command in a module of `slurm_share.cli`. `others`: modules that it imports late,
+    since not every host has them."""
+    return lambda: _run(f"slurm_share.cli.{module}", *others)
 
 
 llsub = _command("llsub")
@@ -36,12 +37,12 @@ llstat = _command("llstat")
 llkill = _command("llkill")
 llfree = _command("llfree")
 llload = _command("llload")
-llload_tui = _command("llload_tui")
+llload_tui = _command("llload_tui", "slurm_share_tui.main")
 slurm_share = _command("main")
 
 
-def _run(module: str) -> int:
-    """Import the module and run its `main`; return the exit code.
+def _run(module: str, *others: str) -> int:
+    """Import the modules and run the first one's `main`; return the exit code.
 
     Keeps SIGINT ignored if the caller ignores it (`nohup`, a background job of a shell script).
     """
@@ -51,6 +52,8 @@ def _run(module: str) -> int:
     import importlib
 
     try:
+        for other in others:
+            importlib.import_module(other)
         main = importlib.import_module(module).main
     except Exception as error:  # noqa: BLE001  (a damaged module may raise anything)
         return _broken(error)

@@ -162,3 +162,14 @@ def test_a_command_whose_modules_cannot_be_loaded_says_so_in_a_line(tmp_path, ar
     assert line.startswith(f"{name}: its Python modules cannot be loaded: ")
     assert said in line
     assert line.endswith("; install slurm-share on this host anew")
+
+
+def test_a_host_without_the_dashboard_has_no_broken_module():
+    """slurm-share-tui is a package of its own, for login nodes."""
+    code = (
+        "import sys; sys.modules['slurm_share_tui'] = None\n"
+        "import importlib, pkgutil, slurm_share.cli as cli\n"
+        "for one in pkgutil.iter_modules(cli.__path__): importlib.import_module(f'slurm_share.cli.{one.name}')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
