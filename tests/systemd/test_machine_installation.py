@@ -21,7 +21,7 @@ ONCE_INSTALLED = {
     r"slurm-share install --check --with partial": 2,
     r"slurm-share install --check( --shards)?": 1,
 }
-"""The first: no node lacks the package, which it says. Without `--with alloc` doctor's warning of prolog-flags stays."""
+"""The first: no node lacks the package, which it says. Without `--with alloc` doctor warns of prolog-flags."""
 
 
 def test_every_line_of_quickstart_works(machine: WholeMachine, installed: dict[str, pages.Followed]) -> None:
