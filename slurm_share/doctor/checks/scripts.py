@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ...slurm.rules import shell
 from ..facts.records import Facts, SiteScript, Unseen, Verdict
-from . import shell
 from .base import COMPUTE, CONTROLLER, check, fail, named, ok, seen, skip, warn
 
 _EFFECTS = {

@@ -7,9 +7,10 @@ import shutil
 import pytest
 from doctor_hosts import HEALTHY, changed, file, script
 
-from slurm_share.doctor.checks import every, shell
+from slurm_share.doctor.checks import every
 from slurm_share.doctor.facts import scripts
 from slurm_share.doctor.facts.records import SiteScript, Unseen
+from slurm_share.slurm.rules import shell
 
 CHECKS = ("script-fails", "script-gpus", "task-prolog")
 

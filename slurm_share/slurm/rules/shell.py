@@ -67,12 +67,15 @@ class _Token(Struct, frozen=True):
     quoted: bool = False
 
 
-def commands(text: str) -> tuple[Command, ...]:
-    """Return the commands that a script can run, in its order; those of functions that nothing calls are left out."""
+def commands(text: str, *, fills: bool = True) -> tuple[Command, ...]:
+    """Return the commands that a script can run, in its order; those of functions that nothing calls are left out.
+
+    fills: replace variables by every value that the script can give them; else they stay as they are written.
+    """
     parser = _Parser()
     parser.read(text, "", is_certain=True, to_stdout=True, depth=0)
     values = {name: tuple(dict.fromkeys(found)) for name, found in parser.values.items()}
-    known = [each for one in parser.found for each in _resolved(one, values)]
+    known = [each for one in parser.found for each in _resolved(one, values if fills else {})]
     names = {one.function for one in known} | parser.functions
     bodies: dict[str, list[Command]] = {}
     for one in known:
