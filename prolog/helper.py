@@ -59,7 +59,7 @@ _LAZY = (
     *("slurm_share.share.refusals", "slurm_share.core.config", "slurm_share.core.log", "slurm_share.share.ledger_file"),
     *("slurm_share.slurm.private_data", "slurm_share.slurm.job_gpus", "slurm_share.share.admission"),
     *("slurm_share.share.observe", "slurm_share.share.plugin_use"),
-    "slurm_share.node.fuse",
+    *("slurm_share.node.fuse", "slurm_share.slurm.task_prolog"),
 )
 """The modules that hooks import when they need them."""
 

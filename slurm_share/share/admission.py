@@ -206,10 +206,12 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
 def read_grant(
     job: JobContext, environ: Mapping[str, str], paths: Paths, settings: Settings, deadline: Deadline
 ) -> Grant | Refusal | None:
-    """Return what a job has of this node; None for a job without a share, a Refusal if the driver does not answer, or
-    if it is not certain which GPUs the job has."""
+    """Return what a job has of this node; None for a job without a share, a Refusal if the driver does not answer, if
+    it is not certain which GPUs the job has, or if the site's TaskProlog replaces the share's variables."""
     if job.share is None:
         return None
+    if refusal := refuse_task_prolog(job, environ):
+        return refusal
     try:
         driver = hook.ask_driver(nvml.read_driver)
     except DriverError as error:
@@ -218,6 +220,17 @@ def read_grant(
     if isinstance(whole, Refusal):
         return whole
     return allocation.admit(whole, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
+
+
+def refuse_task_prolog(job: JobContext, environ: Mapping[str, str]) -> Refusal | None:
+    """Return the Refusal of a share whose variables the site's TaskProlog certainly replaces."""
+    file = environ.get("SLURM_CONF", "")
+    if not file.startswith("/"):
+        return None
+    from slurm_share.slurm import task_prolog  # only shares need it
+
+    script, variables = task_prolog.read_replaced(Path(file))
+    return allocation.task_prolog_refusal(job, script, variables) if variables else None
 
 
 def with_all_gpus(

@@ -394,8 +394,18 @@ def task_prolog(site: Site) -> Planter:
     site.write(site.conf / "task-prolog", text, 0o755)
     with site.slurm_conf("TaskProlog=/etc/slurm/task-prolog"):
         yield
+        shown = "srun -n2 bash -c 'echo task $CUDA_VISIBLE_DEVICES'"
+        jobs = [site.cluster.sbatch("alice", shown, "--share-gpu=2"), site.cluster.sbatch("bob", shown, "-n2")]
+        assert [site.cluster.wait(job) for job in jobs] == ["FAILED", "COMPLETED"]
+        refused, ordinary = map(site.cluster.output, jobs)
+        assert "slurm-share: job" in refused, refused
+        assert "TaskProlog in slurm.conf is /etc/slurm/task-prolog, which sets CUDA_VISIBLE_DEVICES" in refused
+        assert "\ntask " not in refused
+        assert ordinary == "task 0\n" * 2
         site.change(site.conf / "task-prolog", "echo", '[ -n "$SLURM_SHARE_SLOT" ] || echo')
         assert "task-prolog" not in site.doctor("n1")
+        assert site.cluster.wait(job := site.cluster.sbatch("alice", shown, "--share-gpu=2")) == "COMPLETED"
+        assert site.cluster.output(job).count("task GPU-") == 2
 
 
 def site_script(name: str, line: str, text: str) -> None:

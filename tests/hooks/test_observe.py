@@ -69,6 +69,14 @@ def test_a_share_is_told_with_its_slots_and_its_mps(site):
     assert "shared without MPS: this site has switched MPS off" in line
 
 
+def test_a_share_whose_variables_the_task_prolog_replaces_would_be_refused(site):
+    (site.root / "slurm.conf").write_text("TaskProlog=tp\n")
+    (site.root / "tp").write_text("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES=0\n")
+    (line,) = site.changed_by(prolog, SLURM_CONF=str(site.root / "slurm.conf"))
+    assert line.startswith("observe: would be refused: job 4711 cannot have --share-gpu=4 on ")
+    assert f"TaskProlog in slurm.conf is {site.root}/tp, which sets CUDA_VISIBLE_DEVICES" in line
+
+
 def test_a_share_that_would_have_mps_is_told_so(site):
     text = (site.root / "config.toml").read_text().replace('mps_control = ""', 'mps_control = "/bin/false"')
     (site.root / "config.toml").write_text(text)

@@ -198,7 +198,8 @@ def _mode(command: shell.Command) -> str:
     COMPUTE,
     needs="configuration",
     asks="the site's TaskProlog does not set GPU variables",
-    why="Slurm runs it after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS",
+    why="Slurm runs it after the plugin, so its variables take precedence: tasks find another GPU, or run without MPS. "
+    "The Prolog refuses shares where that is certain for every task",
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
 )
 def task_prolog(facts: Facts) -> Sequence[Verdict]:

@@ -377,6 +377,16 @@ def plugin_refusal(job: JobContext, why: str) -> Refusal:
     )
 
 
+def task_prolog_refusal(job: JobContext, script: str, variables: Sequence[str]) -> Refusal:
+    """Return the Refusal for a node whose TaskProlog replaces variables of the share in every task."""
+    return refusal(
+        job,
+        f"TaskProlog in slurm.conf is {script}, which sets {' and '.join(variables)} in every task after slurm-share "
+        "did, so tasks would leave their GPU, daemon or limits; an administrator must take that out of the script, or "
+        f"make it depend on {names.ENV_SLOT} not being set (slurm-share doctor --explain task-prolog)",
+    )
+
+
 _SEE_TO_IT = "an administrator must see to that GPU (nvidia-smi, dmesg | grep -i nvrm)"
 
 
