@@ -19,6 +19,7 @@ from ...core.verdicts import Verdict as Verdict
 from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
 from ...slurm.gpu_limits import GpuLimit
+from ...slurm.rules import shell
 
 Role = Literal["controller", "login", "compute"]
 Needs = Literal["configuration", "host"]
@@ -91,7 +92,7 @@ class SiteScript(Struct, frozen=True):
         name = ((self.file.interpreter if self.file else "") or "").rpartition("/")[2]
         first = self.lines.partition("\n")[0].split()
         name = first[1] if name == "env" and len(first) > 1 else name
-        return bool(self.lines) and name in ("sh", "bash", "dash", "ksh", "zsh")
+        return bool(self.lines) and name in shell.SHELLS
 
 
 # --- Facts: Slurm ----------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*
 _DECLARES = frozenset({"export", "local", "declare", "readonly", "typeset"})
 _PREFIXES = frozenset({"sudo", "env", "nohup", "timeout", "nice", "ionice", "exec", "command", "builtin", "setsid",
                        "stdbuf", "chrt", "taskset", "xargs"})  # fmt: skip
-_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+"""The shells whose language is that of sh or bash."""
 
 
 class Command(Struct, frozen=True):
@@ -458,7 +459,7 @@ def _script_of(words: Sequence[str]) -> str:
     name = words[0].rpartition("/")[2]
     if name == "eval":
         return " ".join(words[1:])
-    if name in _SHELLS and len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[1]):
+    if name in SHELLS and len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[1]):
         return words[2]
     return ""
 

@@ -22,7 +22,6 @@ _KNOWS_SHARES = re.compile(r"slurm.share|SPANK_SHARE", re.IGNORECASE)
 """A script with such a word is taken to leave shares alone."""
 _REDIRECTED_GROUP = re.compile(r"(?:^|[;\s])\}[ \t]*(?:[0-9&]?>|\|)", re.MULTILINE)
 """The output of such a group of commands goes elsewhere; shell.py does not tell."""
-_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 _PRINTS = frozenset({"echo", "printf", "cat"})
 
 
@@ -89,4 +88,4 @@ def _is_shell(text: str) -> bool:
     first = text.partition("\n")[0]
     words = [word.rpartition("/")[2] for word in first.removeprefix("#!").split()[:2]]
     name = words[1] if words[:1] == ["env"] and len(words) > 1 else next(iter(words), "")
-    return first.startswith("#!") and name in _SHELLS
+    return first.startswith("#!") and name in shell.SHELLS
