@@ -127,7 +127,10 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
             fix = f"put a file there, such as a link to {HOME}/bin/slurm-share-{key.lower()}, or take the line out"
             found += fail(f"{key}={hook.written} finds no file: the next job drains this node", fix)
         for file in hook.files:
-            if not file.is_executable:
+            if not file.is_file:
+                fix = f"move {file.path} elsewhere, or put a file in its place"
+                found += fail(f"{key} {file.path} is no file, or a link to none, and not executable", fix)
+            elif not file.is_executable:
                 found += fail(f"{key} {file.path} is not executable", f"chmod 755 {file.path}")
             elif not file.interpreter_is_there:
                 fix = f"install {file.interpreter}, or put the first line of {file.path} right"

@@ -126,7 +126,12 @@ def read_hooks(
             tuple(
                 fact
                 for path in _matching(line if line.startswith("/") else f"{folder}/{line}", root)
-                if (fact := _coming(path, coming) or read_file_fact(path, root, mounts, (program,))) is not None
+                if (
+                    fact := _coming(path, coming)
+                    or read_file_fact(path, root, mounts, (program,))
+                    or _dangling(path, root)
+                )
+                is not None
             ),
         )
         for line in lines
@@ -135,6 +140,13 @@ def read_hooks(
 
 def _coming(path: str, coming: Collection[str]) -> FileFact | None:
     return FileFact(path, (Owned(path, 0, 0o755),), is_ours=True) if path in coming else None
+
+
+def _dangling(path: str, root: Path) -> FileFact | None:
+    """Return the facts of a link to no file, which slurmd tries to run all the same."""
+    if not (root / path.lstrip("/")).is_symlink():
+        return None
+    return FileFact(path, (Owned(path, 0, 0o777),), is_file=False)
 
 
 def _matching(path: str, root: Path) -> list[str]:

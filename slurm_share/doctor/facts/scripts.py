@@ -11,7 +11,7 @@ from . import programs
 from .records import FileFact, Mount, Role, SiteScript, SlurmFacts, Unseen, Values
 
 SYNTAX_S = 5.0
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 18
 _ON_NODES = ("TaskProlog", "TaskEpilog")
 _ON_CONTROLLERS = ("PrologSlurmctld", "EpilogSlurmctld")
 

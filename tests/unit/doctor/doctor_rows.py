@@ -258,6 +258,7 @@ ROWS = (
     row("hook-files", "FAIL", "finds no file: the next job drains", slurm__prologs=(hook(),)),
     row("hook-files", "FAIL", "not executable", slurm__prologs=(hook(file(mode=0o644)),)),
     row("hook-files", "FAIL", "not executable", slurm__prologs=(hook(file(is_file=False)),)),
+    row("hook-files", "FAIL", "is no file, or a link to none", slurm__prologs=(hook(file(is_file=False)),)),
     row("hook-files", "FAIL", "wants /bin/gone",
         slurm__epilogs=(hook(file(interpreter="/bin/gone", interpreter_is_there=False)),)),
     row("hook-owner", "FAIL", "writable by others", slurm__epilogs=(hook(file(mode=0o757)),)),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from doctor_hosts import write_process
 
 from slurm_share.core import names
 from slurm_share.doctor.checks import every
 from slurm_share.doctor.facts import host
+from slurm_share.doctor.facts.programs import read_hooks
 from slurm_share.slurm.conf import read_conf
 
 BASE = """\
@@ -155,3 +158,13 @@ def test_nothing_is_found_on_a_healthy_site(tmp_path, name):
 def test_a_script_in_a_folder_is_found_by_its_pattern(tmp_path, change, found):
     files = {**SITES["scripts of its own in folders"], **change}
     assert [one.check for one in site(tmp_path, files)] == [found]
+
+
+def test_a_link_to_no_file_that_a_pattern_matches_is_found(tmp_path: Path) -> None:
+    """slurmd tries to run it, and drains the node."""
+    (tmp_path / "gone").symlink_to("/opt/site/removed")
+    (tmp_path / "folder").mkdir()
+    found = read_hooks((f"{tmp_path}/*",), "slurm-share-prolog", "/etc/slurm")
+    assert [(file.path.rpartition("/")[2], file.is_file, file.is_executable) for file in found[0].files] == [
+        ("gone", False, False), ("folder", False, False)
+    ]  # fmt: skip
