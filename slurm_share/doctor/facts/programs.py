@@ -146,7 +146,7 @@ def _dangling(path: str, root: Path) -> FileFact | None:
     """Return the facts of a link to no file, which slurmd tries to run all the same."""
     if not (root / path.lstrip("/")).is_symlink():
         return None
-    return FileFact(path, (Owned(path, 0, 0o777),), is_file=False)
+    return FileFact(path, (Owned(path, 0, 0o755),), is_file=False)
 
 
 def _matching(path: str, root: Path) -> list[str]:

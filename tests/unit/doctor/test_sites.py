@@ -168,3 +168,4 @@ def test_a_link_to_no_file_that_a_pattern_matches_is_found(tmp_path: Path) -> No
     assert [(file.path.rpartition("/")[2], file.is_file, file.is_executable) for file in found[0].files] == [
         ("gone", False, False), ("folder", False, False)
     ]  # fmt: skip
+    assert found[0].files[0].chain[-1].mode == 0o755  # a link's own mode means nothing to hook-owner
