@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from documents import DOCUMENTS, Line, lines_of
 from whole_machine import WholeMachine
@@ -66,6 +68,15 @@ def _run(machine: WholeMachine, line: Line) -> Followed:
 
 def _write(machine: WholeMachine, settings: list[str]) -> None:
     have = machine.ask(f"cat {CONFIG}")
-    missing = [text for text in settings if text.strip() not in have]
+    present = tomllib.loads(have)
+    missing = [text for text in settings if not _has(present, tomllib.loads(text))]
     if missing:
         machine.run(f"printf %s {shlex.quote(chr(10) + chr(10).join(missing))} >>{CONFIG}")
+
+
+def _has(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Return whether the settings are there already, as another page wrote them."""
+    return all(
+        _has(present.get(key, {}), value) if isinstance(value, dict) else present.get(key) == value
+        for key, value in wanted.items()
+    )
