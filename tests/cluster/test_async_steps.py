@@ -28,7 +28,7 @@ END
 chmod +x x.sh; rm -rf slot.* order ready
 a() {{ srun --async -Q -n1 --exact ./x.sh "$@"; }}
 known() {{ srun --async --parsable -n1 --exact ./x.sh $1 >id.$1; }}
-has_place() {{ grep -q "^[0-9]*: OFDLCK.*WRITE.*:$I $(($1 * {names.QUEUE_STEP_PLACES})) " /proc/locks; }}
+has_place() {{ grep -q "^[0-9]*: OFDLCK.*WRITE.* $I $(($1 * {names.QUEUE_STEP_PLACES})) " /proc/locks; }}
 waiting() {{ until [ $(pgrep -xc slot-wait) = $1 ]; do sleep .05; done; }}
 queued_steps() {{ for s in $(seq $1 $2); do until has_place $s; do sleep .02; done; done; }}
 left() {{ while has_place $1; do sleep .02; done; }}

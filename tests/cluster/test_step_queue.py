@@ -17,14 +17,15 @@ pytestmark = pytest.mark.cluster
 SLOTS = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
 TOOLS = f"""
 S={SLOTS}
-I=$(stat -c %i $S/{names.SLOTS_QUEUE})
+I=$(printf %02x:%02x:%d $(stat -c "%Hd %Ld %i" $S/{names.SLOTS_QUEUE}))
 taken() {{ until [ $(grep -l ^step $(printf "$S/%d " $(seq 0 $(($1 - 1)))) | wc -l) = $1 ]; do sleep .02; done; }}
-waits() {{ grep -q "OFDLCK.*WRITE.*:$I $1 $1$" /proc/locks; }}
+waits() {{ grep -q "OFDLCK.*WRITE.* $I $1 $1$" /proc/locks; }}
 queued() {{ until waits $1; do sleep .02; done; }}
 rm -rf go.*
 until_file() {{ echo "until [ -e go.$1 ]; do sleep .02; done"; }}
 """
-"""Shell functions of the scripts: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
+"""Shell functions of the scripts. `$I`: the queue in /proc/locks, which has those of other clusters here, too;
+`taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
 FAILED = f"ExitCode={names.EXIT_REFUSED}:0"
 LOSS = (
     "slurm-share: a task of this job was refused and did not run, as its srun said: the job ends with exit code "

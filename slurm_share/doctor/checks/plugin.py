@@ -8,7 +8,7 @@ from ...core.errors import quoted
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
 from ...share import without_plugin
-from ..facts.records import Facts, Unseen, Verdict
+from ..facts.records import AS_USER, Facts, Unseen, Verdict
 from .base import (
     COMPUTE,
     EVERYWHERE,
@@ -149,6 +149,9 @@ def plugin_loads(facts: Facts) -> Sequence[Verdict]:
     version = seen_or(facts.slurm.version, None)
     if isinstance(release, Unseen) or (version is not None and release != release_of(version)):
         return skip("see plugin-release")
+    if closed(facts.plugin.file):  # what users cannot read they cannot load
+        problems = tuple((program, why) for program, why in problems if not why.startswith(AS_USER))
+        return _by_reason(problems) or skip("root can; for users see plugin")
     return _by_reason(problems) or ok("they can")
 
 

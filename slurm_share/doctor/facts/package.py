@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...core.errors import CommandError
 from ...core.process import Finished, finish
 from ...slurm import plugin_load
-from .records import Role, Unseen
+from .records import AS_USER, Role, Unseen
 
 IMPORT_S = 30.0
 _MODULES = """
@@ -114,7 +114,7 @@ def _problem(program: str, path: str, conf: str) -> str:
     if os.geteuid() != 0 or os.path.basename(program) not in OF_USERS:  # noqa: PTH119
         return ""
     why = plugin_load.read_problem(program, path, conf, plugin_load.NOBODY)
-    return why and f"as an ordinary user: {why}"
+    return why and f"{AS_USER}: {why}"
 
 
 def _named(tried: tuple[str, str], paths: Sequence[str]) -> str:

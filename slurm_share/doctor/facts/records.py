@@ -57,6 +57,9 @@ class Finding(Struct, frozen=True):
     fix: str = ""
 
 
+AS_USER = "as an ordinary user"
+
+
 # --- Facts: files ----------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +223,8 @@ class PluginFacts(Struct, frozen=True):
     has_chooser: bool = False
     """Whether the package's slurm-share-plugin, which makes that link, is here."""
     load_problems: tuple[tuple[str, str], ...] | Unseen = Unseen("not tried")
-    """(Slurm program that does not load it, error): each was started with it in a separate process."""
+    """(Slurm program that does not load it, error): each was started with it in a separate process. An error of an
+    ordinary user alone begins with AS_USER."""
 
 
 # --- Facts: the host -------------------------------------------------------------------------------------------------

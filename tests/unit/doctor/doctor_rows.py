@@ -184,6 +184,10 @@ ROWS = (
         plugin__load_problems=(("srun", "undefined symbol: x"), ("slurmd", "undefined symbol: x"))),
     row("plugin-loads", "FAIL", "slurmd: file too short", plugin__load_problems=(("slurmd", "file too short"),)),
     row("plugin-loads", "SKIP", "there is no object", plugin__file=None),
+    row("plugin-loads", "SKIP", "for users see plugin", plugin__file=file(mode=0o600),
+        plugin__load_problems=(("srun", "as an ordinary user: x"),)),
+    row("plugin-loads", "FAIL", "slurmd: y", plugin__file=file(mode=0o600),
+        plugin__load_problems=(("srun", "as an ordinary user: x"), ("slurmd", "y"))),
     row("plugin-loads", "SKIP", "nobody says", plugin__load_problems=UNSEEN),
     row("plugin-loads", "SKIP", "see plugin-release", plugin__load_problems=(("srun", "x"),), plugin__release="24.11"),
     row("plugin-used", "WARN", "no step of the last 3 shared jobs here (jobs 5, 6, 8) loaded the plugin: they ran unsh"
