@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from ..core import text_files
+from ..core import numbers, text_files
 from ..core.errors import CommandError, StateError
 from ..core.paths import Paths
 from ..core.process import Deadline, Finished, exchange
@@ -65,9 +65,9 @@ def judge(
     hook.report("epilog", sentence)
     known = _show(job, environ)
     if environ.get("SLURM_JOB_UID") == str(entry.uid):
-        gid = environ.get("SLURM_JOB_GID", "")
-        if gid.isdecimal():
-            _write_output(known, Owner(entry.uid, int(gid)), sentence, may_make=False)
+        gid = numbers.whole(environ.get("SLURM_JOB_GID"), numbers.UINT32_MOST)
+        if gid is not None:
+            _write_output(known, Owner(entry.uid, gid), sentence, may_make=False)
     if known is not None and "slurmdbd" in node_plugin.read_value(
         environ.get("SLURM_CONF", ""), "AccountingStorageType"
     ):

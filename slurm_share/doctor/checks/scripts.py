@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ...core import numbers
 from ...slurm.rules import shell
 from ..facts.records import Facts, SiteScript, Unseen, Verdict
 from .base import COMPUTE, CONTROLLER, check, fail, named, ok, seen, skip, warn
@@ -86,7 +87,7 @@ def _is_end(command: shell.Command) -> bool:
 
 def _is_failure(command: shell.Command) -> bool:
     code = command.words[1] if len(command.words) > 1 else ""
-    return code.isascii() and code.isdecimal() and int(code) % 256 != 0
+    return (numbers.whole(code) or 0) % 256 != 0
 
 
 def _may_succeed(command: shell.Command) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...core import names
+from ...core import names, numbers
 from . import shell
 
 VARIABLES = (
@@ -76,7 +76,7 @@ def _run(
 def _is_failure(command: shell.Command) -> bool:
     """Return whether the script fails with this command: slurmstepd then runs no task."""
     code = command.words[1] if len(command.words) > 1 else ""
-    return command.words[0] == "exit" and not command.is_certain and code.isdecimal() and int(code) % 256 != 0
+    return command.words[0] == "exit" and not command.is_certain and (numbers.whole(code) or 0) % 256 != 0
 
 
 def _is_read(name: str, text: str) -> bool:
