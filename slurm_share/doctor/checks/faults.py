@@ -43,7 +43,7 @@ FAULTS = (
     Fault("reverted-conf", "configuration management put back a slurm.conf without our lines", ("same-conf",), "FAIL",
           "slurm-share install shows the lines that are missing"),
     Fault("unread-conf", "slurm.conf has a word that Slurm does not know", ("slurm-conf",), "FAIL",
-          "put the line right"),
+          "correct the line"),
     Fault("empty-folder", "Prolog= names a folder in which nothing is", ("hook-files",), "FAIL",
           "put a file there, such as a link to /opt/slurm-share/bin/slurm-share-prolog, or take the line out"),
     Fault("wrapper-without-ours", "the site's own Prolog no longer calls ours", ("prolog",), "FAIL",
@@ -78,7 +78,7 @@ FAULTS = (
           "chown root and chmod go-w"),
     # --- job_submit.lua
     Fault("torn-lua", "job_submit.lua was copied onto a full disk", ("lua-syntax", "job-submit"), "FAIL",
-          "put the line right"),
+          "correct the line"),
     Fault("lua-of-the-site", "the site's own job_submit.lua does not call ours", ("job-submit",), "FAIL",
           "JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from /usr/lib/slurm-share"),
     Fault("old-lua", "the packages were upgraded, and the site's copy of job_submit.lua was not", ("job-submit",),
