@@ -63,7 +63,11 @@ ON_A_NODE = r"slurm-share (status|sample)\b.*"
 """
 CODES = {
     r"slurm-share install --check --with partial": {2},  # no node here has a feature, and it says so
-    r"slurm-share install( --json)?( --check.*)?": {0, 1, 2},  # 2: config.toml here has shards before --shards is run
+    r"slurm-share install( --json)?( --(check|shards).*)?": {
+        0,
+        1,
+        2,
+    },  # 2: config.toml here has shards before --shards is run
     r"llload --advise": {0, 1},  # 1: nobody has watched the job for long enough
     r"grep -s .*": {0, 1, 2},  # 1: there is nothing of the kind; 2: the hooks have not written a line yet
     r"pkill .*": {0, 1},
