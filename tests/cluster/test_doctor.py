@@ -22,7 +22,8 @@ KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
 """Findings that a local cluster causes on purpose: nodes of two sizes in one partition, and (without --cgroup) no
 cgroups.
 """
-CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "mps-version", "archive"}
+CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "agent-tls", "mps-version",
+                  "archive"}  # fmt: skip
 """Facts that are unknown here: no systemd, no Yama, no persistence mode and no MPS release in the simulated driver, no
 agent.
 """
