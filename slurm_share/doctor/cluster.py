@@ -11,12 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from ..core import config, text_files
-from ..core.errors import CommandError, quoted, shown
-from ..core.process import finish
+from ..core.errors import quoted, shown
 from ..core.text import natural
 from ..slurm import controllers
 from ..slurm import nodes as slurm_nodes
-from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
+from ..slurm.remote_hosts import AT_ONCE, environment, run_on
 from .checks import every
 from .facts.records import Finding, Outcome
 
@@ -26,7 +25,6 @@ COMMAND = ("slurm-share", "doctor", "--json")
 OFF_STATES = ("power", "future", "planned_down")
 """Words in Slurm's state of a node that is not there to be asked."""
 _MOST_BYTES = 4 * 1024 * 1024
-_PROBLEM_MOST = 300
 _EXAMPLES = 2
 """The most texts of one check that are shown; further ones differ in figures, most of the time."""
 
@@ -74,21 +72,12 @@ def read_hosts(remote: Sequence[str], hosts: Sequence[str], words: Sequence[str]
     if not hosts:
         return ()
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts))) as pool:
-        return tuple(pool.map(lambda host: _ask(host, [*remote_argv(remote, host), *words]), hosts))
+        return tuple(pool.map(lambda host: _ask(remote, host, words), hosts))
 
 
-def _ask(host: str, argv: Sequence[str]) -> HostAnswer:
-    try:
-        done = finish(argv, timeout_s=HOST_S, env=environment())
-    except CommandError as error:
-        why = f"no answer within {HOST_S:g} s" if "no answer within" in error.stderr else error.stderr
-        if isinstance(error.__cause__, FileNotFoundError):
-            why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
-        return HostAnswer(host, problem=why[:_PROBLEM_MOST])
-    if not done.stdout.strip():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return HostAnswer(host, problem=f"code {done.code}: {last[:_PROBLEM_MOST]}")
-    return parse(host, done.stdout)
+def _ask(remote: Sequence[str], host: str, words: Sequence[str]) -> HostAnswer:
+    text, problem = run_on(remote, host, words, HOST_S)
+    return HostAnswer(host, problem=problem) if problem else parse(host, text)
 
 
 def parse(host: str, text: str) -> HostAnswer:

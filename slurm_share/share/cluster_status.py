@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from ..core import config, text_files
-from ..core.errors import CommandError, shown
-from ..core.process import finish
+from ..core.errors import shown
 from ..core.text import natural
 from ..slurm import nodes as slurm_nodes
 from ..slurm.controllers import short_name
-from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
+from ..slurm.remote_hosts import AT_ONCE, run_on
 from . import lua_settings, mode_file, queue_verdicts
 from .records import ClusterShares, NodeShares
 from .rules import switch as rules
@@ -45,11 +44,6 @@ class _Status(msgspec.Struct):
     problems: list[str] = []
 
 
-def argv(remote: Sequence[str], node: str) -> list[str]:
-    """Return the command that reads one node's status."""
-    return [*remote_argv(remote, node), *COMMAND]
-
-
 def parse(node: str, text: str) -> NodeShares:
     """Return a node's answer, with a problem if it cannot be parsed. Its texts are untrusted: escape them before they
     reach a terminal."""
@@ -74,17 +68,8 @@ def parse(node: str, text: str) -> NodeShares:
 
 
 def _ask(remote: Sequence[str], node: str) -> NodeShares:
-    try:
-        done = finish(argv(remote, node), timeout_s=NODE_S, env=environment())
-    except CommandError as error:
-        why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
-        if isinstance(error.__cause__, FileNotFoundError):
-            why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
-        return NodeShares(node, problem=why[:_PROBLEM_MOST])
-    if not done.stdout.strip():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return NodeShares(node, problem=f"code {done.code}: {last[:_PROBLEM_MOST]}")
-    return parse(node, done.stdout)
+    text, problem = run_on(remote, node, COMMAND, NODE_S, most=_PROBLEM_MOST)
+    return NodeShares(node, problem=problem) if problem else parse(node, text)
 
 
 def read() -> ClusterShares:

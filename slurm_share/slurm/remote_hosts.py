@@ -70,6 +70,23 @@ def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
     return [host if argument == REMOTE_NODE else argument for argument in remote_command]
 
 
+def run_on(
+    remote_command: Sequence[str], host: str, words: Sequence[str], limit_s: float, *, most: int = 300
+) -> tuple[str, str]:
+    """Run a command on a host; return its output, and why there is none, in at most `most` characters."""
+    try:
+        done = finish([*remote_argv(remote_command, host), *words], timeout_s=limit_s, env=environment())
+    except CommandError as error:
+        why = f"no answer within {limit_s:g} s" if "no answer within" in error.stderr else error.stderr
+        if isinstance(error.__cause__, FileNotFoundError):
+            why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
+        return "", why[:most]
+    if not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return "", f"code {done.code}: {last[:most]}"
+    return done.stdout, ""
+
+
 def srun_argv(node: str, partition: str) -> list[str]:
     """Return the command that runs a job of one task, at once or not at all."""
     return [
