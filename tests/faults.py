@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests/faults.toml"
 HANG_S = 300
-"""A test that takes so long with a fault planted has noticed it: it waits for what never comes."""
+"""Time limit of one test with a fault planted, in seconds. A test that reaches it counts as failed."""
 PYTEST_S = 600.0
 """Time limit for the tests of one fault; for all tests without a fault it is twice as long."""
 

@@ -14,7 +14,7 @@ VARIABLES = (
     names.ENV_MPS_THREADS,
     names.ENV_MPS_MEMORY,
 )
-"""What leads a task to another GPU or daemon, or lifts its limits."""
+"""Variables that send a task to another GPU or MPS daemon, or remove its limits."""
 _NAMES = "|".join(VARIABLES)
 _SETS = re.compile(rf"^(?:export[ \t]+({_NAMES})=(.*)|unset[ \t]+({_NAMES})[ \t]*)$", re.MULTILINE)
 """The lines of its output that slurmstepd obeys (sbatch(1), TaskProlog in slurm.conf(5))."""

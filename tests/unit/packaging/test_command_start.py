@@ -79,7 +79,7 @@ def test_an_interrupt_at_any_time_leaves_no_traceback(scripts: dict[str, Path]) 
 
 
 def test_an_interrupt_while_the_dashboard_is_imported_ends_it_at_once(scripts: dict[str, Path]) -> None:
-    """Not by Python's exception: msgspec 0.22 crashes if that comes while it makes a decoder."""
+    """By the signal, and not by KeyboardInterrupt: msgspec 0.22 crashes if that is raised while it makes a decoder."""
     code = AT_IMPORT.replace("int(sys.argv.pop(1))", "1").replace("Count.left -=", "Count.left -= name == MODULE and")
     for module in ("slurm_share_tui.options", "slurm_share.load.snapshot"):
         process = start(scripts["llload-tui"], "--help", code=f"MODULE = {module!r}\n{code}")
