@@ -78,8 +78,8 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=pack_options.DEFAULT_POLICY,
         metavar="POLICY",
-        help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {POLICIES[0]}); conditions follow "
-        "after commas: book, smact_max=RATIO, free_min=SIZE; P of the triple may then be auto",
+        help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {pack_options.DEFAULT_POLICY}); "
+        "conditions follow after commas: book, smact_max=RATIO, free_min=SIZE; P of the triple may then be auto",
     )
     add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
     add("--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)")

@@ -15,13 +15,13 @@ from ..core.records import MPS_CLIENTS_MIN
 from .speed_records import Belief, PairView, Rate
 
 PolicyName = Literal[
-    "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
+    "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
 ]
 POLICIES: tuple[PolicyName, ...] = (
-    "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
+    "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
 """Policies that a user may choose. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
-BOOKING: frozenset[PolicyName] = frozenset({"gain", "booked"})
+BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain"})
 """Policies that place tasks by booked memory."""
 
 Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]

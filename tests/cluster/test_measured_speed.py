@@ -78,7 +78,7 @@ def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *wo
         for _ in range(count)
     )
     options = ("--window=2", "--max-per-gpu=2", f"--options=-w {node} {then}")
-    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack", *options, *words)
+    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack=gain", *options, *words)
 
 
 class Runs:

@@ -1,6 +1,6 @@
 """Decide which waiting task starts on which GPU, and why not on the others.
 
-The policies `booked` and `gain`, the default of llsub, are here. The policies of Yousefzadeh 2025 are in
+The policies `booked`, the default of llsub, and `gain` are here. The policies of Yousefzadeh 2025 are in
 `thesis_policies`, the common base is in `policy`, and the reasons for which a task does not start are in `refusals`.
 """
 
