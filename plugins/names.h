@@ -16,6 +16,7 @@
 #define SS_MPS_OFF "off"
 #define SS_OPTION_SLOT_WAIT "slot-wait"
 #define SS_OPTION_FORM "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+#define SS_OPTION_EXAMPLE "4,mem=8G"
 #define SS_SHARE_MAX 60
 #define SS_MEM_MAX_MIB 16777216
 #define SS_MEM_MIN_MIB 64

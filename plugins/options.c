@@ -6,8 +6,6 @@
 
 #include "names.h"
 
-#define EXAMPLE "--" SS_OPTION "=4," SS_OPTION_MEM "=8G"
-
 /* A piece of the user's text, not ended by a NUL. */
 struct span {
 	const char *at;
@@ -54,7 +52,7 @@ static int refuse(const struct refusal *refusal, const char *format, ...)
 	va_end(arguments);
 	show((struct span){ refusal->text, strlen(refusal->text) }, shown, sizeof shown);
 	(void)snprintf(refusal->sentence, refusal->size,
-		       "--" SS_OPTION "=%s: %s; write --" SS_OPTION "=" SS_OPTION_FORM ", for example " EXAMPLE, shown, why);
+		       "--" SS_OPTION "=%s: %s; write --" SS_OPTION "=" SS_OPTION_FORM ", for example --" SS_OPTION "=" SS_OPTION_EXAMPLE, shown, why);
 	return -1;
 }
 

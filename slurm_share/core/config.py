@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from . import names
-from .errors import ConfigError, OptionError, quoted, shown
+from .errors import ConfigError, quoted, shown
 from .paths import CONFIG_FILE
 from .settings import DEFAULT as DEFAULT
 from .settings import PER_PARTITION, Messages, Settings, Slurm, parse_sm
@@ -170,6 +170,6 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     check(is_feature, f"{where}node_feature", "must be one feature (letters, digits, _ . -), or empty", feature)
     try:
         parse_sm(settings.sm)
-    except OptionError as error:
-        raise ConfigError(file, f"{error.why}; it says {quoted(settings.sm)}", where + "sm") from error
+    except ValueError as error:
+        raise ConfigError(file, f"{error}; it says {quoted(settings.sm)}", where + "sm") from error
     return settings

@@ -34,16 +34,17 @@ class UsageError(SlurmShareError):
 
 
 class OptionError(UsageError):
-    """A --share-gpu value outside its valid form."""
+    """A --share-gpu value outside its valid form. The plugin says what is wrong with it; job_submit.lua as we do."""
 
-    def __init__(self, text: str, why: str) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
         """The value as given, of any length: print it with `shown()` only."""
-        self.why = why
-        super().__init__(text, why)
+        super().__init__(text)
 
     def __str__(self) -> str:
-        return f"--share-gpu={shown(self.text)}: {self.why}; the valid form is {names.OPTION_FORM}"
+        option = f"--{names.OPTION}="
+        form = f"is not in the valid form {names.OPTION_FORM}, for example {option}{names.OPTION_EXAMPLE}"
+        return f"{option}{shown(self.text, 40)} {form}"
 
 
 class ConfigError(UsageError):

@@ -109,6 +109,7 @@ MPS_OFF = "off"
 OPTION_SLOT_WAIT = "slot-wait"
 """srun's own: how long it waits for a slot."""
 OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+OPTION_EXAMPLE = "4,mem=8G"
 
 SHARE_MAX = 60
 """Tasks on one GPU: the MPS client limit of a device since CUDA 13.1.

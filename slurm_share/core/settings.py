@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from . import names
-from .errors import OptionError
 from .patterns import pattern
 from .records import SmChoice
 from .typed import Literal
@@ -273,16 +272,13 @@ class Configuration(Struct, frozen=True):
         return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 
-def parse_sm(value: str, text: str | None = None) -> SmChoice:
-    """Parse the value of `sm`, as an option or setting. text: the whole option, for the error. Raises OptionError."""
+def parse_sm(value: str) -> SmChoice:
+    """Parse the value of `sm`, of an option or of a setting. Raises ValueError, with a sentence without subject."""
     if value == names.SM_EVEN:
         return "even"
     if value == names.SM_FREE:
         return "free"
     match = _PERCENT.fullmatch(value)
     if not match or len(match[1]) > 3 or int(match[1]) > 100:
-        raise OptionError(
-            f"...,{names.OPTION_SM}={value}" if text is None else text,
-            "sm= is a percentage from 1 to 100, even or free",
-        )
+        raise ValueError("must be a percentage from 1 to 100, even or free")
     return int(match[1])

@@ -1,13 +1,13 @@
 """Parse and render the value of `--share-gpu`. `plugins/options.c` does the same in C; a contract test compares them.
 
-The plugin refuses a wrong value at submission. This parser checks what reaches a hook, which may come from a program
-that does not load the plugin.
+The plugin refuses a wrong value at submission and says what is wrong. This parser reads what the plugin has accepted,
+and what reaches a hook from a program that does not load the plugin: it refuses the rest in one wording.
 """
 
 from __future__ import annotations
 
 from ..core import names, numbers
-from ..core.errors import OptionError, quoted
+from ..core.errors import OptionError
 from ..core.patterns import pattern
 from ..core.records import ShareRequest, SmChoice
 from ..core.settings import parse_sm
@@ -22,27 +22,29 @@ def parse(text: str) -> ShareRequest | None:
 
     Raises OptionError for a text that is not of names.OPTION_FORM.
     """
-    if len(text) > names.OPTION_MAX_BYTES:
-        raise OptionError(text, f"longer than {names.OPTION_MAX_BYTES} characters")
     if text == names.OPTION_OFF:
         return None
-    count, *settings = text.split(",")
-    per_gpu = _number(text, count, names.SHARE_MAX, "the number of tasks on each GPU")
+    count, *settings = text.split(",") if len(text) <= names.OPTION_MAX_BYTES else [""]
+    per_gpu = None if count.startswith("0") else numbers.whole(count, names.SHARE_MAX)
     mem_mib: int | None = None
     sm: SmChoice | None = None
     mps: bool | None = None
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key == names.OPTION_MEM and mem_mib is None:
-            mem_mib = _size_mib(text, value)
-        elif key == names.OPTION_SM and sm is None:
-            sm = parse_sm(value, text)
-        elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
-            mps = value == names.MPS_ON
-        else:
-            raise OptionError(text, f"{quoted(setting)} is not one of mem=, sm=, mps=on|off, each once")
-    if mps is False and (mem_mib is not None or sm not in (None, names.SM_FREE)):
-        raise OptionError(text, "mem= and sm= need MPS, which enforces them; they cannot go with mps=off")
+    try:
+        for setting in settings:
+            key, _, value = setting.partition("=")
+            if key == names.OPTION_MEM and mem_mib is None:
+                mem_mib = parse_size_mib(value, f"{names.OPTION_MEM}=")
+            elif key == names.OPTION_SM and sm is None:
+                sm = parse_sm(value)
+            elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
+                mps = value == names.MPS_ON
+            else:
+                raise OptionError(text)
+    except ValueError:
+        raise OptionError(text) from None
+    needs_mps = mem_mib is not None or sm not in (None, names.SM_FREE)  # MPS enforces them
+    if per_gpu is None or (mps is False and needs_mps):
+        raise OptionError(text)
     return ShareRequest(per_gpu, mem_mib, sm, mps)
 
 
@@ -76,20 +78,6 @@ INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"
 """The text with which a user requires MPS."""
 RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
 """The text with which a user excludes MPS."""
-
-
-def _number(text: str, value: str, most: int, what: str) -> int:
-    number = None if value.startswith("0") else numbers.whole(value, most)
-    if number is None:
-        raise OptionError(text, f"{what} is a whole number from 1 to {most}")
-    return number
-
-
-def _size_mib(text: str, value: str) -> int:
-    try:
-        return parse_size_mib(value, f"{names.OPTION_MEM}=")
-    except ValueError as error:
-        raise OptionError(text, str(error)) from error
 
 
 def parse_size_mib(value: str, name: str) -> int:

@@ -90,7 +90,7 @@ class Lines:
         try:
             request = option.parse(text)
         except OptionError as error:
-            raise self.wrong(error.why) from None
+            raise self.wrong(str(error)) from None
         if request is None or option.render(request) != text:
             raise self.wrong("the share is not in its canonical form")
         return request

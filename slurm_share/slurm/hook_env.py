@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..core import names, numbers
-from ..core.errors import HookEnvError, OptionError, shown
+from ..core.errors import HookEnvError, OptionError
 from ..core.records import ShareRequest
 from ..node.gpus.driver import is_uuid
 from .records import JobContext
@@ -64,7 +64,7 @@ def _share(
     try:
         return parse(text), None
     except OptionError as error:
-        return None, f"{names.HOOK_VARIABLE}={shown(text)} ({error.why})"
+        return None, f"{names.HOOK_VARIABLE}: {error}"
 
 
 def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:

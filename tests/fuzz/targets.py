@@ -316,7 +316,7 @@ TARGETS = (
     *run_targets.TARGETS,
     *load_targets.TARGETS,
     Target("share option", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), try_option, (OptionError,)),
-    Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (OptionError,)),
+    Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (ValueError,)),
     Target("hook environment", "root", _ENVIRON, try_environment, (HookEnvError,)),
     Target("plan", "root", PLANS, try_plan, (StateError,)),
     Target("ledger", "root", (_LEDGER,), try_ledger, (StateError,)),

@@ -94,6 +94,11 @@ def test_a_value_is_judged_as_the_hooks_judge_it():
     assert dict(zip(VALUES, found, strict=True)) == {value: judgement(value) for value in VALUES}
 
 
+def test_a_wrong_value_is_refused_in_the_wording_of_the_hooks():
+    said = lua('local _, _, why = share.share({ share.VARIABLE .. "=4,mem=8" }) print(why)')
+    assert said.strip() == f"slurm-share: {OptionError('4,mem=8')}"
+
+
 # --- the settings, written in Python and read in Lua -----------------------------------------------------------------
 
 READER = """

@@ -140,7 +140,7 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
             "there is no partition gpuu: the partitions are gpu, plain; did you mean gpu?",
         ),
         (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, but [1,8] has 8"),
-        (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
+        (("./task.sh", "[1,8]", "--share-gpu=x"), "not in the valid form"),
         (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
         (("[1,8]", "./task.sh"), "./task.sh comes after the triple; write the script before it: llsub SCRIPT [1,8]"),
         (("./task.sh", "[1,", "8]"), "the ] is missing, perhaps because of a blank"),
@@ -171,8 +171,8 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
         (("./task.sh", "[1,2]", "--tasks", ""), "--tasks has an empty value"),
         (("--watch", "--resume", "LLSUB.1"), "--watch and --resume are two requests"),
-        (("./task.sh", "[1,2]", "--options=--share-gpu=foo"), "--options: --share-gpu=foo: the number of tasks"),
-        (("./task.sh", "[1,2]", "--share-gpu=foo"), "--share-gpu=foo: 'foo' is not one of"),
+        (("./task.sh", "[1,2]", "--options=--share-gpu=foo"), "--options: --share-gpu=foo is not in the valid form"),
+        (("./task.sh", "[1,2]", "--share-gpu=foo"), "--share-gpu=foo is not in the valid form"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(

@@ -43,7 +43,7 @@ def test_each_value_says_where_it_came_from(tmp_path):
         ("node_feature = 'a&b'", "node_feature: must be one feature"),
         ('log_file = "/var/log/x\\u0000y"', "log_file: must be an absolute path, or empty"),
         ('mps_control = "nvidia-cuda-mps-control"', "mps_control: must be an absolute path, or empty"),
-        ('sm = "most"', "sm: sm= is a percentage"),
+        ('sm = "most"', "sm: must be a percentage"),
         ('remote_command = ["ssh", "-x"]', "remote_command: needs a program and the word NODE"),
         ('remote_command = ["NODE", "ssh"]', "remote_command: needs a program and the word NODE"),
         ("remote_command = []", "remote_command: needs a program and the word NODE"),

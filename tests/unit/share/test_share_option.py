@@ -55,18 +55,11 @@ def test_anything_else_is_refused_with_the_valid_form(text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("8,mem=8", "mem=8 would be 8 MiB, and a size below 512 needs its unit: mem=8G"),
-        ("8,mem=141,sm=10", "mem=141 would be 141 MiB, and a size below 512 needs its unit: mem=141G"),
-        ("8,mem=8MiB", "mem=8MiB is less than any CUDA program needs (64M at least): mem=8G"),
-    ],
-)
-def test_a_size_that_lost_its_unit_is_asked_back(text, why):
+@pytest.mark.parametrize("text", ["8,mem=8", "8,mem=141,sm=10", "8,mem=8MiB"])
+def test_a_size_that_lost_its_unit_is_refused(text):
     with pytest.raises(OptionError) as caught:
         option.parse(text)
-    assert f"--share-gpu={text}: {why}; the valid form is N" in str(caught.value)
+    assert caught.value.text == text
 
 
 @given(st.text(max_size=80))

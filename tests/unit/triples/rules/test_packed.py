@@ -154,7 +154,7 @@ def test_exclusive_needs_no_second_slot() -> None:
         ("sm=even", 4, "write a percentage, such as sm=50"),
         ("sm=even", None, "write a percentage, such as sm=50"),
         ("1", 4, r"has room for 4 processes, but \[1,8\] has 8"),
-        ("nonsense", 4, "the valid form is"),
+        ("nonsense", 4, "not in the valid form"),
     ],
 )
 def test_a_share_without_meaning_beside_pack_is_refused(written: str, gpus: int | None, why: str) -> None:

@@ -324,10 +324,10 @@ def test_why_there_is_no_share_is_said() -> None:
         ("0", 2, "--share-gpu"),
         ("mem=0", 2, "mem="),
         ("mem=0", None, "mem="),
-        ("mem=8", 2, "mem=8 would be 8 MiB"),
-        ("4,mem=8", 2, "needs its unit: mem=8G"),
+        ("mem=8", 2, "--share-gpu=mem=8 is not in the valid form"),
+        ("4,mem=8", 2, "--share-gpu=4,mem=8 is not in the valid form"),
         ("nonsense", 2, "nonsense"),
-        ("4,mps=maybe", 2, "the valid form is N"),
+        ("4,mps=maybe", 2, "not in the valid form N"),
     ],
 )
 def test_a_share_without_room_or_form_is_refused(written: str, gpus: int | None, words: str) -> None:
