@@ -13,6 +13,7 @@ from . import (
     config,
     doctor,
     install,
+    lab,
     launch,
     pack,
     pip_line,
@@ -31,7 +32,21 @@ def parser() -> Parser:
     )
     top.add_version()
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for module in (status, switch, config, install, doctor, launch, sample, agent, archive, report, pack, pip_line):
+    for module in (
+        status,
+        switch,
+        config,
+        install,
+        doctor,
+        launch,
+        sample,
+        agent,
+        archive,
+        report,
+        pack,
+        lab,
+        pip_line,
+    ):
         module.add_to(commands)
     signal_task.add_to(commands)
     return top

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .fingerprint import key_of
     from .history_records import TaskRun
     from .journal import DECISIONS, GROUPS, Journal, append_groups, explain_task, read_groups, read_journal
+    from .lab_parts import check_parts, outside_sizes, policy_of
     from .node_sizes import NodeSizes
-    from .outside_sizes import OutsideSizes
     from .packer import Packer
     from .records import (
         BOOKING,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner, newest_search
-    from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
     from .speed_records import (
         LevelRun,
@@ -70,7 +69,7 @@ __getattr__, __all__ = exports(
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "GROUPS", "Journal", "append_groups", "explain_task", "read_groups", "read_journal"],
-        "outside_sizes": ["OutsideSizes"],
+        "lab_parts": ["check_parts", "outside_sizes", "policy_of"],
         "packer": ["Packer"],
         "records": [
             "BOOKING", "POLICIES", "After", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
@@ -94,7 +93,6 @@ __getattr__, __all__ = exports(
         "rules.tune": ["Comparison", "Tuner", "newest_search"],
         "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],
         "rules.preview": ["Preview", "preview_run"],
-        "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],
         "node_sizes": ["NodeSizes"],
         "task_history": ["History", "Writer", "read_history", "read_site"],
     },

@@ -20,9 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from ..core import text_files
+from ..core.errors import UsageError
 from .decision_records import Action, Decision, Start
+from .lab_parts import policy_of
 from .records import GpuView, PackView, RunningView, WaitingView
-from .rules import explain, place
+from .rules import explain
 from .rules.speed_account import GroupResult
 
 DECISIONS = "decisions.jsonl"
@@ -338,9 +340,9 @@ def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, t
         if not waits and not any(action.task == task for action in entry.actions):
             continue
         try:
-            refused = place.decide(entry.view).refused if waits else ()
+            refused = policy_of(entry.view.settings)(entry.view).refused if waits else ()
             lines = explain.of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
-        except ArithmeticError:  # impossible figures, which no launcher has written
+        except (ArithmeticError, UsageError):  # impossible figures, or a policy of a laboratory that is not here
             continue
         if lines and lines != before:
             yield entry.unix_s, lines

@@ -31,12 +31,13 @@ from .records import (
     Tries,
     WaitingView,
 )
-from .rules import log_messages
+from .rules import log_messages, place
 from .rules.board import Board
 from .rules.demand import Steps
 from .rules.endings import MEMORY_KINDS
 from .rules.estimate.estimator import Estimator
 from .rules.loads import Load
+from .rules.policy import Decide
 from .rules.speeds import Speeds
 from .run_totals import RunTotals
 from .running_task import RunningTask, signature
@@ -74,16 +75,17 @@ class Packer:
         tell: Callable[[TaskKey, str, int, float], None] = lambda key, model, peak_mib, age_s: None,
         speeds: Speeds | None = None,
         keep_pair: Callable[[PairRun], None] = lambda pair: None,
+        policy: Decide = place.decide,
     ) -> None:
         """Start with idle GPUs. `unix_s`: Unix time of the clock's second 0. `bookings` None: ignore other launchers.
         `say` writes a sentence to the job's log. `keep` and `keep_pair` write a run, and a measured or banned pair, to
         the user's history. `tell` sends the size of a task with flat memory to the other nodes: key, GPU model, peak in
-        MiB, age. `speeds` None: no speeds are known."""
+        MiB, age. `speeds` None: no speeds are known. `policy` makes the decisions."""
         self.request = request
         self.facts = {gpu.uuid: gpu for gpu in gpus}
         can_move = request.checkpoint_signal is not None
         self.speeds = Speeds() if speeds is None else speeds
-        self.board = Board(gpus, workers, request.settings, estimator, self.speeds, can_move=can_move)
+        self.board = Board(gpus, workers, request.settings, estimator, self.speeds, can_move=can_move, policy=policy)
         self.estimator = estimator
         self.journal = journal
         self.bookings = bookings

@@ -72,7 +72,8 @@ def _preview(
     estimator = packing.Estimator(history.runs, now=now)
     pairs = packing.read_speed_history(now=now).pairs if wants_history else ()
     speeds = packing.Speeds(history.runs, pairs, now=now)
-    preview = packing.preview_run(asks, facts, workers, run.pack.settings, estimator, speeds)
+    policy = packing.policy_of(run.pack.settings)
+    preview = packing.preview_run(asks, facts, workers, run.pack.settings, estimator, speeds, policy)
     return DryRun(
         preview=preview,
         tasks=len(asks),

@@ -16,7 +16,7 @@ from ..core.errors import CommandError, ConfigError, DriverError, OptionError, U
 from ..core.settings import Settings
 from ..node import topology
 from ..node.records import Gpu
-from ..packing import PackRequest, PackSettings
+from ..packing import PackRequest, PackSettings, check_parts
 from ..share import limits, option, visible_devices, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
@@ -87,6 +87,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
     """
     pack = pack_options.request(asked.pack, asked.retries, is_auto=triple.is_auto)
     _check_pack(triple, asked, pack)
+    if pack is not None:
+        check_parts(pack)
     number = None if asked.checkpoint is None else int(asked.checkpoint.signal)
     checkpoint.check(asked.checkpoint, is_moving=_is_moving(pack))
     if pack is not None:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import bench
 
+from slurm_share.lab import learned
+from slurm_share.lab.model_file import read_weights
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.model_file import read_weights
 from slurm_share.packing.records import TaskAsk, TaskKey
-from slurm_share.packing.rules.estimate import learned, static
+from slurm_share.packing.rules.estimate import static
 from slurm_share.packing.rules.estimate.estimator import Estimator
 
 GPU = "A100"

@@ -13,11 +13,11 @@ from statistics import fmean, median
 
 from bench import Row
 
+from slurm_share.lab.trace_files import read_rates
 from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules import interference
 from slurm_share.packing.rules.predicted_speeds import GroupTask, Pairs, PredictedGroup
 from slurm_share.packing.rules.speeds import Member, Speeds
-from slurm_share.packing.simulator.trace_files import read_rates
 from slurm_share.packing.speed_records import Belief
 
 PAYS_STP = 1.05

@@ -11,11 +11,11 @@ from statistics import fmean
 from bench import Row
 from msgspec.structs import replace
 
+from slurm_share.lab import policies, truth
+from slurm_share.lab.records import Assumptions, Result, SimTask, Trace
+from slurm_share.lab.report import harmful_ratio
+from slurm_share.lab.world import simulate
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.simulator import policies, truth
-from slurm_share.packing.simulator.records import Assumptions, Result, SimTask, Trace
-from slurm_share.packing.simulator.report import harmful_ratio
-from slurm_share.packing.simulator.world import simulate
 
 KINDS, TASKS, GPUS = 10, 200, 4
 SPAN_S = 8 * 3600.0

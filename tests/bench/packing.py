@@ -25,12 +25,12 @@ from typing import Any
 import packing_decide
 from bench import Row, over_seeds, report
 
+from slurm_share.lab import policies, traces
+from slurm_share.lab.records import Assumptions
+from slurm_share.lab.report import assumptions
+from slurm_share.lab.world import World, simulate
 from slurm_share.packing import journal
 from slurm_share.packing.rules import place
-from slurm_share.packing.simulator import policies, traces
-from slurm_share.packing.simulator.records import Assumptions
-from slurm_share.packing.simulator.report import assumptions
-from slurm_share.packing.simulator.world import World, simulate
 
 SEEDS = 50
 FIXED = tuple(range(1801, 1821))

@@ -233,5 +233,5 @@ def test_what_was_decided_is_explained(cluster: Cluster) -> None:
     said = cluster.as_user("alice", f"slurm-share pack explain {made.folder} 2", check=True)
     assert "GPU" in said.stdout
     assert made.log().count("-> GPU") >= 3
-    again = cluster.as_user("alice", f"slurm-share pack simulate {made.folder} --policy exclusive --json", check=True)
+    again = cluster.as_user("alice", f"slurm-share lab simulate {made.folder} --policy exclusive --json", check=True)
     assert "make_span_s" in again.stdout

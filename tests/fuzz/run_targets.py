@@ -19,22 +19,20 @@ from slurm_share.cli import llsub_options
 from slurm_share.core import given_variables, gpu_option, names, own_folders
 from slurm_share.core.errors import SlurmShareError, UsageError
 from slurm_share.core.records import JobStart
+from slurm_share.lab import model_file, policies, probe
 from slurm_share.packing import (
     NodeRates,
     TaskSpec,
     bookings_reader,
     fingerprint,
     journal,
-    model_file,
     node_sizes,
-    probe,
     speed_history,
     task_history,
 )
 from slurm_share.packing import bookings as bookings_files
 from slurm_share.packing.rules import fingerprint as commands
 from slurm_share.packing.rules import log_messages
-from slurm_share.packing.simulator import policies
 from slurm_share.share import leases
 from slurm_share.triples import failed_tasks, rates_file, result_files, run_folder
 from slurm_share.triples.launcher import progress_files

@@ -1,7 +1,7 @@
 """The state of one node: its GPUs, running tasks and waiting tasks. The live packer and the simulator both use it.
 
 It has no clock, file or process: the caller reports each event with its time, and carries out the actions of `decide`.
-Each decision is made by `place.decide` from a `PackView`, so that a journal of views can be replayed.
+Each decision is made by a function of a `PackView`, such as `place.decide`, so that a journal of views can be replayed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState, TaskState
 from .place import MEASURED_S
-from .policy import closes_gpu
+from .policy import Decide, closes_gpu
 from .room import capacity, usable
 from .speeds import Speeds
 from .waiting_estimates import Wait, WaitingEstimates
@@ -53,9 +53,11 @@ class Board:
         speeds: Speeds | None = None,
         *,
         can_move: bool = False,
+        policy: Decide = place.decide,
     ) -> None:
         """Create a node with idle GPUs and `workers` free workers. `speeds` None: no speeds are known yet. `can_move`:
-        tasks save their state on a signal."""
+        tasks save their state on a signal. `policy`: makes the decisions."""
+        self._policy = policy
         self._can_move = can_move
         self.settings = settings
         self._max_per_gpu = settings.max_per_gpu
@@ -295,7 +297,7 @@ class Board:
     def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
         wait = Wait(WaitingView(ask=ask, floor_mib=self._least(ask, floor_mib), waits_since_s=now_s), self._next_seq)
-        actions = place.decide(self.view(now_s, self._updated(wait))).actions
+        actions = self._policy(self.view(now_s, self._updated(wait))).actions
         return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
 
     def view(self, now_s: float, *further: WaitingView) -> PackView:
@@ -320,12 +322,12 @@ class Board:
         )
 
     def decide(self, now_s: float) -> tuple[PackView, Decision]:
-        """Decide with `place.decide`, apply the decision to this state, and return it with its view.
+        """Decide by the policy, apply the decision to this state, and return it with its view.
 
         Started tasks count as running from now on. One call may start several tasks; call it again at the next event.
         """
         view = self.view(now_s)
-        decision = place.decide(view)
+        decision = self._policy(view)
         self.apply(decision.actions, now_s)
         return view, decision
 

@@ -1,7 +1,7 @@
 """Decide which waiting task starts on which GPU, and why not on the others.
 
-The policies `booked`, the default of llsub, and `gain` are here. The policies of Yousefzadeh 2025 are in
-`thesis_policies`, the common base is in `policy`, and the reasons for which a task does not start are in `refusals`.
+The policies `booked`, the default of llsub, and `gain` are here. The common base is in `policy`, and the reasons for
+which a task does not start are in `refusals`. A board gets another policy as a function like `decide`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from . import refusals, reservation, undo
 from .policy import MEMORY_ENDS, Policy, closes_gpu, is_above, neighbours_text
 from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speeds_text
 from .room import UNKNOWN_MIB, Place
-from .thesis_policies import Thesis
 
 DETAILED_ROWS = 128
 """Number of refusals in one decision that are recorded per GPU. After that, a task that fits on no GPU gets one refusal
@@ -34,13 +33,11 @@ _NOTHING = Belief()
 
 
 def decide(view: PackView) -> Decision:
-    """Return the actions and refusals that follow from a view.
+    """Return the actions and refusals that follow from a view, by `booked` or `gain`.
 
     Uses no clock and no randomness; ties go to the lower GPU index, then to the lower task number.
     """
-    policy = {"gain": Gain, "booked": Booked}.get(view.settings.policy, Thesis)(view)
-    policy.run()
-    return Decision(actions=tuple(policy.actions), refused=tuple(policy.refused))
+    return (Gain if view.settings.policy == "gain" else Booked)(view).decide()
 
 
 def seconds_of(task: WaitingView) -> float | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..decision_records import Action, GiveUp, Hold, Refused, Reserve, Start
+from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
 from ..records import BOOKING, EndKind, Estimate, PackSettings, PackView, RunningView, WaitingView
 from . import refusals
 from .endings import MEMORY_KINDS
 from .room import UNKNOWN_MIB, Place
 
+Decide = Callable[[PackView], Decision]
+"""A policy as a board gets it: `place.decide`, or that of another policy. It sees the view and nothing else."""
 MEMORY_ENDS: tuple[EndKind, ...] = (*MEMORY_KINDS, "neighbour's memory")
 """After these ends a task is considered first, and with RAD-RM gets a GPU to itself."""
 
@@ -121,6 +123,11 @@ class Policy(ABC):
         self.free_workers -= 1
 
     # ---- Steps of a decision ----
+
+    def decide(self) -> Decision:
+        """Return the actions and refusals that follow from the view."""
+        self.run()
+        return Decision(actions=tuple(self.actions), refused=tuple(self.refused))
 
     def run(self) -> None:
         """Decide about the waiting tasks, in the policy's order."""

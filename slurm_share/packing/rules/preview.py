@@ -9,8 +9,10 @@ from msgspec import Struct
 from ..decision_records import GiveUp, Start
 from ..records import BOOKING, Estimate, GpuFacts, PackSettings, TaskAsk
 from ..speed_records import Belief
+from . import place
 from .board import Board
 from .estimate.estimator import Estimator
+from .policy import Decide
 from .speeds import Speeds
 
 ROWS = 20
@@ -50,10 +52,11 @@ def preview_run(
     settings: PackSettings,
     estimator: Estimator,
     speeds: Speeds | None = None,
+    policy: Decide = place.decide,
 ) -> Preview:
     """Return the sizes of the tasks, and the first placements on these GPUs when they are idle.
 
-    gpus: of one node; empty: not known. workers: tasks that may run at once there.
+    gpus: of one node; empty: not known. workers: tasks that may run at once there. policy: makes the decisions.
     """
     model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
     known = Speeds() if speeds is None else speeds
@@ -62,7 +65,7 @@ def preview_run(
     whole = tuple((ask.task, ask.gpus) for ask in asks if ask.gpus > 1)
     if not gpus:
         return Preview(groups, (), whole, ())
-    board = Board(gpus, workers, settings, estimator, known)
+    board = Board(gpus, workers, settings, estimator, known, policy=policy)
     for ask in asks:
         board.add(ask, 0.0)
     placed: dict[str, list[int]] = {gpu.uuid: [] for gpu in gpus}

@@ -45,9 +45,7 @@ class PackLearning:
         """Measured pairs to be written to the history."""
         self._is_group_loss_told = False
         self._sizes = packing.NodeSizes(node.folder, is_alone=node.count == 1)
-        self._outside = None
-        if request.estimate in ("static", "learned", "probe"):
-            self._outside = packing.OutsideSizes(request.estimate, variables)
+        self._outside = packing.outside_sizes(request.estimate, variables)
 
     def make_estimator(self) -> packing.Estimator:
         return packing.Estimator(self._history.runs, now=self._unix_s, software=self.software, site=self._site)

@@ -131,6 +131,7 @@ class Packed(strategy.Strategy):
             tell=self.learning.tell_size,
             speeds=self.learning.make_speeds(),
             keep_pair=self.learning.pairs.append,
+            policy=packing.policy_of(run.pack.settings),
         )
         tell, keep = self.log.tell, self.learning.keep_trials
         self.shares = ShareTrials(self.packer, self.learning.speeds, tell, keep) if run.pack.is_sm_tried else None

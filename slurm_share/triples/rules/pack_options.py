@@ -244,7 +244,7 @@ def parse_policy(text: str) -> PackSettings:
 
 def _why_no_policy(word: str) -> str:
     if word == "oracle-lug":
-        return "oracle-lug needs the true size of every task, and only slurm-share pack simulate has it; write --pack"
+        return "oracle-lug needs the true size of every task, and only slurm-share lab simulate has it; write --pack"
     hint = did_you_mean(word, POLICIES)
     return f"there is no policy {shown(word) or repr('')}: the policies are {', '.join(POLICIES)}{hint}"
 

@@ -19,7 +19,7 @@ NORMS = (NORM, nn.LayerNorm, nn.GroupNorm)
 
 
 def _hook() -> Any:
-    spec = importlib.util.spec_from_file_location("probe_hook", ROOT / "slurm_share/packing/probe_hook.py")
+    spec = importlib.util.spec_from_file_location("probe_hook", ROOT / "slurm_share/lab/probe_hook.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

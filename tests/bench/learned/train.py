@@ -1,6 +1,6 @@
 """Fit the learned estimator to the generated data with NumPy, and report its errors for families left out of the fit.
 
-    python tests/bench/learned/train.py            prints, writes slurm_share/packing/learned_weights.json
+    python tests/bench/learned/train.py            prints, writes slurm_share/lab/learned_weights.json
                                                    and tests/bench/results/learned.json
     python tests/bench/learned/train.py --dry      prints
 
@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench
 
-from slurm_share.packing.model_file import LEARNED as FILE
-from slurm_share.packing.rules.estimate import learned, static
+from slurm_share.lab import learned
+from slurm_share.lab.model_file import LEARNED as FILE
+from slurm_share.packing.rules.estimate import static
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests/data/learned/fake_memory.csv"

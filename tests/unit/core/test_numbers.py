@@ -19,7 +19,7 @@ KERNELS = {
 """The reader itself, and modules that ask it of what the kernel writes: /proc, cgroups."""
 ORDINARY = {"prolog/prolog.py", "prolog/epilog.py"}
 """Files that run for every job of a node, also for those that share nothing, and so load few modules."""
-ALONE = ("spmd/", "packing/probe_hook.py")
+ALONE = ("spmd/", "lab/probe_hook.py")
 """Code that runs in the user's own Python, which has nothing of `core`."""
 
 

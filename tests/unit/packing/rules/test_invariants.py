@@ -6,10 +6,10 @@ from msgspec import json
 from msgspec.structs import replace
 from packing_values import A100, Known, board, gpu, key, oom, running, starts, view, waiting
 
+from slurm_share.lab.thesis_policies import decide
 from slurm_share.packing.decision_records import GiveUp, Hold, Start
 from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk
 from slurm_share.packing.rules import place, room
-from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
 from slurm_share.packing.speed_records import Belief
 

@@ -131,7 +131,7 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
         ("lugg", "there is no policy lugg: .*; did you mean lug"),
         ("bestfit", "did you mean best-fit"),
         ("LUG", "there is no policy LUG"),
-        ("oracle-lug", "slurm-share pack simulate"),
+        ("oracle-lug", "slurm-share lab simulate"),
         ("book", "did you mean booked"),
         ("booked,book=2", "book=2 is not one of"),
         ("exclusive,smact_max=80", "80 is more; write 0.8"),

@@ -1,0 +1,52 @@
+"""Compare `booked` with the thesis' best policies on three seeds of tests/bench/packing.py."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from slurm_share.lab import policies, traces
+from slurm_share.lab.records import Assumptions
+from slurm_share.lab.world import simulate
+
+SEEDS = (1801, 1802, 1803)
+LUG, ORACLE, BOOKED, SECOND = "lug", "worst-fit", "booked", "booked,history,long"
+
+
+@pytest.fixture(scope="module", params=["thesis60", "thesis90"])
+def played(request):
+    """Play a trace under each policy: (policy, seed) -> result."""
+    assumed = Assumptions(alpha=1.3)
+    return {
+        (text, seed): simulate(
+            traces.GENERATORS[request.param](seed), policies.settled(policies.parse(text), 30.0), assumed, seed
+        )
+        for seed in SEEDS
+        for text in (LUG, ORACLE, BOOKED, SECOND)
+    }
+
+
+def of(played, policy, base, figure):
+    return median(getattr(played[policy, seed], figure) / getattr(played[base, seed], figure) for seed in SEEDS)
+
+
+def test_every_task_is_done_under_every_policy(played):
+    assert all(result.unfinished == 0 for result in played.values())
+
+
+def test_a_cold_start_loses_few_tasks_and_no_neighbours(played):
+    assert median(played[BOOKED, seed].oom_own for seed in SEEDS) <= 2
+    assert median(played[BOOKED, seed].oom_neighbour for seed in SEEDS) == 0
+
+
+def test_a_cold_start_is_as_fast_as_policies_that_read_memory_or_know_sizes(played):
+    assert of(played, BOOKED, LUG, "make_span_s") <= 1.04
+    assert of(played, BOOKED, ORACLE, "make_span_s") <= 1.06
+    assert of(played, BOOKED, LUG, "wait_s") < 0.9
+
+
+def test_a_second_run_loses_nothing_and_is_faster(played):
+    assert all(played[SECOND, seed].oom_own + played[SECOND, seed].oom_neighbour == 0 for seed in SEEDS)
+    assert of(played, SECOND, LUG, "make_span_s") <= 1.01
+    assert of(played, SECOND, ORACLE, "make_span_s") <= 1.03
