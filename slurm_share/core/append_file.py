@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    Torn = Literal["end", "cut"]
-    """What a write does with half a line at the end of the file: end it with a newline, or remove it."""
+    Torn = Literal["end", "cut", "keep"]
+    """What a write does with half a line at the end of the file: end it with a newline, remove it, or nothing, if the
+    file does not consist of lines."""
 
 LOCK_S, LOCK_PAUSE_S = 2.0, 0.01
 """Most seconds to wait for other writers, each of which holds the lock for one write; pause between two attempts."""
@@ -114,7 +115,7 @@ class AppendFile:
     def _append(self, data: bytes) -> int:
         size = os.fstat(self.fd).st_size
         cut = 0
-        if size and os.pread(self.fd, 1, size - 1) != b"\n":
+        if self._torn != "keep" and size and os.pread(self.fd, 1, size - 1) != b"\n":
             if self._torn == "cut" and self._is_locked:
                 cut = size - whole_bytes(self.fd, size)
             else:
@@ -131,15 +132,11 @@ class AppendFile:
             if self._flush:
                 os.fsync(self.fd)
         except OSError:
-            self._remove(size, written)
+            if self._is_locked or self._is_held:  # otherwise the end of the file may be another writer's
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self.fd, size)
             raise
         return cut
-
-    def _remove(self, size: int, written: int) -> None:
-        """Remove what a failed write has written, unless another writer may have appended since."""
-        if written and (self._is_locked or self._is_held):
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.fd, size)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,9 @@ takes a datagram of lines FIELD=value (systemd.journal-fields(7), "Native Journa
 from __future__ import annotations
 
 import os
-import stat
 import time
 
-from . import numbers
+from . import append_file, numbers
 
 LINE_LIMIT = 2000
 JOURNAL = "/run/systemd/journal/socket"
@@ -45,7 +44,9 @@ def line(file: str, who: str, text: str) -> None:
     if is_logged or not file:
         return
     try:
-        _append(file, f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {who}: {safe}\n")
+        # Without a lock, since a hook does not wait. The log is on a local disk: the lines of two hooks do not mix.
+        data = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {who}: {safe}\n".encode("utf-8", "backslashreplace")
+        append_file.append(file, data, mode=0o640, lock_s=None)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _to_stderr(f"slurm-share {who}: cannot write {file!r}: {error}\n")
 
@@ -79,21 +80,6 @@ def _stderr_is_journal() -> bool:
     except OSError:
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
-
-
-def _append(file: str, text: str) -> None:
-    """Append a line in one write, so that lines of two hooks do not mix.
-
-    O_NOFOLLOW: follow no link. O_NONBLOCK: do not wait if the log is a fifo without a reader.
-    """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(file, flags, 0o640)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is not a file")
-        os.write(fd, text.encode("utf-8", "backslashreplace"))
-    finally:
-        os.close(fd)
 
 
 def _to_stderr(text: str) -> None:

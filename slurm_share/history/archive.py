@@ -12,17 +12,14 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from ..core import files, locks
+from ..core import append_file, files
+from ..core.append_file import AppendFile
 from ..core.errors import StateError, UsageError, shown
 from ..core.process import Deadline
 from ..core.settings import Settings
 from . import records
 from .records import Sample
 
-LOCK_PAUSE_S = 0.05
-_BLOCK = 1 << 20
-_REGULAR_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags of open(2): follow no link, and do not wait for the other end of a pipe."""
 _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 
 
@@ -88,84 +85,44 @@ def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadli
     """
     file = folder / records.file_name(samples[0].time)
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _REGULAR_FILE, 0o640)
+        with append_file.opened(file, mode=0o640, lock_s=deadline.left(), torn="cut", flush=True) as out:
+            return _append(out, file, samples, group)
+    except BlockingIOError as error:
+        raise StateError(str(file), "is locked by another archiver; try again") from error
     except OSError as error:
-        raise _failed(file, error) from error
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StateError(str(file), "is not a file; move it away")
-        if not locks.take(fd, deadline, LOCK_PAUSE_S):
-            raise StateError(str(file), "is locked by another archiver; try again")
-        return _append(fd, file, samples, group)
-    except OSError as error:
-        raise _failed(file, error) from error
-    finally:
-        os.close(fd)
+        raise StateError(str(file), f"cannot be written: {error.strerror or error}; nothing was added") from error
 
 
-def _append(fd: int, file: Path, samples: Sequence[Sample], group: str) -> Appended:
-    size = os.fstat(fd).st_size
-    first, newline, _ = os.pread(fd, 100, 0).partition(b"\n")
+def _append(out: AppendFile, file: Path, samples: Sequence[Sample], group: str) -> Appended:
+    first, newline, _ = os.pread(out.fd, 100, 0).partition(b"\n")
     version = records.foreign_version(first.decode("utf-8", "replace")) if newline else None
     if version is not None:
         why = f"was begun by a newer slurm-share (form {shown(version)}; this one knows {records.VERSION})"
         raise StateError(str(file), f"{why}; nothing was added")
-    whole = _whole(fd, size)
-    if whole < size:
-        os.ftruncate(fd, whole)
-    if whole == 0:
-        os.fchmod(fd, 0o640)
-        _give_to_group(fd, file, group)
-    there = _keys(fd, whole, samples[0].time)
+    if not newline:  # a new file, or half its first line
+        os.fchmod(out.fd, 0o640)
+        _give_to_group(out.fd, file, group)
+    there = _keys(out.fd, samples[0].time)
     new = [one for one in samples if (one.node, one.user) not in there]
-    text = "".join(map(records.render, new))
-    data = ((records.HEAD if whole == 0 else "") + text).encode()
-    if new:
-        _write(fd, data, whole)
-    return Appended(str(file), len(new), len(samples) - len(new), size - whole)
+    head = "" if newline else records.HEAD
+    torn = out.append((head + "".join(map(records.render, new))).encode()) if new else 0
+    return Appended(str(file), len(new), len(samples) - len(new), torn)
 
 
-def _write(fd: int, data: bytes, size: int) -> None:
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
-    except OSError:
-        os.ftruncate(fd, size)
-        raise
-
-
-def _whole(fd: int, size: int) -> int:
-    """Return the number of bytes up to the end of the last whole line."""
-    end = size
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        found = os.pread(fd, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _keys(fd: int, size: int, time: int) -> set[tuple[str, str]]:
-    """Return (node, user) of each sample that the file has for that interval."""
+def _keys(fd: int, time: int) -> set[tuple[str, str]]:
+    """Return (node, user) of each sample that the file has for that interval in a whole line."""
     found = set()
     begin = records.time_text(time).encode() + b"\t"
     with open(os.dup(fd), "rb") as opened:
         opened.seek(0)
         for line in opened:
-            if line.startswith(begin):
+            if line.startswith(begin) and line.endswith(b"\n"):
                 try:
                     sample = records.parse(line[:-1].decode())
                 except ValueError:
                     continue  # a broken line is no sample
                 found.add((sample.node, sample.user))
     return found
-
-
-def _failed(file: Path, error: OSError) -> StateError:
-    return StateError(str(file), f"cannot be written: {error.strerror or error}; nothing was added")
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------

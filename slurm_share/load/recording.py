@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import gzip
 import os
 import stat
@@ -16,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import text_files
+from ..core.append_file import AppendFile
 from ..core.errors import StateError
 from . import snapshot
 from .snapshot import Survey
@@ -26,6 +25,8 @@ _MEMBER = b"\x1f\x8b\x08\0\0\0\0\0"
 """First bytes of each gzip member that we write: no flags, no time (RFC 1952, 2.3). JSON does not contain them, and
 compressed data by chance once in 2^64 bytes."""
 _BLOCK = 1 << 16
+LOCK_S = 60.0
+"""Most seconds to wait for another writer of the recording, which may write to a slow disk."""
 
 
 class Place(Struct, frozen=True):
@@ -163,57 +164,29 @@ class _Part:
 
 
 class Writer:
-    """A recording opened for appending. Writers lock the file, so that their lines do not mix; a writer that is killed
-    tears at most the last line. Raises StateError for a file that cannot be written."""
+    """A recording opened for appending. Raises StateError for a file that cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._packs = path.suffix == ".gz"
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # A reader skips what a killed writer has left of a gzip member; a newline would change that by nothing.
+            self._file = AppendFile(path, mode=0o600, lock_s=LOCK_S, torn="keep" if self._packs else "end")
         except OSError as error:
             raise StateError(str(path), f"cannot be written: {error.strerror or error}") from error
-        self._packs = path.suffix == ".gz"
 
     def write(self, survey: Survey) -> None:
         """Append a survey. On failure (disk full), remove the part that was written and raise StateError."""
         line = snapshot.render(survey) + b"\n"
-        # Gzip members one after another are one file (RFC 1952, 2.2), so each survey is one.
-        data = gzip.compress(line, mtime=0) if self._packs else line
-        with self._lock():
-            # Start a new line after a torn one, which a gzip member does not need.
-            if not self._packs and self._is_torn():
-                data = b"\n" + data
-            try:
-                size = os.fstat(self._fd).st_size
-                written = os.write(self._fd, data)
-                while written < len(data):
-                    written += os.write(self._fd, data[written:])
-            except OSError as error:
-                with contextlib.suppress(OSError):  # a pipe, or a file system that refuses: the reader skips it
-                    os.ftruncate(self._fd, size)
-                raise StateError(str(self.path), f"cannot be written: {error.strerror or error}") from error
+        try:
+            # Gzip members one after another are one file (RFC 1952, 2.2), so each survey is one.
+            self._file.append(gzip.compress(line, mtime=0) if self._packs else line)
+        except OSError as error:
+            raise StateError(str(self.path), f"cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Close the recording's file."""
-        os.close(self._fd)
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Lock out other writers, as far as the file system supports it."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def _is_torn(self) -> bool:
-        try:
-            end = os.lseek(self._fd, 0, os.SEEK_END)
-            return end > 0 and os.pread(self._fd, 1, end - 1) != b"\n"
-        except OSError:
-            return False  # not seekable, such as a pipe
+        self._file.close()
 
 
 class Recorder:

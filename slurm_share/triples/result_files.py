@@ -5,19 +5,15 @@ They are read as a stream, because a run may have a million results on hundreds 
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from ..core.append_file import AppendFile
 from . import run_folder
 from .records import Ended, Run
 
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 BLOCK_BYTES = 1 << 20
 """Bytes per read when all results are read."""
 WINDOW_BYTES = 1 << 16
@@ -38,66 +34,48 @@ class Results:
     """The results file of one launcher.
 
     Results are written at once, so they survive the launcher; after `settle` they survive a power loss. The file is
-    locked, because two launchers of one run on one node would run tasks twice. If the disk is full, lines are kept and
-    written later; `lost` returns lines that were never written.
+    locked until guard and loop have closed it, because two launchers of one run on one node would run tasks twice. If
+    the disk is full, lines are kept and written later; `lost` returns lines that were never written.
     """
 
     def __init__(self, folder: Path) -> None:
         """Open and lock the file. Raises OSError if it cannot be opened, BlockingIOError if it is locked."""
         self.file = folder / run_folder.RESULTS
-        self._fd = os.open(self.file, _FLAGS, 0o644)
-        try:
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            try:
-                # Against other launchers on this node; held until guard and loop have closed it. On NFS without a lock
-                # server, flock is local to the node, which is enough, or fails, which is ignored.
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise
-            except OSError:
-                pass
-        except OSError:
-            os.close(self._fd)
-            raise
-        is_half = run_folder.read_end(self.file, 1) not in (b"", b"\n")  # after a crash or on a full disk
-        self._kept = b"\n" if is_half else b""
+        # On NFS without a lock server, flock is local to the node, which is enough, or fails, which is ignored.
+        self._opened = AppendFile(self.file, is_held=True)
+        self.lost = b""
+        """Lines that are not written."""
         self._unsettled = False
         self.write_error: OSError | None = None
         """The last error of a write."""
 
     def write(self, *ended: Ended) -> None:
         """Append results in one write."""
-        self._put(self._kept + b"".join(map(run_folder.render_ended, ended)))
+        self._put(self.lost + b"".join(map(run_folder.render_ended, ended)))
 
     def _put(self, data: bytes) -> None:
         try:
-            written = os.write(self._fd, data)
+            self._opened.append(data)
+            self.lost = b""
         except OSError as error:
-            self.write_error, written = error, 0
-        self._kept = data[written:]
+            self.write_error, self.lost = error, data
         self._unsettled = True
 
     def settle(self) -> None:
-        """Try again to write kept lines, and fsync the file."""
-        if self._kept and self._kept != b"\n":
-            self._put(self._kept)
+        """Try again to write lines that are not written, and fsync the file."""
+        if self.lost:
+            self._put(self.lost)
         if self._unsettled:
             try:
-                os.fsync(self._fd)
+                self._opened.sync()
                 self._unsettled = False
             except OSError as error:
                 self.write_error = error
 
-    @property
-    def lost(self) -> bytes:
-        """Return the lines that are not written."""
-        return self._kept.lstrip(b"\n")
-
     def close(self) -> None:
-        """Write kept lines if possible, and close the file."""
+        """Write lines that are not written if possible, and close the file."""
         self.settle()
-        os.close(self._fd)
+        self._opened.close()
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ..core import files, locks, process
+from ..core import append_file, files, locks, process
 from ..core.errors import UsageError
 from ..core.process import Deadline
 from ..packing import TaskSpec
@@ -201,8 +201,7 @@ def _write_whole(file: Path, data: bytes, mode: int) -> None:
 
 def note_job(folder: Path, job_id: int) -> None:
     """Append a job id to the file `jobs`. Raises OSError."""
-    with open(folder / run_folder.JOBS, "ab") as file:
-        file.write(f"{job_id} {time.time():.0f}\n".encode())
+    append_file.append(folder / run_folder.JOBS, f"{job_id} {time.time():.0f}\n".encode(), mode=0o666)
 
 
 @contextlib.contextmanager

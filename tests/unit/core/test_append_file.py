@@ -22,10 +22,7 @@ ALLOWED = {
     "core/append_file.py": "it is the writer",
     "triples/launcher/task_process.py": "a task writes its own output there, in pieces of its choice",
     **dict.fromkeys(
-        (
-            *("core/log.py", "history/archive.py", "load/recording.py", "packing/history_files.py"),
-            *("packing/journal.py", "packing/node_sizes.py", "triples/result_files.py", "triples/run_files.py"),
-        ),
+        ("packing/history_files.py", "packing/journal.py", "packing/node_sizes.py"),
         "it has a rule of its own until it uses core/append_file.py",
     ),
 }

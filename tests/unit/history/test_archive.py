@@ -141,7 +141,7 @@ def test_a_pipe_in_the_place_of_a_day_is_said_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / DAY)
     with pytest.raises(StateError, match="not a file"):
         read(tmp_path)
-    with pytest.raises(StateError, match="not a file"):
+    with pytest.raises(StateError, match="not a regular file"):
         append(tmp_path, sample())
 
 

@@ -90,7 +90,7 @@ def test_a_full_disk_is_tried_again_and_what_found_no_room_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(tmp_path)
-    write, room = os.write, [30, 0, 0]
+    write, room = os.write, [30, 0, 0, 0]
 
     def narrow(fd: int, data: bytes) -> int:
         if not room:
