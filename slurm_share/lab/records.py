@@ -49,6 +49,15 @@ class SimTask(Struct, frozen=True, kw_only=True):
         return self.memory_mib if self.late_at_ratio is None else max(self.memory_mib, self.late_mib)
 
 
+class GpuKind(Struct, frozen=True, kw_only=True):
+    """A GPU of a node to simulate."""
+
+    model: str = "simulated A100 40 GB"
+    mib: int = 40960
+    speed: float = 1.0
+    """Speed of a task alone on it, over that on the GPU for which `work_s` holds."""
+
+
 class Trace(Struct, frozen=True, kw_only=True):
     """Tasks with their times of submission, and the GPUs to simulate."""
 
@@ -60,10 +69,19 @@ class Trace(Struct, frozen=True, kw_only=True):
     nodes: int = 1
     gpu_mib: int = 40960
     gpu_model: str = "simulated A100 40 GB"
+    kinds: tuple[GpuKind, ...] = ()
+    """The GPUs of each node, if they differ; empty: `gpus` of `gpu_mib` and `gpu_model`."""
+    breaks: tuple[tuple[float, int], ...] = ()
+    """(time in seconds, index of a GPU over all nodes) from when on the GPU ends every task with an ECC error."""
     notes: tuple[str, ...] = ()
     """Sentences on assumptions and on data that could not be used."""
     speeds: Mapping[tuple[str, str], float] = {}
     """Measured interference: (name, name of the neighbour) -> speed over the speed alone. Empty: the model is used."""
+
+    @property
+    def node_gpus(self) -> tuple[GpuKind, ...]:
+        """The GPUs of each node, by index."""
+        return self.kinds or (GpuKind(model=self.gpu_model, mib=self.gpu_mib),) * self.gpus
 
 
 class Assumptions(Struct, frozen=True, kw_only=True):

@@ -176,7 +176,9 @@ def _picture(trace: Trace, result: Result) -> str:
         f"{trace.name}, {result.policy}, seed {result.seed}, SM activity x {result.assumptions.alpha:g}: "
         f"{result.make_span_s / 3600:.2f} h, {result.oom_own + result.oom_neighbour} out of memory"
     )
-    return timeline.draw(result.bars, [trace.gpu_mib] * len(names), title, is_simulated=True, gpu_names=names)
+    return timeline.draw(
+        result.bars, [gpu.mib for gpu in trace.node_gpus] * trace.nodes, title, is_simulated=True, gpu_names=names
+    )
 
 
 def draw_run(folder: Path) -> str:

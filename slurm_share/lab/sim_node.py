@@ -122,6 +122,9 @@ class SimGpu(Struct, eq=False):
     watts: list[float]
     """Power for each exponent."""
     energy_j: list[float]
+    speed: float = 1.0
+    """Of a task alone, over that on the GPU of the trace."""
+    is_broken: bool = False
     running: list[Attempt] = []
     memory_mib: int = 0
     sm: float = 0.0

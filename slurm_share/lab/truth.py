@@ -1,6 +1,8 @@
 """Compute the truth of a simulation: interference, growth of memory, power of GPUs; estimators that know or ignore it.
 
-It uses the formula of `rules.interference` with its own demands, exponent and noise, which policies do not know.
+It uses the formula of `rules.interference` with its own demands, exponent and noise, which policies do not know. What
+slows two tasks beyond that is a resource that both fill, such as a cache or the host's memory. A full resource gives
+its tasks together what it gives two of them, however many they are: throughput saturates, it does not vanish.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -17,8 +20,13 @@ from ..packing.rules.estimate.estimator import Estimator
 from ..packing.rules.interference import BUSY_FACTOR, soft
 from .records import Assumptions, SimTask, Trace
 
+LEAST_SPEED = 0.01
+"""Least speed of a task beside a neighbour; a rate of 0 in a table is taken for a failed measurement."""
 HARMFUL_STP = (0.6, 0.95)
 """Range of the aggregate speed of a harmful pair."""
+NEIGHBOURS_EXPONENT = 1.7
+"""Exponent by which the slowdowns of measured pairs add up over several neighbours. Pan 2021, Table 4: n x ResNet-18
+are 1.13, 1.45, 1.81 and 2.83 times slower for n = 2, 3, 4, 7; from the pair alone it gives 1.13, 1.40, 1.72, 2.85."""
 RAMP_STEPS = 8
 """Number of equal steps in which a task's memory rises to its size."""
 
@@ -70,26 +78,29 @@ class Interference:
             ]
         speeds = [1.0 / max(1.0, one * self._of_pairs(index, loads)) for index, one in enumerate(slow)]
         if self._assumed.harmful_ratio:
-            speeds = [speed * self._harm_of(index, loads) for index, speed in enumerate(speeds)]
+            speeds = [speed * self._kept(index, loads, speeds) for index, speed in enumerate(speeds)]
         return speeds
 
-    def _harm_of(self, index: int, loads: Sequence[Load]) -> float:
-        """Return the part of its speed that a task keeps beside harmful neighbours."""
-        own = loads[index]
-        return math.prod(self._harm_of_pair(own, other) for at, other in enumerate(loads) if at != index)
+    def _kept(self, index: int, loads: Sequence[Load], speeds: Sequence[float]) -> float:
+        """Return the part of its speed that a task keeps beside harmful neighbours.
 
-    def _harm_of_pair(self, one: Load, other: Load) -> float:
-        """Return the part of both speeds that a pair keeps; below 1 for a harmful pair with a drawn aggregate speed."""
+        It and all neighbours that fill the same resource do together what it does with the worst of them alone.
+        """
+        pairs = [(self._stp_of_pair(loads[index], other), at) for at, other in enumerate(loads) if at != index]
+        harmful = [(stp, at) for stp, at in pairs if stp < 1.0]
+        if not harmful:
+            return 1.0
+        return min(1.0, min(harmful)[0] / (speeds[index] + sum(speeds[at] for _, at in harmful)))
+
+    def _stp_of_pair(self, one: Load, other: Load) -> float:
+        """Return the drawn aggregate speed of a harmful pair, at most what its loads give; 1 of any other pair."""
         pair = (min(one.name, other.name), max(one.name, other.name))
-        kept = self._harm.get(pair)
-        if kept is None:
+        stp = self._harm.get(pair)
+        if stp is None:
             draw = random.Random(f"{self._seed} harm {pair[0]} {pair[1]}")
-            kept = 1.0
-            if draw.random() < self._assumed.harmful_ratio:
-                quiet = Interference(msgspec.structs.replace(self._assumed, harmful_ratio=0.0), self._seed)
-                kept = min(1.0, draw.uniform(*HARMFUL_STP) / sum(quiet.speeds([one, other])))
-            self._harm[pair] = kept
-        return kept
+            stp = draw.uniform(*HARMFUL_STP) if draw.random() < self._assumed.harmful_ratio else 1.0
+            self._harm[pair] = stp
+        return stp
 
     def _of_pairs(self, index: int, loads: Sequence[Load]) -> float:
         """Return the noise of a task: the mean over its neighbours, so that it does not grow with their number."""
@@ -108,18 +119,35 @@ class Interference:
         return noise
 
     def _from_pairs(self, loads: Sequence[Load]) -> list[float] | None:
-        """Return speeds as products of measured speeds over the neighbours; None: a pair was not measured."""
-        speeds = []
-        for index, load in enumerate(loads):
-            speed = 1.0
-            for at, other in enumerate(loads):
-                if at != index:
-                    measured = self._measured.get((load.name, other.name))
-                    if measured is None:
-                        return None
-                    speed *= measured
-            speeds.append(speed)
-        return speeds
+        """Return the measured speeds of two tasks, or speeds that follow for more; None: a pair was not measured.
+
+        The slowdowns by single neighbours add up (NEIGHBOURS_EXPONENT), but all tasks together do at least as much as
+        the worst two of them.
+        """
+        measured = self._measured
+        rows = [
+            [measured.get((load.name, other.name)) for at, other in enumerate(loads) if at != index]
+            for index, load in enumerate(loads)
+        ]
+        known = [[speed for speed in row if speed is not None] for row in rows]
+        if any(len(few) < len(row) for few, row in zip(known, rows, strict=True)):
+            return None
+        speeds = [_of_neighbours(row) for row in known]
+        if len(loads) == 2:
+            return speeds
+        least = min(
+            measured[one.name, other.name] + measured[other.name, one.name] for one, other in combinations(loads, 2)
+        )
+        return [speed * max(1.0, least / sum(speeds)) for speed in speeds]
+
+
+def _of_neighbours(speeds: Sequence[float]) -> float:
+    """Return the speed of a task from its speeds beside each neighbour alone; faster than alone counts as alone."""
+    if len(speeds) == 1:
+        return max(speeds[0], LEAST_SPEED)
+    p = NEIGHBOURS_EXPONENT
+    parts = sum((max(1.0 / max(speed, LEAST_SPEED), 1.0) ** p - 1.0) ** (1.0 / p) for speed in speeds)
+    return (1.0 + parts**p) ** (-1.0 / p)
 
 
 def realised(trace: Trace, assumed: Assumptions, seed: int) -> Trace:
@@ -167,23 +195,25 @@ def lower_bound_s(trace: Trace, assumed: Assumptions, most_per_gpu: int = 2) -> 
     if not tasks:
         return 0.0
     first = tasks[0].submitted_s
-    longest = max(task.submitted_s - first + task.work_s for task in tasks)
+    gpus = trace.node_gpus
+    longest = max(task.submitted_s - first + task.work_s for task in tasks) / max(gpu.speed for gpu in gpus)
+    capacity = trace.nodes * sum(gpu.speed for gpu in gpus)
     if trace.speeds:
         best = _best_measured(trace, most_per_gpu)
-        return max(longest, sum(task.work_s * task.gpus for task in tasks) / best / (trace.gpus * trace.nodes))
+        return max(longest, sum(task.work_s * task.gpus for task in tasks) / best / capacity)
     if assumed.sharing == "time-slicing":
         work = sum(
             task.work_s * task.gpus * min(1.0, BUSY_FACTOR * task.busy_ratio) * task.busy_ratio for task in tasks
         )
     else:
         work = sum(task.work_s * task.gpus * Load(task, assumed).of_soft for task in tasks)
-    return max(longest, work / (trace.gpus * trace.nodes))
+    return max(longest, work / capacity)
 
 
 def _best_measured(trace: Trace, most_per_gpu: int) -> float:
     """Return the most work per second of the tasks of a trace on one GPU, by their measured pairs.
 
-    The speed of each of n tasks is a product of n - 1 pair speeds, so their sum is at most n x (highest speed)^(n-1).
+    The speed of each of n tasks is at most that beside n - 1 of the neighbour that slows least.
     """
     names = {task.name for task in trace.tasks}
     pairs = {pair: speed for pair, speed in trace.speeds.items() if names.issuperset(pair)}
@@ -191,7 +221,7 @@ def _best_measured(trace: Trace, most_per_gpu: int) -> float:
     return max(
         1.0,
         max((speed + pairs.get((other, name), 0.0) for (name, other), speed in pairs.items()), default=1.0),
-        max((count * highest ** (count - 1) for count in range(3, most_per_gpu + 1)), default=1.0),
+        max((count * _of_neighbours([highest] * (count - 1)) for count in range(3, most_per_gpu + 1)), default=1.0),
     )
 
 

@@ -39,6 +39,7 @@ RESAMPLE_S = 5.0
 would give the same result, since memory is constant between two growths."""
 RESAMPLE_FLAT_S = 60.0
 """The same for a task whose memory was flat at the last sample."""
+ECC_ERROR = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 EVENTS_MOST = 2000
 """Most events per task; a simulation with more events is taken to be endless."""
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
@@ -66,6 +67,7 @@ class World:
         self._policy = policy
         self._assumed = assumed
         self._random = random.Random(f"{seed} samples")
+        self._order = random.Random(f"{seed} nodes")
         self._interference = truth.Interference(assumed, seed, trace.speeds)
         self._tasks = {task.task: task for task in trace.tasks}
         self._loads = {task.task: truth.Load(task, assumed) for task in trace.tasks}
@@ -108,16 +110,17 @@ class World:
                 GpuFacts(
                     uuid=f"GPU-{number}-{index}",
                     index=index,
-                    model=trace.gpu_model,
-                    total_mib=trace.gpu_mib,
-                    reserve_mib=math.ceil(trace.gpu_mib * RESERVE_RATIO),
+                    model=kind.model,
+                    total_mib=kind.mib,
+                    reserve_mib=math.ceil(kind.mib * RESERVE_RATIO),
                     is_mps=self._assumed.sharing == "mps",
                 ),
                 number * trace.gpus + index,
                 [0.0] * len(self._assumed.power_exponents),
                 [0.0] * len(self._assumed.power_exponents),
+                kind.speed,
             )
-            for index in range(trace.gpus)
+            for index, kind in enumerate(trace.node_gpus)
         ]
         packer = Packer(
             [gpu.facts for gpu in gpus],
@@ -142,6 +145,8 @@ class World:
         """Process all events and return the result. Raises SimulationError if there are too many events."""
         for task in self._trace.tasks:
             self._push(task.submitted_s, _ARRIVE, partial(self._unclaimed.append, task))
+        for time, index in self._trace.breaks:
+            self._push(time, _END, partial(self._break, self._gpus[index]))
         if self._trace.tasks:
             self._now = self._trace.tasks[0].submitted_s
             for gpu in self._gpus:
@@ -183,24 +188,26 @@ class World:
     def _claim(self) -> None:
         """Give submitted tasks to nodes as launchers take them, in the order of the list.
 
-        Launchers begin at the same moment and take a task at a time, so the node with fewest tasks is the first.
+        A launcher takes one task after the other for as long as it can start them. Which one is the first is chance:
+        jobs do not begin on all nodes at the same moment, and taking a task is faster than that.
         """
-        while self._unclaimed:
-            ask = _ask(self._unclaimed[0])
-            nodes = sorted(self._nodes, key=lambda node: len(node.packer.running) + len(node.packer.waiting))
-            is_shared = len(nodes) > 1
-            node = next((one for one in nodes if not is_shared or one.packer.takes(ask, self._now)), None)
-            if node is None:
-                may_wait = any(len(one.packer.waiting) < self._trace.gpus for one in nodes)
-                if may_wait and self._asks_s <= self._now:
-                    self._asks_s = self._now + LEFT_S
-                    self._push(self._asks_s, _WAKE, lambda: None)
-                return
-            self._unclaimed.popleft()
-            node.packer.add(ask, self._now)
-            node.decide_now = True
-            if is_shared:
+        if len(self._nodes) == 1:
+            while self._unclaimed:
+                self._give(self._nodes[0], _ask(self._unclaimed.popleft()))
+            return
+        for node in self._order.sample(self._nodes, len(self._nodes)) if self._unclaimed else ():
+            while self._unclaimed and node.packer.takes(ask := _ask(self._unclaimed[0]), self._now):
+                self._unclaimed.popleft()
+                self._give(node, ask)
                 self._decide(node)
+        may_wait = any(len(one.packer.waiting) < self._trace.gpus for one in self._nodes)
+        if self._unclaimed and may_wait and self._asks_s <= self._now:
+            self._asks_s = self._now + LEFT_S
+            self._push(self._asks_s, _WAKE, lambda: None)
+
+    def _give(self, node: SimNode, ask: TaskAsk) -> None:
+        node.packer.add(ask, self._now)
+        node.decide_now = True
 
     # ---- Decisions ----
 
@@ -294,9 +301,9 @@ class World:
 
     def _reserve(self, node: SimNode, action: Reserve) -> None:
         attempt = node.running[action.task]
-        usable = self._trace.gpu_mib * (1.0 - RESERVE_RATIO)
         if action.reserve_mib < attempt.granted_mib or all(
-            sum(one.its.reserved_mib for one in gpu.running) <= usable for gpu in attempt.gpus
+            sum(one.its.reserved_mib for one in gpu.running) <= (gpu.facts.total_mib or 0) * (1.0 - RESERVE_RATIO)
+            for gpu in attempt.gpus
         ):
             attempt.granted_mib = action.reserve_mib
 
@@ -320,6 +327,8 @@ class World:
         self._respeed(gpus)
         for age, mib in self._steps[task.task]:
             self._push(now + age, _GROW, partial(self._grow, attempt, mib))
+        if any(gpu.is_broken for gpu in gpus):
+            self._push(now + self._assumed.context_s, _END, partial(self._broken, attempt))
 
     def _settle(self, gpus: Iterable[SimGpu]) -> None:
         for gpu in gpus:
@@ -336,9 +345,9 @@ class World:
             for attempt in gpu.running:
                 attempt.speed = 0.0
                 attempt.version += 1
-            for attempt, speed in zip(active, speeds, strict=True):
-                attempt.speed = speed
-                sm += attempt.load.sm * speed
+            for attempt, relative in zip(active, speeds, strict=True):
+                speed = attempt.speed = relative * min(one.speed for one in attempt.gpus)
+                sm += attempt.load.sm * relative
                 end = partial(self._done, attempt, attempt.version)
                 self._push(now + max(0.0, attempt.remaining_s) / speed, _END, end)
                 self._plan_late(attempt)
@@ -482,13 +491,26 @@ class World:
         )
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
+    def _break(self, gpu: SimGpu) -> None:
+        """Break a GPU: its tasks end now, and any later one at its first use of it."""
+        gpu.is_broken = True
+        for attempt in list(gpu.running):
+            self._broken(attempt)
+
+    def _broken(self, attempt: Attempt) -> None:
+        if attempt.version >= 0:
+            facts = EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=ECC_ERROR)
+            self._end(attempt, facts)
+
     def _done(self, attempt: Attempt, version: int) -> None:
         if attempt.version != version:
             return  # its speed has changed since
         its = attempt.its
         if its.reserved_mib and its.peak_mib and not its.start.is_alone:
             self._totals.wastes.append(max(0.0, its.reserved_mib / its.peak_mib - 1.0))
-        self._totals.outcomes[attempt.task.task].slowdown = max(1.0, (self._now - its.started_s) / attempt.task.work_s)
+        self._totals.outcomes[attempt.task.task].slowdown = (
+            max(1.0, (self._now - its.started_s) / attempt.task.work_s) if attempt.task.work_s > 0.0 else 1.0
+        )
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
     def _end(self, attempt: Attempt, facts: EndFacts) -> None:
@@ -499,7 +521,9 @@ class World:
             self._tell_rates(one for gpu in attempt.gpus for one in gpu.running)
         room = [(gpu.facts.total_mib or 0) - gpu.memory_mib for gpu in attempt.gpus]
         facts = msgspec.structs.replace(
-            facts, room_ratio=min(room) / self._trace.gpu_mib, sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S
+            facts,
+            room_ratio=min(room) / (attempt.gpus[0].facts.total_mib or 1),
+            sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S,
         )
         self._settle(attempt.gpus)
         for gpu in attempt.gpus:

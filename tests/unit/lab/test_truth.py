@@ -57,8 +57,25 @@ def test_the_noise_of_a_pair_is_the_same_each_time_and_another_for_another_seed(
 def test_measured_pairs_replace_the_model():
     measured = {("a", "a"): 0.7}
     assert speeds([task()] * 2, measured=measured) == pytest.approx([0.7, 0.7])
-    assert speeds([task()] * 3, measured=measured) == pytest.approx([0.49] * 3)
+    assert speeds([task()] * 3, measured=measured) == pytest.approx([1.4 / 3] * 3)  # as much as two of them
     assert speeds([task(), task(name="b")], measured=measured) == speeds([task(), task(name="b")])
+
+
+@pytest.mark.parametrize(("count", "slowdown"), [(3, 1.453), (4, 1.811), (7, 2.830)])
+def test_measured_pairs_of_more_tasks_slow_as_pan_measured(count, slowdown):
+    """Pan 2021, Table 4: from the pair of ResNet-18 alone."""
+    (speed, *_) = speeds([task()] * count, measured={("a", "a"): 1 / 1.132})
+    assert 1.0 / speed == pytest.approx(slowdown, abs=0.1)
+
+
+def test_many_tasks_of_a_harmful_kind_do_as_much_as_two():
+    """The resource that they all fill saturates; tasks that do not use it are not slowed by it."""
+    harmful = replace(QUIET, harmful_ratio=1.0)
+    pair = sum(speeds([task()] * 2, harmful))
+    assert pair < 1.0
+    for count in (3, 16):
+        assert sum(speeds([task()] * count, harmful)) == pytest.approx(pair)
+        assert sum(speeds([task()] * count, measured={("a", "a"): pair / 2})) == pytest.approx(pair)
 
 
 def test_memory_rises_in_steps_to_the_size():

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.lab import policies, traces, truth
-from slurm_share.lab.records import Assumptions, SimTask, Trace
+from slurm_share.lab.records import Assumptions, GpuKind, SimTask, Trace
 from slurm_share.lab.world import simulate
 from slurm_share.packing.packer import LEFT_S
 
@@ -189,3 +189,35 @@ def test_time_slicing_gives_no_cap_and_halves_the_speed():
 def test_nothing_to_do_takes_no_time():
     result = play([])
     assert (result.make_span_s, result.wait_s, result.energy_j) == (0.0, 0.0, ((1.0, 0.0),))
+
+
+def test_a_gpu_that_breaks_ends_its_tasks_and_gets_no_others():
+    tasks = tuple(task(number, gpu_mem_mib=12_000) for number in range(6))
+    trace = Trace(name="t", tasks=tasks, gpus=2, breaks=((500.0, 1),))
+    result = simulate(trace, policies.parse("booked"), EXACT, 1, has_bars=True)
+    lost = [bar for bar in result.bars if bar.outcome == "device"]
+    assert {(bar.gpu, bar.end_s) for bar in lost} == {(1, 500.0)}
+    assert {bar.gpu for bar in result.bars if bar.start_s >= 500.0} == {0}
+    assert result.unfinished == 0
+
+
+def test_gpus_of_two_models_have_their_own_size_and_speed():
+    tasks = (task(0, memory_mib=30_000, gpu_mem_mib=31_000), task(1, memory_mib=5_000, gpu_mem_mib=6_000))
+    kinds = (GpuKind(model="T4", mib=15_360, speed=0.5), GpuKind())
+    result = simulate(
+        Trace(name="t", tasks=tasks, gpus=2, kinds=kinds), policies.parse("booked"), EXACT, 1, has_bars=True
+    )
+    assert {bar.task: (bar.gpu, bar.end_s) for bar in result.bars} == {0: (1, 1000.0), 1: (0, 2000.0)}
+    assert result.lower_bound_s <= result.make_span_s
+
+
+def test_tasks_without_work_end_at_once():
+    result = play([task(number, work_s=0.0, gpu_mem_mib=12_000) for number in range(5)])
+    assert (result.make_span_s, result.unfinished) == (0.0, 0)
+
+
+def test_a_node_that_begins_first_takes_all_tasks_that_it_can_start():
+    """As two launchers do that poll one list; the other node is idle."""
+    tasks = tuple(task(number, memory_mib=8_000, gpu_mem_mib=9_000, sm_ratio=0.2) for number in range(4))
+    result = simulate(Trace(name="t", tasks=tasks, gpus=1, nodes=2), policies.parse("booked"), EXACT, 1, has_bars=True)
+    assert len({bar.gpu for bar in result.bars}) == 1
