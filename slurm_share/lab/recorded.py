@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from ..core import files, text_files
 from ..packing import journal
-from ..packing.history_files import UNIX_MOST_S
+from ..packing.history_records import MIB_MOST, SECONDS_MOST, UNIX_MOST_S
 from ..packing.records import GpuFacts, TaskAsk
-from ..packing.task_history import MIB_MOST, SECONDS_MOST
 from .log_text import TraceError
 from .records import Bar
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..core.errors import StateError, UsageError, shown
 from ..core.text import counted
-from ..packing.task_history import MIB_MOST
+from ..packing.history_records import MIB_MOST
 from . import assumed_sizes, cluster_logs, policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
 

@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from ..core import numbers, text_files
 from ..core.errors import quoted, shown
-from ..packing.history_records import TaskRun
-from ..packing.task_history import MIB_MOST, VERSION, is_sane
+from ..packing.history_records import MIB_MOST, VERSION, Record, TaskRun, is_sane
 from . import assumed_sizes, cluster_logs, recorded, traces
 from .log_text import TraceError
 from .records import SimTask, Trace
@@ -454,16 +453,16 @@ def _measured(attempt: recorded.Attempt, seen: recorded.FromJournal | None) -> S
 
 
 def read_history(path: Path) -> Trace:
-    """Return the finished tasks of a user's history, one TaskRun per line. Raises TraceError."""
+    """Return the finished tasks of a month of a user's history. Raises TraceError."""
     made, notes = [], []
     for number, line in _lines(path):
         try:
-            run = msgspec.json.decode(line.encode(), type=TaskRun)
+            run = msgspec.json.decode(line.encode(), type=Record)
         except text_files.NOT_JSON as error:
             raise TraceError(path, number, f"this is no line of a history ({shown(str(error), 200)})") from error
         if why := _why_not(run):
             raise TraceError(path, number, f"this is no line of a history ({why})")
-        if run.kind != "done":
+        if not isinstance(run, TaskRun) or run.kind != "done":
             continue
         made.append(
             SimTask(
@@ -485,10 +484,12 @@ def read_history(path: Path) -> Trace:
     return Trace(name=path.name, tasks=_sorted(made), notes=tuple(notes))
 
 
-def _why_not(run: TaskRun) -> str:
+def _why_not(run: Record) -> str:
     """Return why a line cannot have been written by slurm-share; empty: it can."""
     if run.version != VERSION:
         return f"it has version {quoted(run.version, 20)}; only {VERSION} is known"
+    if not isinstance(run, TaskRun):
+        return "" if is_sane(run) else "its text is not hashes and short names, or its figures cannot be"
     if not is_sane(run):
         return (
             f"its text is not hashes and short names, or its figures cannot be: at {run.when:g} s after "

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .bookings_reader import read_bookings
     from .decision_records import Ban, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .fingerprint import key_of
+    from .history import History, HistoryWriter, read_history, read_site
     from .history_records import TaskRun
     from .journal import DECISIONS, GROUPS, Journal, append_groups, explain_task, read_groups, read_journal
     from .lab_parts import check_parts, outside_sizes, policy_of
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner, newest_search
-    from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
     from .speed_records import (
         LevelRun,
         NodeRates,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         TaskRate,
         TunedRun,
     )  # fmt: skip
-    from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
     __name__,
@@ -76,6 +75,7 @@ __getattr__, __all__ = exports(
             "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Undo",
         ],
         "decision_records": ["Ban", "GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
+        "history": ["History", "HistoryWriter", "read_history", "read_site"],
         "history_records": ["TaskRun"],
         "speed_records": [
             "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
@@ -91,9 +91,7 @@ __getattr__, __all__ = exports(
         "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner", "newest_search"],
-        "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],
         "rules.preview": ["Preview", "preview_run"],
         "node_sizes": ["NodeSizes"],
-        "task_history": ["History", "Writer", "read_history", "read_site"],
     },
 )  # fmt: skip

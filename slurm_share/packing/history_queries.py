@@ -14,8 +14,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..core.errors import UsageError, shown
-from . import fingerprint, speed_history, task_history
-from .history_records import SiteFamily, TaskRun
+from . import fingerprint
+from . import history as files
+from .history_records import Record, SiteFamily, TaskRun, families
 from .records import Estimate, TaskAsk, TaskKey
 from .rules import fingerprint as hashes
 from .rules.estimate import families as family_rules
@@ -53,7 +54,7 @@ class HistorySummary(Struct, frozen=True, kw_only=True):
 
 def read_summary(folder: Path, name: str = "") -> HistorySummary:
     """Return a summary of all families, or of the one with the user's `name`. `folder`: searched for scripts."""
-    history = task_history.read_history()
+    history = files.read_history()
     families = family_rules.group(history.runs)
     if name:
         families = tuple(one for one in families if one.family == hashes.name_family(name))
@@ -68,7 +69,7 @@ def read_summary(folder: Path, name: str = "") -> HistorySummary:
 
 def read_command(argv: Sequence[str], folder: Path, name: str = "") -> CommandHistory:
     """Return the history of a command that would be started in `folder`."""
-    history = task_history.read_history()
+    history = files.read_history()
     key = fingerprint.key_of(argv, folder, name)
     estimator = Estimator(history.runs, now=time.time())
     sizes = {run.gpu_model: run.gpu_total_mib for run in history.runs}
@@ -99,7 +100,7 @@ def find_scripts(folder: Path, scripts: Container[str]) -> dict[str, str]:
 
 def publish() -> tuple[SiteFamily, ...]:
     """Return the records for the folder of the setting `estimate_history`."""
-    return family_rules.publish(task_history.read_history().runs)
+    return family_rules.publish(files.read_history().runs)
 
 
 def forget(what: str, folder: Path) -> int:
@@ -109,30 +110,24 @@ def forget(what: str, folder: Path) -> int:
     Raises UsageError if no family, or more than one, matches; OSError, StateError.
     """
     script = hashes.name_script(os.path.realpath(folder / what)) if "\0" not in what else ""
-    families = {run.family for run in task_history.FILES.records() if _is_meant(run, what, script)}
-    speeds = speed_history.FILES.records()
-    families |= {family for one in speeds for family in speed_history.families(one) if _is_name(family, what)}
-    if not families:
+    found = {family for one in files.read_all() for family in families(one) if _is_meant(one, family, what, script)}
+    if not found:
         raise UsageError(
             f"{shown(what)}: the history has no such name, script or hash; slurm-share pack history lists them"
         )
-    by_digits = {family for family in families if family.startswith(what)}
+    by_digits = {family for family in found if family.startswith(what)}
     if len(by_digits) > 1:
         raise UsageError(f"{shown(what)}: {len(by_digits)} hashes begin with these digits; give more digits")
-    return task_history.FILES.forget(lambda run: run.family in families) + speed_history.FILES.forget(
-        lambda record: not families.isdisjoint(speed_history.families(record))
-    )
+    return files.forget(lambda record: not found.isdisjoint(families(record)))
 
 
-def _is_meant(run: TaskRun, what: str, script: str) -> bool:
-    return _is_name(run.family, what) or bool(run.script and run.script == script)
-
-
-def _is_name(family: str, what: str) -> bool:
-    """Return whether `what` is the name of a family, or the first digits of its hash."""
+def _is_meant(record: Record, family: str, what: str, script: str) -> bool:
+    """Return whether `what` is the name of a family of a record, the first digits of its hash, or its script."""
+    if isinstance(record, TaskRun) and record.script and record.script == script:
+        return True
     return family == hashes.name_family(what) or (len(what) >= SHORTEST and family.startswith(what))
 
 
 def forget_all() -> int:
     """Remove the whole history, and return the number of files. Raises OSError, StateError."""
-    return task_history.FILES.forget(None) + speed_history.FILES.forget(None)
+    return files.forget(None)

@@ -1,14 +1,40 @@
-"""Records of sizes on disk: a finished attempt in the user's history, and a family that a site publishes."""
+"""Records of the user's history, and the family that a site publishes: hashes and numbers only.
+
+`is_sane` says whether the figures of a record are possible. Speeds and trials are in `speed_records.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
+from ..core import text_files
 from .records import EndKind, Source
+from .speed_records import PairRun, ShareRun, TunedRun
+
+VERSION = 1
+NOT_A_RECORD = text_files.NOT_JSON
+"""Errors of a line that is no record."""
+NAME_MOST = 256
+"""Most characters of a hash or a name."""
+UNIX_MOST_S = 1e11
+SECONDS_MOST = 1e9
+"""Upper limit of a task's duration: 30 years."""
+MIB_MOST = 1 << 24
+"""16 TiB, more than any GPU has."""
+RATIO_MOST = 1e6
+"""Upper limit of slowdowns and aggregate speeds."""
+RATE_MOST = 1e15
+"""Upper limit of rates in units a second; a program that counts bytes stays below."""
+TASKS_MOST = 100_000
+"""Upper limit of tasks on a node."""
+COUNT_MOST = 10**9
+"""Upper limit of windows and GPUs, since JSON integers can be larger than any float."""
 
 
-class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished attempt: a line of the user's history, with hashes and numbers only."""
+class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="task"):
+    """One finished attempt."""
 
     version: int = 1
     when: float
@@ -71,3 +97,71 @@ class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """0.9 quantile of the peaks."""
     ratio: float
     """0.95 quantile of a run's peak over the 0.9 quantile of the runs before it."""
+
+
+Record = TaskRun | PairRun | TunedRun | ShareRun
+
+
+def families(record: Record) -> tuple[str, ...]:
+    """Return the families of commands that a record is about."""
+    match record:
+        case PairRun():
+            return record.family_a, record.family_b
+        case ShareRun():
+            return record.family, *record.neighbours
+    return (record.family,)
+
+
+def is_sane(record: Record) -> bool:
+    """Return whether a record is valid: of this version, printable hashes and short names, and possible figures."""
+    names = (record.gpu_model, *families(record), *_other_names(record))
+    if record.version != VERSION or not 0 <= record.when <= UNIX_MOST_S or not "".join(names).isprintable():
+        return False
+    return max(map(len, names)) <= NAME_MOST and _is_possible(record)
+
+
+def _other_names(record: Record) -> tuple[str, ...]:
+    match record:
+        case TaskRun():
+            return record.exact, record.series, record.script, record.sharing, record.software
+        case PairRun():
+            return record.a, record.b
+        case TunedRun():
+            return record.exact, record.rate_source
+    return (record.arm,)
+
+
+def _is_possible(record: Record) -> bool:
+    match record:
+        case TaskRun():
+            sizes = (record.peak_mib or 0, record.gpu_total_mib or 0, record.reserved_mib or 0, record.cap_mib or 0)
+            seconds = (record.seconds, record.alone_seconds)
+            return _are_within(sizes, 0, MIB_MOST) and _are_within(seconds, 0, SECONDS_MOST)
+        case PairRun():
+            ratios = (record.slowdown_a, record.slowdown_b, record.predicted_a, record.predicted_b)
+            return (
+                _are_within(ratios, 1 / RATIO_MOST, RATIO_MOST)
+                and _are_within((record.stp, record.stp_error), 0, RATIO_MOST)
+                and 0 <= record.windows <= COUNT_MOST
+            )
+        case TunedRun():
+            levels = [level.level for level in record.levels]
+            return (
+                record.best in levels
+                and _are_within(levels, 1, TASKS_MOST)
+                and 0 <= record.next <= TASKS_MOST
+                and _are_within([level.per_s for level in record.levels], 0, RATE_MOST)
+                and _are_within([level.spread_per_s for level in record.levels], 0, RATE_MOST)
+                and _are_within([record.gpus, *(level.windows for level in record.levels)], 0, COUNT_MOST)
+            )
+        case ShareRun():
+            return (
+                _are_within((record.stp, record.antt), 0, RATIO_MOST)
+                and _are_within((record.predicted_stp, record.predicted_antt), 1 / RATIO_MOST, RATIO_MOST)
+                and 0 <= record.windows <= COUNT_MOST
+            )
+
+
+def _are_within(figures: Sequence[float], least: float, most: float) -> bool:
+    """Return whether all figures are in a range. JSON has no NaN, which `min` and `max` would miss."""
+    return least <= min(figures) and max(figures) <= most

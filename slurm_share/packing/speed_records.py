@@ -74,8 +74,8 @@ class PairView(Struct, frozen=True, kw_only=True):
     """They must not share a GPU, since together they did less than one at a time."""
 
 
-class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Two tasks that shared a GPU, with measured rates: a line of the user's `pairs.jsonl`."""
+class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="pair"):
+    """Two tasks that shared a GPU, with measured rates: a record of the user's history."""
 
     version: int = 1
     when: float
@@ -113,8 +113,8 @@ class LevelRun(Struct, frozen=True):
     windows: int
 
 
-class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Results of the search for the number of tasks on a node: a line of the user's `tuned.jsonl`."""
+class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="search"):
+    """Results of the search for the number of tasks on a node: a record of the user's history."""
 
     version: int = 1
     when: float
@@ -131,8 +131,8 @@ class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The level with which a search that was cut off goes on; 0: the search is finished."""
 
 
-class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial with a share of the multiprocessors: a line of the user's `shares.jsonl`."""
+class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="share"):
+    """A trial with a share of the multiprocessors: a record of the user's history."""
 
     version: int = 1
     when: float

@@ -70,8 +70,7 @@ def _preview(
     workers = run.processes if run.triple is None else run.triple.per_node
     now = time.time()
     estimator = packing.Estimator(history.runs, now=now)
-    pairs = packing.read_speed_history(now=now).pairs if wants_history else ()
-    speeds = packing.Speeds(history.runs, pairs, now=now)
+    speeds = packing.Speeds(history.runs, history.pairs, now=now)
     policy = packing.policy_of(run.pack.settings)
     preview = packing.preview_run(asks, facts, workers, run.pack.settings, estimator, speeds, policy)
     return DryRun(

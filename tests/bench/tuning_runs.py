@@ -26,7 +26,7 @@ from typing import Any, cast
 import tuning_curves
 from bench import Row, over_seeds, report
 
-from slurm_share.packing import SpeedHistory, TaskKey, TunedRun
+from slurm_share.packing import History, TaskKey, TunedRun
 from slurm_share.triples.launcher import tuning
 from slurm_share.triples.launcher.feeder import Turn
 from slurm_share.triples.launcher.running import Running
@@ -138,7 +138,7 @@ class _Node:
 
 
 def play(
-    case: Case, tasks: int, source: str, noise: float, rng: random.Random, history: SpeedHistory, known_s: float
+    case: Case, tasks: int, source: str, noise: float, rng: random.Random, history: History, known_s: float
 ) -> Played:
     """Return one run, in ticks of a second as the launcher's loop."""
     curve, gpus, hi = case
@@ -195,7 +195,7 @@ def in_a_row(case: Case, tasks: int, source: str, noise: float, seed: int) -> li
     records: tuple[TunedRun, ...] = ()
     found = []
     for number in range(RUNS):
-        one = play(case, tasks, source, noise, rng, SpeedHistory(tuned=records), KNOWN_S if number == 0 else 0.0)
+        one = play(case, tasks, source, noise, rng, History(tuned=records), KNOWN_S if number == 0 else 0.0)
         found.append(one)
         if one.record is not None:
             records = (*records, one.record)

@@ -25,10 +25,9 @@ from slurm_share.packing import (
     TaskSpec,
     bookings_reader,
     fingerprint,
+    history,
     journal,
     node_sizes,
-    speed_history,
-    task_history,
 )
 from slurm_share.packing import bookings as bookings_files
 from slurm_share.packing.rules import fingerprint as commands
@@ -131,12 +130,11 @@ def try_launcher_files(data: bytes) -> None:
 
 def try_histories(data: bytes) -> None:
     with folder() as place:
-        for name in ("2026-11.jsonl", *speed_history.KINDS, "site.jsonl"):
+        for name in ("2026-11.jsonl", "site.jsonl"):
             (place / name).write_bytes(data)
-        read = task_history.read_history(place, now=NOW_S)
-        for sentence in (*read.notes, *speed_history.read_speed_history(place, now=NOW_S).notes):
+        for sentence in history.read_history(place, now=NOW_S).notes:
             is_line(sentence)
-        task_history.read_site(str(place))
+        history.read_site(str(place))
     for line in data.split(b"\n"):
         node_sizes._parse(line)
 

@@ -30,15 +30,13 @@ class PackLearning:
         self._unix_s = unix_s
         self._tell = tell
         is_asked = request.estimate != "none"
-        self._history = packing.read_history(now=unix_s) if is_asked else packing.History()
-        self.speeds = packing.read_speed_history(now=unix_s) if is_asked else packing.SpeedHistory()
+        self.history = packing.read_history(now=unix_s) if is_asked else packing.History()
         self._site, site_notes = packing.read_site(node.estimate_history) if is_asked else ((), ())
-        for note in (*self._history.notes, *self.speeds.notes, *site_notes):
+        for note in (*self.history.notes, *site_notes):
             tell(note)
         variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
         self.software = packing.name_software(variables)
-        self._writer = packing.Writer()
-        self._speed_writer = packing.SpeedWriter()
+        self._writer = packing.HistoryWriter()
         self.runs: list[packing.TaskRun] = []
         """Finished attempts to be written to the history."""
         self.pairs: list[packing.PairRun] = []
@@ -48,10 +46,10 @@ class PackLearning:
         self._outside = packing.outside_sizes(request.estimate, variables)
 
     def make_estimator(self) -> packing.Estimator:
-        return packing.Estimator(self._history.runs, now=self._unix_s, software=self.software, site=self._site)
+        return packing.Estimator(self.history.runs, now=self._unix_s, software=self.software, site=self._site)
 
     def make_speeds(self) -> packing.Speeds:
-        return packing.Speeds(self._history.runs, self.speeds.pairs, now=self._unix_s)
+        return packing.Speeds(self.history.runs, self.history.pairs, now=self._unix_s)
 
     def tell_size(self, key: packing.TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
         """Publish the measured memory of a task to the other nodes of the run."""
@@ -77,17 +75,13 @@ class PackLearning:
     def keep_trials(self, *records: packing.TunedRun | packing.ShareRun) -> None:
         """Write results of trials to the user's history, unless the request disables learning."""
         if records and self._request.learns:
-            self._write_speed(*records)
+            self._write(*records)
 
     def update(self, packer: packing.Packer, now: float) -> None:
         """Write finished attempts to the user's history, and read the sizes from other nodes."""
-        if self.runs:
-            problem = self._writer.append(*self.runs)
+        if self.runs or self.pairs:
+            self._write(*self.runs, *self.pairs)
             self.runs.clear()
-            if problem is not None:
-                self._tell(problem)
-        if self.pairs:
-            self._write_speed(*self.pairs)
             self.pairs.clear()
         self.write_groups(packer)
         if self._sizes.is_due(now):
@@ -104,7 +98,6 @@ class PackLearning:
             self._is_group_loss_told = True
             self._tell(f"groups of tasks are not recorded for slurm-share pack explain: {why}")
 
-    def _write_speed(self, *records: packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:
-        problem = self._speed_writer.append(*records)
-        if problem is not None:
+    def _write(self, *records: packing.TaskRun | packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:
+        if (problem := self._writer.append(*records)) is not None:
             self._tell(problem)

@@ -134,7 +134,7 @@ class Packed(strategy.Strategy):
             policy=packing.policy_of(run.pack.settings),
         )
         tell, keep = self.log.tell, self.learning.keep_trials
-        self.shares = ShareTrials(self.packer, self.learning.speeds, tell, keep) if run.pack.is_sm_tried else None
+        self.shares = ShareTrials(self.packer, self.learning.history, tell, keep) if run.pack.is_sm_tried else None
         is_tuned = run.pack.is_tuned or run.pack.is_compared
         self.tuning = Tuning(run, node, self.packer, tell, keep, self._has_shared) if is_tuned else None
         self.sampler.watch_host = self.tuning is not None
@@ -201,7 +201,7 @@ class Packed(strategy.Strategy):
             if self.tuning is not None and not self.tuning.has_begun:
                 left = self.left()
                 tasks = 1 + (self.run.tasks // self.node.count if left is None else left)
-                self.tuning.begin(ask.key, tasks, self.learning.speeds)
+                self.tuning.begin(ask.key, tasks, self.learning.history)
             self.packer.add(ask, now, floor_mib=self._floor(task))
 
     def _takes_next(self, now: float) -> bool:

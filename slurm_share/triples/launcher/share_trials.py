@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ...packing import FREE, Packer, Share, ShareRun, Shares, SpeedHistory, Start, antt, slowdowns, stp
+from ...packing import FREE, History, Packer, Share, ShareRun, Shares, Start, antt, slowdowns, stp
 
 WINDOWS_MIN = 3
 """Closed windows with the same tasks on the GPU, from which on a trial counts."""
@@ -32,7 +32,7 @@ class ShareTrials:
     """The trials of one launcher. Only the thread of the loop calls it."""
 
     def __init__(
-        self, packer: Packer, history: SpeedHistory, tell: Callable[[str], None], keep: Callable[..., None]
+        self, packer: Packer, history: History, tell: Callable[[str], None], keep: Callable[..., None]
     ) -> None:
         """`tell` gets sentences for the job's log, `keep` results for the user's history."""
         self.packer = packer

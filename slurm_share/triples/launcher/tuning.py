@@ -15,10 +15,10 @@ from ...core.text import counted
 from ...node.records import MemoryUse
 from ...packing import (
     Comparison,
+    History,
     LevelRun,
     Packer,
     SharingMethod,
-    SpeedHistory,
     TaskKey,
     TunedRun,
     Tuner,
@@ -124,7 +124,7 @@ class Tuning:
 
     # ---- Events ----
 
-    def begin(self, key: TaskKey | None, tasks: int, history: SpeedHistory) -> None:
+    def begin(self, key: TaskKey | None, tasks: int, history: History) -> None:
         """Begin the trials. `key`: of the first task. `tasks`: number of tasks of this node."""
         self.has_begun = True
         self._key = key
@@ -141,7 +141,7 @@ class Tuning:
             self._begin_comparison(())
         self._set_limit()
 
-    def _known(self, history: SpeedHistory, now: float) -> TunedRun | None:
+    def _known(self, history: History, now: float) -> TunedRun | None:
         key = self._key
         if key is None:
             return None

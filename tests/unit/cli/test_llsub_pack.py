@@ -15,8 +15,7 @@ from llsub_desk import assert_refused, call, make_desk, run_of, submitted
 from slurm_share.core.errors import CommandError, DriverError
 from slurm_share.node.gpus import binding
 from slurm_share.node.records import Driver, Gpu
-from slurm_share.packing import PackRequest, PackSettings, TaskRun, TaskSpec, key_of
-from slurm_share.packing.task_history import Writer
+from slurm_share.packing import HistoryWriter, PackRequest, PackSettings, TaskRun, TaskSpec, key_of
 from slurm_share.slurm import jobs
 from slurm_share.triples import packed_dry_run, planning, run_folder
 from slurm_share.triples.launcher import claims
@@ -474,7 +473,7 @@ def remember(folder: Path, command: str, *peaks: int, model: str = "NVIDIA A100"
         )
         for peak in peaks
     ]
-    assert Writer().append(*runs) is None
+    assert HistoryWriter().append(*runs) is None
 
 
 MIX = """\

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_share.cli import main
 from slurm_share.core import terminal
-from slurm_share.packing import fingerprint, task_history
+from slurm_share.packing import fingerprint, history
 from slurm_share.packing.history_records import TaskRun
 
 NOW = time.time()
@@ -26,7 +26,7 @@ def project(monkeypatch, tmp_path):
     folder.mkdir()
     (folder / "train.py").write_text("print(1)\n")
     monkeypatch.chdir(folder)
-    writer = task_history.Writer()
+    writer = history.HistoryWriter()
     for batch, peak in ((32, 4096), (64, 5120), (64, 5130)):
         key = fingerprint.key_of(["python", "train.py", "--batch-size", str(batch)], folder)
         assert writer.append(run(key, peak)) is None
@@ -82,17 +82,17 @@ def test_a_name_finds_what_was_given_it(project, capsys):
 
 @pytest.mark.parametrize("what", ["resnet", "train.py", "hash"])
 def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
-    family = task_history.read_history().runs[-1].family
+    family = history.read_history().runs[-1].family
     assert main.main(["pack", "history", "--forget", family[:8] if what == "hash" else what]) == 0
     gone = 3 if what == "train.py" else 1
     assert capsys.readouterr().out == f"deleted {gone} record{'s' if gone > 1 else ''} of runs and speeds\n"
-    assert len(task_history.read_history().runs) == 4 - gone
+    assert len(history.read_history().runs) == 4 - gone
 
 
 def test_everything_can_be_forgotten(project, capsys):
     assert main.main(["pack", "history", "--forget", "--all"]) == 0
     assert capsys.readouterr().out == "deleted the whole history (1 file)\n"
-    assert task_history.read_history().runs == ()
+    assert history.read_history().runs == ()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_cannot_be_forgotten_is_refused(project, capsys, arguments, said):
     error = capsys.readouterr().err
     assert said in error
     assert "\x1b" not in error
-    assert len(task_history.read_history().runs) == 4
+    assert len(history.read_history().runs) == 4
 
 
 def test_json_has_hashes_numbers_and_the_names_of_this_folder(project, capsys):
@@ -131,12 +131,12 @@ def test_published_lines_can_be_read_as_a_sites(project, capsys, tmp_path):
     assert "train" not in out
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "all.jsonl").write_text(out)
-    (one,), notes = task_history.read_site(str(tmp_path / "site"))
+    (one,), notes = history.read_site(str(tmp_path / "site"))
     assert (one.runs, one.p90_mib, notes) == (3, 5130, ())
 
 
 def test_a_history_that_cannot_be_used_is_named(project, capsys):
-    folder = task_history.find_folder()
+    folder = history.find_folder()
     folder.chmod(0o777)
     assert main.main(["pack", "history"]) == 0
     assert "is not yours alone" in capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_history_that_cannot_be_used_is_named(project, capsys):
 
 
 def test_lines_that_cannot_be_read_are_counted(project, capsys):
-    (file,) = task_history.find_folder().iterdir()
+    (file,) = history.find_folder().iterdir()
     with open(file, "ab") as opened:
         opened.write(b"torn\n")
     assert main.main(["pack", "history"]) == 0
@@ -165,7 +165,7 @@ def test_lines_that_cannot_be_read_are_counted(project, capsys):
 def test_figures_that_cannot_be_count_for_nothing(project, capsys, wrong):
     """A run dated by a clock far ahead does not count either: it would be the newest of its command for ever."""
     before = known(capsys)
-    file = next(task_history.find_folder().glob("*.jsonl"))
+    file = next(history.find_folder().glob("*.jsonl"))
     lines = file.read_text()
     file.write_text(lines + json.dumps(json.loads(lines.splitlines()[0]) | wrong) + "\n")
     assert known(capsys) == before
@@ -184,14 +184,14 @@ def known(capsys):
 @pytest.mark.parametrize("days", [200, 0])
 def test_what_no_longer_counts_can_be_forgotten(project, capsys, monkeypatch, days):
     """A run that is too old, or one behind thousands of newer ones: no hash of it stays on the disk."""
-    monkeypatch.setattr(task_history, "NEWEST_RUNS", 3)
+    monkeypatch.setitem(history.NEWEST, TaskRun, 3)
     key = fingerprint.key_of(["python", "old.py"], project)
-    folder = task_history.find_folder()
+    folder = history.find_folder()
     newer = [file.read_text() for file in folder.glob("*.jsonl")]
     when = time.time() - days * 86400
     for file in folder.glob("*.jsonl"):
         file.unlink()
-    assert task_history.Writer().append(run(key, 1000, when=when)) is None
+    assert history.HistoryWriter().append(run(key, 1000, when=when)) is None
     file = folder / time.strftime("%Y-%m.jsonl", time.gmtime())
     file.touch(mode=0o600)
     with file.open("a") as opened:
@@ -209,12 +209,12 @@ def test_json_names_no_file_that_is_not_known(project, capsys):
 
 
 def test_a_file_that_cannot_be_forgotten_is_named_with_its_folder(project, capsys):
-    file = task_history.find_folder() / "2026-01.jsonl"
+    file = history.find_folder() / "2026-01.jsonl"
     file.mkdir()
     assert main.main(["pack", "history", "--forget", "--all"]) == 1
     assert capsys.readouterr().err == f"slurm-share: {file}: Is a directory\n"
     file.rmdir()
-    file = task_history.find_folder() / time.strftime("%Y-%m.jsonl", time.gmtime())
+    file = history.find_folder() / time.strftime("%Y-%m.jsonl", time.gmtime())
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     assert main.main(["pack", "history"]) == 0

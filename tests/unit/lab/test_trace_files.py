@@ -221,7 +221,7 @@ def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
 )
 def test_a_line_of_a_history_that_cannot_be_true_is_named(tmp_path, capsys, changes, why):
     file = tmp_path / "2026-11.jsonl"
-    line = {"when": 1000.0, "seconds": 100.0, "kind": "done", "peak_mib": 3000}
+    line = {"record": "task", "when": 1000.0, "seconds": 100.0, "kind": "done", "peak_mib": 3000}
     file.write_text(json.dumps(line) + "\n" + json.dumps(line | changes) + "\n")
     assert main.main(["lab", "simulate", str(file), "--alpha", "1"]) == 2
     error = capsys.readouterr().err

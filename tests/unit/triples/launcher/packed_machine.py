@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -71,6 +72,12 @@ class Machine:
 
     def bookings(self) -> list[str]:
         return [str(path) for path in self.tmp.glob("slurm-share-*/bookings/*/*") if path.name != "lock"]
+
+    def history(self, record: str) -> list[dict[str, Any]]:
+        """Return the records of a kind in the user's history."""
+        files = sorted((self.home / ".local/state/slurm-share/tasks").glob("????-??.jsonl"))
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return [one for one in lines if one["record"] == record]
 
     def close(self) -> None:
         for process in self.started:

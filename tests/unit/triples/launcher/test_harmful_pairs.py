@@ -6,7 +6,6 @@ the slowdown is that of the simulated GPU, no program's.
 
 from __future__ import annotations
 
-import re
 from itertools import combinations
 
 from launches import alive
@@ -54,8 +53,7 @@ def measure_alone(machine: Machine) -> None:
     """Let the history learn the rate of each kind alone, on a GPU of its own."""
     run, _ = run_of(machine, "ab", gpus="0,1", max_per_gpu=1)
     assert {one.gpu for one in run.ended()} == {0, 1}
-    [history] = (machine.home / ".local/state/slurm-share/tasks").glob("????-??.jsonl")
-    assert len(re.findall('"rate_alone":[0-9]', history.read_text())) == 2  # else no harm can be found
+    assert sum(one.get("rate_alone", 0) > 0 for one in machine.history("task")) == 2  # else no harm can be found
 
 
 def together(run: Packed) -> list[tuple[int, int]]:

@@ -383,9 +383,9 @@ def test_the_history_knows_the_size_for_the_next_run(machine: Machine) -> None:
     assert second.go()[0] == 0
     assert first.ended()[0].gpu_booked_mib > 18000
     assert 7 * 1024 <= second.ended()[0].gpu_booked_mib < 12000
-    text = "".join(path.read_text() for path in (machine.home / ".local/state/slurm-share/tasks").glob("*.jsonl"))
-    assert "simgpu-task" not in text
-    assert json.loads(text.splitlines()[0])["peak_mib"] == 7 * 1024
+    runs = machine.history("task")
+    assert "simgpu-task" not in str(runs)
+    assert runs[0]["peak_mib"] == 7 * 1024
 
 
 def test_the_learned_model_books_a_task_of_which_nothing_is_known_by_the_layers_beside_its_script(
@@ -435,9 +435,7 @@ def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -
     pack = PackRequest(settings=replace(QUICK, policy="gain"))
     said = machine.run(kinds, specs=sized * 2, pack=pack, rate_window_s=1.0).go_well()
     assert "STP" not in said
-    history = machine.home / ".local/state/slurm-share/tasks"
-    (file,) = history.glob("????-??.jsonl")
-    alone = [json.loads(line) for line in file.read_text().splitlines()]
+    alone = machine.history("task")
     assert all(one["rate_source"] == "progress" and one["rate_alone"] > 0 for one in alone)
     run = machine.run(kinds * 2, specs=sized * 4, pack=pack, rate_window_s=1.0)
     said = run.go_well()
@@ -448,7 +446,7 @@ def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -
     groups = list(explain_groups(run.folder))
     assert groups
     assert all("of one at a time" in line for line in groups)
-    pairs = [json.loads(line) for line in (history / "pairs.jsonl").read_text().splitlines()]
+    pairs = machine.history("pair")
     assert {one["a"] for one in pairs} | {one["b"] for one in pairs} <= {one["exact"] for one in alone}
     for pair in pairs:
         assert 1.0 < pair["stp"] < 2.1

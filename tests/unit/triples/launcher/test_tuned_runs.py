@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Any
@@ -20,7 +19,6 @@ MACHINE = (1, 7 * 1024, True)
 SIZED = TaskSpec(gpu_mem_mib=1600)
 """Four of them have memory on the GPU."""
 TUNED = PackRequest(settings=QUICK, is_tuned=True, spec=SIZED)
-TUNED_FILE = ".local/state/slurm-share/tasks/tuned.jsonl"
 COMPARED = PackRequest(settings=QUICK, is_compared=True, spec=SIZED)
 
 
@@ -63,7 +61,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     entries = run.decisions()
     assert most_at_once(entries) <= 4
     # A launcher that is killed has kept what it has found so far.
-    kept = [json.loads(line) for line in (machine.home / TUNED_FILE).read_text().splitlines()]
+    kept = machine.history("search")
     assert [(one["best"], one["end"], one.get("next")) for one in kept] == [
         (1, "stopped", 2), (2, "stopped", 4), (4, "no room", None)
     ]  # fmt: skip
@@ -163,5 +161,4 @@ def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) 
     go_until(run, "parts of the multiprocessors: ")
     percents = {run.log(one.task).splitlines()[0] for one in run.ended()}
     assert {"percent .", "percent 50."} <= percents, percents
-    shares = (machine.home / ".local/state/slurm-share/tasks/shares.jsonl").read_text().splitlines()
-    assert len(shares) >= 4
+    assert len(machine.history("share")) >= 4
