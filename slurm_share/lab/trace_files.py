@@ -202,7 +202,7 @@ def read_gavel(path: Path, throughputs: Path | None, gpu_model: str) -> Trace:
         speeds=speeds,
         notes=(
             "memory and SM activity of Gavel's jobs are assumed; rates alone and in pairs are measured "
-            f"({matrix.name}, {gpu_model}); three and more on a GPU: the product of the pairs",
+            f"({matrix.name}, {gpu_model}); three and more on a GPU: from the pairs",
             *(f"the memory of {job} is not known: 4000 MiB are assumed" for job in unknown),
         ),
     )

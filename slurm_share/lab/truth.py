@@ -147,7 +147,7 @@ def _of_neighbours(speeds: Sequence[float]) -> float:
         return max(speeds[0], LEAST_SPEED)
     p = NEIGHBOURS_EXPONENT
     parts = sum((max(1.0 / max(speed, LEAST_SPEED), 1.0) ** p - 1.0) ** (1.0 / p) for speed in speeds)
-    return (1.0 + parts**p) ** (-1.0 / p)
+    return float((1.0 + parts**p) ** (-1.0 / p))
 
 
 def realised(trace: Trace, assumed: Assumptions, seed: int) -> Trace:
