@@ -557,7 +557,7 @@ class Packer:
             facts=self.facts[its.start.gpus[0]],
             seconds=seconds,
             unix_s=unix_s,
-            wanted_mib=log_messages.asked_mib(facts.log_tail) if is_own else None,
+            wanted_mib=log_messages.wanted_mib(facts.log_tail, its.peak_mib) if is_own else None,
             sharing=self._sharing,
             software=self._software,
             cpu_cores=cpu_cores,

@@ -72,7 +72,8 @@ class Board:
         self._next_seq = 0
         self._last_gpu = -1
         self._is_blind = False
-        self._floors: dict[object, int] = {}
+        self._floors: dict[object, tuple[int, int]] = {}
+        """What `_same` returns -> the least need, and the memory that was too small."""
         self._dead = DeadTasks()
         self._durations: list[float] = []
         self._running_views: tuple[RunningView, ...] | None = ()
@@ -91,15 +92,17 @@ class Board:
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
     ) -> None:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
-        floor_mib = self._least(ask, floor_mib)
         tries = tries or Tries()
         view = WaitingView(ask=ask, attempt=attempt, tries=tries, floor_mib=floor_mib, waits_since_s=now_s)
-        self._enqueue(Wait(view, self._next_seq))
+        self._enqueue(Wait(self._with_floor(view), self._next_seq))
         self._next_seq += 1
 
-    def _least(self, ask: TaskAsk, floor_mib: int) -> int:
-        """Return the known least need of a task, from its own attempts and those of the same command."""
-        return max(floor_mib, self._floors.get(_same(ask), 0) if ask.gpu_mem_mib is None else 0)
+    def _with_floor(self, view: WaitingView) -> WaitingView:
+        """Return the view of a task with the least need that attempts at the same command have shown."""
+        floor_mib, had_room_mib = self._floors.get(_same(view.ask), (0, 0))
+        if floor_mib <= view.floor_mib:
+            return view
+        return replace(view, floor_mib=floor_mib, had_room_mib=max(had_room_mib, view.had_room_mib))
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
@@ -296,7 +299,8 @@ class Board:
 
     def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
-        wait = Wait(WaitingView(ask=ask, floor_mib=self._least(ask, floor_mib), waits_since_s=now_s), self._next_seq)
+        view = WaitingView(ask=ask, floor_mib=floor_mib, waits_since_s=now_s)
+        wait = Wait(self._with_floor(view), self._next_seq)
         actions = self._policy(self.view(now_s, self._updated(wait))).actions
         return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
 
@@ -540,7 +544,7 @@ class Board:
             is_alone=view.is_alone,
             growth=run.growth,
             guard=self.settings.guard,
-            floor_mib=run.floor_mib,
+            floor_mib=run.waiting.had_room_mib or run.floor_mib,
         )
         return None if due == view.reserved_mib else due
 
@@ -577,15 +581,15 @@ class Board:
         if key is None:
             return
         same = _same(ask)
-        if kind in endings.MEMORY_KINDS and ask.gpu_mem_mib is None:
-            self._floors[same] = max(self._floors.get(same, 0), coming.floor_mib)
+        if kind in endings.MEMORY_KINDS:
+            self._floors[same] = max(self._floors.get(same, (0, 0)), (coming.floor_mib, coming.had_room_mib))
             for wait in self._waiting.values():
-                other = wait.view
-                if other.floor_mib < coming.floor_mib and other.ask.gpu_mem_mib is None and _same(other.ask) == same:
-                    wait.view = replace(other, floor_mib=coming.floor_mib)
+                if _same(wait.view.ask) == same:
+                    wait.view = self._with_floor(wait.view)
                     self._waiting_views = None
         elif kind == "done":
-            self._floors.pop(same, None)
+            if ask.gpu_mem_mib is None:  # a user's number stays too small
+                self._floors.pop(same, None)
             self._dead.done(ask, run.view.estimate)
         if coming.is_dead_alone:
             self._dead.died(ask, run.view.estimate, coming.had_room_mib)
@@ -625,4 +629,4 @@ def _same(ask: TaskAsk) -> object:
     key: TaskKey | None = ask.key
     if key is None:
         return ask.task
-    return key.exact or (key.family, key.numbers)
+    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib

@@ -29,7 +29,8 @@ FLOOR_PEAK_MIB = 1024
 FLOOR_RISE = 1.25
 """The known need of a task that ran out of memory is the largest of: the size in its log, its reservation times
 FLOOR_RESERVED, its peak plus FLOOR_PEAK_MIB, and its earlier known need times FLOOR_RISE. If its log does not contain a
-size, the factor is FLOOR_SILENT: most sizes are too small by half, so one retry is enough."""
+size, or the reservation was the user's own number, the factor is FLOOR_SILENT: most such sizes are too small by half,
+so one retry is enough."""
 
 
 class Had(Struct, frozen=True, kw_only=True):
@@ -79,13 +80,24 @@ class Next(Struct, frozen=True, kw_only=True):
 
 def floor(had: Had, before_mib: int) -> int:
     """Return the known need of a task that ran out of memory, in MiB; always more than `before_mib`."""
-    factor = FLOOR_SILENT if had.wanted_mib is None else FLOOR_RESERVED
+    factor = FLOOR_SILENT if had.wanted_mib is None or had.by_user else FLOOR_RESERVED
     found = [int(factor * had.reserved_mib), int(FLOOR_RISE * before_mib), before_mib + 1]
     if had.wanted_mib is not None:
         found.append(had.wanted_mib)
     if had.peak_mib is not None:
         found.append(had.peak_mib + FLOOR_PEAK_MIB)
     return max(found)
+
+
+def _booking(needs_mib: int, end: End) -> int:
+    """Return the known need, or the largest GPU's memory if only a factor makes it larger.
+
+    A task that books all of a GPU gives back what it does not use; one with a GPU to itself keeps it.
+    """
+    had = end.had
+    shown_mib = max(had.room_mib, had.wanted_mib or 0, had.peak_mib or 0) * FLOOR_RISE
+    is_shown = had.is_alone or max(shown_mib, end.floor_mib + 1) > end.largest_mib
+    return needs_mib if is_shown else min(needs_mib, end.largest_mib)
 
 
 def after(end: End) -> Next:
@@ -115,7 +127,7 @@ def _after_memory(end: End) -> Next:
     is_suspected = end.kind == "gpu memory suspected"
     if is_suspected and tries.suspected:
         return _after_failure(end)
-    needs = floor(had, end.floor_mib)
+    needs = _booking(floor(had, end.floor_mib), end)
     counted = replace(
         tries,
         own_memory=tries.own_memory + 1,

@@ -106,17 +106,17 @@ def due(
 ) -> int:
     """Return the reservation that a running task needs now, in MiB.
 
-    `growth`: factor by which a peak that is flat at this age may still grow. `floor_mib`: least need from earlier
-    attempts. A task that has a GPU to itself keeps all of it.
+    `growth`: factor by which a peak that is flat at this age may still grow. `floor_mib`: memory that was too small in
+    earlier attempts. A task that has a GPU to itself keeps all of it. A user's number stays, unless it was too small.
     """
     if is_alone:
         return reserved_mib
     if guard == "hard" or is_elastic:
         return max(reserved_mib, peak_mib)
     least = int(peak_mib * SAFETY) + SAFETY_MIB
-    if source == "user":
+    if source == "user" and not floor_mib:
         return max(reserved_mib, least) if peak_mib > reserved_mib else reserved_mib
-    may_shrink = is_flat and source in SHRINKING
+    may_shrink = is_flat and (source in SHRINKING or source == "user")
     if may_shrink:
         wanted = max(int(peak_mib * growth), least)
     elif source == "unknown":

@@ -278,7 +278,7 @@ def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Ca
     assert (first.exact, first.kind, first.peak_mib, first.peak_at_mib, first.reserved_mib) == (
         "e0", "done", 3000, ((30, 1500),), 4000,
     )  # fmt: skip
-    assert (second.exact, second.is_censored, second.wanted_mib) == ("e1", True, 2048)
+    assert (second.exact, second.is_censored, second.wanted_mib) == ("e1", True, 2048 + 2000)
     assert made.packer.totals.own == 1
     assert made.packer.totals.learned == {"e0", "e1"}
 

@@ -57,6 +57,8 @@ SCORED_RUNS = 2 * conformal.NEWEST
 """Newest runs of a history that are scored for the pools of all commands; the pools keep fewer."""
 PROBE_RATIO = PackSettings().probe_ratio
 """The part of a GPU that a task of unknown size reserves."""
+DOUBLED = 2.1
+"""A user's number that was too small is mostly too small by half."""
 OVER_TOLD = 1.05
 """A task that is told a size takes the CUDA context on top of it."""
 FEW_X = 2
@@ -197,8 +199,8 @@ class Estimator:
         """Scores of commands by the number of their known runs: the largest of few peaks is exceeded more often."""
         self._growth: dict[int, deque[float]] = {}
         self._probes: deque[line.Point] = deque(maxlen=conformal.NEWEST)
-        self._too_large: dict[tuple[str, str], list[int]] = {}
-        """(exact, GPU model) -> peaks of runs whose --gpu-mem was far too large."""
+        self._own_numbers: dict[tuple[str, str], tuple[list[int], int]] = {}
+        """(exact, GPU model) -> peaks of runs whose --gpu-mem was far too large, and the largest that was too small."""
         self._largest_gpu = 0
         self._site = {(one.family, one.gpu_model): one for one in site}
         earlier = list(runs)
@@ -332,25 +334,34 @@ class Estimator:
 
     def _compare_gpu_mem(self, run: TaskRun, *, is_own_memory: bool) -> None:
         written = run.estimate_mib or run.reserved_mib  # a task that outgrows the number has more reserved at its end
-        if not written or run.peak_mib is None:
+        if not written:
             return
-        if is_own_memory or run.peak_mib > 0.95 * written:
+        of = f"of its --gpu-mem={_gib(written)}"
+        peaks, failed_mib = self._own_numbers.setdefault((run.exact, run.gpu_model), ([], 0))
+        if is_own_memory:
+            had_mib = max(written, run.reserved_mib or 0, run.peak_mib or 0)
+            needs = 1.25 * run.wanted_mib if run.wanted_mib and run.wanted_mib > had_mib else DOUBLED * had_mib
+            self._own_numbers[run.exact, run.gpu_model] = ([], max(failed_mib, had_mib))
             self._say_once(
                 f"gpu-mem small {run.exact} {written}",
-                f"a task used {_gib(run.peak_mib)} of its --gpu-mem={_gib(written)}: "
-                f"--gpu-mem={_rounded(run.peak_mib * 1.25)} would leave it room",
+                f"a task ran out {of}: try --gpu-mem={_rounded(needs)}",
             )
-        elif run.kind == "done":
-            peaks = self._too_large.setdefault((run.exact, run.gpu_model), [])
+        elif run.peak_mib is not None and run.peak_mib > 0.95 * written:
+            self._say_once(
+                f"gpu-mem small {run.exact} {written}",
+                f"a task used {_gib(run.peak_mib)} {of}: --gpu-mem={_rounded(run.peak_mib * 1.25)} would leave it room",
+            )
+        elif run.kind == "done" and run.peak_mib is not None:
             if run.peak_mib >= 0.5 * written:
                 peaks.clear()
                 return
             peaks.append(run.peak_mib)
-            if len(peaks) >= 3:
+            enough = max(peaks) * 1.25
+            if len(peaks) >= 3 and failed_mib < enough:
                 self._say_once(
                     f"gpu-mem large {run.exact} {written}",
-                    f"in {len(peaks)} runs a command used at most {_gib(max(peaks))} of its --gpu-mem={_gib(written)}: "
-                    f"--gpu-mem={_rounded(max(peaks) * 1.25)} would be enough",
+                    f"in {len(peaks)} runs a command used at most {_gib(max(peaks))} {of}: "
+                    f"--gpu-mem={_rounded(enough)} would be enough",
                 )
 
     def _score(self, run: TaskRun, peak: int, command: _Command, family: _Family) -> None:

@@ -412,3 +412,19 @@ def test_a_gpu_closed_for_a_moment_is_no_reason_to_hold_another():
     one = started(*(key(f"e{task}", f"f{task}") for task in range(2)), patience_s=1.0)
     _, decision = one.decide(5.0)
     assert decision.actions == ()
+
+
+def test_a_number_that_was_too_small_is_doubled_for_its_command_and_shrinks_when_flat():
+    one = board(1, workers=1)
+    for task, gpu_mem in enumerate((4000, 4000, 5000)):
+        one.add(TaskAsk(task=task, key=key("e"), gpu_mem_mib=gpu_mem), 0.0)
+    one.decide(0.0)
+    one.ended(oom(0, 6.0))
+    assert [task.floor_mib for task in one.view(6.0).waiting] == [8400, 8400, 0]
+    one.add(TaskAsk(task=3, key=key("e"), gpu_mem_mib=4000), 6.0)
+    assert one.view(6.0).waiting[-1].floor_mib == 8400
+    one.decide(6.0)
+    assert run_of(one, 0).reserved_mib == 8400
+    flat(one, 0, 5000, 7, 80)
+    one.decide(80.0)
+    assert run_of(one, 0).reserved_mib == 5504

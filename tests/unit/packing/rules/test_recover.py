@@ -25,6 +25,7 @@ def next_of(kind, what=None, tries=NEW, floor_mib=0, largest=LARGEST, **settings
     [
         (had(6000), 0, 12600),  # 2.1 times the reservation, as its log says nothing
         (had(6000, wanted_mib=7000), 0, 9000),  # 1.5 times the reservation
+        (had(6000, wanted_mib=7000, by_user=True), 0, 12600),  # a user's number is mostly too small by half
         (had(1000, peak_mib=4000), 0, 5024),  # the peak and 1 GiB
         (had(6000, wanted_mib=12000), 0, 12000),  # what the log says
         (had(1000, peak_mib=None), 20000, 25000),  # a quarter more than before
@@ -62,7 +63,10 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
 @pytest.mark.parametrize(
     ("fields", "settings", "expected"),
     [
-        ({"what": had(30000), "largest": 40000}, {}, {"wants_alone": True}),  # there is no roomier GPU
+        ({"what": had(33000), "largest": 40000}, {}, {"wants_alone": True}),  # there is no roomier GPU
+        # Only a factor makes it larger than a GPU, so it books all of one, and gives back what it does not use.
+        ({"what": had(30000), "largest": 40000}, {}, {"wants_alone": False, "floor_mib": 40000}),
+        ({"what": had(30000, wanted_mib=39000), "largest": 40000}, {}, {"wants_alone": True, "floor_mib": 45000}),
         ({"tries": Tries(own_memory=1), "floor_mib": 9000}, {}, {"wants_alone": True}),
         ({}, {"recovery": "exclusive"}, {"wants_alone": True}),
         ({}, {"policy": "magm"}, {"wants_alone": True}),

@@ -33,6 +33,7 @@ def due_of(source="unknown", reserved=20000, peak=4000, **fields):
         ({"peak": 15000}, 22528),  # 1.5 times the peak, in steps of 64
         ({"is_flat": True}, 5248),  # 1.3 times the peak
         ({"is_flat": True, "growth": 1.0}, 4160),  # never below the peak by 2 % and 64 MiB
+        ({"source": "user", "is_flat": True, "floor_mib": 3000}, 5248),  # the number was too small
         ({"is_flat": True, "floor_mib": 9000}, 9000),  # it is known to need more
         ({"is_flat": True, "is_alone": True}, 20000),
         ({"is_flat": True, "is_elastic": True}, 20000),

@@ -323,6 +323,16 @@ def test_an_elastic_command_gets_the_smallest_size_that_was_enough():
     [
         (done(5000, reserved_mib=5120), [1, 0], "4.9G of its --gpu-mem=5.0G: --gpu-mem=6.5G would leave it room"),
         (done(2000, reserved_mib=30_720), [0, 0, 1], "2.0G of its --gpu-mem=30.0G: --gpu-mem=2.5G would be enough"),
+        (
+            done(5000, kind="gpu memory", is_censored=True, reserved_mib=8192),
+            [1, 0],
+            "a task ran out of its --gpu-mem=8.0G: try --gpu-mem=17G",
+        ),
+        (
+            done(5000, kind="gpu memory", is_censored=True, reserved_mib=8192, wanted_mib=30_720),
+            [1],
+            "a task ran out of its --gpu-mem=8.0G: try --gpu-mem=37.5G",
+        ),
         # Without a cap the reservation follows the task, and is not what its user wrote.
         (done(10_240, reserved_mib=10_560, estimate_mib=4096), [1], "10.0G of its --gpu-mem=4.0G: --gpu-mem=12.5G"),
     ],
@@ -336,6 +346,15 @@ def test_a_number_of_the_users_that_does_not_suit_is_said_once(run, notes, said)
         found = estimator.take_notes()
         assert len(found) == count
         assert all(said in note for note in found)
+
+
+def test_a_smaller_number_is_not_advised_where_it_has_failed():
+    dead = done(2000, kind="gpu memory", is_censored=True, reserved_mib=2560, source="user")
+    large = done(2000, reserved_mib=30_720, source="user")
+    estimator = Estimator([dead], now=NOW)
+    for _ in range(9):
+        estimator.learn(large)
+    assert estimator.take_notes() == []
 
 
 # ---- The site's figures ----
