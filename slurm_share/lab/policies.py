@@ -14,7 +14,9 @@ from .records import Policy
 
 ORACLES = ("first-fit", "best-fit", "worst-fit", "oracle-lug")
 """Policies that need each task's size before it starts. Source: Yousefzadeh 2025, 6.3.3."""
-NAMES: tuple[str, ...] = (*POLICIES, "oracle-lug")
+RANDOM = "random"
+"""Booking, and a GPU by chance: what `booked` is without its choice of GPU."""
+NAMES: tuple[str, ...] = (*POLICIES, "oracle-lug", RANDOM)
 MODIFIERS = """\
 oracle (sizes are known), estimates (of the tasks so far), history (the second run of the same \
 tasks), fifo, short, long (the order of the queue), \
@@ -36,6 +38,8 @@ def parse(text: str, **settings: Any) -> Policy:
         raise UsageError(
             f"--policy {shown(text)}: there is no policy {shown(name)!r}{hint} There are {', '.join(NAMES)}"
         )
+    is_random = name == RANDOM
+    name = "booked" if is_random else name
     chosen: dict[str, Any] = {"policy": cast(PolicyName, name), **settings}
     if name not in BOOKING:
         chosen |= {"recovery": "exclusive", "backfills": False}
@@ -71,7 +75,12 @@ def parse(text: str, **settings: Any) -> Policy:
                 f"--policy {shown(text)}: {quoted(modifier)} is not known; the name may be followed by {MODIFIERS}"
             )
     return Policy(
-        name=text, settings=PackSettings(**chosen), knows_sizes=knows, estimates=estimates, has_history=has_history
+        name=text,
+        settings=PackSettings(**chosen),
+        knows_sizes=knows,
+        estimates=estimates,
+        has_history=has_history,
+        is_random=is_random,
     )
 
 

@@ -207,6 +207,10 @@ class Result(Struct, frozen=True, kw_only=True):
     """GPU time of failed attempts."""
     waste: float | None = None
     """Mean of (reserved - peak) / peak at the end of tasks that shared a GPU; None: nothing was reserved."""
+    sized: int = 0
+    """Attempts whose size was estimated and whose need has been seen."""
+    covered: int = 0
+    """Those of them that stayed within the size that was taken as safe."""
     decisions: int
     outcomes: tuple[Outcome, ...]
     bars: tuple[Bar, ...] = ()
@@ -225,3 +229,5 @@ class Policy(Struct, frozen=True, kw_only=True):
     """It has the estimator of the live packer; False: recovery only."""
     has_history: bool = False
     """It has the history of an earlier run of the same tasks."""
+    is_random: bool = False
+    """It chooses the GPU by chance."""

@@ -5,6 +5,7 @@ Free memory is the driver's figure, or with `uses_booking` the memory that is no
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 from ..core.text import gib_text
@@ -23,6 +24,18 @@ def _is_recovery(task: WaitingView) -> bool:
 def decide(view: PackView) -> Decision:
     """Return the actions and refusals of any policy, those of llsub included."""
     return own_policies.decide(view) if view.settings.policy in BOOKING else Thesis(view).decide()
+
+
+def decide_at_random(view: PackView) -> Decision:
+    """Return the actions of `booked`, but for the GPU: any that has room, by chance."""
+    return RandomGpu(view).decide()
+
+
+class RandomGpu(own_policies.Booked):
+    """Place tasks by booked memory on any GPU with room, which shows what the choice of a GPU is worth."""
+
+    def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
+        return (zlib.crc32(f"{task.ask.task} {task.attempt} {place.index} {self.now_s:.3f}".encode()),)
 
 
 class Thesis(Policy):

@@ -63,6 +63,7 @@ class Totals:
     def result(self, gpus: Sequence[SimGpu]) -> Result:
         """Return the result of the simulation. `gpus`: all GPUs, at the time of the last end."""
         tasks = self._trace.tasks
+        sized = [run for run in self.runs if _is_sized(run)]
         outcomes = tuple(self.outcomes.values())
         ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
         done_s = sum(task.work_s * task.gpus for task, one in zip(tasks, outcomes, strict=True) if one.kind == "done")
@@ -94,11 +95,19 @@ class Totals:
             ),
             wasted_s=self.wasted_gpu_s,
             waste=_mean(self.wastes) if self.wastes else None,
+            sized=len(sized),
+            covered=sum(run.kind == "done" and (run.peak_mib or 0) <= (run.safe_mib or 0) for run in sized),
             decisions=self.decisions,
             outcomes=outcomes,
             bars=tuple(self.bars),
             runs=tuple(self.runs),
         )
+
+
+def _is_sized(run: TaskRun) -> bool:
+    """Return whether a run shows if its estimate was right. A number of the user's is no estimate."""
+    has_need = run.is_censored or (run.kind == "done" and run.peak_mib is not None)
+    return has_need and run.safe_mib is not None and not run.is_elastic and run.source not in ("user", "unknown")
 
 
 def _mean(values: Sequence[float]) -> float:

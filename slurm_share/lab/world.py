@@ -135,7 +135,7 @@ class World:
             keep=self._totals.runs.append,
             speeds=self._speeds,
             keep_pair=self._totals.pairs.append,
-            policy=thesis_policies.decide,
+            policy=thesis_policies.decide_at_random if self._policy.is_random else thesis_policies.decide,
         )
         return SimNode(packer, gpus)
 
