@@ -4,7 +4,7 @@
  * them ends, however it does, so nothing has to be cleaned up. slurm_share/core/names.py documents the ranges. The contents of the
  * file say how much of its promise a step has used.
  *
- * srun and slurmstepd use these functions; slurm_share/share/slot_queue.py does the same in Python. A process that joins, claims,
+ * srun and slurmstepd use these functions; slurm_share/share/leases.py does the same in Python. A process that joins, claims,
  * names a step or chooses holds SS_SLOTS_LOCK meanwhile. This module does not depend on Slurm. */
 #ifndef SLURM_SHARE_SLOT_QUEUE_H
 #define SLURM_SHARE_SLOT_QUEUE_H

@@ -10,7 +10,7 @@ from ..core.errors import CommandError, ConfigError
 from ..core.installed import EPILOG, PROLOG
 from ..core.process import finish
 from ..doctor import OBJECT, find_object, read_hooks
-from ..share import submit_script
+from ..share import site
 from ..slurm.backend import read_release
 from ..slurm.conf import read_conf, read_text
 from ..slurm.conf_text import ConfText
@@ -133,7 +133,7 @@ def named_hooks(conf: Path) -> list[str]:
 def named_lua(conf: Path) -> list[str]:
     """Return the site's job_submit.lua if it loads ours from the package's folder; a copy needs no package."""
     lua = conf.with_name("job_submit.lua")
-    return [str(lua)] if lua.exists() and submit_script.judge(read_text(lua)) in submit_script.LOADS_OURS else []
+    return [str(lua)] if lua.exists() and site.judge(read_text(lua)) in site.LOADS_OURS else []
 
 
 def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:

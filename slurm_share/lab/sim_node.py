@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from ..packing.attempt import Attempt
 from ..packing.packer import Packer
 from ..packing.records import GpuFacts
 from ..packing.rules.rates import RateMeter
-from ..packing.running_task import RunningTask
 from ..packing.speed_records import Rate
 from . import truth
 from .records import Assumptions, SimTask
@@ -85,12 +85,12 @@ def report_times_s(changed_s: float, window_s: float, *, is_alone: bool = False,
     return [changed_s + STEP_S + count * window_s for count in sorted((*counts, *(LATER if has_gaps else ())))]
 
 
-class Attempt(Struct, eq=False):
+class SimAttempt(Struct, eq=False):
     """The truth about a running attempt."""
 
     task: SimTask
     load: truth.Load
-    its: RunningTask
+    its: Attempt
     """The attempt as the packer knows it."""
     gpus: tuple[SimGpu, ...]
     updated_s: float = 0.0
@@ -125,7 +125,7 @@ class SimGpu(Struct, eq=False):
     speed: float = 1.0
     """Of a task alone, over that on the GPU of the trace."""
     is_broken: bool = False
-    running: list[Attempt] = []
+    running: list[SimAttempt] = []
     memory_mib: int = 0
     sm: float = 0.0
     noise: float = 0.0
@@ -183,7 +183,7 @@ class SimNode:
     def __init__(self, packer: Packer, gpus: Sequence[SimGpu]) -> None:
         self.packer = packer
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
-        self.running: dict[int, Attempt] = {}
+        self.running: dict[int, SimAttempt] = {}
         self.decide_now = False
         self.wake_s = math.inf
         self.wake_version = 0

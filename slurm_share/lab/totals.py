@@ -9,7 +9,7 @@ from ..packing.records import EndKind
 from ..packing.speed_records import PairRun
 from . import truth
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
-from .sim_node import Attempt, SimGpu
+from .sim_node import SimAttempt, SimGpu
 
 WORKERS_PER_GPU = 16
 """Most tasks at once on a node, per GPU."""
@@ -39,7 +39,7 @@ class Totals:
         self.pairs: list[PairRun] = []
         self.bans: list[BannedPair] = []
 
-    def add_bars(self, attempt: Attempt, kind: EndKind, now: float) -> None:
+    def add_bars(self, attempt: SimAttempt, kind: EndKind, now: float) -> None:
         """Record an ended attempt for the picture, if there is to be one."""
         if not self._has_bars:
             return

@@ -26,7 +26,7 @@ from ..packing.rules.speeds import Speeds
 from ..packing.speed_records import PairRun
 from . import thesis_policies, truth
 from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
-from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode, TaskRates, report_times_s
+from .sim_node import BEGIN_UNIX_S, SimAttempt, SimGpu, SimNode, TaskRates, report_times_s
 from .totals import WORKERS_PER_GPU, Totals
 
 RESERVE_RATIO = 0.02
@@ -312,7 +312,7 @@ class World:
         task = self._tasks[start.task]
         its = node.packer.running[start.task]
         gpus = [node.gpus[uuid] for uuid in start.gpus]
-        attempt = Attempt(task, self._loads[task.task], its, tuple(gpus))
+        attempt = SimAttempt(task, self._loads[task.task], its, tuple(gpus))
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
         if self._is_rated:
             attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
@@ -361,7 +361,7 @@ class World:
     def _set_watts(self, gpu: SimGpu) -> None:
         gpu.watts = [truth.watts(gpu.sm, exponent, self._assumed) for exponent in self._assumed.power_exponents]
 
-    def _plan_late(self, attempt: Attempt) -> None:
+    def _plan_late(self, attempt: SimAttempt) -> None:
         """Schedule the late rise of a task's memory, which comes after a part of its work."""
         late = attempt.task.late_at_ratio
         if late is None or attempt.memory_mib >= attempt.task.late_mib:
@@ -370,7 +370,7 @@ class World:
         if left >= 0.0:
             self._push(self._now + left / attempt.speed, _GROW, partial(self._grow, attempt, -attempt.version))
 
-    def _grow(self, attempt: Attempt, to_mib: int) -> None:
+    def _grow(self, attempt: SimAttempt, to_mib: int) -> None:
         if attempt.version < 0:
             return  # it has ended
         if to_mib <= 0:  # the late rise, scheduled for a speed that may have changed since
@@ -380,7 +380,7 @@ class World:
         more = to_mib - attempt.memory_mib
         if more <= 0:
             return
-        cap = attempt.its.start.cap_mib
+        cap = attempt.its.cap_mib
         if (cap is not None and to_mib > cap) or any(
             gpu.memory_mib + more > (gpu.facts.total_mib or 0) for gpu in attempt.gpus
         ):
@@ -392,7 +392,7 @@ class World:
             gpu.memory_mib += more
         self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, partial(self._sampled, attempt))
 
-    def _sampled(self, attempt: Attempt) -> None:
+    def _sampled(self, attempt: SimAttempt) -> None:
         """Sample the memory of a task after its first or a later growth."""
         if attempt.version < 0:
             return
@@ -405,7 +405,7 @@ class World:
         else:
             self._plan(node)
 
-    def _sample(self, attempt: Attempt) -> bool:
+    def _sample(self, attempt: SimAttempt) -> bool:
         """Pass on a sample of a task's memory; False: it is missing."""
         if not attempt.memory_mib or self._is_missing():
             return False
@@ -415,7 +415,7 @@ class World:
         self._node_of(attempt).packer.sample_task(sample, self._now, self._now)
         return True
 
-    def _node_of(self, attempt: Attempt) -> SimNode:
+    def _node_of(self, attempt: SimAttempt) -> SimNode:
         return self._node_of_gpu(attempt.gpus[0])
 
     def _node_of_gpu(self, gpu: SimGpu) -> SimNode:
@@ -423,7 +423,7 @@ class World:
 
     # ---- Rates and their actions ----
 
-    def _tell_rates(self, attempts: Iterable[Attempt]) -> None:
+    def _tell_rates(self, attempts: Iterable[SimAttempt]) -> None:
         for attempt in attempts:
             rates = attempt.rates
             if rates is None or (rates.is_reported and self._now < rates.next_s):
@@ -479,7 +479,7 @@ class World:
             self._left_s[action.task] = attempt.remaining_s
         self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0))
 
-    def _out_of_memory(self, attempt: Attempt, more: int) -> None:
+    def _out_of_memory(self, attempt: SimAttempt, more: int) -> None:
         if attempt.memory_mib + more > attempt.granted_mib:
             self._totals.oom_own += 1
         else:
@@ -497,23 +497,23 @@ class World:
         for attempt in list(gpu.running):
             self._broken(attempt)
 
-    def _broken(self, attempt: Attempt) -> None:
+    def _broken(self, attempt: SimAttempt) -> None:
         if attempt.version >= 0:
             facts = EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=ECC_ERROR)
             self._end(attempt, facts)
 
-    def _done(self, attempt: Attempt, version: int) -> None:
+    def _done(self, attempt: SimAttempt, version: int) -> None:
         if attempt.version != version:
             return  # its speed has changed since
         its = attempt.its
-        if its.reserved_mib and its.peak_mib and not its.start.is_alone:
+        if its.reserved_mib and its.peak_mib and not its.is_alone:
             self._totals.wastes.append(max(0.0, its.reserved_mib / its.peak_mib - 1.0))
         self._totals.outcomes[attempt.task.task].slowdown = (
             max(1.0, (self._now - its.started_s) / attempt.task.work_s) if attempt.task.work_s > 0.0 else 1.0
         )
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
-    def _end(self, attempt: Attempt, facts: EndFacts) -> None:
+    def _end(self, attempt: SimAttempt, facts: EndFacts) -> None:
         now = self._now
         task = attempt.task
         node = self._node_of(attempt)
@@ -545,7 +545,7 @@ class World:
             outcome.kind, outcome.end_s = after.kind, now
         node.decide_now = True
 
-    def _see_alone(self, attempt: Attempt) -> None:
+    def _see_alone(self, attempt: SimAttempt) -> None:
         """Pass on what a launcher has measured while the task was alone on its GPU."""
         gpu = GpuSample(uuid=attempt.gpus[0].facts.uuid)
         if attempt.alone_s >= self._settings.rate_window_s:

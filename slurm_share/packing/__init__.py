@@ -37,13 +37,11 @@ if TYPE_CHECKING:
         Undo,
     )  # fmt: skip
     from .rules import tuned_text
-    from .rules.blame import judge_device
-    from .rules.endings import classify, has_signal, may_be_host_memory
+    from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
-    from .rules.gpu_state import GpuState
     from .rules.interference import antt, slowdowns, stp
-    from .rules.log_messages import asked_mib
+    from .rules.log_messages import asked_mib, find_messages
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
@@ -83,12 +81,10 @@ __getattr__, __all__ = exports(
             "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
             "TunedRun",
         ],
-        "rules.blame": ["judge_device"],
-        "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
+        "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.gpu_state": ["GpuState"],
-        "rules.log_messages": ["asked_mib"],
+        "rules.log_messages": ["asked_mib", "find_messages"],
         "rules.rates": ["RateMeter"],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["antt", "slowdowns", "stp"],

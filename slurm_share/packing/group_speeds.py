@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .attempt import Attempt
 from .records import GpuFacts
 from .rules import interference
 from .rules.speed_account import GroupResult
 from .rules.speeds import Member, Speeds, pair_run
-from .running_task import RunningTask
 from .speed_records import PairRun, Rate, SharingMethod
 
 WINDOWS = 3
@@ -64,12 +64,12 @@ class GroupSpeeds:
         self,
         speeds: Speeds,
         gpus: Mapping[str, GpuFacts],
-        running: Mapping[int, RunningTask],
+        running: Mapping[int, Attempt],
         *,
         unix_s: float,
         keep: Callable[[PairRun], None],
     ) -> None:
-        """Start without groups. `running`: the packer's dict of running tasks. `unix_s`: Unix time of second 0. `keep`
+        """Start without groups. `running`: the board's running attempts. `unix_s`: Unix time of second 0. `keep`
         writes a pair to the user's history."""
         self.results: list[GroupResult] = []
         self._new: list[GroupResult] = []
@@ -81,7 +81,7 @@ class GroupSpeeds:
         self._unix_s = unix_s
         self._keep = keep
         self._groups: dict[str, _Group] = {}
-        self._left: dict[int, tuple[RunningTask, float]] = {}
+        self._left: dict[int, tuple[Attempt, float]] = {}
         """Ended tasks with their last speed: the step of a GPU's figures after their end is known a minute later."""
 
     # ---- Events ----
@@ -92,7 +92,7 @@ class GroupSpeeds:
             self._close(uuid, now_s)
             its_tasks = self._members(uuid)
             for its in its_tasks:
-                its.rate = None
+                its.rate = its.running_view = None
             self._groups[uuid] = group = _Group(tuple(its.ask.task for its in its_tasks), now_s)
             if len(its_tasks) > 1:
                 asks = [its.ask for its in its_tasks]
@@ -100,26 +100,26 @@ class GroupSpeeds:
                 group.slowdowns = self._speeds.predict(asks, facts.model, sharing_of(facts))
                 group.predicted = interference.stp(group.slowdowns)
 
-    def ended(self, its: RunningTask, now_s: float) -> None:
+    def ended(self, its: Attempt, now_s: float) -> None:
         """Record the end of a task that the packer has already removed."""
-        for uuid in its.start.gpus:
+        for uuid in its.gpus:
             if (group := self._groups.get(uuid)) is not None:
                 self._left[its.ask.task] = its, self._speed(uuid, its, group)
             self._close(uuid, now_s, leaving=its)
         while len(self._left) > LEFT_MOST:
             del self._left[next(iter(self._left))]
-        self.changed(its.start.gpus, now_s)
+        self.changed(its.gpus, now_s)
 
-    def rated(self, its: RunningTask, rate: Rate | None) -> None:
+    def rated(self, its: Attempt, rate: Rate | None) -> None:
         """Record the rate of a task since its neighbours last changed; None: not known."""
         its.rate = rate
-        if rate is None or len(its.start.gpus) != 1 or rate.per_s <= 0 or not math.isfinite(rate.per_s):
+        if rate is None or len(its.gpus) != 1 or rate.per_s <= 0 or not math.isfinite(rate.per_s):
             return
-        uuid = its.start.gpus[0]
+        uuid = its.gpus[0]
         members = self._members(uuid)
         if len(members) == 1 and members[0] is its:
             if rate.windows >= ALONE_WINDOWS:
-                its.rate_alone = rate
+                its.own_rate_alone = rate
                 self._speeds.note_alone(its.ask.key, self._gpus[uuid].model, rate)
         elif len(members) > 1:
             self._measure(uuid, members)
@@ -152,7 +152,7 @@ class GroupSpeeds:
             )
         )
 
-    def speed_of(self, uuid: str, task: int) -> tuple[RunningTask | None, float]:
+    def speed_of(self, uuid: str, task: int) -> tuple[Attempt | None, float]:
         """Return a task that runs on a GPU or recently ended there, and its speed beside the others over its speed
         alone: measured if possible, else predicted."""
         if (left := self._left.get(task)) is not None:
@@ -160,7 +160,7 @@ class GroupSpeeds:
         its, group = self._running.get(task), self._groups.get(uuid)
         return its, 1.0 if its is None or group is None else self._speed(uuid, its, group)
 
-    def _speed(self, uuid: str, its: RunningTask, group: _Group) -> float:
+    def _speed(self, uuid: str, its: Attempt, group: _Group) -> float:
         if its.ask.task not in group.tasks or len(group.tasks) < 2:
             return 1.0
         slowdown = self._slowdown(its, self._gpus[uuid].model)
@@ -183,22 +183,22 @@ class GroupSpeeds:
 
     # ---- One GPU ----
 
-    def _members(self, uuid: str) -> list[RunningTask]:
-        there = [task for task, its in self._running.items() if uuid in its.start.gpus and not its.is_paused]
+    def _members(self, uuid: str) -> list[Attempt]:
+        there = [task for task, its in self._running.items() if uuid in its.gpus and not its.is_paused]
         return [self._running[task] for task in sorted(there)]
 
-    def _rates(self, its: RunningTask, gpu_model: str) -> tuple[Rate, Rate] | None:
+    def _rates(self, its: Attempt, gpu_model: str) -> tuple[Rate, Rate] | None:
         """Return the rate of a task and its rate alone; None: one is not known, or they have different sources."""
-        alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)
+        alone = its.own_rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)
         if its.rate is None or alone is None or not (its.rate.ratio_to(alone) or 0.0) > 0.0:
             return None
         return its.rate, alone
 
-    def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
+    def _slowdown(self, its: Attempt, gpu_model: str) -> float | None:
         rates = self._rates(its, gpu_model)
         return None if rates is None else rates[1].per_s / rates[0].per_s
 
-    def _measure(self, uuid: str, members: Sequence[RunningTask]) -> None:
+    def _measure(self, uuid: str, members: Sequence[Attempt]) -> None:
         """Learn from a group if all its tasks are measured."""
         group, facts = self._groups.get(uuid), self._gpus[uuid]
         if group is None or group.tasks != tuple(its.ask.task for its in members):
@@ -238,7 +238,7 @@ class GroupSpeeds:
             slowdowns=tuple(round(one, 4) for one in slowdowns),
         )
 
-    def _close(self, uuid: str, now_s: float, leaving: RunningTask | None = None) -> None:
+    def _close(self, uuid: str, now_s: float, leaving: Attempt | None = None) -> None:
         """End a group: add its time to its tasks, and keep its result."""
         group = self._groups.pop(uuid, None)
         if group is None or not group.tasks:
@@ -250,7 +250,7 @@ class GroupSpeeds:
             its = self._running.get(task)
             if its is None and leaving is not None and leaving.ask.task == task:
                 its = leaving
-            if its is None or its.start.gpus[0] != uuid:
+            if its is None or its.gpus[0] != uuid:
                 continue
             its.model_s += seconds / group.slowdowns[position] if group.slowdowns else seconds
             if len(group.tasks) == 1:

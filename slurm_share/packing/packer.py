@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ..core.errors import StateError
+from .attempt import Attempt, signature_of
 from .bookings import Booking, Bookings, BookingsBusyError
 from .decision_records import Action, Ban, GiveUp, Hold, Pause, Reserve, Resume, Start
 from .group_speeds import GroupSpeeds
@@ -23,15 +24,13 @@ from .records import (
     GpuFacts,
     GpuSample,
     PackRequest,
-    PackView,
     Source,
     TaskAsk,
     TaskKey,
     TaskSample,
     Tries,
-    WaitingView,
 )
-from .rules import log_messages, place
+from .rules import place
 from .rules.board import Board
 from .rules.demand import Steps
 from .rules.endings import MEMORY_KINDS
@@ -40,7 +39,6 @@ from .rules.loads import Load
 from .rules.policy import Decide
 from .rules.speeds import Speeds
 from .run_totals import RunTotals
-from .running_task import RunningTask, signature
 from .speed_records import PairRun, Rate
 
 AGAIN_S = 1.0
@@ -90,7 +88,7 @@ class Packer:
         self.journal = journal
         self.bookings = bookings
         self.totals = RunTotals(gpus)
-        self.running: dict[int, RunningTask] = {}
+        self.running = self.board.attempts
         learns = request.learns
         self.groups = GroupSpeeds(
             self.speeds, self.facts, self.running, unix_s=unix_s, keep=lambda pair: keep_pair(pair) if learns else None
@@ -109,7 +107,7 @@ class Packer:
         self._sharing, self._software = sharing, software
         self._is_due = True
         self._next_s: float | None = 0.0
-        self._vacant: list[RunningTask] = []
+        self._vacant: list[Attempt] = []
         """Tasks that were done since the last decision, whose place a task of the same command may take."""
         self._answers: dict[object, tuple[float, Start]] = {}
         """Signature of a task -> time and result of its last decision."""
@@ -157,10 +155,10 @@ class Packer:
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a task to the queue whose start failed for a temporary reason."""
+        its = self.running[task]
         self.board.put_back(task, now_s)
-        its = self.running.pop(task)
         self.waiting[task] = its.ask
-        self.groups.changed(its.start.gpus, now_s)
+        self.groups.changed(its.gpus, now_s)
         self._is_due = True
 
     def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
@@ -175,12 +173,8 @@ class Packer:
 
     def sample_task(self, sample: TaskSample, taken_s: float, now_s: float) -> None:
         """Record the memory of a running task."""
-        its = self.running.get(sample.task)
-        if its is not None and sample.memory_mib:
-            its.see(sample, taken_s)
+        if sample.memory_mib:
             self.board.sample_task(sample.task, sample.memory_mib, sample.clients, now_s)
-            if (view := self.board.find(sample.task)) is not None and view.is_flat:
-                its.settle()
         self._is_due = True
 
     def sample_gpu(self, gpu: GpuSample, now_s: float) -> None:
@@ -230,23 +224,23 @@ class Packer:
     def _note_loads(self, gpus: Mapping[str, GpuSample], now_s: float, seconds: float) -> None:
         """Record new loads: of tasks that are alone, and of tasks whose start or end made a step."""
         for its in self.running.values():
-            model = self.facts[its.start.gpus[0]].model
-            if len(its.start.gpus) == 1 and (load := its.new_load()) is not None:
+            model = self.facts[its.gpus[0]].model
+            if len(its.gpus) == 1 and (load := its.new_load()) is not None:
                 self._note_load(its, model, load)
         if seconds <= 0:
             return
         for uuid, steps in self._steps.items():
             if (gpu := gpus.get(uuid)) is None:
                 continue
-            there = {task: its for task, its in self.running.items() if uuid in its.start.gpus}
+            there = {task: its for task, its in self.running.items() if uuid in its.gpus}
             changed = steps.sample(frozenset(there), gpu, now_s, seconds)
             if changed is not None:
                 stepped, speed = self.groups.speed_of(uuid, changed)
                 load = steps.load(changed, speed)
-                if load is not None and stepped is not None and len(stepped.start.gpus) == 1:
+                if load is not None and stepped is not None and len(stepped.gpus) == 1:
                     self._note_load(stepped, self.facts[uuid].model, load)
 
-    def _note_load(self, its: RunningTask, gpu_model: str, load: Load) -> None:
+    def _note_load(self, its: Attempt, gpu_model: str, load: Load) -> None:
         """Record a load, unless it comes from a step and the task was already measured."""
         if load.source == "step" and self.speeds.belief(its.ask, gpu_model).source not in ("default", "family"):
             return
@@ -257,7 +251,7 @@ class Packer:
     def speed_ratio(self, task: int) -> float | None:
         """Return the speed of a running task over that of its command alone; None: not known."""
         view = self.board.find(task)
-        return None if view is None else view.speed_ratio
+        return None if view is None else view.render_running().speed_ratio
 
     def rate_alone(self, task: int) -> Rate | None:
         """Return the rate that the command of a running task has alone; None: not known."""
@@ -267,8 +261,8 @@ class Packer:
     def resumed(self, task: int, now_s: float) -> None:
         """Record that a paused task was resumed without a decision of the packer."""
         if task in self.running:
-            self._set_paused(task, now_s, is_paused=False)
             self.board.resumed(task, now_s)
+            self._regroup(task, now_s)
             self._is_due = True
 
     def pause_no_more(self) -> None:
@@ -293,23 +287,19 @@ class Packer:
 
     def ended(self, facts: EndFacts, unix_s: float, cpu_cores: float | None = None) -> After:
         """Record the end of a running task, and return what follows. `cpu_cores`: mean number of cores that it used."""
-        its = self.running.pop(facts.task)
-        view = self.board.find(facts.task)
+        its = self.running[facts.task]
         after = self.board.ended(facts)
-        its.resume(facts.now_s)
         self.groups.ended(its, facts.now_s)
-        self._forget_rates(its.start.gpus, facts.now_s)
-        seconds = max(facts.now_s - its.started_s - its.paused_s, 0.0)
-        self.totals.ended(its, after, seconds)
-        if after.kind == "done":
-            gpus = its.start.gpus
-            history_s = self.speeds.seconds_alone(its.ask.key, self.facts[gpus[0]].model)
-            self.totals.alone.add(seconds, its.measured_s, its.unmeasured_s, history_s, len(gpus))
+        self._forget_rates(its.gpus, facts.now_s)
+        self.totals.ended(its)
+        if its.kind == "done":
+            history_s = self.speeds.seconds_alone(its.ask.key, self.facts[its.gpus[0]].model)
+            self.totals.alone.add(its.seconds, its.measured_s, its.unmeasured_s, history_s, len(its.gpus))
         if after.kind == "device":
-            self._out.update(dict.fromkeys(its.start.gpus, after.why))
+            self._out.update(dict.fromkeys(its.gpus, after.why))
         for uuid in after.returned:
             self._out.pop(uuid, None)
-        self._learn(its, after, facts, seconds, unix_s, cpu_cores, is_elastic=view is not None and view.is_elastic)
+        self._learn(its, facts, unix_s, cpu_cores)
         if after.is_retried:
             self.waiting[facts.task] = its.ask
             self.retried.add(facts.task)
@@ -365,7 +355,7 @@ class Packer:
 
     def _decide(self, now_s: float) -> tuple[Action, ...]:
         view, decision = self.board.decide(now_s)
-        self._note(view, decision.actions, now_s)
+        self._note(decision.actions, now_s)
         self.journal.note(view, decision)
         self._next_s = self.board.next_s(now_s)
         return decision.actions
@@ -393,12 +383,11 @@ class Packer:
         for uuid in self.facts:
             self.board.elsewhere(uuid, 0, 0, 0)
 
-    def _note(self, view: PackView, actions: Sequence[Action], now_s: float) -> None:
-        waits = {one.ask.task: one for one in view.waiting}
+    def _note(self, actions: Sequence[Action], now_s: float) -> None:
         for action in actions:
             match action:
                 case Start():
-                    self._start(action, waits[action.task], now_s)
+                    self._start(action, now_s)
                 case Reserve():
                     self._reserve(action, now_s)
                 case GiveUp():
@@ -410,14 +399,12 @@ class Packer:
                 case Ban():
                     self.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, now_s)
                 case Pause() | Resume():
-                    self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
+                    self._regroup(action.task, now_s)
 
-    def _start(self, action: Start, waiting: WaitingView, now_s: float) -> None:
-        model = self.facts[action.gpus[0]].model
-        estimate = dict(waiting.estimates).get(model)
+    def _start(self, action: Start, now_s: float) -> None:
         is_first = action.task not in self.retried
-        ask = self._leave_queue(action.task)
-        its = RunningTask(ask, action, now_s, waiting.attempt, estimate, neighbours=len(self._on(action.gpus)))
+        self._leave_queue(action.task)
+        its = self.running[action.task]
         self._begin(its, now_s)
         self.totals.started(now_s if is_first else None)
         if its.is_plain:
@@ -430,39 +417,32 @@ class Packer:
             self.held = {uuid: hold for uuid, hold in self.held.items() if hold[0] != task}
         return self.waiting.pop(task)
 
-    def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
-        its = self.running[task]
-        if is_paused:
-            its.pause(now_s)
-        else:
-            its.resume(now_s)
-        self.groups.changed(its.start.gpus, now_s)
+    def _regroup(self, task: int, now_s: float) -> None:
+        self.groups.changed(self.running[task].gpus, now_s)
 
-    def _begin(self, its: RunningTask, now_s: float) -> None:
-        self.running[its.ask.task] = its
-        self.groups.changed(its.start.gpus, now_s)
-        self._forget_rates(its.start.gpus, now_s)
+    def _begin(self, its: Attempt, now_s: float) -> None:
+        self.groups.changed(its.gpus, now_s)
+        self._forget_rates(its.gpus, now_s)
 
     def _reserve(self, action: Reserve, now_s: float) -> None:
         its = self.running.get(action.task)
         if its is None:
             return
-        its.reserved_mib = action.reserve_mib
         key = its.ask.key
-        if action.is_flat and not its.is_flat and key is not None and its.peak_mib:
-            self._tell(key, self.facts[its.start.gpus[0]].model, its.peak_mib, now_s - its.started_s)
-        its.is_flat = its.is_flat or action.is_flat
+        if action.is_flat and not its.is_told and key is not None and its.peak_mib:
+            its.is_told = True
+            self._tell(key, self.facts[its.gpus[0]].model, its.peak_mib, now_s - its.started_s)
 
-    def _on(self, gpus: Sequence[str]) -> list[RunningTask]:
-        return [one for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus)]
+    def _on(self, gpus: Sequence[str]) -> list[Attempt]:
+        return [one for one in self.running.values() if not set(gpus).isdisjoint(one.gpus)]
 
     def _booked(self) -> dict[str, Booking]:
         """Return the booking of this launcher on each GPU."""
         found = dict.fromkeys(self.facts, Booking())
         for its in self.running.values():
-            for uuid in its.start.gpus:
+            for uuid in its.gpus:
                 before = found[uuid]
-                memory = its.memory_mib.get(uuid, 0)
+                memory = its.memory.get(uuid, 0)
                 found[uuid] = replace(
                     before,
                     booked_mib=before.booked_mib + max(its.reserved_mib, memory),
@@ -495,77 +475,71 @@ class Packer:
             answer is None
             or now_s - decided_s > AGAIN_S
             or (ask.key != its.ask.key and not self._is_alike(ask, its))
-            or signature(ask) != its.signature
+            or signature_of(ask) != its.signature
             or not self._suits_as(ask, its)
-            or (answer.reserve_mib, answer.cap_mib) != (its.reserved_mib, its.start.cap_mib)
+            or (answer.reserve_mib, answer.cap_mib) != (its.reserved_mib, its.cap_mib)
         ):
             return None
         most = self.board.settings.max_per_gpu
-        if most is not None and len(self._on(its.start.gpus)) >= most:
+        if most is not None and len(self._on(its.gpus)) >= most:
             return None  # the limit has been lowered
-        start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
+        start = Start(
+            task=task,
+            gpus=its.gpus,
+            reserve_mib=its.reserved_mib,
+            cap_mib=its.cap_mib,
+            why=f"in the place of task {its.ask.task}",
+        )
         self.board.apply((start,), now_s)
         del self.waiting[task]
-        self._begin(RunningTask(ask, start, now_s, 1, its.estimate, neighbours=len(self._on(start.gpus))), now_s)
+        self._begin(self.running[task], now_s)
         self.totals.started(now_s)
         self.journal.repeat(now_s, its.ask.task, task)
         return start
 
-    def _is_alike(self, ask: TaskAsk, its: RunningTask) -> bool:
+    def _is_alike(self, ask: TaskAsk, its: Attempt) -> bool:
         """Return whether a waiting task has the same estimate as a finished one."""
-        found, before = self.board.estimate(ask.task, self.facts[its.start.gpus[0]].model), its.estimate
+        found, before = self.board.estimate(ask.task, self.facts[its.gpus[0]].model), its.estimate
         return (
             found is not None
             and before is not None
             and ((found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib))
         )
 
-    def _suits_as(self, ask: TaskAsk, its: RunningTask) -> bool:
+    def _suits_as(self, ask: TaskAsk, its: Attempt) -> bool:
         """Return whether a waiting task suits the neighbours of a finished one equally well."""
         if self.request.settings.policy != "gain":
             return True
-        model = self.facts[its.start.gpus[0]].model
+        model = self.facts[its.gpus[0]].model
         if self.speeds.belief(ask, model) != self.speeds.belief(its.ask, model):
             return False
-        return not any(self.speeds.is_banned(ask.key, one.ask.key) for one in self._on(its.start.gpus))
+        return not any(self.speeds.is_banned(ask.key, one.ask.key) for one in self._on(its.gpus))
 
     # ---- Learning ----
 
-    def _learn(
-        self,
-        its: RunningTask,
-        after: After,
-        facts: EndFacts,
-        seconds: float,
-        unix_s: float,
-        cpu_cores: float | None,
-        *,
-        is_elastic: bool,
-    ) -> None:
+    def _learn(self, its: Attempt, facts: EndFacts, unix_s: float, cpu_cores: float | None) -> None:
         """Let the estimator learn from an attempt, and write it to the user's history if it shows its memory."""
         key = its.ask.key
-        if key is None or not facts.was_started or after.kind in ("not started", "saved", "unfinished"):
+        if key is None or not facts.was_started or its.kind in ("not started", "saved", "unfinished"):
             return
         is_seen = bool(its.peak_mib)
-        is_own = after.kind in MEMORY_KINDS
+        is_own = its.kind in MEMORY_KINDS
         if not is_seen and not is_own:
             count = self._unseen[key.family] = self._unseen.get(key.family, 0) + 1
             if count > UNSEEN_LEARNED:
                 return
         run = its.run(
-            kind=after.kind,
-            facts=self.facts[its.start.gpus[0]],
-            seconds=seconds,
+            facts,
+            self.facts[its.gpus[0]],
             unix_s=unix_s,
-            wanted_mib=log_messages.wanted_mib(facts.log_tail, its.peak_mib) if is_own else None,
             sharing=self._sharing,
             software=self._software,
             cpu_cores=cpu_cores,
-            is_elastic=is_elastic,
             probe_mib=self._dry_runs.get(key.exact),
         )
         self.estimator.learn(run)
-        self.speeds.learn(run, seconds / its.model_s if its.model_s > 0 and not its.was_alone(seconds) else None)
+        is_shared = its.model_s > 0 and not its.was_alone(its.seconds)
+        self.speeds.learn(run, its.seconds / its.model_s if is_shared else None)
         if is_seen:
             self.totals.learned.add(key.exact)
         if self.request.learns and (is_seen or is_own):

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..core.text import counted
-from .records import After, EndKind, GpuFacts, GpuSample
+from .attempt import Attempt
+from .records import EndKind, GpuFacts, GpuSample
 from .rules.endings import MEMORY_KINDS
 from .rules.speed_account import AloneTotals, GroupResult, span
 from .rules.speed_account import sentences as speed_sentences
-from .running_task import RunningTask
 
 GAP_S = 30.0
 """A longer gap between two samples is not counted: the machine was suspended, or the driver hung."""
@@ -51,25 +51,25 @@ class RunTotals:
         if waited_s is not None:
             self.waits.append(max(waited_s, 0.0))
 
-    def ended(self, its: RunningTask, after: After, seconds: float) -> None:
-        if after.kind == "done":
+    def ended(self, its: Attempt) -> None:
+        if its.kind == "done":
             self.done += 1
-        elif after.kind in MEMORY_KINDS:
+        elif its.kind in MEMORY_KINDS:
             self.own += 1
-            self.wasted_s += seconds
-        elif after.kind in _FREE:
-            self.neighbours += after.kind == "neighbour's memory"
-            self.free += after.kind != "neighbour's memory"
-            self.wasted_s += seconds
+            self.wasted_s += its.seconds
+        elif its.kind in _FREE:
+            self.neighbours += its.kind == "neighbour's memory"
+            self.free += its.kind != "neighbour's memory"
+            self.wasted_s += its.seconds
 
-    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, RunningTask], now_s: float) -> float:
+    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, Attempt], now_s: float) -> float:
         """Add the time since the last sample. Return it, or 0 if it does not count."""
         before, self._at = self._at, now_s
         seconds = 0.0 if before is None else now_s - before
         is_counted = 0 < seconds <= GAP_S
-        there: dict[str, list[RunningTask]] = {uuid: [] for uuid in self._gpus}
+        there: dict[str, list[Attempt]] = {uuid: [] for uuid in self._gpus}
         for its in running.values():
-            for uuid in its.start.gpus:
+            for uuid in its.gpus:
                 there[uuid].append(its)
         self.seconds += seconds if is_counted else 0.0
         for uuid, facts in self._gpus.items():
@@ -81,7 +81,7 @@ class RunTotals:
             if facts.total_mib and gpu.used_mib is not None:
                 self.memory_mib_s += facts.total_mib * seconds
                 self.used_mib_s += gpu.used_mib * seconds
-                booked = sum(max(its.reserved_mib, its.memory_mib.get(uuid, 0)) for its in tasks)
+                booked = sum(max(its.reserved_mib, its.memory.get(uuid, 0)) for its in tasks)
                 self.booked_mib_s += min(booked, facts.total_mib) * seconds
             if gpu.sm_ratio is not None:
                 self.sm_s += gpu.sm_ratio * seconds
@@ -91,8 +91,7 @@ class RunTotals:
                 self.idle_j += joules
             self.has_shared = self.has_shared or len(tasks) > 1
             if len(tasks) == 1:
-                tasks[0].see_alone(gpu, seconds)
-                tasks[0].energy_j += joules
+                tasks[0].see_alone(gpu, seconds, joules)
         return seconds if is_counted else 0.0
 
     def _joules(self, gpu: GpuSample | None) -> float:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Slot,
         Unshared,
     )
-    from .rules import allocation, drain, limits, queue, reconcile, site, submit_script, switch, verdict, without_plugin
+    from .rules import allocation, drain, limits, queue, reconcile, site, switch, verdict, without_plugin
     from .rules.allocation import admit
     from .rules.granted import visible_devices, visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
@@ -52,7 +52,7 @@ __getattr__, __all__ = exports(
     modules=[
         *("admission", "backends.registry", "cluster_status", "hook", "ledger_file", "lua_settings", "mode_file"),
         *("observe", "option", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
-        *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.submit_script", "rules.switch"),
+        *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.switch"),
         *("rules.verdict", "rules.without_plugin", "state", "user_folder"),
     ],
     names={

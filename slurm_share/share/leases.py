@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 import stat
+import struct
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from ..core import locks, names, numbers, process
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
-from . import slot_queue
 
 PATIENCE_S = 5.0
 """How long to wait for the lock. A process that chooses slots holds it for well under a millisecond."""
@@ -69,7 +69,7 @@ class Leases:
                             found[slot] = fd
                         else:
                             os.close(fd)
-                wanted = min(wanted, max(0, len(found) - slot_queue.promised(self._folder)))
+                wanted = min(wanted, max(0, len(found) - promised(self._folder)))
                 chosen = choose(self._gpu_of_slot, found, wanted)
                 for slot in chosen:
                     self._files[slot] = found.pop(slot)
@@ -94,7 +94,7 @@ class Leases:
         if fd is not None:
             _put(fd, f"{names.SLOT_USED}\n")
             _unlock_and_close(fd)
-            slot_queue.tell(self._folder)
+            tell(self._folder)
 
     def close(self) -> None:
         """Free all slots. A second call does nothing."""
@@ -120,7 +120,7 @@ class Leases:
     def _open(self, name: str) -> int:
         path = self._folder / name
         try:
-            fd = os.open(path, slot_queue.OPEN_FLAGS)
+            fd = os.open(path, OPEN_FLAGS)
         except OSError as error:
             raise StateError(str(path), str(error.strerror)) from error
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -215,7 +215,7 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
 def _names_living_task(file: Path) -> bool:
     """Return whether the task in a slot's file is alive; False if the file cannot be read."""
     try:
-        fd = os.open(file, os.O_RDONLY | (slot_queue.OPEN_FLAGS & ~os.O_RDWR))
+        fd = os.open(file, os.O_RDONLY | (OPEN_FLAGS & ~os.O_RDWR))
     except OSError:
         return False
     try:
@@ -229,3 +229,72 @@ def _inode(line: str) -> tuple[int, int, int]:
     `1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF`."""
     major, minor, inode = next(value for value in line.split() if value.count(":") == 2).split(":")
     return int(major, 16), int(minor, 16), int(inode)
+
+
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
+"""For the files of slots, which belong to the user. O_NONBLOCK: opening a FIFO in a file's place must not block."""
+_LOCK = struct.Struct("@hhqqi4x")
+"""struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length (0: to the end), pid."""
+_STEPS = 1 << 32
+_END = names.QUEUE_STEPS + _STEPS * names.QUEUE_ROOM
+PASSES_MAX = 8192
+"""The most queries of one call. They find at least half as many locks, more than the sruns of a job hold."""
+
+
+def promised(folder: Path) -> int:
+    """Return how many slots of the job are promised to steps that have not chosen yet; 0 if there is no queue.
+
+    The caller holds the lock for choosing slots.
+    """
+    try:
+        queue = os.open(folder / names.SLOTS_QUEUE, OPEN_FLAGS)
+    except OSError:
+        return 0
+    try:
+        return sum(_left(queue, start, end) for start, end in _locks(queue))
+    except OSError:
+        return 0
+    finally:
+        os.close(queue)
+
+
+def tell(folder: Path) -> None:
+    """Wake the first srun that waits, since a slot may be free."""
+    try:
+        queue = os.open(folder / names.SLOTS_QUEUE, OPEN_FLAGS)
+    except OSError:
+        return
+    try:
+        os.utime(queue)
+    except OSError:
+        pass  # the srun also checks periodically
+    finally:
+        os.close(queue)
+
+
+def _locks(queue: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each promise. The kernel returns any one lock in a range; search on both sides of it."""
+    ranges = [(names.QUEUE_CLAIMS, _END)]
+    for _ in range(PASSES_MAX):
+        if not ranges:
+            return
+        start, end = ranges.pop()
+        if start >= end:
+            continue
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+        kind, _, first, length, _ = _LOCK.unpack(fcntl.fcntl(queue, fcntl.F_OFD_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            continue
+        found = max(first, start), end if length == 0 else min(first + length, end)
+        yield found
+        ranges += [(start, found[0]), (found[1], end)]
+
+
+def _left(queue: int, start: int, end: int) -> int:
+    """Return how many slots of a promise are left, i.e. its tasks have not chosen yet."""
+    slots = min(end - start, names.QUEUE_ROOM)
+    if start < names.QUEUE_STEPS:
+        return slots
+    step = (start - names.QUEUE_STEPS) // names.QUEUE_ROOM
+    chosen = int.from_bytes(os.pread(queue, 2, 2 * step), "little")
+    return max(0, slots - chosen)

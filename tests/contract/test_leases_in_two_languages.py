@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share.core import names, process
-from slurm_share.share import slot_queue
+from slurm_share.share import leases
 from slurm_share.share.leases import Leases
 
 SLOTS, GPUS = 8, ("a", "b") * 4
@@ -106,13 +106,13 @@ def test_a_launcher_leaves_what_an_srun_was_promised(program, folder):
     launcher = Leases(folder, GPUS)
     with promise(program, folder, 3) as said, promise(program, folder, 2, step=5) as other:
         assert (said, other) == ("promised", "promised")
-        assert slot_queue.promised(folder) == 5
+        assert leases.promised(folder) == 5
         assert launcher.take(8) == (0, 1, 2)
         with c_step(program, folder, 2) as (theirs, _):  # step 5
             assert theirs == (3, 4)
-            assert slot_queue.promised(folder) == 3
+            assert leases.promised(folder) == 3
             assert launcher.take(8) == ()
-        assert slot_queue.promised(folder) == 3
+        assert leases.promised(folder) == 3
         assert launcher.take(8) == (3, 4)
     assert launcher.take(8) == (5, 6, 7)
     with promise(program, folder, 1) as said:

@@ -28,7 +28,7 @@ from slurm_share.load.sources import agents, frames, origin, prometheus
 from slurm_share.node import descendants, process_table
 from slurm_share.node.records import Gpu
 from slurm_share.share import cluster_status, lua_settings, queue_verdicts
-from slurm_share.share.rules import drain, granted, mps, site, submit_script, switch, verdict
+from slurm_share.share.rules import drain, granted, mps, site, switch, verdict
 from slurm_share.slurm import backend, conf_text, node_name, submissions
 from slurm_share.slurm.rules import submitted
 
@@ -168,7 +168,7 @@ def try_site_texts(data: bytes) -> None:
         assert drain.parse(drain.render("boot", (refused,)), "boot") == (refused,)
     with may_refuse(ValueError):
         granted.visible_gpus(said, GPUS)
-    submit_script.judge(said)
+    site.judge(said)
     conf_text.parse(said, Path("/etc/slurm/slurm.conf"))
     conf_text.parse_named(said, "NodeName")
     service.watchdog_s({"WATCHDOG_USEC": said})

@@ -147,7 +147,7 @@ def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):
 def test_a_share_that_cannot_be_read_is_told_on_a_listed_node(site, share):
     site.configure(LISTED)
     (line,) = site.changed_by(prolog, share=share)
-    assert "would be let in, unshared: SPANK_SHARE_GPU=" in line
+    assert "would be let in, unshared: SPANK_SHARE_GPU: --share-gpu=" in line
     assert len(line) < 400
 
 

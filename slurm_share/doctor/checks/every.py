@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from ..facts.records import Check, Facts, Finding, Needs, Outcome
-from . import backends, gpus, hooks, limits, plugin, policy, slurm, state, system
+from ...share import Backend, BackendCheck, Health, Known, registry
+from ..facts.records import Check, Facts, Finding, Needs, Outcome, Verdict
+from . import gpus, hooks, plugin, policy, slurm, state, system
+from .base import COMPUTE, seen
+from .base import check as as_check
 
+
+def _check(backend: Backend, check: BackendCheck) -> Check:
+    def run(facts: Facts) -> Sequence[Verdict]:
+        health, gpus = seen(facts.backends), facts.gpus
+        known = Known(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
+        return check.run(known, health.get(backend.name, Health()))
+
+    return as_check(check.name, COMPUTE, asks=check.asks, why=check.why, fix=check.fix)(run)
+
+
+BACKEND_CHECKS = tuple(_check(backend, check) for backend in registry.every() for check in backend.checks)
+BACKEND_TITLES = ", ".join(backend.title for backend in registry.every() if backend.checks)
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),
     ("Plugin, programs and settings", plugin.CHECKS),
     ("Prolog and Epilog", hooks.CHECKS),
-    ("The controller and shared jobs", (*policy.CHECKS, *limits.CHECKS)),
+    ("The controller and shared jobs", policy.CHECKS),
     ("Operating system and confinement of jobs", system.CHECKS),
-    (f"GPUs and {backends.TITLES}", (*gpus.CHECKS, *backends.CHECKS, gpus.cuda)),
+    (f"GPUs and {BACKEND_TITLES}", (*gpus.CHECKS, *BACKEND_CHECKS, gpus.cuda)),
     ("State on a node", state.CHECKS),
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)

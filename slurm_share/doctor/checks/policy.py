@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from ...core import nodelist
 from ...core.errors import UsageError
+from ...core.installed import LIB, LUA
 from ...core.settings import DEFAULT, Configuration
-from ...share import site, verdict
+from ...share import lua_settings, site, verdict
+from ...slurm import gpu_limits
 from ..facts.records import Facts, Unseen, Verdict
-from . import lua
 from .base import (
     COMPUTE,
     CONTROLLER,
+    Skip,
     check,
     configuration,
     fail,
@@ -27,6 +29,11 @@ from .base import (
     values,
     warn,
 )
+
+MOST = 6
+"""Limits that are named one by one: associations may be thousands."""
+TRACKED = "gres/shard"
+SPANK = "install slurm-share-spank on this host"
 
 
 def gpus_of(gres: str, what: str = "gpu") -> int:
@@ -312,7 +319,128 @@ def admin_comment(facts: Facts) -> Sequence[Verdict]:
     )
 
 
+@check(
+    "gpu-limits",
+    CONTROLLER,
+    asks="each limit on gres/gpu of a QOS or an association has one on gres/shard beside it",
+    why="a part of a GPU (--share-gpu with -n1) is gres/shard: a highest number of GPUs lets any number of parts pass, "
+    "and with a lowest one they pend for ever",
+    fix="sacctmgr modify: the same limit with gres/shard = GPUs x shards_per_gpu",
+)
+def limits(facts: Facts) -> Sequence[Verdict]:
+    per_gpu = configuration(facts).settings.shards_per_gpu
+    if not per_gpu:
+        return ok("no jobs on parts of a GPU here")
+    found: list[Verdict] = []
+    without = seen(facts.slurm.gpu_limits)
+    is_tracked = TRACKED in seen_or(listed_values(facts, "AccountingStorageTRES"), (TRACKED,))
+    first = "" if is_tracked else f"slurm.conf: add {TRACKED} to AccountingStorageTRES and restart slurmctld; then "
+    for limit in without[:MOST]:
+        said, fix = gpu_limits.explain(limit, per_gpu)
+        found += warn(said, first + fix)
+    if len(without) > MOST:
+        found += warn(f"{len(without) - MOST} more limits on gres/gpu have none on {TRACKED}")
+    return found or ok(f"no limit on gres/gpu without one on {TRACKED}")
+
+
+def _need_lua(facts: Facts) -> None:
+    """Raise Skip if Slurm uses no Lua."""
+    if not site.has_lua(seen(listed_values(facts, "JobSubmitPlugins"))):
+        raise Skip("JobSubmitPlugins has no lua")
+
+
+@check(
+    "job-submit",
+    CONTROLLER,
+    needs="configuration",
+    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours or calls ours",
+    why="a shared job is allocated neither its GPUs nor whole nodes, and the hooks refuse it",
+    fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
+    " your own",
+)
+def job_submit(facts: Facts) -> Sequence[Verdict]:
+    if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
+        return ok("config.toml has job_submit = false: the site does without it")
+    found = seen(listed_values(facts, "JobSubmitPlugins"))
+    if not site.has_lua(found):
+        return fail(f"JobSubmitPlugins is {','.join(found) or 'not set'}")
+    text, ours = seen(facts.slurm.lua), facts.slurm.lua_of_package
+    what = site.judge(text, ours)
+    if what == "missing":
+        return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
+    if what in site.LOADS_OURS and ours is None:
+        return fail(f"job_submit.lua calls {LUA}, which is not there: slurmctld's next start refuses every job", SPANK)
+    if what == "does not submit":
+        return fail(
+            "job_submit.lua loads ours, has a slurm_job_submit of its own, and never calls ours from it",
+            "job_submit.lua: `local code = share.submit(job, partitions, uid)` first in your slurm_job_submit; the head"
+            f" of {LUA} has all of it",
+        )
+    if what == "does not modify":
+        return warn(
+            "job_submit.lua has a slurm_job_modify of its own that never calls ours: users can change whether their"
+            " jobs share, also where sharing is switched off",
+            "job_submit.lua: `local code = share.modify(job, old, partitions, uid)` first in your slurm_job_modify; the"
+            f" head of {LUA} has all of it",
+        )
+    if what == "calls ours":
+        return ok("the site's own calls ours")
+    if what == "ours":
+        return ok("ours")
+    if what == "the site's own":
+        return fail("job_submit.lua is the site's own and does not call ours")
+    if ours is None:
+        return skip(f"this package has no job_submit.lua to compare with in {LIB}")
+    return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
+
+
+@check(
+    "lua-plugin",
+    CONTROLLER,
+    needs="configuration",
+    asks="Slurm's job_submit_lua.so is here if JobSubmitPlugins has lua",
+    why="slurmctld does not start any more when it is restarted",
+    fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
+)
+def lua_plugin(facts: Facts) -> Sequence[Verdict]:
+    _need_lua(facts)
+    found = seen(facts.slurm.lua_object)
+    return ok(found) if found else fail("Slurm's plugins are on this host without job_submit_lua.so")
+
+
+@check(
+    "lua-syntax",
+    CONTROLLER,
+    needs="configuration",
+    asks="Lua can compile the site's job_submit.lua",
+    why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
+    fix="correct the line (`luac -p FILE` repeats the error); slurmctld reads the file anew with the next job",
+)
+def lua_syntax(facts: Facts) -> Sequence[Verdict]:
+    _need_lua(facts)
+    if seen(facts.slurm.lua) is None:
+        return skip("there is no job_submit.lua")
+    found = seen(facts.slurm.lua_problem)
+    return fail(found) if found else ok("Lua takes it")
+
+
+@check(
+    "lua-settings",
+    CONTROLLER,
+    needs="configuration",
+    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the present config.toml",
+    why="a config.toml that has changed since counts as off: no job is shared until the command has run",
+    fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",
+)
+def settings_of_lua(facts: Facts) -> Sequence[Verdict]:
+    _need_lua(facts)
+    if not configuration(facts).settings.job_submit:
+        return ok("config.toml has job_submit = false: the site does without it")
+    found = seen(facts.slurm.lua_settings)
+    return fail(found) if found else ok("they say the same")
+
+
 CHECKS = (
-    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, mode_file, verdict_field,
-    unlike_nodes, gang, admin_comment,
+    select_type, gres, job_submit, lua_plugin, lua_syntax, settings_of_lua, exclusive, partitions, modes,
+    controller_mode, mode_file, verdict_field, unlike_nodes, gang, admin_comment, limits,
 )  # fmt: skip

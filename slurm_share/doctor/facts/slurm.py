@@ -26,7 +26,7 @@ from ...slurm.backend import parse_version
 from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
 from ...slurm.gpu_limits import read_gpu_limits
-from . import files, lua, programs, scripts
+from . import lua, programs, scripts
 from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from .system import Ask
 
@@ -266,8 +266,8 @@ def read_files(
         lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
         lua_problem=_lua_problem(f"{folder}/job_submit.lua", root, coming) if is_controller else NOT_HERE,
         lua_settings=_lua_settings(root, coming) if is_controller else NOT_HERE,
-        owned=files.read_owned(folder, stack, text, root),
-        slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
+        owned=scripts.read_owned(folder, stack, text, root),
+        slurm_uid=scripts.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
     return replace(facts, scripts=scripts.read_scripts(facts, source, roles, folder, root, mounts))
 

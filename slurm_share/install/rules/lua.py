@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from ...core.installed import LUA
-from ...share import submit_script
+from ...share import site
 
 LOAD = f'local found, share = pcall(dofile, "{LUA}")'
 IN_SUBMIT = (
@@ -39,7 +39,7 @@ def calls(lua: str) -> tuple[Call, ...]:
     """Return the lines with which a script loads and calls ours; empty: it does not."""
     rows = [(number, line, _code(line)) for number, line in enumerate(_blanked(lua).split("\n"), 1)]
     names: set[str] = set()
-    for _, _, code in (row for row in rows if row[1].strip() != submit_script.OWN_LUA):
+    for _, _, code in (row for row in rows if row[1].strip() != site.OWN_LUA):
         names |= {value for match in _SAFE.finditer(code) for value in match.groups()}
         names |= {match[1] for match in _LOADS.finditer(code)}
     found, last = [], ""
@@ -56,7 +56,7 @@ def calls(lua: str) -> tuple[Call, ...]:
 def survives(lua: str) -> bool:
     """Return whether slurmctld accepts the script, and each job, without our package: ours is loaded with pcall only,
     and used only if it was found."""
-    text = _blanked(lua).replace(submit_script.OWN_LUA, "")
+    text = _blanked(lua).replace(site.OWN_LUA, "")
     rows = [_code(line) for line in text.split("\n")]
     if any(_PATH in code and _SAFE.search(code) is None for code in rows):
         return False
@@ -69,7 +69,7 @@ def survives(lua: str) -> bool:
 
 def stands_alone(lua: str) -> bool:
     """Return whether a script defines both functions that slurmctld needs, without ours."""
-    code = submit_script.code_of(lua)
+    code = site.code_of(lua)
     for name, pattern in (("slurm_job_submit", _SUBMIT), ("slurm_job_modify", _MODIFY)):
         defined = re.findall(_DEFINED.format(name), code)
         if not defined or len(pattern.findall(code)) != len(defined):

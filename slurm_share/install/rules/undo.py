@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...share import site, submit_script
+from ...share import site
 from ...slurm.conf_text import ConfLine, Edit, parse_named
 from . import lua as rule_lua
 from . import shards as rule_shards
@@ -39,7 +39,7 @@ def undone(
     notes: list[str] = []
     kept = dict(done)
     lua_after, changed = take_out(texts.get(lua_file, ""), done.get(lua_file, ()), lua_file)
-    is_sites = bool(submit_script.code_of(lua_after).strip())
+    is_sites = bool(site.code_of(lua_after).strip())
     if is_sites and lua_file in done and (changed or not rule_lua.stands_alone(lua_after)):
         # without our line the script would lack a function that slurmctld needs or that its own code calls
         kept.pop(lua_file)

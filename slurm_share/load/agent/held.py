@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from ...core import log
 from ...core.background import BackgroundCall
-from ...core.errors import SlurmShareError
-from ...share import LedgerJob
+from ...core.errors import OptionError, SlurmShareError, StateError
+from ...core.paths import Paths
+from ...share import LedgerJob, ledger_file
+from ...share import option as share_option
 from ...slurm.jobs import read_queue
 from ...slurm.records import QueuedJob
 from ..rules import idle
@@ -58,11 +60,11 @@ class HeldGpus:
         here = {(job.job, job.uid) for job in snapshot.jobs}
         self._take()
         self._records = {key: record for key, record in self._records.items() if key in here}
-        jobs = tuple(self._filled(snapshot, job, ledger.get(job.job)) for job in snapshot.jobs)
+        jobs = tuple(self._with_share(snapshot, job, ledger.get(job.job)) for job in snapshot.jobs)
         self._ask_about_one(jobs)
         return replace(snapshot, jobs=jobs)
 
-    def _filled(self, snapshot: Snapshot, job: JobLoad, known: LedgerJob | None) -> JobLoad:
+    def _with_share(self, snapshot: Snapshot, job: JobLoad, known: LedgerJob | None) -> JobLoad:
         if known is not None and known.uid == job.uid and known.share:
             return _with_granted(job, known.gpus)
         record = self._records.get((job.job, job.uid))
@@ -94,3 +96,30 @@ class HeldGpus:
 def _with_granted(job: JobLoad, gpus: tuple[str, ...]) -> JobLoad:
     unknown = {field: why for field, why in job.unknown.items() if field != "granted"}
     return replace(job, granted=gpus, unknown=unknown)
+
+
+def read_ledger_jobs(paths: Paths) -> Mapping[int, LedgerJob]:
+    """Return the ledger's jobs by number; empty if the ledger cannot be read or is damaged."""
+    try:
+        ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
+    except (OSError, StateError):
+        return {}
+    return {job.job_id: job for job in ledger.jobs}
+
+
+def with_shares(snapshot: Snapshot, ledger: Mapping[int, LedgerJob]) -> Snapshot:
+    """Return the snapshot with share and slots filled in for jobs that lack them."""
+    if not any(job.job in ledger for job in snapshot.jobs):
+        return snapshot
+    return replace(snapshot, jobs=tuple(_with_share(job, ledger.get(job.job)) for job in snapshot.jobs))
+
+
+def _with_share(job: JobLoad, known: LedgerJob | None) -> JobLoad:
+    if known is None or known.uid != job.uid or not known.share:
+        return job
+    try:
+        option = share_option.parse(known.share)
+    except OptionError:
+        return job
+    share = job.share if job.share is not None or option is None else option.per_gpu
+    return job.with_share(share, known.slots if job.slots is None else job.slots)

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +25,12 @@ from ...core import files, log, numbers
 from ...core.errors import SlurmShareError, StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
+from ...node import host
 from .. import metrics
+from ..metrics import Cost
 from ..rules import own_figures
 from ..snapshot import Snapshot
-from . import cost, shares
+from . import held
 from .held import HeldGpus
 from .http_server import HttpServer
 from .newest import Newest
@@ -70,7 +73,7 @@ class Sampling:
         make: Callable[[], Sampler],
         interval_s: float,
         file: Path,
-        meter: cost.Meter,
+        meter: Meter,
         put: Callable[[Snapshot], None],
     ) -> None:
         self._make = make
@@ -110,8 +113,8 @@ class Sampling:
             try:
                 if sampler is None:
                     sampler = self._make_sampler()
-                ledger = shares.read(Paths())
-                seen = self._held.filled(shares.filled(sampler.sample(), ledger), ledger)
+                ledger = held.read_ledger_jobs(Paths())
+                seen = self._held.filled(held.with_shares(sampler.sample(), ledger), ledger)
                 self._put(own_figures.closed(seen, os.geteuid()))
                 failed, rounds = 0, rounds + 1
                 self._said = ""
@@ -235,7 +238,7 @@ async def serve(
     lock = _lock(place.parent)
     try:
         loop = asyncio.get_running_loop()
-        newest, meter = Newest(), cost.Meter()
+        newest, meter = Newest(), Meter()
 
         def put(snapshot: Snapshot) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and the agent ends
@@ -269,7 +272,7 @@ async def serve(
 async def _attend(
     settings: Settings,
     newest: Newest,
-    meter: cost.Meter,
+    meter: Meter,
     sampling: Sampling,
     textfile: Textfile | None,
     stop: asyncio.Event,
@@ -291,16 +294,16 @@ async def _attend(
             notify("WATCHDOG=1")
         if time.monotonic() >= next_cost:
             next_cost = time.monotonic() + _COST_LOG_S
-            say(cost.as_text(meter.read()))
+            say(as_text(meter.read()))
 
 
-def _page(newest: Newest, meter: cost.Meter) -> bytes | None:
+def _page(newest: Newest, meter: Meter) -> bytes | None:
     """Return the metrics; None before the first sample."""
     body = newest.derived("metrics", metrics.render)
     return None if body is None else body + metrics.render_cost(meter.read(), newest.node)
 
 
-async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpServer | None:
+async def _http(settings: Settings, newest: Newest, meter: Meter) -> HttpServer | None:
     """Start the HTTP server; return None if it is not configured or cannot start, which is logged."""
     if not settings.agent_http:
         return None
@@ -348,3 +351,45 @@ def run(settings: Settings, make: Callable[[], Sampler]) -> None:
         await serve(settings, make, stop=stop)
 
     asyncio.run(main())
+
+
+WINDOW_S = 60.0
+
+
+class Meter:
+    """A meter of this process. Only the sampling thread calls `round`; any thread may call `read`."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, float]] = deque([(time.monotonic(), time.process_time())])
+        self._round_s: float | None = None
+        self._rounds = self._failed = 0
+
+    def round(self, took_s: float, *, failed: bool) -> None:
+        """Record that a sample ended: how long it took, and whether it failed."""
+        self._round_s = took_s
+        self._rounds += 1
+        self._failed += failed
+        now = time.monotonic()
+        self._marks.append((now, time.process_time()))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= WINDOW_S:
+            self._marks.popleft()
+
+    def read(self) -> Cost:
+        """Return the cost over the last WINDOW_S."""
+        (since, cpu_then), (now, cpu_now) = self._marks[0], self._marks[-1]
+        ratio = (cpu_now - cpu_then) / (now - since) if now > since else None
+        return Cost(
+            cpu_ratio=ratio,
+            resident_bytes=host.read_resident_bytes(),
+            round_s=self._round_s,
+            rounds=self._rounds,
+            failed=self._failed,
+        )
+
+
+def as_text(cost: Cost) -> str:
+    """Return the cost as a line for the log."""
+    cpu = "?" if cost.cpu_ratio is None else f"{100 * cost.cpu_ratio:.2f} %"
+    memory = "?" if cost.resident_bytes is None else f"{cost.resident_bytes / 2**20:.0f} MiB"
+    last = "?" if cost.round_s is None else f"{1000 * cost.round_s:.1f} ms"
+    return f"own cost: {cpu} of one core, {memory}, last sample {last}; {cost.rounds} samples, {cost.failed} failed"

@@ -8,9 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..records import EndFacts, EndKind, RunningView
+from ..attempt import Attempt
+from ..records import EndFacts, EndKind
 from . import endings, log_messages, recover
-from .gpu_state import GpuState, TaskState
+from .gpu_state import GpuState
 from .room import usable
 
 FAULT_WINDOW_S = 10.0
@@ -30,134 +31,134 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The task was told to save its state and end, and did so."""
 
 
-def judge(facts: EndFacts, task: TaskState, gpus: Collection[GpuState], *, is_blind: bool) -> Verdict:
+def judge(facts: EndFacts, task: Attempt, gpus: Collection[GpuState], *, is_blind: bool) -> Verdict:
     """Return how a task ended that still counts as running. `gpus`: all GPUs of the node.
 
     Also records a CUDA fault, and takes a failed GPU out of service.
     """
-    view = task.view
-    room_mib = task.gpus[0].room_mib(is_blind=is_blind)
-    cap_mib = None if view.cap_mib is None else view.cap_mib * max(view.estimate.processes, 1)
-    had = _had(facts, task, room_mib, cap_mib, is_blind=is_blind)
-    cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
+    on = [gpu for gpu in gpus if gpu.facts.uuid in task.gpus]
+    room_mib = on[0].room_mib(is_blind=is_blind)
+    cap_mib = None if task.cap_mib is None else task.cap_mib * max(task.estimate.processes, 1)
+    had = _had(facts, task, on[0], room_mib, cap_mib, is_blind=is_blind)
+    cap_ratio = None if not cap_mib or task.memory_mib is None else task.memory_mib / cap_mib
     kind, reason = endings.classify(facts, cap_ratio)
     is_job_ending = facts.is_stopped_by_us or facts.is_told_to_save
-    is_moved = view.is_moving and not is_job_ending and kind in recover.MOVED_KINDS
+    is_moved = task.is_moving and not is_job_ending and kind in recover.MOVED_KINDS
     if is_moved:
         # A program that has saved its state may end with exit code 0.
         return Verdict(kind="unfinished", reason=reason, had=had, is_moved=True)
     if kind in ("gpu memory", "gpu memory likely"):
-        return _judge_memory(kind, reason, facts, task, had, room_mib)
+        return _judge_memory(kind, reason, facts, task, had, room_mib, on)
     if kind in ("failed", "signal") and endings.is_fault(facts):
-        return _judge_fault(kind, reason, facts, task, had)
+        return _judge_fault(kind, reason, facts, task, had, on)
     if kind == "device":
-        kind, reason, returned = judge_device(reason, facts, task.gpus, gpus)
-        return Verdict(kind=kind, reason=reason, had=had, returned=returned)
+        return _judge_device(reason, facts, task, had, on, gpus)
     return Verdict(kind=kind, reason=reason, had=had)
 
 
 def _judge_memory(
-    kind: EndKind, reason: str, facts: EndFacts, task: TaskState, had: recover.Had, room_mib: int
+    kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.Had, room_mib: int, on: Sequence[GpuState]
 ) -> Verdict:
     """Return whether a task ran out of memory by its own need."""
-    blamed = _outgrown(task, had)
+    blamed = _outgrown(task, had, on)
     if blamed:
         return Verdict(kind="neighbour's memory", reason=_blame_text(blamed), had=had)
-    if room_mib < 0 and not had.is_alone and _stayed_within(task, had) and not _had_its_grant(task, facts):
+    if room_mib < 0 and not had.is_alone and _stayed_within(task, had) and not _had_its_grant(task, facts, on[0]):
         reason = f"other processes took memory of its GPU that was booked ({reason})"
         return Verdict(kind="neighbour's memory", reason=reason, had=had)
     return Verdict(kind=kind, reason=reason, had=had)
 
 
-def _judge_fault(kind: EndKind, reason: str, facts: EndFacts, task: TaskState, had: recover.Had) -> Verdict:
+def _judge_fault(
+    kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.Had, on: Sequence[GpuState]
+) -> Verdict:
     """Return whether a task caused the CUDA fault that ended it."""
-    culprit = _culprit(task, facts)
+    culprit = _culprit(task, facts, on)
     if culprit is not None:
         reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"
         return Verdict(kind="neighbour's fault", reason=reason, had=had)
-    gpu = task.gpus[0]
-    if gpu.facts.is_mps and len(gpu.running) > 1 and not task.view.is_alone:
+    gpu = on[0]
+    if gpu.facts.is_mps and len(gpu.running) > 1 and not task.is_alone:
         # MPS does not show which client caused a fault: the first to end may be a victim, too.
         reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
         return Verdict(kind="neighbour's fault", reason=reason, had=replace(had, is_suspect=True))
     return Verdict(kind=kind, reason=reason, had=had)
 
 
-def judge_device(
-    reason: str, facts: EndFacts, its: Sequence[GpuState], gpus: Collection[GpuState]
-) -> tuple[EndKind, str, tuple[str, ...]]:
-    """Return whether the GPU of a task has failed, the reason, and the GPUs (UUIDs) that are back in service.
-
-    Takes a failed GPU out of service. `its`: the GPUs of the task. `gpus`: all GPUs of the node.
-    """
-    if facts.is_device_lost or _is_believed(facts.task, its, gpus):
-        for gpu in its:
+def _judge_device(
+    reason: str, facts: EndFacts, task: Attempt, had: recover.Had, on: Sequence[GpuState], gpus: Collection[GpuState]
+) -> Verdict:
+    """Return whether the GPU of a task has failed; if so, take it out of service."""
+    if facts.is_device_lost or _is_believed(task, gpus):
+        for gpu in on:
             gpu.out_by = None if facts.is_device_lost or gpu.is_out else facts.task
             gpu.is_out, gpu.problem, gpu.view = True, gpu.problem or reason, None
-        return "device", reason, ()
-    return "failed", f"{reason}, which the driver does not confirm", _give_back(facts.task, gpus)
+        return Verdict(kind="device", reason=reason, had=had)
+    returned = _give_back(facts.task, gpus)
+    reason = f"{reason}, which the driver does not confirm"
+    return Verdict(kind="failed", reason=reason, had=had, returned=returned)
 
 
 # ---- Memory ----
 
 
-def _had(facts: EndFacts, task: TaskState, room_mib: int, cap_mib: int | None, *, is_blind: bool) -> recover.Had:
+def _had(
+    facts: EndFacts, task: Attempt, gpu: GpuState, room_mib: int, cap_mib: int | None, *, is_blind: bool
+) -> recover.Had:
     """Return the memory that a task had and could have had."""
-    view = task.view
-    gpu = task.gpus[0]
     # Without a cap and without a neighbour it could use the whole GPU.
-    had_all = view.is_alone or (cap_mib is None and not task.was_joined and not gpu.booked_elsewhere)
-    had_mib = usable(gpu.make_view(is_blind=is_blind)) if had_all else _had_room(view, room_mib, cap_mib)
+    had_all = task.is_alone or (cap_mib is None and not task.was_joined and not gpu.booked_elsewhere)
+    had_mib = usable(gpu.make_view(is_blind=is_blind)) if had_all else _had_room(task, room_mib, cap_mib)
     return recover.Had(
-        reserved_mib=view.reserved_mib,
+        reserved_mib=task.reserved_mib,
         cap_mib=cap_mib,
-        peak_mib=view.peak_mib,
+        peak_mib=task.peak_mib,
         room_mib=had_mib,
         is_alone=had_all,
-        by_user=view.estimate.source == "user" and view.reserved_mib == view.ask.gpu_mem_mib,
-        wanted_mib=log_messages.wanted_mib(facts.log_tail, view.peak_mib),
+        by_user=task.estimate.source == "user" and task.reserved_mib == task.ask.gpu_mem_mib,
+        wanted_mib=log_messages.wanted_mib(facts.log_tail, task.peak_mib),
     )
 
 
-def _had_room(view: RunningView, room_mib: int, cap_mib: int | None) -> int:
+def _had_room(task: Attempt, room_mib: int, cap_mib: int | None) -> int:
     """Return what a task with neighbours could have had on its GPU, in MiB."""
-    have = max(room_mib, 0) + max(view.reserved_mib, view.memory_mib or 0)
-    return have if cap_mib is None else min(have, max(cap_mib, view.reserved_mib))
+    have = max(room_mib, 0) + max(task.reserved_mib, task.memory_mib or 0)
+    return have if cap_mib is None else min(have, max(cap_mib, task.reserved_mib))
 
 
-def _outgrown(task: TaskState, had: recover.Had) -> Sequence[tuple[int, TaskState]]:
+def _outgrown(task: Attempt, had: recover.Had, on: Sequence[GpuState]) -> Sequence[tuple[int, Attempt]]:
     """Return the neighbours that outgrew their grant, if this task stayed within its own; else none."""
     if not _stayed_within(task, had):
         return ()
     found = {
         number: one
-        for gpu in task.gpus
+        for gpu in on
         for number, one in gpu.running.items()
-        if one is not task and (one.view.peak_mib or 0) > one.granted_mib
+        if one is not task and (one.peak_mib or 0) > one.granted_mib
     }
     return tuple((number, found[number]) for number in sorted(found))
 
 
-def _stayed_within(task: TaskState, had: recover.Had) -> bool:
+def _stayed_within(task: Attempt, had: recover.Had) -> bool:
     """Return whether a task neither had nor asked for more than it was granted."""
     return max(had.peak_mib or 0, had.wanted_mib or 0) <= task.granted_mib
 
 
-def _had_its_grant(task: TaskState, facts: EndFacts) -> bool:
+def _had_its_grant(task: Attempt, facts: EndFacts, gpu: GpuState) -> bool:
     """Return whether the rest of a task's grant was free on its GPU. Then its own cap ended it.
 
     For a moment, a new task of another launcher counts twice: as booked, and as memory without an owner.
     """
-    total_mib = task.gpus[0].facts.total_mib
+    total_mib = gpu.facts.total_mib
     if total_mib is None or facts.room_ratio is None:
         return False
-    return facts.room_ratio * total_mib >= task.granted_mib - (task.view.memory_mib or 0)
+    return facts.room_ratio * total_mib >= task.granted_mib - (task.memory_mib or 0)
 
 
-def _blame_text(blamed: Sequence[tuple[int, TaskState]]) -> str:
+def _blame_text(blamed: Sequence[tuple[int, Attempt]]) -> str:
     """Return which tasks outgrew their reservations: "task 12 outgrew its 6.0 GiB (7.8)"."""
     return "; ".join(
-        f"task {number} outgrew its {gib_text(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})"
+        f"task {number} outgrew its {gib_text(one.granted_mib)} ({(one.peak_mib or 0) / 1024:.1f})"
         for number, one in blamed
     )
 
@@ -165,30 +166,30 @@ def _blame_text(blamed: Sequence[tuple[int, TaskState]]) -> str:
 # ---- CUDA faults and failed GPUs ----
 
 
-def _culprit(task: TaskState, facts: EndFacts) -> int | None:
+def _culprit(task: Attempt, facts: EndFacts, on: Sequence[GpuState]) -> int | None:
     """Return the first task that a recent CUDA fault ended on the same GPU; None: this task is the first.
 
     An older fault did not end a task that started after it.
     """
-    for gpu in task.gpus:
+    for gpu in on:
         if gpu.fault is None or gpu.fault[1] == facts.task:
             continue
         at_s, first = gpu.fault
-        if task.view.started_s <= at_s and facts.now_s - at_s <= FAULT_WINDOW_S:
+        if task.started_s <= at_s and facts.now_s - at_s <= FAULT_WINDOW_S:
             return first
-    for gpu in task.gpus:
+    for gpu in on:
         gpu.fault = (facts.now_s, facts.task)
     return None
 
 
-def _is_believed(task: int, its: Sequence[GpuState], gpus: Collection[GpuState]) -> bool:
+def _is_believed(task: Attempt, gpus: Collection[GpuState]) -> bool:
     """Return whether the log of a task is enough to take its GPU out of service.
 
     It is not if the same task alone has reported another GPU, or if no other GPU would be left: a program that prints
     such a message by mistake must not end the run.
     """
-    others = [gpu for gpu in gpus if gpu not in its]
-    if any(gpu.out_by == task for gpu in others):
+    others = [gpu for gpu in gpus if gpu.facts.uuid not in task.gpus]
+    if any(gpu.out_by == task.ask.task for gpu in others):
         return False
     return any(not (gpu.is_out or gpu.problem) for gpu in others)
 

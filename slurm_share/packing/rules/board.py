@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
+from ..attempt import UNKNOWN, Attempt
 from ..decision_records import Action, Ban, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..records import (
     BOOKING,
@@ -33,23 +33,32 @@ from . import blame, endings, place, recover, reservation
 from .dead_tasks import DeadTasks
 from .estimate import elastic
 from .estimate.estimator import Estimator
-from .gpu_state import OTHERS_WINDOW_S, GpuState, TaskState
+from .gpu_state import OTHERS_WINDOW_S, GpuState
 from .place import MEASURED_S
 from .policy import Decide, closes_gpu
 from .room import capacity, usable
 from .speeds import Speeds
-from .waiting_estimates import Wait, WaitingEstimates
+from .waiting_estimates import WaitingEstimates
 
 
 class Board:
-    """The state of one node of a run."""
+    """The state of one node of a run: its queue, its running attempts and its GPUs.
+
+    The loop reports events (`add`, `sample_task`, `sample_gpu`, `rate_task`, `ended`) and carries out the actions of
+    `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
+
+    A placement policy is a class of `place` that reads a `PackView` and returns actions, chosen by `settings.policy`.
+    The policy `slots` needs no decision for a task whose GPU is fixed by its worker: `begin` starts an attempt that is
+    not in the queue, with the reservation and cap of its `Start` (the even part), and without an estimate. Only retries
+    that need more are queued and decided. `estimator` None: no sizes are estimated.
+    """
 
     def __init__(
         self,
         gpus: Sequence[GpuFacts],
         workers: int,
         settings: PackSettings,
-        estimator: Estimator,
+        estimator: Estimator | None,
         speeds: Speeds | None = None,
         *,
         can_move: bool = False,
@@ -66,8 +75,10 @@ class Board:
         self.free_workers = workers
         self._gpus = {facts.uuid: GpuState(facts) for facts in sorted(gpus, key=lambda one: one.index)}
         self._models = {facts.model: facts.total_mib for facts in gpus}
-        self._running: dict[int, TaskState] = {}
-        self._waiting: dict[int, Wait] = {}
+        self._running: dict[int, Attempt] = {}
+        self.attempts: Mapping[int, Attempt] = self._running
+        """Task -> its attempt, for tasks that run or are being started."""
+        self._waiting: dict[int, Attempt] = {}
         self._queue: list[tuple[int, int]] = []  # (sequence, task), sorted
         self._next_seq = 0
         self._last_gpu = -1
@@ -90,24 +101,34 @@ class Board:
 
     def add(
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
-    ) -> None:
+    ) -> Attempt:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
-        tries = tries or Tries()
-        view = WaitingView(ask=ask, attempt=attempt, tries=tries, floor_mib=floor_mib, waits_since_s=now_s)
-        self._enqueue(Wait(self._with_floor(view), self._next_seq))
+        made = Attempt(
+            ask=ask,
+            attempt=attempt,
+            tries=tries or Tries(),
+            floor_mib=floor_mib,
+            waits_since_s=now_s,
+            seq=self._next_seq,
+        )
+        self._raise_floor(made)
         self._next_seq += 1
+        self._enqueue(made)
+        return made
 
-    def _with_floor(self, view: WaitingView) -> WaitingView:
-        """Return the view of a task with the least need that attempts at the same command have shown."""
-        floor_mib, had_room_mib = self._floors.get(_same(view.ask), (0, 0))
-        if floor_mib <= view.floor_mib:
-            return view
-        return replace(view, floor_mib=floor_mib, had_room_mib=max(had_room_mib, view.had_room_mib))
+    def _raise_floor(self, attempt: Attempt) -> None:
+        """Give an attempt the least need that attempts at the same command have shown."""
+        floor_mib, had_room_mib = self._floors.get(_same(attempt.ask), (0, 0))
+        if floor_mib > attempt.floor_mib:
+            attempt.floor_mib, attempt.waiting_view = floor_mib, None
+            attempt.had_room_mib = max(had_room_mib, attempt.had_room_mib)
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
         run = self._leave(task)
-        self._enqueue(Wait(run.waiting, run.seq))
+        fresh = run.again(now_s=run.waits_since_s, tries=run.tries)
+        fresh.attempt, fresh.after = run.attempt, run.after
+        self._enqueue(fresh)
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
         """Record the memory of a running task on each GPU (UUID -> MiB) and its number of CUDA processes.
@@ -117,55 +138,50 @@ class Board:
         run = self._running.get(task)
         if run is None:
             return  # the task ended while the sample was taken
-        view = run.view
-        memory = max((mib for uuid, mib in memory_mib.items() if uuid in view.gpus), default=0)
-        if memory <= 0 and view.memory_mib is None:
+        before = (run.memory_mib, run.peak_mib, run.is_flat, run.is_elastic, run.clients, run.due_mib)
+        is_first, was_flat = run.memory_mib is None, run.is_flat
+        if not run.see(memory_mib, clients, now_s):
             return  # the task has shown no memory yet
-        run.memory = dict(memory_mib)
-        peak = max(view.peak_mib or 0, memory)
-        if not run.peaks or peak > run.peaks[-1][1]:
-            run.peaks.append((now_s, peak))
-        age_s = now_s - view.started_s
-        was_flat = view.is_flat
-        flat = was_flat or reservation.is_flat(run.peaks, age_s, now_s, self.settings.flat_after_s)
-        is_elastic = view.is_elastic or elastic.takes_everything(
-            source=view.estimate.source,
+        memory, peak = run.memory_mib or 0, run.peak_mib or 0
+        age_s = now_s - run.started_s
+        run.is_flat = was_flat or reservation.is_flat(run.peaks, age_s, now_s, self.settings.flat_after_s)
+        run.is_elastic = run.is_elastic or elastic.takes_everything(
+            source=run.estimate.source,
             memory_mib=memory,
             start_mib=run.start_mib,
-            total_mib=run.gpus[0].facts.total_mib,
+            total_mib=self._gpus[run.gpus[0]].facts.total_mib,
             age_s=age_s,
             peak_mib=peak,
-            cap_mib=view.cap_mib,
-            is_flat=flat,
+            cap_mib=run.cap_mib,
+            is_flat=run.is_flat,
         )
-        self._ask_growth(run, age_s, flat)
-        due = self._due(run, peak, flat, is_elastic)
-        clients = max(clients, 1)
-        now = (memory, peak, flat, is_elastic, clients, due)
-        if now != (view.memory_mib, view.peak_mib, was_flat, view.is_elastic, view.clients, view.due_mib):
-            run.view = replace(
-                view, memory_mib=memory, peak_mib=peak, is_flat=flat, is_elastic=is_elastic, clients=clients,
-                due_mib=due,
-            )  # fmt: skip
-            self._running_views = None
-            for gpu in run.gpus:
-                gpu.view = None
-        if view.memory_mib is None:
-            for gpu in run.gpus:
+        self._ask_growth(run, age_s)
+        run.due_mib = self._due(run)
+        if before != (run.memory_mib, run.peak_mib, run.is_flat, run.is_elastic, run.clients, run.due_mib):
+            self._changed(run)
+        if is_first:
+            for gpu in self._on(run):
                 if gpu.closed_by == task:
                     self._open_after_memory(gpu, now_s)
-        if flat and not was_flat and not is_elastic:
+        if run.is_flat:
+            run.settle()
+        if run.is_flat and not was_flat and not run.is_elastic:
             self._tell_siblings(run, peak, age_s, now_s)
+
+    def _on(self, run: Attempt) -> list[GpuState]:
+        return [self._gpus[uuid] for uuid in run.gpus]
+
+    def _changed(self, run: Attempt) -> None:
+        """Drop what was rendered of a running task and its GPUs."""
+        run.running_view = self._running_views = None
+        for gpu in self._on(run):
+            gpu.view = None
 
     def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known."""
-        self._change(task, rate=rate)
-
-    def _change(self, task: int, **fields: Any) -> None:
         run = self._running.get(task)
-        if run is not None and any(getattr(run.view, name) != value for name, value in fields.items()):
-            run.view = replace(run.view, **fields)
-            self._running_views = None
+        if run is not None and run.rate != rate:
+            run.rate, run.running_view, self._running_views = rate, None, None
 
     def sample_gpu(
         self,
@@ -225,16 +241,20 @@ class Board:
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
         kind = verdict.kind
         self._leave(facts.task)
+        run.set_paused(facts.now_s, is_paused=False)
+        run.seconds = max(facts.now_s - run.started_s - run.paused_s, 0.0)
         if kind == "done":
-            insort(self._durations, facts.now_s - run.view.started_s)
+            insort(self._durations, facts.now_s - run.started_s)
         if verdict.is_moved:
-            coming = recover.after_move(run.gpus[0].facts.index, run.view.tries, run.floor_mib)
+            coming = recover.after_move(self._gpus[run.gpus[0]].facts.index, run.tries, run.floor_mib)
         else:
             largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
             end = recover.End(
-                kind, verdict.reason, verdict.had, run.view.tries, run.floor_mib, self.settings, largest
+                kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
             )  # fmt: skip
             coming = recover.after(end)
+        run.kind, run.why, run.is_retried = kind, coming.why, coming.is_retried
+        run.needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
         self._teach(run, kind, coming, facts.now_s)
         if coming.is_retried:
             self._enqueue(_again(run, verdict, coming, facts.now_s))
@@ -242,7 +262,7 @@ class Board:
             kind=kind,
             is_retried=coming.is_retried,
             why=coming.why,
-            needs_mib=coming.floor_mib or None if kind in endings.MEMORY_KINDS else None,
+            needs_mib=run.needs_mib,
             returned=verdict.returned,
         )
 
@@ -257,16 +277,16 @@ class Board:
         """Return how many tasks of the current size have room on each GPU; None: their size is not known."""
         sizes: dict[str, int] = {}
         # Nodes that share a list take a task when it can start, so none waits: the newest one stands for the next.
-        newest = [Wait(run.waiting, run.seq) for run in list(self._running.values())[-1:]]
-        for wait in [self._waiting[task] for _, task in self._queue[:1]] or newest:
-            view = self._estimates.update(wait)
-            for model, estimate in view.estimates:
+        newest = list(self._running.values())[-1:]
+        for next_ in [self._waiting[task] for _, task in self._queue[:1]] or newest:
+            self._estimates.update(next_)
+            for model, estimate in next_.estimates:
                 if estimate.safe_mib is not None:
-                    sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, view.floor_mib, reservation.LEAST_MIB)
+                    sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, next_.floor_mib, reservation.LEAST_MIB)
         for run in self._running.values():
-            if run.view.is_flat or run.view.estimate.source in ("user", "exact"):
-                model = run.gpus[0].facts.model
-                sizes[model] = max(sizes.get(model, 0), run.view.reserved_mib)
+            if run.is_flat or run.estimate.source in ("user", "exact"):
+                model = self._gpus[run.gpus[0]].facts.model
+                sizes[model] = max(sizes.get(model, 0), run.reserved_mib)
         found: list[int] = []
         for gpu in self._gpus.values():
             if gpu.is_out or gpu.problem:
@@ -277,31 +297,32 @@ class Board:
             size = sizes.get(gpu.facts.model)
             if not size:
                 return None
-            clients = max((run.view.clients for run in gpu.running.values()), default=1)
+            clients = max((run.clients for run in gpu.running.values()), default=1)
             found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, gpu.facts.clients_max // clients))
         return max(min(found), 1) if found else None
 
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return the estimate of a waiting task on a GPU model of this node."""
-        return dict(self._estimates.update(self._waiting[task]).estimates).get(gpu_model)
+        waiting = self._waiting[task]
+        self._estimates.update(waiting)
+        return dict(waiting.estimates).get(gpu_model)
 
-    def find(self, task: int) -> RunningView | None:
+    def find(self, task: int) -> Attempt | None:
         """Return a running task; None: it does not run."""
-        run = self._running.get(task)
-        return None if run is None else run.view
+        return self._running.get(task)
 
     def running(self) -> tuple[RunningView, ...]:
         if self._running_views is None:
-            self._running_views = tuple(self._running[task].view for task in sorted(self._running))
+            self._running_views = tuple([self._running[task].render_running() for task in sorted(self._running)])
         return self._running_views
 
     # ---- Decisions ----
 
     def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
-        view = WaitingView(ask=ask, floor_mib=floor_mib, waits_since_s=now_s)
-        wait = Wait(self._with_floor(view), self._next_seq)
-        actions = self._policy(self.view(now_s, self._updated(wait))).actions
+        new = Attempt(ask=ask, floor_mib=floor_mib, waits_since_s=now_s, seq=self._next_seq)
+        self._raise_floor(new)
+        actions = self._policy(self.view(now_s, self._updated(new))).actions
         return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
 
     def view(self, now_s: float, *further: WaitingView) -> PackView:
@@ -355,7 +376,9 @@ class Board:
                 case Pause() | Resume():
                     self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
                 case Move():
-                    self._change(action.task, is_moving=True)
+                    run = self._running.get(action.task)
+                    if run is not None:
+                        run.is_moving, run.running_view, self._running_views = True, None, None
 
     def resumed(self, task: int, now_s: float) -> None:
         self._set_paused(task, now_s, is_paused=False)
@@ -365,21 +388,21 @@ class Board:
 
         It can change when a GPU opens again, a task grows old, memory may be flat, or a pause has lasted long enough.
         """
-        times = [run.view.pause_s + self.settings.pause_max_s for run in self._running.values() if run.view.is_paused]
+        times = [run.pause_s + self.settings.pause_max_s for run in self._running.values() if run.is_paused]
         if self._queue:
             if self._has_given_up:
                 return now_s
             times += [gpu.closed_until_s for gpu in self._gpus.values() if gpu.closed_by is not None]
             patience_s = max(self.settings.patience_s, 2 * (self._median_s() or 0.0))
             window = self._queue[: self.settings.window]
-            times += [self._waiting[task].view.waits_since_s + patience_s for _, task in window]
+            times += [self._waiting[task].waits_since_s + patience_s for _, task in window]
             flat_after_s = self.settings.flat_after_s
             times += [
-                max(run.view.started_s, run.peaks[-1][0]) + flat_after_s
+                max(run.started_s, run.peaks[-1][0]) + flat_after_s
                 for run in self._running.values()
-                if run.peaks and not run.view.is_flat
+                if run.peaks and not run.is_flat
             ]
-            times += [run.view.started_s + MEASURED_S for run in self._running.values() if self._has_speeds]
+            times += [run.started_s + MEASURED_S for run in self._running.values() if self._has_speeds]
         return min((at for at in times if at > now_s), default=None)
 
     def _median_s(self) -> float | None:
@@ -387,20 +410,21 @@ class Board:
 
     # ---- The queue ----
 
-    def _enqueue(self, wait: Wait) -> None:
-        task = wait.view.ask.task
-        self._waiting[task] = wait
-        insort(self._queue, (wait.seq, task))
+    def _enqueue(self, attempt: Attempt) -> None:
+        task = attempt.ask.task
+        self._waiting[task] = attempt
+        insort(self._queue, (attempt.seq, task))
         self._waiting_views = None
 
-    def withdraw(self, task: int) -> Wait:
-        wait = self._waiting.pop(task)
-        del self._queue[bisect_left(self._queue, (wait.seq, task))]
+    def withdraw(self, task: int) -> Attempt:
+        """Take a task out of the queue, and end the holds for it."""
+        attempt = self._waiting.pop(task)
+        del self._queue[bisect_left(self._queue, (attempt.seq, task))]
         self._waiting_views = None
         for gpu in self._gpus.values():
             if gpu.held_for == task:
                 gpu.held_for, gpu.view = None, None
-        return wait
+        return attempt
 
     def _window(self) -> tuple[WaitingView, ...]:
         if self._waiting_views is None:
@@ -408,30 +432,28 @@ class Board:
             self._waiting_views = tuple([self._updated(self._waiting[task]) for _, task in tasks])
         return self._waiting_views
 
-    def _updated(self, wait: Wait) -> WaitingView:
+    def _updated(self, attempt: Attempt) -> WaitingView:
         """Return the view of a waiting task with current estimates, and why it is given up."""
-        view = self._estimates.update(wait)
-        why = self._dead.why_hopeless(view)
-        if why != view.hopeless:
-            view = wait.view = replace(view, hopeless=why)
-        return view
+        self._estimates.update(attempt)
+        why = self._dead.why_hopeless(attempt)
+        if why != attempt.hopeless:
+            attempt.hopeless, attempt.waiting_view = why, None
+        return attempt.render_waiting()
 
     # ---- Speed ----
 
-    def _with_speed(self, view: RunningView, gpu_model: str) -> RunningView:
-        belief = self.speeds.belief(view.ask, gpu_model)
-        alone = self.speeds.rate_alone(view.ask.key, gpu_model)
-        if belief == view.belief and alone == view.rate_alone:
-            return view
-        return replace(view, belief=belief, rate_alone=alone)
+    def _note_speed(self, run: Attempt) -> None:
+        """Give a running task what is known of its speed."""
+        model = self._gpus[run.gpus[0]].facts.model
+        belief, alone = self.speeds.belief(run.ask, model), self.speeds.rate_alone(run.ask.key, model)
+        if belief != run.belief or alone != run.rate_alone:
+            run.belief, run.rate_alone = belief, alone
+            run.running_view = self._running_views = None
 
     def _refresh_speeds(self) -> None:
         self._speeds_version = self.speeds.version
         for run in self._running.values():
-            new = self._with_speed(run.view, run.gpus[0].facts.model)
-            if new is not run.view:
-                run.view = new
-                self._running_views = None
+            self._note_speed(run)
 
     def _pairs_in(self, running: Sequence[RunningView], waiting: Sequence[WaitingView]) -> tuple[PairView, ...]:
         """Return what was measured of pairs of the tasks in a view."""
@@ -448,29 +470,19 @@ class Board:
     # ---- Running tasks ----
 
     def _start(self, action: Start, now_s: float) -> None:
-        wait = self.withdraw(action.task)
-        waiting = self._estimates.update(wait)
+        run = self.withdraw(action.task)
+        self._estimates.update(run)
+        self.begin(run, action, now_s)
+
+    def begin(self, run: Attempt, action: Start, now_s: float) -> None:
+        """Start an attempt that is not in the queue."""
         gpus = [self._gpus[uuid] for uuid in action.gpus]
-        estimates = dict(waiting.estimates)
-        estimate = estimates.get(gpus[0].facts.model) or _UNKNOWN
-        view = RunningView(
-            ask=waiting.ask,
-            gpus=action.gpus,
-            started_s=now_s,
-            attempt=waiting.attempt,
-            tries=waiting.tries,
-            estimate=estimate,
-            reserved_mib=action.reserve_mib,
-            cap_mib=action.cap_mib,
-            is_alone=action.is_alone,
-            is_elastic=estimate.is_elastic,
-            clients=max(estimate.processes, 1),
-            ends_s=None if estimate.seconds is None else now_s + estimate.seconds,
-            can_move=self._can_move and len(gpus) == 1,
-        )
+        estimate = dict(run.estimates).get(gpus[0].facts.model) or UNKNOWN
+        run.begin(action, estimate, now_s)
+        run.can_move = self._can_move and len(gpus) == 1
         if self._has_speeds:
-            view = self._with_speed(view, gpus[0].facts.model)
-        run = TaskState(view, gpus, wait.seq, waiting)
+            self._note_speed(run)
+        run.neighbours = sum(1 for gpu in gpus for _ in gpu.running)
         self._running[action.task] = run
         self._running_views = None
         self.free_workers -= 1
@@ -485,11 +497,11 @@ class Board:
                 gpu.closed_until_s = now_s + (self.settings.settle_s if self._is_blind else self.settings.settle_max_s)
         self._last_gpu = gpus[-1].facts.index
 
-    def _leave(self, task: int) -> TaskState:
+    def _leave(self, task: int) -> Attempt:
         run = self._running.pop(task)
         self._running_views = None
         self.free_workers += 1
-        for gpu in run.gpus:
+        for gpu in self._on(run):
             gpu.running.pop(task)
             if gpu.used is not None:
                 # The driver's figure is older than the end: count the task's memory as free until the next figure.
@@ -503,18 +515,16 @@ class Board:
         run = self._running.get(action.task)
         if run is None:
             return
-        is_growth = action.reserve_mib > run.view.reserved_mib
-        run.view = replace(run.view, reserved_mib=action.reserve_mib, due_mib=None)
-        self._running_views = None
-        for gpu in run.gpus:
-            gpu.view = None
-        has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in run.gpus)
+        is_growth = action.reserve_mib > run.reserved_mib
+        run.reserved_mib, run.due_mib = action.reserve_mib, None
+        self._changed(run)
+        has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in self._on(run))
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
 
     def _ban(self, action: Ban) -> None:
         pair = [self._running.get(task) for task in (action.task, action.other)]
-        keys = [run.view.ask.key for run in pair if run is not None]
+        keys = [run.ask.key for run in pair if run is not None]
         if len(keys) == 2 and keys[0] is not None and keys[1] is not None:
             self.speeds.ban(keys[0], keys[1])
 
@@ -523,43 +533,40 @@ class Board:
         run = self._running.get(task)
         if run is None:
             return
-        ends_s = run.view.ends_s
-        if run.view.is_paused and not is_paused and ends_s is not None:
-            ends_s += now_s - run.view.pause_s
-        run.view = replace(run.view, is_paused=is_paused, pause_s=now_s, ends_s=ends_s)
-        for other in {number: one for gpu in run.gpus for number, one in gpu.running.items()}.values():
-            other.view = replace(other.view, rate=None)
+        run.set_paused(now_s, is_paused=is_paused)
+        for gpu in self._on(run):
+            for other in gpu.running.values():
+                other.rate = other.running_view = None
         self._running_views = None
 
-    def _due(self, run: TaskState, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
-        view = run.view
+    def _due(self, run: Attempt) -> int | None:
         if self.settings.policy not in BOOKING and not self.settings.uses_booking:
             return None
         due = reservation.due(
-            source=view.estimate.source,
-            reserved_mib=view.reserved_mib,
-            peak_mib=peak_mib,
-            is_flat=is_flat,
-            is_elastic=is_elastic,
-            is_alone=view.is_alone,
+            source=run.estimate.source,
+            reserved_mib=run.reserved_mib,
+            peak_mib=run.peak_mib or 0,
+            is_flat=run.is_flat,
+            is_elastic=run.is_elastic,
+            is_alone=run.is_alone,
             growth=run.growth,
             guard=self.settings.guard,
-            floor_mib=run.waiting.had_room_mib or run.floor_mib,
+            floor_mib=run.had_room_mib or run.floor_mib,
         )
-        return None if due == view.reserved_mib else due
+        return None if due == run.reserved_mib else due
 
-    def _ask_growth(self, run: TaskState, age_s: float, is_flat: bool) -> None:
+    def _ask_growth(self, run: Attempt, age_s: float) -> None:
         """Update how much a flat peak may still grow. This is slow: repeat it only when the task is a quarter older."""
-        if is_flat and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
-            model = run.gpus[0].facts.model
-            run.growth = max(self.estimator.growth(run.view.ask.key, model, age_s), 1.0)
+        if run.is_flat and self.estimator is not None and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
+            model = self._gpus[run.gpus[0]].facts.model
+            run.growth = max(self.estimator.growth(run.ask.key, model, age_s), 1.0)
             run.growth_at_s = age_s
 
-    def _tell_siblings(self, run: TaskState, peak_mib: int, age_s: float, now_s: float) -> None:
-        key = run.view.ask.key
-        if key is None or not key.family:
+    def _tell_siblings(self, run: Attempt, peak_mib: int, age_s: float, now_s: float) -> None:
+        key = run.ask.key
+        if key is None or not key.family or self.estimator is None:
             return
-        self.estimator.sibling(key, run.gpus[0].facts.model, peak_mib, age_s)
+        self.estimator.sibling(key, self._gpus[run.gpus[0]].facts.model, peak_mib, age_s)
         self._estimates.freshen(key.family, now_s)
         self._waiting_views = None
 
@@ -574,25 +581,25 @@ class Board:
 
     # ---- Ends ----
 
-    def _teach(self, run: TaskState, kind: EndKind, coming: recover.Next, now_s: float) -> None:
+    def _teach(self, run: Attempt, kind: EndKind, coming: recover.Next, now_s: float) -> None:
         """Apply what an end shows to the waiting tasks of the same command or family."""
-        ask = run.view.ask
+        ask = run.ask
         key = ask.key
         if key is None:
             return
         same = _same(ask)
         if kind in endings.MEMORY_KINDS:
             self._floors[same] = max(self._floors.get(same, (0, 0)), (coming.floor_mib, coming.had_room_mib))
-            for wait in self._waiting.values():
-                if _same(wait.view.ask) == same:
-                    wait.view = self._with_floor(wait.view)
+            for other in self._waiting.values():
+                if _same(other.ask) == same:
+                    self._raise_floor(other)
                     self._waiting_views = None
         elif kind == "done":
             if ask.gpu_mem_mib is None:  # a user's number stays too small
                 self._floors.pop(same, None)
-            self._dead.done(ask, run.view.estimate)
+            self._dead.done(ask, run.estimate)
         if coming.is_dead_alone:
-            self._dead.died(ask, run.view.estimate, coming.had_room_mib)
+            self._dead.died(ask, run.estimate, coming.had_room_mib)
             self._waiting_views = None
         if key.family:
             is_memory = kind in endings.MEMORY_KINDS
@@ -601,27 +608,15 @@ class Board:
                 self._waiting_views = None
 
 
-_UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
-
-
-def _again(run: TaskState, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Wait:
+def _again(run: Attempt, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Attempt:
     """Return an ended task as one that waits for its next attempt."""
-    old = run.waiting
-    not_on = old.not_on
+    again = run.again(now_s=now_s, tries=coming.tries)
     if verdict.is_moved or verdict.kind in endings.MEMORY_KINDS:
-        not_on = tuple(dict.fromkeys((*not_on, *run.view.gpus)))
-    again = replace(
-        old,
-        attempt=old.attempt + 1,
-        tries=coming.tries,
-        floor_mib=max(coming.floor_mib, old.floor_mib),
-        had_room_mib=max(coming.had_room_mib, old.had_room_mib),
-        not_on=not_on,
-        wants_alone=coming.wants_alone or old.wants_alone,
-        waits_since_s=now_s,
-        after=verdict.kind,
-    )
-    return Wait(again, run.seq)
+        again.not_on = tuple(dict.fromkeys((*again.not_on, *run.gpus)))
+    again.floor_mib = max(coming.floor_mib, again.floor_mib)
+    again.had_room_mib = max(coming.had_room_mib, again.had_room_mib)
+    again.wants_alone = coming.wants_alone or again.wants_alone
+    return again
 
 
 def _same(ask: TaskAsk) -> object:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...core.text import gib_text
-from ..records import Estimate, Source, TaskAsk, WaitingView
+from ..attempt import Attempt
+from ..records import Estimate, Source, TaskAsk
 from .room import UNKNOWN_MIB
 
 DEAD_LEAST = 3
@@ -54,7 +55,7 @@ class DeadTasks:
         if key.family and size_mib is not None:
             self._done[key.family] = max(size_mib, self._done.get(key.family, 0))
 
-    def why_hopeless(self, waiting: WaitingView) -> str:
+    def why_hopeless(self, waiting: Attempt) -> str:
         """Return why a waiting task is given up; empty: it is tried.
 
         It is given up after DEAD_LEAST dead tasks of its family if it is the command of one of them, or if its own

@@ -1,4 +1,4 @@
-"""The state that a board keeps of one GPU and of one running task."""
+"""The state that a board keeps of one GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import deque
 
 from msgspec import Struct, field
 
-from ..records import GpuFacts, GpuView, RunningView, WaitingView
+from ..attempt import Attempt
+from ..records import GpuFacts, GpuView
 from .room import others, room
 
 OTHERS_WINDOW_S = 60.0
@@ -33,27 +34,23 @@ class GpuState(Struct, eq=False):
     closed_until_s: float = 0.0
     closed_by: int | None = None
     held_for: int | None = None
-    running: dict[int, TaskState] = {}
+    running: dict[int, Attempt] = {}
     unbooked_samples: deque[tuple[float, int]] = field(default_factory=deque)
     fault: tuple[float, int] | None = None
     """Time and task of the last CUDA fault."""
     view: GpuView | None = None
     """The view for the next decision; None: it has to be made again."""
 
-    @property
-    def running_views(self) -> list[RunningView]:
-        return [one.view for one in self.running.values()]
-
     def open(self) -> None:
         self.closed_by, self.closed_until_s, self.view = None, 0.0, None
 
     def unbooked(self) -> int:
         """Return the memory in use that no launcher of this user has booked, in MiB."""
-        return max(others(self.used, self.running_views) - self.memory_elsewhere, 0)
+        return max(others(self.used, self.running.values()) - self.memory_elsewhere, 0)
 
     def room_mib(self, *, is_blind: bool) -> int:
         """Return the memory that can still be booked, in MiB."""
-        return room(self.make_view(is_blind=is_blind), self.running_views)
+        return room(self.make_view(is_blind=is_blind), self.running.values())
 
     def make_view(self, *, is_blind: bool) -> GpuView:
         """Return the view for a decision. `is_blind`: the driver gives no figures."""
@@ -76,28 +73,3 @@ class GpuState(Struct, eq=False):
                 is_out=self.is_out,
             )
         return self.view
-
-
-class TaskState(Struct, eq=False):
-    """One running task."""
-
-    view: RunningView
-    gpus: list[GpuState]
-    seq: int
-    waiting: WaitingView
-    """The view that the task had in the queue."""
-    floor_mib: int = 0
-    was_joined: bool = False
-    """Another task of this launcher was on one of its GPUs."""
-    granted_mib: int = 0
-    """The reservation that had room; growth that found none is not in it."""
-    start_mib: int = 0
-    """The size that JAX and TensorFlow are told to take at most."""
-    memory: dict[str, int] = {}
-    peaks: list[tuple[float, int]] = []
-    growth: float = 1.0
-    growth_at_s: float | None = None
-
-    def __post_init__(self) -> None:
-        self.floor_mib = self.waiting.floor_mib
-        self.granted_mib = self.start_mib = self.view.reserved_mib

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..attempt import Attempt
 from ..records import GpuFacts, GpuView, RunningView
 
 UNKNOWN_MIB = 1 << 40
@@ -18,7 +19,7 @@ def capacity(facts: GpuFacts) -> int:
     return UNKNOWN_MIB if facts.total_mib is None else max(facts.total_mib - facts.reserve_mib, 0)
 
 
-def others(used_mib: int | None, running: Iterable[RunningView]) -> int:
+def others(used_mib: int | None, running: Iterable[RunningView | Attempt]) -> int:
     """Return the memory in use on a GPU that does not belong to `running`, in MiB; 0: the use is not known.
 
     A task that has shown no memory yet counts with its reservation, because its memory may already be in use.
@@ -34,12 +35,12 @@ def usable(gpu: GpuView) -> int:
     return max(capacity(gpu.facts) - gpu.others_mib - gpu.booked_elsewhere_mib, 0)
 
 
-def booked(task: RunningView) -> int:
+def booked(task: RunningView | Attempt) -> int:
     """Return what a running task takes from the room of each of its GPUs, in MiB: its reservation or its memory."""
     return task.reserved_mib if task.memory_mib is None else max(task.reserved_mib, task.memory_mib)
 
 
-def room(gpu: GpuView, running: Iterable[RunningView]) -> int:
+def room(gpu: GpuView, running: Iterable[RunningView | Attempt]) -> int:
     """Return what can still be booked on a GPU, in MiB; negative: tasks have outgrown their reservations. `running`:
     the tasks on that GPU."""
     return usable(gpu) - sum(booked(task) for task in running)

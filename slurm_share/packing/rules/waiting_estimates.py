@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ..records import Estimate, TaskAsk, WaitingView
+from ..attempt import Attempt
+from ..records import Estimate, TaskAsk
 from ..speed_records import Belief
 from .estimate.estimator import Estimator
 from .speeds import Speeds
@@ -18,15 +18,6 @@ FRESH_S = 30.0
 FRESH_S: one run among many changes little, and an estimate costs more than a decision."""
 ESTIMATES_MOST = 4096
 """Most cached estimates: a run may have a hundred thousand commands."""
-
-
-class Wait(Struct):
-    """One waiting task."""
-
-    view: WaitingView
-    seq: int
-    epoch: int = -1
-    """The epoch of its family at its last estimate; -1: it was never estimated."""
 
 
 class _Family(Struct):
@@ -41,9 +32,10 @@ class WaitingEstimates:
     """The estimates of one board's waiting tasks."""
 
     def __init__(
-        self, estimator: Estimator, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
+        self, estimator: Estimator | None, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
     ) -> None:
-        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses beliefs."""
+        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses beliefs.
+        `estimator` None: sizes are not estimated."""
         self._estimator = estimator
         self._speeds = speeds
         self._models = models
@@ -51,25 +43,27 @@ class WaitingEstimates:
         self._families: dict[str, _Family] = {}
         self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Belief], ...]]] = {}
 
-    def update(self, wait: Wait) -> WaitingView:
-        """Return the view of a waiting task with current estimates."""
-        ask = wait.view.ask
+    def update(self, attempt: Attempt) -> None:
+        """Give a waiting attempt the current estimates of its task."""
+        if self._estimator is None:
+            return
+        ask = attempt.ask
         family = self._families.get(ask.key.family) if ask.key is not None else None
         epoch = 0 if family is None else family.epoch
-        if wait.epoch == epoch:
-            return wait.view
+        if attempt.epoch == epoch:
+            return
         known = (ask.key, ask.gpu_mem_mib, ask.gpus)
         kept = self._kept.get(known)
         if kept is None or kept[0] != epoch:
-            found = tuple((model, self._estimator.estimate(ask, model, total)) for model, total in self._models.items())
+            estimate = self._estimator.estimate
+            found = tuple((model, estimate(ask, model, total)) for model, total in self._models.items())
             kept = (epoch, found, self._beliefs(ask))
             if len(self._kept) >= ESTIMATES_MOST:
                 self._kept.clear()
             self._kept[known] = kept
-        wait.epoch = epoch
-        if wait.view.estimates != kept[1] or wait.view.beliefs != kept[2]:
-            wait.view = replace(wait.view, estimates=kept[1], beliefs=kept[2])
-        return wait.view
+        attempt.epoch = epoch
+        if attempt.estimates != kept[1] or attempt.beliefs != kept[2]:
+            attempt.estimates, attempt.beliefs, attempt.waiting_view = kept[1], kept[2], None
 
     def learned(self, family: str) -> None:
         """Renew the estimates of a family's waiting tasks, or of all if `family` is empty."""

@@ -28,7 +28,6 @@ from ...core.process import Deadline
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
-from ...packing import EndFacts, classify
 from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
 from ..records import Progress, Run
@@ -307,17 +306,9 @@ def _take_over(shared: Shared, status: int) -> int:
     for row, code, number, ours in endings.values():
         if (row.task, row.attempt) in known:
             continue
-        kind, why = classify(
-            EndFacts(
-                task=row.task,
-                now_s=0.0,
-                code=code,
-                signal=number,
-                is_stopped_by_us=ours,
-                is_resumable=not run.together,
-            )
+        outcome, why = outcomes.outcome(
+            outcomes.Ending(code, number, stopped_by_us=ours, is_resumable=not run.together)
         )
-        outcome = outcomes.OUTCOMES[kind]
         if outcome == "unfinished":
             unfinished.append(row.task)
             why = f"its launcher was killed ({why})"

@@ -54,7 +54,7 @@ class ShareTrials:
         facts = packer.facts[uuid]
         if task is None or task.ask.key is None or len(start.gpus) > 1 or start.is_alone or not facts.is_mps:
             return None
-        others = [one for one in packer.running.values() if uuid in one.start.gpus and one is not task]
+        others = [one for one in packer.running.values() if uuid in one.gpus and one is not task]
         keys = [one.ask.key for one in others]
         neighbours = tuple(sorted(key.family for key in keys if key is not None))
         family = task.ask.key.family

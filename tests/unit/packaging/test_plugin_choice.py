@@ -12,7 +12,7 @@ import pytest
 
 from slurm_share.install.rules.lines import OLDEST
 from slurm_share.install.rules.lua import IN_MODIFY, IN_SUBMIT, LOAD, survives
-from slurm_share.share.rules.submit_script import OWN_LUA
+from slurm_share.share.rules.site import OWN_LUA
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAM = CHECKOUT / "packaging/share/libexec/slurm-share-plugin"

@@ -132,7 +132,7 @@ def test_nothing_is_written_where_the_user_does_not_want_it(tmp_path: Path) -> N
 def test_a_ban_is_written_at_once(node: SpeedNode) -> None:
     measured(node)
     ban = Ban(task=1, other=2, gpu="GPU-0", stp=0.9, error=0.02, why="slow")
-    node.packer._note(node.packer.board.view(100.0), (ban,), 100.0)
+    node.packer._note((ban,), 100.0)
     written = node.pairs[-1]
     assert (written.is_banned, written.stp, written.windows, written.slowdown_a) == (True, 0.9, 0, 2.0)
 

@@ -77,7 +77,7 @@ class Node:
         tasks = []
         for name, mib in memory.items():
             its = self.packer.running[int(name[1:])]
-            uuid = its.start.gpus[0]
+            uuid = its.gpus[0]
             used[uuid] = used.get(uuid, 0) + mib
             tasks.append(TaskSample(task=int(name[1:]), memory_mib={uuid: mib}))
         gpus = {uuid: GpuSample(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.packer.facts}

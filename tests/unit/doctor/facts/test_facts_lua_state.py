@@ -15,8 +15,8 @@ from plans import plain_plan
 
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity
-from slurm_share.doctor.facts import files as fact_files
 from slurm_share.doctor.facts import gpus, lua, slurm, state, system
+from slurm_share.doctor.facts import scripts as fact_files
 from slurm_share.doctor.facts.records import LostPath, Unseen
 from slurm_share.node import processes as proc
 from slurm_share.node.records import Gpu

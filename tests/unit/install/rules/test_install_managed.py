@@ -6,7 +6,7 @@ import pytest
 from test_install_lines import PLAIN, PLUG, SLURM, after, present, values
 
 from slurm_share.core.installed import EPILOG, PROLOG
-from slurm_share.install.rules import managed
+from slurm_share.install.rules import lines
 from slurm_share.install.rules.choices import ALLOC, MANAGED
 from slurm_share.install.rules.lines import site_lines
 from slurm_share.slurm.conf_text import Edit
@@ -42,7 +42,7 @@ PrologFlags=Serial
 )
 def test_who_writes_what(text, parts):
     """Files are recognised by their head, blocks by their marks. Slurm's own configurator writes once."""
-    assert [(part.tool, part.first, part.last) for part in managed.parts(text)] == parts
+    assert [(part.tool, part.first, part.last) for part in lines.parts(text)] == parts
 
 
 def test_our_hooks_go_beside_the_block_that_has_the_sites():
@@ -74,4 +74,4 @@ def test_a_file_that_is_written_whole_is_named_once():
 
 @pytest.mark.parametrize(("at", "is_in"), [(0, False), (2, False), (3, True), (5, True), (6, False)])
 def test_a_line_before_the_block_or_behind_it_is_outside(at, is_in):
-    assert managed.Part("x", 2, 5).holds(Edit("f", "A=1", at=at)) == is_in
+    assert lines.Part("x", 2, 5).holds(Edit("f", "A=1", at=at)) == is_in

@@ -10,7 +10,7 @@ import pytest
 from slurm_share.core.installed import LUA
 from slurm_share.install.rules import lua as rule_lua
 from slurm_share.install.rules.undo import undone
-from slurm_share.share.rules.submit_script import OWN_LUA
+from slurm_share.share.rules.site import OWN_LUA
 from slurm_share.slurm.conf_text import Edit
 
 SLURM, GRES, SCRIPT = "/e/slurm.conf", "/e/gres.conf", "/e/job_submit.lua"

@@ -18,7 +18,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load.agent import service
 from slurm_share.load.agent.client import ask
 from slurm_share.load.agent.connections import Connections
-from slurm_share.load.agent.cost import Meter, as_text
+from slurm_share.load.agent.service import Meter, as_text
 
 
 def test_a_restart_goes_on_from_what_was_known(tmp_path):

@@ -6,7 +6,7 @@ from agents import NODE
 from msgspec.structs import replace
 
 from slurm_share.core.paths import Paths
-from slurm_share.load.agent import shares
+from slurm_share.load.agent import held
 from slurm_share.share import ledger_file
 from slurm_share.share.records import Ledger, LedgerJob
 
@@ -15,7 +15,7 @@ ALICES = LedgerJob(job_id=7, uid=2001, share="4,mem=2048M", gpus=("GPU-0",), slo
 
 def only(job, **changes):
     snapshot = replace(NODE, jobs=(replace(NODE.jobs[0], **changes),))
-    return shares.filled(snapshot, {job.job_id: job}).jobs[0]
+    return held.with_shares(snapshot, {job.job_id: job}).jobs[0]
 
 
 def test_share_and_slots_of_a_job_that_its_tasks_do_not_tell_come_from_the_ledger():
@@ -37,8 +37,8 @@ def test_another_users_job_of_that_number_and_one_without_a_share_do_not_count()
 
 def test_a_ledger_that_is_torn_or_not_ours_to_read_is_none(tmp_path):
     paths = Paths(root=tmp_path)
-    assert shares.read(paths) == {}
+    assert held.read_ledger_jobs(paths) == {}
     paths.ledger.write_text("torn")
-    assert shares.read(paths) == {}
+    assert held.read_ledger_jobs(paths) == {}
     paths.ledger.write_bytes(ledger_file.render_ledger(Ledger(ledger_file.read_boot_id(), jobs=(ALICES,))))
-    assert shares.read(paths) == {7: ALICES}
+    assert held.read_ledger_jobs(paths) == {7: ALICES}
