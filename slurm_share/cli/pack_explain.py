@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 EPILOG = """\
-Every decision about the task is made again from the journal (decisions.jsonl in
-the folder of each node). The output says where the task started, or why it did
+Every decision about the task is made again from its record (events.jsonl in the
+folder of each node). The output says where the task started, or why it did
 not start on each GPU. Repeated reasons are left out.
 
 Without a task, every measured group of tasks on a GPU is listed: how long it

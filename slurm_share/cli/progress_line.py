@@ -7,7 +7,8 @@ import sys
 import time
 from typing import TextIO
 
-from ..triples import Progress, TaskCounts, as_text
+from ..packing import Progress
+from ..triples import TaskCounts, as_text
 
 LINE_EVERY_S = 30.0
 """Seconds between lines if the output is not a terminal."""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import files, text_files
-from ..packing import journal
+from ..packing import events
 from ..packing.history_records import MIB_MOST, SECONDS_MOST, UNIX_MOST_S
 from ..packing.records import GpuFacts, TaskAsk
 from .log_text import TraceError
@@ -33,8 +33,8 @@ class Attempt(Struct):
     peak_gpu_mib: int | None = None
 
 
-class FromJournal(Struct):
-    """The data of one attempt in the journals."""
+class FromEvents(Struct):
+    """The data of one attempt in the events."""
 
     ask: TaskAsk
     gpus: tuple[str, ...]
@@ -51,8 +51,8 @@ class Recorded(Struct, frozen=True):
     attempts: tuple[Attempt, ...]
     gpus: tuple[GpuFacts, ...]
     """GPUs of all nodes. The size of a GPU that only results name is not known."""
-    from_journals: dict[tuple[int, int], FromJournal]
-    """(task, attempt) -> its data in the journals, which do not contain all attempts."""
+    from_events: dict[tuple[int, int], FromEvents]
+    """(task, attempt) -> its data in the events, which do not contain all attempts."""
     passed_over: int = 0
     """Number of lines of results that cannot be used, for example incomplete ones after a crash or on a full disk."""
 
@@ -63,15 +63,15 @@ def read(folder: Path) -> Recorded:
     if not files:
         raise TraceError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
     attempts: list[Attempt] = []
-    entries: list[journal.Entry] = []
+    entries: list[events.MadeDecision] = []
     passed_over = 0
     for file in files:
         found, bad = _attempts(file)
         attempts += found
         passed_over += bad
-        decisions = file.parent / journal.DECISIONS
+        decisions = file.parent / events.EVENTS
         if decisions.is_file():
-            entries += journal.read_journal(read_bytes(decisions, FILE_MOST_BYTES))
+            entries += events.read_decisions(read_bytes(decisions, FILE_MOST_BYTES))
     return Recorded(tuple(attempts), _gpus(entries, attempts), read_views(entries), passed_over)
 
 
@@ -108,7 +108,7 @@ def _attempts(file: Path) -> tuple[list[Attempt], int]:
     return found, bad
 
 
-def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tuple[GpuFacts, ...]:
+def _gpus(entries: Iterable[events.MadeDecision], attempts: Iterable[Attempt]) -> tuple[GpuFacts, ...]:
     found = {gpu.facts.uuid: gpu.facts for entry in entries for gpu in entry.view.gpus}
     for attempt in attempts:
         if attempt.gpu_uuid and attempt.gpu_uuid not in found:
@@ -116,9 +116,9 @@ def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tupl
     return tuple(found.values())
 
 
-def read_views(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], FromJournal]:
+def read_views(entries: Iterable[events.MadeDecision]) -> dict[tuple[int, int], FromEvents]:
     """Return the data of each (task, attempt) in the views of the decisions."""
-    found: dict[tuple[int, int], FromJournal] = {}
+    found: dict[tuple[int, int], FromEvents] = {}
     for entry in entries:
         if entry.repeats is not None:
             continue
@@ -129,7 +129,7 @@ def read_views(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], FromJo
         activity = {gpu.facts.uuid: gpu.sm_ratio for gpu in entry.view.gpus}
         for task in entry.view.running:
             seen = found.setdefault(
-                (task.ask.task, task.attempt), FromJournal(task.ask, task.gpus, task.reserved_mib, [], [])
+                (task.ask.task, task.attempt), FromEvents(task.ask, task.gpus, task.reserved_mib, [], [])
             )
             seen.reserved_mib = task.reserved_mib
             if task.memory_mib is not None:
@@ -140,7 +140,7 @@ def read_views(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], FromJo
     return found
 
 
-def sm_alone(seen: FromJournal | None) -> float | None:
+def sm_alone(seen: FromEvents | None) -> float | None:
     """Return the mean SM activity of an attempt while it was alone on its GPU; None: it was never seen alone."""
     return min(1.0, max(0.0, fmean(seen.sm_alone))) if seen is not None and seen.sm_alone else None
 
@@ -155,7 +155,7 @@ def bars(recorded: Recorded) -> list[Bar]:
     index = {gpu.uuid: number for number, gpu in enumerate(recorded.gpus)}
     found = []
     for one in recorded.attempts:
-        seen = recorded.from_journals.get((one.task, one.attempt))
+        seen = recorded.from_events.get((one.task, one.attempt))
         gpus: Sequence[str] = seen.gpus if seen is not None else (one.gpu_uuid,) if one.gpu_uuid else ()
         start, end = one.started - begin, one.started - begin + one.seconds
         memory = [(at - begin, mib) for at, mib in seen.memory if start <= at - begin <= end] if seen else []

@@ -404,9 +404,9 @@ def read_run(path: Path) -> Trace:
             best.setdefault(attempt.task, attempt)
     if not best:
         raise TraceError(path, None, "it has no finished task to simulate")
-    made = [_measured(one, run.from_journals.get((one.task, one.attempt))) for _, one in sorted(best.items())]
+    made = [_measured(one, run.from_events.get((one.task, one.attempt))) for _, one in sorted(best.items())]
     unseen = sum(one.peak_gpu_mib is None for one in best.values())
-    guessed = sum(recorded.sm_alone(run.from_journals.get((one.task, one.attempt))) is None for one in best.values())
+    guessed = sum(recorded.sm_alone(run.from_events.get((one.task, one.attempt))) is None for one in best.values())
     sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib and 0 < gpu.total_mib <= MIB_MOST}
     notes = [
         "durations are as measured, beside the neighbours that the tasks had: make-spans are too long",
@@ -433,7 +433,7 @@ def read_run(path: Path) -> Trace:
     )
 
 
-def _measured(attempt: recorded.Attempt, seen: recorded.FromJournal | None) -> SimTask:
+def _measured(attempt: recorded.Attempt, seen: recorded.FromEvents | None) -> SimTask:
     sm = recorded.sm_alone(seen)
     ask = None if seen is None else seen.ask
     key = None if ask is None else ask.key

@@ -17,8 +17,8 @@ import msgspec
 
 from ..core.errors import SlurmShareError
 from ..packing.decision_records import Ban, GiveUp, Move, Pause, Reserve, Resume, Start
+from ..packing.events import EventLog
 from ..packing.history_records import TaskRun
-from ..packing.journal import Journal
 from ..packing.packer import LEFT_S, Packer
 from ..packing.records import BOOKING, EndFacts, GpuFacts, GpuSample, PackRequest, TaskAsk, TaskKey, TaskSample
 from ..packing.rules.estimate.estimator import Estimator
@@ -58,10 +58,10 @@ class World:
         history: Iterable[TaskRun] = (),
         pairs: Iterable[PairRun] = (),
         has_bars: bool = False,
-        journal: Journal | None = None,
+        events: EventLog | None = None,
     ) -> None:
         """Start with idle GPUs. `history`, `pairs`: the user's history. `has_bars`: collect the bars of a picture.
-        `journal`: of all decisions; None: there is none."""
+        `events`: of all decisions; None: there is none."""
         history = tuple(history)
         self._trace = trace = truth.realised(trace, assumed, seed)
         self._policy = policy
@@ -86,7 +86,7 @@ class World:
         knows_speeds = self._is_gain and policy.estimates
         self._speeds = Speeds(history, pairs, now=BEGIN_UNIX_S) if knows_speeds else Speeds()
         self._totals = Totals(trace, policy, assumed, seed, has_bars=has_bars)
-        self._journal = Journal(None, "", BEGIN_UNIX_S) if journal is None else journal
+        self._events = EventLog(None, "", BEGIN_UNIX_S) if events is None else events
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
         self._threshold = policy.settings.sm_guard if policy.settings.policy in BOOKING else policy.settings.smact_max
@@ -127,7 +127,7 @@ class World:
             WORKERS_PER_GPU * trace.gpus,
             PackRequest(settings=self._settings),
             estimator=self._estimator,
-            journal=self._journal,
+            events=self._events,
             bookings=None,
             unix_s=BEGIN_UNIX_S,
             sharing=self._assumed.sharing,

@@ -10,12 +10,21 @@ if TYPE_CHECKING:
     from .bookings import Bookings
     from .bookings_reader import read_bookings
     from .decision_records import Ban, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
+    from .events import (
+        EVENTS,
+        EventLog,
+        Progress,
+        ProgressReader,
+        RankWait,
+        SizeReader,
+        WorkRate,
+        read_decisions,
+        read_groups,
+    )
     from .fingerprint import key_of
     from .history import History, HistoryWriter, read_history, read_site
     from .history_records import TaskRun
-    from .journal import DECISIONS, GROUPS, Journal, append_groups, explain_task, read_groups, read_journal
     from .lab_parts import check_parts, outside_sizes, policy_of
-    from .node_sizes import NodeSizes
     from .packer import Packer
     from .records import (
         BOOKING,
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
     from .rules import tuned_text
     from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
+    from .rules.explain import explain_task
     from .rules.fingerprint import name_software
     from .rules.interference import antt, slowdowns, stp
     from .rules.log_messages import asked_mib, find_messages
@@ -67,7 +77,10 @@ __getattr__, __all__ = exports(
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
-        "journal": ["DECISIONS", "GROUPS", "Journal", "append_groups", "explain_task", "read_groups", "read_journal"],
+        "events": [
+            "EVENTS", "EventLog", "Progress", "ProgressReader", "RankWait", "SizeReader", "WorkRate", "read_decisions",
+            "read_groups",
+        ],
         "lab_parts": ["check_parts", "outside_sizes", "policy_of"],
         "packer": ["Packer"],
         "records": [
@@ -82,6 +95,7 @@ __getattr__, __all__ = exports(
             "TunedRun",
         ],
         "rules.endings": ["how_ended"],
+        "rules.explain": ["explain_task"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "find_messages"],
@@ -92,6 +106,5 @@ __getattr__, __all__ = exports(
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner", "newest_search"],
         "rules.preview": ["Preview", "preview_run"],
-        "node_sizes": ["NodeSizes"],
     },
 )  # fmt: skip

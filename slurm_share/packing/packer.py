@@ -1,4 +1,4 @@
-"""Pack the tasks of one node of a live run: its board with the bookings of other launchers, journal and learning.
+"""Pack the tasks of one node of a live run: its board with the bookings of other launchers, events and learning.
 
 The launcher passes in values: waiting tasks, samples, and ends of attempts. The packer returns actions. All times are
 seconds of the launcher's monotonic clock.
@@ -14,9 +14,9 @@ from ..core.errors import StateError
 from .attempt import Attempt, signature_of
 from .bookings import Booking, Bookings, BookingsBusyError
 from .decision_records import Action, Ban, GiveUp, Hold, Pause, Reserve, Resume, Start
+from .events import EventLog
 from .group_speeds import GroupSpeeds
 from .history_records import TaskRun
-from .journal import Journal
 from .records import (
     BOOKING,
     After,
@@ -63,7 +63,7 @@ class Packer:
         request: PackRequest,
         *,
         estimator: Estimator,
-        journal: Journal,
+        events: EventLog,
         bookings: Bookings | None,
         unix_s: float,
         sharing: str = "",
@@ -85,7 +85,7 @@ class Packer:
         self.speeds = Speeds() if speeds is None else speeds
         self.board = Board(gpus, workers, request.settings, estimator, self.speeds, can_move=can_move, policy=policy)
         self.estimator = estimator
-        self.journal = journal
+        self.events = events
         self.bookings = bookings
         self.totals = RunTotals(gpus)
         self.running = self.board.attempts
@@ -356,7 +356,7 @@ class Packer:
     def _decide(self, now_s: float) -> tuple[Action, ...]:
         view, decision = self.board.decide(now_s)
         self._note(decision.actions, now_s)
-        self.journal.note(view, decision)
+        self.events.decide(view, decision)
         self._next_s = self.board.next_s(now_s)
         return decision.actions
 
@@ -494,7 +494,7 @@ class Packer:
         del self.waiting[task]
         self._begin(self.running[task], now_s)
         self.totals.started(now_s)
-        self.journal.repeat(now_s, its.ask.task, task)
+        self.events.repeat(now_s, its.ask.task, task)
         return start
 
     def _is_alike(self, ask: TaskAsk, its: Attempt) -> bool:

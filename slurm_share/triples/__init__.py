@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .pack_decisions import explain_groups, explain_task
     from .packed_dry_run import DryRun
     from .rates_file import read_rates
-    from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
+    from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Run, Triple
     from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, together, triple
     from .rules.mapreduce import Request
     from .rules.pack_options import PackOptions
@@ -66,7 +66,7 @@ __getattr__, __all__ = exports(
         "pack_decisions": ["explain_groups", "explain_task"],
         "packed_dry_run": ["DryRun"],
         "rates_file": ["read_rates"],
-        "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
+        "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Run", "Triple"],
         "rules.mapreduce": ["Request"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],

@@ -11,11 +11,12 @@ from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
 from ..core.records import JobStart
 from ..core.text import counted, span_text
+from ..packing import Progress, ProgressReader, RankWait
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import failed_tasks, result_files, run_folder, run_jobs
 from .launcher import report
-from .records import Progress, Run
+from .records import Run
 from .rules import submission, together, work_rates
 from .rules.progress import JobState, TaskCounts, all_done, is_outdated
 from .rules.progress import line as progress_line
@@ -102,7 +103,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
         state = None if known is None else state_of(known, time.time())
         line = progress_line(task_counts, state, reader.silent(now))
         if line and run.together and state is not None and state.is_running:
-            waits = together.waits_text(run_folder.read_waits(folder, run), time.time())
+            waits = together.waits_text(reader.waits, time.time())
             line += f"; {waits}" if waits else ""
         if silent_since is not None:
             line += f"; Slurm does not answer, its last answer is {span_text(now - silent_since)} old"
@@ -153,6 +154,9 @@ class TaskCountsReader:
 
     def __init__(self, folder: Path, run: Run, job: int) -> None:
         self._folder, self._run, self._job = folder, run, job
+        self._progress = ProgressReader(folder / run.log_folder)
+        self.waits: tuple[RankWait, ...] = ()
+        """Ranks that wait for messages, as of the last `read`."""
         self._start = ""
         """The job with its last requeue, as in records.Ended."""
         self._before = 0
@@ -162,11 +166,7 @@ class TaskCountsReader:
 
     def read(self) -> TaskCounts | None:
         """Return the counts since the job's last start plus tasks done before; None: no launcher has started."""
-        parts = [
-            one
-            for one in run_folder.read_progress(self._folder, self._run)
-            if JobStart.parse(one.job).number == self._job
-        ]
+        parts = [one for one in self._progress.read() if JobStart.parse(one.job).number == self._job]
         if not parts:
             return None
         start = max((one.job for one in parts), key=lambda job: JobStart.parse(job).restarts)
@@ -180,6 +180,7 @@ class TaskCountsReader:
                 self._news[one.node] = (one.at, time.monotonic())
             elif one.ended:
                 self._news.pop(one.node, None)
+        self.waits = tuple(wait for one in ours if not one.ended for wait in one.waits)
         return TaskCounts(
             self._run.tasks,
             done=self._before + sum(one.done for one in ours),

@@ -1,4 +1,4 @@
-"""Explain a packed run: the decisions on one task from the journals, and the measured groups of tasks, as sentences."""
+"""Explain a packed run: the decisions on one task, and the measured groups of tasks, as sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import packing
 from ..core.errors import StateError, UsageError
-from ..packing import DECISIONS, GROUPS, group_text, read_groups, read_journal
+from ..packing import EVENTS, group_text, read_decisions, read_groups
 from . import run_folder
 from .records import Run
 from .result_files import ResultFiles
@@ -19,10 +19,8 @@ def explain_groups(folder: Path) -> Iterator[str]:
     """Yield a line for each group with measured speeds, in order of nodes and time. Raises UsageError, StateError."""
     run = _read_packed(folder, "groups")
     is_empty = True
-    for file, where in _files(folder, run, GROUPS):
-        with run_folder.reading(file):
-            groups = sorted(read_groups(file), key=lambda one: (one.from_s, one.gpu))
-        for group in groups:
+    for data, where in _read_events(folder, run):
+        for group in sorted(read_groups(data), key=lambda one: (one.from_s, one.gpu)):
             is_empty = False
             yield f"{where}{group_text(group)}"
     if is_empty:
@@ -38,10 +36,8 @@ def explain_task(folder: Path, task: int) -> Iterator[str]:
     if not 0 <= task < run.tasks:
         raise UsageError(f"{folder}: there is no task {task}; its tasks are 0 to {run.tasks - 1}")
     lines: list[tuple[float, str]] = []
-    for file, where in _files(folder, run, DECISIONS):
-        with run_folder.reading(file):
-            data = file.read_bytes()
-        for unix_s, said in packing.explain_task(read_journal(data), task):
+    for data, where in _read_events(folder, run):
+        for unix_s, said in packing.explain_task(read_decisions(data), task):
             lines += [(unix_s, f"{where}{sentence}") for sentence in said]
     for ended in ResultFiles(folder, run):
         if ended.task == task:
@@ -64,7 +60,10 @@ def _read_packed(folder: Path, what: str) -> Run:
     return run
 
 
-def _files(folder: Path, run: Run, name: str) -> list[tuple[Path, str]]:
-    """Return the files of that name of each node, with a prefix for sentences if there are several nodes."""
-    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{name}")) if file.is_file()]
-    return [(file, f"{file.parent.name.partition('_')[2]}: " if len(files) > 1 else "") for file in files]
+def _read_events(folder: Path, run: Run) -> Iterator[tuple[bytes, str]]:
+    """Yield the events of each node, with a prefix for sentences if there are several nodes. Raises StateError."""
+    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{EVENTS}")) if file.is_file()]
+    for file in files:
+        with run_folder.reading(file):
+            data = file.read_bytes()
+        yield data, f"{file.parent.name.partition('_')[2]}: " if len(files) > 1 else ""

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
-from ..packing import PackRequest, RateSource
+from ..packing import PackRequest
 from ..share import Assignment, Slot
 
 TASKS_MAX = 10_000_000
@@ -212,55 +212,3 @@ class Ended(Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     why: str = ""
     """Reason of an outcome other than done."""
-
-
-class WorkRate(Struct, frozen=True, kw_only=True):
-    """The sum of the rates of running tasks that count the same units."""
-
-    per_s: float
-    """Units of work per second; lines per second for the source `output`."""
-    tasks: int
-    """Number of measured tasks."""
-    source: RateSource
-    kind: str | None = None
-    """Name shared by tasks that count the same units; None: not known."""
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """The progress of one launcher: `progress.json` in its node's folder, replaced about once a second."""
-
-    node: str
-    job: str
-    processes: int
-    running: int
-    done: int
-    failed: int
-    """Failed tasks without attempts left."""
-    saved: int = 0
-    """Tasks that have saved their state and ended."""
-    given_up: int = 0
-    """Tasks with the outcome `given up`."""
-    left: int | None
-    """Tasks that this node has still to start; None: nodes share a queue."""
-    at: float
-    """Time of this record, Unix time, seconds."""
-    began: float = 0.0
-    """When the launcher began to start tasks, Unix time, seconds; 0: not known."""
-    ended: bool = False
-    work: WorkRate | None = None
-    """None: no running task is measured, or they count different units."""
-
-    @property
-    def tasks_ended(self) -> int:
-        """Return the number of tasks that ran and do not run again in this job."""
-        return self.done + self.failed + self.saved
-
-
-class Wait(Struct, frozen=True):
-    """A rank that waits for a message or in a collective call."""
-
-    rank: int
-    what: str
-    """Text after "waits ": `in recv for (3, 'x')`, `in barrier`."""
-    since: float
-    """Unix time, seconds."""

@@ -15,10 +15,7 @@
         p0-p23_n1/                             first and last process of a node, and its name
             train.sh.log.0 ...                 output of a process or a task
             results.jsonl                      the end of each attempt (Ended), one line each, appended
-            progress.json                      the progress of the launcher (Progress)
-            waits.json                         ranks: those that wait for messages (list of Wait)
-            decisions.jsonl                    packed run: input and result of each decision (packing/journal.py)
-            sizes.jsonl                        packed run on several nodes: sizes of running tasks, for other nodes
+            events.jsonl                       progress, decisions and measurements of the launcher (packing/events.py)
         queue/4711/                            dynamic distribution: chunks of tasks that were claimed
         rendezvous/, rendezvous.<restart>/     ranks on several nodes: their key (rendezvous_files.py)
         summary.json                           the attempt that counts for each task
@@ -36,7 +33,6 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -44,13 +40,11 @@ from ..core import numbers, text_files
 from ..core.errors import StateError, quoted, shown
 from ..core.text import counted
 from ..packing import TaskSpec
-from .records import Ended, Progress, Run, Wait
+from .records import Ended, Run
 from .rules import moved
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
-PROGRESS = "progress.json"
-WAITS = "waits.json"
 SUMMARY = "summary.json"
 EXIT_CODE = "exit_code"
 TASKS = "tasks"
@@ -75,7 +69,6 @@ NOT_JSON = text_files.NOT_JSON
 """Errors of msgspec for text that is not a record."""
 
 _NO_RUN = "this is not the folder of a run ({})"
-T = TypeVar("T")
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(TaskSpec)
@@ -325,42 +318,6 @@ def parse_results(data: bytes) -> Iterator[Ended]:
                 yield _ended.decode(line)
             except NOT_JSON:
                 continue
-
-
-def write_progress(folder: Path, progress: Progress) -> None:
-    """Replace a node's progress.json. Errors are ignored: the file is only for display."""
-    try:
-        _replace(folder / PROGRESS, progress)
-    except OSError:
-        (folder / PROGRESS).with_suffix(".new").unlink(missing_ok=True)
-
-
-def _replace(file: Path, record: Progress | Sequence[Wait]) -> None:
-    new = file.with_suffix(".new")
-    new.write_bytes(_encoder.encode(record))
-    new.replace(file)
-
-
-def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progress]:
-    """Return the progress of each node, of one `job` if given, without missing and damaged files."""
-    return [one for one in _read_each(folder, run, PROGRESS, Progress) if job is None or one.job == job]
-
-
-def _read_each(folder: Path, run: Run, name: str, kind: type[T]) -> Iterator[T]:
-    """Yield the records in the files of that name, of all nodes, without missing and damaged files."""
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{name}")):
-        with contextlib.suppress(OSError, *NOT_JSON):
-            yield msgspec.json.decode(file.read_bytes(), type=kind)
-
-
-def write_waits(folder: Path, waits: Sequence[Wait]) -> None:
-    """Replace a node's waits.json. Raises OSError."""
-    _replace(folder / WAITS, waits)
-
-
-def read_waits(folder: Path, run: Run) -> list[Wait]:
-    """Return the ranks on all nodes that wait for messages, without missing and damaged files."""
-    return [wait for waits in _read_each(folder, run, WAITS, list[Wait]) for wait in waits]
 
 
 def write_exit_code(folder: Path, code: int) -> None:

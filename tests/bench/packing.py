@@ -29,7 +29,7 @@ from slurm_share.lab import policies, traces
 from slurm_share.lab.records import Assumptions
 from slurm_share.lab.report import assumptions
 from slurm_share.lab.world import World, simulate
-from slurm_share.packing import journal
+from slurm_share.packing import events
 from slurm_share.packing.rules import place
 
 SEEDS = 50
@@ -183,13 +183,13 @@ def many_s() -> float:
 
 
 def replayed(seed: int) -> float:
-    """Return the number of decisions in the journal of a simulation that differ when they are decided again."""
+    """Return the number of decisions among the events of a simulation that differ when they are decided again."""
     trace = traces.GENERATORS["thesis60"](seed)
     with tempfile.TemporaryDirectory() as folder:
-        notes = journal.Journal(Path(folder), "bench", time.time())
-        World(trace, policies.parse(BOOKED), Assumptions(), seed, journal=notes).run()
+        notes = events.EventLog(Path(folder), "bench", time.time())
+        World(trace, policies.parse(BOOKED), Assumptions(), seed, events=notes).run()
         notes.close()
-        entries = list(journal.read_journal((Path(folder) / journal.DECISIONS).read_bytes()))
+        entries = list(events.read_decisions((Path(folder) / events.EVENTS).read_bytes()))
     assert entries
     return float(sum(entry.actions != place.decide(entry.view).actions for entry in entries if entry.repeats is None))
 

@@ -311,8 +311,8 @@ def test_a_launcher_that_is_killed(cluster: Cluster) -> None:
     """Nothing is left there, the other node works on, and resuming runs only what is unfinished."""
     made = work(cluster, "[2,2,1]", "--ntasks", "120", "--distribution", "dynamic")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 20)
-    node = made.read("p0-*/progress.json")
-    host = json.loads(node)["node"]
+    first, *_ = made.read("p0-*/events.jsonl").splitlines()
+    host = json.loads(first)["node"]
     _, loop = guard_and_loop(cluster, host)
     cluster.exec(host, ["kill", "-KILL", str(loop)], check=True)
     assert made.wait() == "FAILED"

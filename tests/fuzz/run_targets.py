@@ -24,18 +24,17 @@ from slurm_share.packing import (
     NodeRates,
     TaskSpec,
     bookings_reader,
+    events,
     fingerprint,
     history,
-    journal,
-    node_sizes,
 )
 from slurm_share.packing import bookings as bookings_files
+from slurm_share.packing.rules import explain, log_messages
 from slurm_share.packing.rules import fingerprint as commands
-from slurm_share.packing.rules import log_messages
 from slurm_share.share import leases
 from slurm_share.triples import failed_tasks, rates_file, result_files, run_folder
 from slurm_share.triples.launcher import progress_files
-from slurm_share.triples.records import Ended, Progress, Run, Wait
+from slurm_share.triples.records import Ended, Run
 from slurm_share.triples.rules import checkpoint, failing, log_counts, mapreduce, pack_options, submission, triple
 
 UID = os.getuid()
@@ -82,8 +81,8 @@ def _read_of(place: Path, run: Run) -> None:
 
     for read in (
         lambda: run_folder.read_specs(place, run),
-        lambda: run_folder.read_progress(place, run),
-        lambda: run_folder.read_waits(place, run),
+        lambda: events.ProgressReader(place / run.log_folder).read(),
+        lambda: events.SizeReader(place / run.log_folder / "p2-p3_n2").read(0.0),
         lambda: result_files.read_done(place, run),
         lambda: result_files.read_before(place, run),
         lambda: failed_tasks.saved_text(place),
@@ -94,12 +93,9 @@ def _read_of(place: Path, run: Run) -> None:
             read()
 
 
-def try_journal(data: bytes) -> None:
-    entries = list(journal.read_journal(data))
-    list(journal.explain_task(entries, 0))
-    with folder() as place:
-        (place / "groups").write_bytes(data)
-        list(journal.read_groups(place / "groups"))
+def try_events(data: bytes) -> None:
+    list(explain.explain_task(list(events.read_decisions(data)), 0))
+    list(events.read_groups(data))
 
 
 def try_launcher_files(data: bytes) -> None:
@@ -135,8 +131,6 @@ def try_histories(data: bytes) -> None:
         for sentence in history.read_history(place, now=NOW_S).notes:
             is_line(sentence)
         history.read_site(str(place))
-    for line in data.split(b"\n"):
-        node_sizes._parse(line)
 
 
 def try_described(data: bytes) -> None:
@@ -196,12 +190,22 @@ def try_command(data: bytes) -> None:
 FILES = (
     *(run_folder.RUN, run_folder.JOBS, run_folder.TASKS, run_folder.SUBMIT, run_folder.ENVIRONMENT),
     *(run_folder.EXIT_CODE, run_folder.SPECS),
-    *(f"logs/p0-p1_n1/{name}" for name in (run_folder.RESULTS, run_folder.PROGRESS, run_folder.WAITS, "x.log.0")),
+    *(f"logs/p0-p1_n1/{name}" for name in (run_folder.RESULTS, events.EVENTS, "x.log.0")),
 )
 _encode = msgspec.json.encode
 _RUN = Run(name="x", command=("/bin/x",), cwd="/home/alice", triple=None, processes=2, tasks=2, log_folder="logs")
 _ENDED = Ended(task=0, rank=0, attempt=1, outcome="failed", node="n1", job="4711", started=NOW_S, seconds=1.5)
-_PROGRESS = Progress(node="n1", job="4711.2", processes=2, running=1, done=0, failed=1, left=0, at=NOW_S)
+_PROGRESS = events.Progress(
+    node="n1",
+    job="4711.2",
+    processes=2,
+    running=1,
+    done=0,
+    failed=1,
+    left=0,
+    at=NOW_S,
+    waits=(events.RankWait(rank=1, what="receive", since=NOW_S),),
+)
 _FOLDERS = tuple(
     b"\f".join(
         (
@@ -213,17 +217,17 @@ _FOLDERS = tuple(
             b"137\n",
             _encode(TaskSpec()) + b"\n" + _encode(TaskSpec(gpu_mem_mib=512)) + b"\n",
             run_folder.render_ended(_ENDED) + run_folder.render_ended(msgspec.structs.replace(_ENDED, task=1)),
-            _encode(_PROGRESS),
-            _encode([Wait(rank=1, what="receive", since=NOW_S)]),
+            _encode(_PROGRESS) + b"\n" + _encode(events.NodeSize(peak_mib=5, age_s=1.0)) + b"\n",
             b"--- task 0\nTraceback\n",
         )
     )
     for run in (_RUN, msgspec.structs.replace(_RUN, kind="llmapreduce", task_kind="command"))
 )
-_JOURNAL = (
-    b'{"t":0,"begin":{"version":%d,"job":"4711","unix_s":1795271308.0},"v":{"usable_mib":7}}\n{"t":1.5,"gone":[0]}\n'
-    b'{"t":2,"again":[0,1]}\n{"gpu":0,"tasks":[0,1],"from_s":1,"seconds":2,"windows":3,"stp":1.5,"error":0.1,'
-    b'"delta":null,"predicted":1.2,"slowdowns":[1.0,1.1]}\n' % journal.VERSION,
+_EVENTS = (
+    b'{"event":"decision","view":{"t":0,"v":{"usable_mib":7}},"begin":{"job":"4711","unix_s":1795271308.0}}\n'
+    b'{"event":"decision","view":{"t":1.5,"gone":[0]}}\n{"event":"repeat","t":2,"ended":0,"started":1}\n'
+    b'{"event":"group","gpu":0,"tasks":[0,1],"from_s":1,"seconds":2,"windows":3,"stp":1.5,"error":0.1,"delta":null,'
+    b'"predicted":1.2,"slowdowns":[1.0,1.1]}\n',
 )
 _LAUNCHERS = (
     b'{"booked_mib":512,"clients":1,"tasks":1,"held_for":7,"held_since":1795271308.0,"job":"4711.1","pid":7,"start_ticks":9}',
@@ -270,7 +274,7 @@ _RECORD = f"{names.ENV_GIVEN}=4711 A=%41 LLSUB_X\0A=A\0".encode()
 
 TARGETS = (
     Target("folder of a run", "everybody", _FOLDERS, try_run_folder, short=100),
-    Target("journal of a launcher", "everybody", _JOURNAL, try_journal),
+    Target("events of a launcher", "everybody", _EVENTS, try_events),
     Target("bookings and rates", "slurm-share", _LAUNCHERS, try_launcher_files, short=200),
     Target("histories of tasks", "everybody", _HISTORIES, try_histories, short=200),
     Target("description of a model", "everybody", (b'{"parameters":7e6,"activations":1e6,"batch":32}',), try_described),

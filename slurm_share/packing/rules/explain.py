@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ...core import numbers
+from ...core.errors import UsageError
 from ...core.text import gib_text
 from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
+from ..events import MadeDecision
+from ..lab_parts import policy_of
 from ..records import PackView
 from .refusals import IN_ORDER, NO_CORES, SAME_AS
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
+
+
+def explain_task(entries: Iterable[MadeDecision], task: int) -> Iterator[tuple[float, tuple[str, ...]]]:
+    """Yield the Unix time and the sentences of each decision about a task, unless they equal those before."""
+    before: tuple[str, ...] = ()
+    for entry in entries:
+        if entry.repeats is not None:
+            if entry.actions[0].task == task:
+                yield entry.unix_s, of_task(task, entry.view, Decision(actions=entry.actions))
+            continue
+        waits = any(one.ask.task == task for one in entry.view.waiting)
+        if not waits and not any(action.task == task for action in entry.actions):
+            continue
+        try:
+            refused = policy_of(entry.view.settings)(entry.view).refused if waits else ()
+            lines = of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
+        except (ArithmeticError, UsageError):  # impossible figures, or a policy of a laboratory that is not here
+            continue
+        if lines and lines != before:
+            yield entry.unix_s, lines
+        before = lines
 
 
 def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ MEASURED_RATIO = 0.9
 """The time alone of a task counts as measured if at least this part of its time was measured."""
 
 
-class GroupResult(Struct, frozen=True, kw_only=True):
-    """The measured speeds of one group of tasks on a GPU: a line of `groups.jsonl` in the folder of a node."""
+class GroupResult(Struct, frozen=True, kw_only=True, tag_field="event", tag="group"):
+    """The measured speeds of one group of tasks on a GPU: a line of `events.jsonl`."""
 
     gpu: int
     """Index."""

@@ -28,9 +28,10 @@ from ...core.process import Deadline
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
+from ...packing import EventLog, Progress
 from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
-from ..records import Progress, Run
+from ..records import Run
 from ..result_files import Results
 from ..rules import deal, memory_caps, outcomes, together
 from . import leftovers, pauses, task_process, watchdog
@@ -92,6 +93,7 @@ def launch_node(
                 node=node,
                 feeder=Feeder(run, ranks, done, _claims(run, folder, node), known),
                 results=results,
+                events=EventLog(node.folder, node.job),
                 table=table,
                 environ=environ,
                 lines=lines,
@@ -161,6 +163,7 @@ def _run_loop(shared: Shared, settings: Settings, guard: int) -> int:
             return 1
         shared = replace(shared, node=named, rendezvous=process)
     code = Loop(shared).run_tasks()
+    shared.events.close()
     _say_lost(shared.results, shared.say)
     if os.getppid() != guard:
         nodes.release(node)  # the guard is gone and cannot do it

@@ -22,8 +22,9 @@ from msgspec.structs import replace
 from ...core.errors import StateError
 from ...core.process import Deadline
 from ...core.text import fold
+from ...packing import Progress, ProgressReader
 from .. import run_folder
-from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress
+from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process
 from .even_caps import EvenCaps
@@ -81,6 +82,7 @@ class Loop:
         self.shared = shared = replace(shared, node=node)
         self.feeder = shared.feeder
         self.results = shared.results
+        self.others = ProgressReader(node.folder.parent)
         self.table = table = shared.table
         self.say = shared.say
         self.running = shared.running
@@ -617,6 +619,7 @@ class Loop:
             self.settle = Deadline.after(SETTLE_S)
             self.results.settle()
         self._check_disk()
+        rendezvous = self.shared.rendezvous
         progress = Progress(
             node=self.node.name,
             job=self.node.job,
@@ -631,13 +634,14 @@ class Loop:
             began=self.began,
             ended=ended,
             work=self.rates.work_rate(self.strategy),
+            waits=() if rendezvous is None else rendezvous.sorted_waits(),
         )
         if self._is_in_place():
-            run_folder.write_progress(self.node.folder, progress)
+            self.shared.events.progress(progress)
         self.shared.show(progress)
         if self.run.max_failures is not None and self.node.count > 1:
-            parts = run_folder.read_progress(self.shared.folder, self.run, self.node.job)
-            self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
+            others = [one for one in self.others.read() if one.job == self.node.job and one.node != self.node.name]
+            self.job_failed = sum(one.failed for one in others)
             self._stop_if_too_many_failed()
 
     def _check_disk(self) -> None:

@@ -20,6 +20,7 @@ class PackLearning:
         self,
         request: packing.PackRequest,
         node: Node,
+        events: packing.EventLog,
         common: Mapping[bytes, bytes],
         unix_s: float,
         tell: Callable[[str], None],
@@ -41,8 +42,8 @@ class PackLearning:
         """Finished attempts to be written to the history."""
         self.pairs: list[packing.PairRun] = []
         """Measured pairs to be written to the history."""
-        self._is_group_loss_told = False
-        self._sizes = packing.NodeSizes(node.folder, is_alone=node.count == 1)
+        self._events = events
+        self._sizes = packing.SizeReader(node.folder) if node.count > 1 else None
         self._outside = packing.outside_sizes(request.estimate, variables)
 
     def make_estimator(self) -> packing.Estimator:
@@ -53,8 +54,8 @@ class PackLearning:
 
     def tell_size(self, key: packing.TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
         """Publish the measured memory of a task to the other nodes of the run."""
-        if self._node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
-            self._tell(problem)
+        if self._sizes is not None:
+            self._events.size(key, gpu_model, peak_mib, age_s)
 
     def ask_outside(
         self, ask: packing.TaskAsk, make_argv: Callable[[], Sequence[str]], cwd: Path, packer: packing.Packer
@@ -83,20 +84,13 @@ class PackLearning:
             self._write(*self.runs, *self.pairs)
             self.runs.clear()
             self.pairs.clear()
-        self.write_groups(packer)
-        if self._sizes.is_due(now):
-            for size in self._sizes.read_others(now):
+        self._events.groups(packer.groups.take_new())
+        if self._sizes is not None:
+            for size in self._sizes.read(now):
                 packer.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
         self.take_outside(packer)
         for note in packer.estimator.take_notes():
             self._tell(note)
-
-    def write_groups(self, packer: packing.Packer) -> None:
-        """Write the groups of tasks that have run together since the last call to the node's folder."""
-        why = packing.append_groups(self._node.folder, packer.groups.take_new())
-        if why and not self._is_group_loss_told:
-            self._is_group_loss_told = True
-            self._tell(f"groups of tasks are not recorded for slurm-share pack explain: {why}")
 
     def _write(self, *records: packing.TaskRun | packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:
         if (problem := self._writer.append(*records)) is not None:

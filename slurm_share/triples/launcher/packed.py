@@ -114,14 +114,14 @@ class Packed(strategy.Strategy):
         self._cwd = Path(run.cwd)
         self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
         self._zero = time.monotonic()
-        unix_s = time.time()
-        self.learning = PackLearning(run.pack, node, self.common, unix_s, self.log.tell)
+        unix_s = shared.events.unix_s = time.time()
+        self.learning = PackLearning(run.pack, node, shared.events, self.common, unix_s, self.log.tell)
         self.packer = packing.Packer(
             node.gpu_facts,
             len(node.workers),
             run.pack,
             estimator=self.learning.make_estimator(),
-            journal=packing.Journal(node.folder, node.job, unix_s),
+            events=shared.events,
             bookings=node.bookings,
             unix_s=unix_s,
             sharing=node.gpu_slots[0].backend,
@@ -456,7 +456,7 @@ class Packed(strategy.Strategy):
         now = self._now()
         self._take_sample(now)
         self.packer.check_driver(now)
-        self.packer.journal.flush()
+        self.shared.events.flush()
         if self.tuning is not None:
             self.tuning.tick(self.running, self.sampler.host(list(self.running.values())), now)
         if self.shares is not None:
@@ -498,14 +498,12 @@ class Packed(strategy.Strategy):
         self.learning.update(self.packer, self._now())
         if self.shares is not None:
             self.shares.flush()
-        self.packer.journal.flush()
-        if self.packer.journal.problem:
-            self.log.tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
-        self.packer.journal.close()
         if self.tuning is not None:
             self.tuning.finish()
         tables = [] if self.tuning is None else self.tuning.sentences()
         said = self.packer.sentences(self.folder.name, self._now())
-        self.learning.write_groups(self.packer)
+        self.shared.events.groups(self.packer.groups.take_new())
+        if self.shared.events.problem:
+            self.log.tell(f"{packing.EVENTS} is not complete: {self.shared.events.problem}")
         self.log.flush(is_last=True)
         return [*tables, *(f"{self.node.name}: {one}" for one in said)]

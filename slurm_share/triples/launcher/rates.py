@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET, Struct
 
 from ...core.errors import StateError, UsageError, shown
-from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate
+from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate, WorkRate
 from .. import run_folder
 from ..rates_file import RatesFile
-from ..records import Run, WorkRate
+from ..records import Run
 from ..rules import work_rates
 from ..rules.log_counts import LogCounts, parse_pattern
 from .node import Node

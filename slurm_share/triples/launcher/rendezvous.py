@@ -24,11 +24,12 @@ from ...core.errors import CommandError, LaunchError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
 from ...core.records import JobStart
 from ...core.settings import Messages
+from ...packing import RankWait
 from ...spmd import checks, key_folder, names, wire
 from ...spmd.errors import SpmdError, TransportError
 from ...spmd.rules import ends
 from .. import rendezvous_files
-from ..records import Run, Wait
+from ..records import Run
 from .node import Node
 
 MODULE = "slurm_share.spmd.rendezvous"
@@ -53,7 +54,7 @@ class Rendezvous:
         self.ready: wire.Ready | None = None
         self.ending: wire.Ending | None = None
         """Why the run has to end; None: it goes on."""
-        self.waits: dict[int, Wait] = {}
+        self.waits: dict[int, RankWait] = {}
         """Rank -> its wait, for ranks of this node that wait for messages."""
 
     @property
@@ -101,9 +102,13 @@ class Rendezvous:
                 self.waits.pop(message.rank, None)
                 if message.what:
                     since = round(time.time() - message.since_s, 3)
-                    self.waits[message.rank] = Wait(message.rank, message.what, since)
+                    self.waits[message.rank] = RankWait(message.rank, message.what, since)
             elif isinstance(message, wire.Note):
                 self._say(f"{self._node.name}: {shown(message.text, 300)}")
+
+    def sorted_waits(self) -> tuple[RankWait, ...]:
+        """Return the ranks of this node that wait for messages."""
+        return tuple(sorted(self.waits.values(), key=lambda one: one.rank))
 
     def tell_ended(self, rank: int, code: int | None, number: int | None, why: str) -> None:
         """Report the end of a rank of this node, once. `why`: a clause that follows "rank 5 on n2 "."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from ...node.memory import HostMemory
-from ...packing import LevelRun, Rate
+from ...packing import EventLog, LevelRun, Progress, Rate
 from ..kept_script import ScriptChoice
-from ..records import Ended, Outcome, Progress, Run
+from ..records import Ended, Outcome, Run
 from ..result_files import Results
 from ..rules.outcomes import Ending
 from . import environment, task_process
@@ -42,6 +42,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     node: Node
     feeder: Feeder
     results: Results
+    events: EventLog
+    """Only the loop writes to it."""
     table: Table
     environ: Mapping[str, str]
     lines: Sequence[str]

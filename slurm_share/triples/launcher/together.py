@@ -13,7 +13,7 @@ import signal
 from ...core.process import Deadline
 from ...spmd.names import END_GRACE_S, LOST_S
 from .. import rank_python, run_folder
-from ..records import Outcome, Wait
+from ..records import Outcome
 from ..rules import together
 from ..rules.outcomes import Ending
 from . import strategy, task_process
@@ -48,7 +48,6 @@ class Together(EvenCaps):
         self._last: Deadline | None = None
         """When the loop stops waiting for the rendezvous process; None: not set."""
         self._is_loss_logged = False
-        self._shown: list[Wait] | None = None
         """Content of waits.json; None: not written."""
 
     # ---- Starts ----
@@ -103,7 +102,6 @@ class Together(EvenCaps):
                 if worker.rank not in self._begun and not self.rendezvous.was_told(worker.rank):
                     self.rendezvous.tell_ended(worker.rank, 1, None, "was not started")
         self._read_rendezvous()
-        self._show_waits()
         if self._grace is not None and self._grace.left() == 0:
             self._grace = None
             if self.running or self.starting:
@@ -156,17 +154,6 @@ class Together(EvenCaps):
         return int(self._last is None or self._last.left() > 0)
 
     def sentences(self) -> list[str]:
-        """End the rendezvous process, clear waits.json, and return the sentences of EvenCaps."""
+        """End the rendezvous process, and return the sentences of EvenCaps."""
         self.rendezvous.close(CLOSE_S)
-        self.rendezvous.waits.clear()
-        self._show_waits()
         return super().sentences()
-
-    # ---- For llsub --watch ----
-
-    def _show_waits(self) -> None:
-        waits = sorted(self.rendezvous.waits.values(), key=lambda one: one.rank)
-        if waits != self._shown and (waits or self._shown):
-            self._shown = waits
-            with contextlib.suppress(OSError):  # the file is only for display
-                run_folder.write_waits(self.node.folder, waits)

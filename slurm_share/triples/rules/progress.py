@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..records import WorkRate
+from ...packing import WorkRate
 from . import work_rates
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from ...core.errors import UsageError, shown
 from ...core.text import counted
+from ...packing import RankWait
 from ...spmd.names import MOST_RANKS, MOST_RANKS_PER_NODE, VERSION
-from ..records import Run, Triple, Wait
+from ..records import Run, Triple
 
 MODULE = "slurm_share.spmd"
 _ONE_TASK = "each process is one rank, and the triple sets their number"
@@ -95,7 +96,7 @@ def short_reason(sentence: str) -> str:
     return sentence.partition(": ")[0].partition("; the other")[0]
 
 
-def waits_text(waits: Sequence[Wait], now: float) -> str:
+def waits_text(waits: Sequence[RankWait], now: float) -> str:
     """Return the longest wait, such as: rank 7 waits in recv for (3, 'x') since 40 s. Empty: no rank waits."""
     if not waits:
         return ""

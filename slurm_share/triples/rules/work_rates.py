@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import UNSET
 
 from ...core.text import amount, counted
-from ...packing import RateSource
-from ..records import Ended, WorkRate
+from ...packing import RateSource, WorkRate
+from ..records import Ended
 
 SOURCE_TEXTS: Mapping[str, str] = {
     "progress": "LLSUB_PROGRESS",

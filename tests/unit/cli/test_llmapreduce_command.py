@@ -12,10 +12,11 @@ import pytest
 
 from slurm_share.cli import llfree, llkill, llmapreduce, llmapreduce_failures, llstat, llsub, progress_line
 from slurm_share.core.errors import CommandError
+from slurm_share.packing import EVENTS, EventLog, Progress
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import failed_tasks, follow, map_submitting, run_folder
-from slurm_share.triples.records import Progress, Run
+from slurm_share.triples.records import Run
 from slurm_share.triples.rules.mapreduce import Folder
 
 
@@ -294,13 +295,15 @@ def test_waiting_says_how_far_the_jobs_are(
         if answer is None:
             raise CommandError(("squeue",), 1, "busy")
         if answer is both:
-            run_folder.write_progress(node, progress)
+            log = EventLog(node, "5")
+            log.progress(progress)
+            log.close()
         return None, answer
 
     monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
     monkeypatch.setattr(follow.time, "sleep", lambda _: None)
     monkeypatch.setattr(progress_line, "LINE_EVERY_S", 0.0)
-    (node / run_folder.PROGRESS).unlink()
+    (node / EVENTS).unlink()
     (node / run_folder.RESULTS).unlink()
     capsys.readouterr()
     assert llmapreduce._wait(Folder(str(path), True, True), what, (5, 6)) == 0

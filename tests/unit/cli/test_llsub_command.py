@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from slurm_share.cli import progress_line
 from slurm_share.core.errors import CommandError
+from slurm_share.packing import EventLog, Progress
 from slurm_share.slurm import jobs
 from slurm_share.triples import follow, run_folder
-from slurm_share.triples.records import Ended, Progress, Run, Triple
+from slurm_share.triples.records import Ended, Run, Triple
 from slurm_share.triples.rules import submission
 from slurm_share.triples.rules.progress import TaskCounts, as_text
 
@@ -627,7 +628,9 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
     node = here / "p0-p1_n1"
     node.mkdir()
     progress = Progress(node="n1", job="12.1", processes=2, running=2, done=10, failed=3, left=7, at=0.0)
-    run_folder.write_progress(node, progress)
+    log = EventLog(node, "12.1")
+    log.progress(progress)
+    log.close()
     record(here, *(ended(task) for task in range(40)))
     task_counts = follow.TaskCountsReader(here, run, 12).read()
     assert task_counts == TaskCounts(100, done=50, failed=3, running=2, restarts=1)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from llsub_desk import call, make_desk, submitted
 
+from slurm_share.packing import EventLog, Progress, WorkRate
 from slurm_share.triples import follow, run_folder
-from slurm_share.triples.records import Progress, Run, Triple, WorkRate
+from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules.progress import TaskCounts, as_text
 
 
@@ -82,7 +83,9 @@ def write(folder: Path, node: str, **more: object) -> None:
     place = folder / f"p{node}_n{node}"
     place.mkdir(exist_ok=True)
     common = {"node": f"n{node}", "job": "12", "processes": 8, "running": 8, "failed": 0, "left": 50, "done": 0}
-    run_folder.write_progress(place, Progress(**{**common, "at": 100.0, **more}))  # type: ignore[arg-type]
+    log = EventLog(place, "12")
+    log.progress(Progress(**{**common, "at": 100.0, **more}))  # type: ignore[arg-type]
+    log.close()
 
 
 RUN = Run(name="a", command=("/a",), cwd="/", triple=Triple(2, 8), processes=16, tasks=200)

@@ -8,7 +8,7 @@ import pytest
 from slurm_share.cli import main
 from slurm_share.lab import recorded, requests, trace_files
 from slurm_share.lab.log_text import TraceError
-from slurm_share.packing import journal
+from slurm_share.packing import events
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
@@ -29,10 +29,10 @@ def run(tmp_path):
     folder.mkdir(parents=True)
     facts = (GpuFacts(uuid="GPU-a", index=0, model="L4", total_mib=24576, is_mps=True),)
     board = Board(facts, 8, PackSettings(), Estimator())
-    notes = journal.Journal(folder, "7", BEGIN)
+    notes = events.EventLog(folder, "7", BEGIN)
 
     def decide(now):
-        notes.note(*board.decide(now))
+        notes.decide(*board.decide(now))
 
     key = TaskKey("exact", "family", (("--batch", 8.0),))
     board.add(TaskAsk(task=0, key=key, gpu_mem_mib=4000), 0.0)
@@ -86,8 +86,8 @@ def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsy
 
 
 def test_a_picture_of_a_run_on_simulated_gpus_says_so(run):
-    journals = next(run.glob("p*/decisions.jsonl"))
-    journals.write_text(journals.read_text().replace('"is_mps":true', '"is_mps":true,"is_simulated":true'))
+    file = next(run.glob("p*/events.jsonl"))
+    file.write_text(file.read_text().replace('"is_mps":true', '"is_mps":true,"is_simulated":true'))
     assert "LLSUB.1 on simulated GPUs: 2 tasks, 1 lost attempt" in requests.draw_run(run)
 
 

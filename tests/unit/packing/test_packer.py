@@ -9,7 +9,7 @@ import pytest
 from packing_values import facts, is_replayable
 
 from slurm_share.core.errors import StateError
-from slurm_share.packing import bookings, journal
+from slurm_share.packing import bookings, events
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
 from slurm_share.packing.decision_records import GiveUp, Start
@@ -45,7 +45,7 @@ class Node:
             workers,
             PackRequest(settings=PackSettings(**settings), learns=learns),
             estimator=Estimator(),
-            journal=journal.Journal(folder, "job", 0.0),
+            events=events.EventLog(folder, "job", 0.0),
             bookings=bookings,
             unix_s=0.0,
             say=self.said.append,
@@ -86,9 +86,9 @@ class Node:
     def end(self, task: int, now: float, code: int = 0, tail: bytes = b"", **more: Any):
         return self.packer.ended(EndFacts(task=task, now_s=now, code=code, log_tail=tail, **more), now)
 
-    def entries(self) -> list[journal.Entry]:
-        self.packer.journal.flush()
-        return list(journal.read_journal((self.folder / journal.DECISIONS).read_bytes()))
+    def entries(self) -> list[events.MadeDecision]:
+        self.packer.events.flush()
+        return list(events.read_decisions((self.folder / events.EVENTS).read_bytes()))
 
 
 @pytest.fixture

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from slurm_share.cli import main
-from slurm_share.packing.journal import append_groups
+from slurm_share.packing import EVENTS, EventLog
 from slurm_share.packing.records import PackRequest, PackSettings
 from slurm_share.packing.rules.speed_account import GroupResult
 from slurm_share.triples import run_folder
-from slurm_share.triples.launcher.pack_learning import PackLearning
 from slurm_share.triples.records import Run, Triple
 
 
@@ -31,13 +29,13 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["none", "fifo", "folder", "empty", "torn"])
 def test_a_journal_that_says_nothing_is_no_error(folder, capsys, kind):
-    file = folder / "p0-p1_n1" / "decisions.jsonl"
+    file = folder / "p0-p1_n1" / EVENTS
     if kind == "fifo":
         os.mkfifo(file)
     elif kind == "folder":
         file.mkdir()
     elif kind != "none":
-        file.write_text("" if kind == "empty" else '{"t":0.0,"begin":{"version":1,"job":"7"')
+        file.write_text("" if kind == "empty" else '{"event":"decision","view":{"t":0.0},"begin":{"job":"7"')
     assert main.main(["pack", "explain", str(folder), "1"]) == 0
     assert capsys.readouterr().out == "task 1: it was part of no decision yet\n"
 
@@ -48,6 +46,12 @@ def test_a_task_that_the_run_does_not_have_is_refused(folder, capsys, task):
     assert "its tasks are 0 to 1" in capsys.readouterr().err
 
 
+def write_groups(node, groups):
+    log = EventLog(node, "7")
+    log.groups(groups)
+    log.close()
+
+
 GROUP = GroupResult(
     gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.301, error=0.021, delta=1.25, predicted=1.55,
     slowdowns=(2.0, 1.25),
@@ -56,13 +60,13 @@ TEXT = "GPU 1, tasks 0 1: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.
 
 
 def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
-    append_groups(folder / "p0-p1_n1", [GROUP, replace(GROUP, from_s=0.0, delta=None)])
-    with open(folder / "p0-p1_n1" / "groups.jsonl", "ab") as opened:
-        opened.write(b'{"gpu":1,\xff')
+    write_groups(folder / "p0-p1_n1", [GROUP, replace(GROUP, from_s=0.0, delta=None)])
+    with open(folder / "p0-p1_n1" / EVENTS, "ab") as opened:
+        opened.write(b'{"event":"group","gpu":1,\xff')
     assert main.main(["pack", "explain", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines() == [TEXT.replace(", delta 1.25", ""), TEXT]
     (folder / "p2-p3_n2").mkdir()
-    append_groups(folder / "p2-p3_n2", [GROUP])
+    write_groups(folder / "p2-p3_n2", [GROUP])
     assert main.main(["pack", "explain", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [f"n1: {TEXT}", f"n2: {TEXT}"]
 
@@ -70,14 +74,3 @@ def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
 def test_a_run_without_measured_groups_says_what_it_takes(folder, capsys):
     assert main.main(["pack", "explain", str(folder)]) == 0
     assert "no group of tasks was measured" in capsys.readouterr().out
-
-
-def test_groups_that_cannot_be_written_are_said_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    said: list[str] = []
-    node = SimpleNamespace(folder=tmp_path / "gone", count=1, estimate_history="")
-    learning = PackLearning(PackRequest(estimate="none"), node, {}, 0.0, said.append)
-    packer = SimpleNamespace(groups=SimpleNamespace(take_new=lambda: [GROUP]))
-    learning.write_groups(packer)
-    learning.write_groups(packer)
-    assert said == ["groups of tasks are not recorded for slurm-share pack explain: No such file or directory"]

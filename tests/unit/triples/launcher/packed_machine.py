@@ -14,7 +14,7 @@ from typing import Any
 
 from launches import PATIENCE_S, Launched, alive
 
-from slurm_share.packing import DECISIONS, PackRequest, PackSettings, TaskSpec, read_journal
+from slurm_share.packing import EVENTS, PackRequest, PackSettings, TaskSpec, read_decisions
 from slurm_share.triples.records import Run, Triple
 
 HOME = Path(__file__).resolve().parents[4] / "packaging" / "demo" / "simgpu"
@@ -145,4 +145,4 @@ class Packed(Launched):
         return self.end(process)[1]
 
     def decisions(self) -> list[Any]:
-        return list(read_journal((self.node / DECISIONS).read_bytes()))
+        return list(read_decisions((self.node / EVENTS).read_bytes()))

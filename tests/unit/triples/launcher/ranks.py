@@ -11,8 +11,9 @@ from typing import Any
 
 from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
 
-from slurm_share.triples import rendezvous_files, run_folder
-from slurm_share.triples.records import Run, Triple, Wait
+from slurm_share.packing import ProgressReader, RankWait
+from slurm_share.triples import rendezvous_files
+from slurm_share.triples.records import Run, Triple
 
 ROOT = Path(__file__).parents[4]
 
@@ -110,8 +111,8 @@ class Ranks(Launched):
         mine = tuple(self.sockets())
         return {name for name in sockets() if name.startswith(mine)}
 
-    def waits(self) -> list[Wait]:
-        return run_folder.read_waits(self.folder, self.run)
+    def waits(self) -> list[RankWait]:
+        return [wait for one in ProgressReader(self.folder / self.run.log_folder).read() for wait in one.waits]
 
     def pid(self, rank: int) -> int:
         mark = f"LLSUB_RANK={rank}\0".encode()

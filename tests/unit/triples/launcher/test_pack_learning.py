@@ -37,7 +37,9 @@ def test_a_description_is_known_as_soon_as_it_is_asked_for(
     (tmp_path / "train.model.json").write_text(json.dumps(MODEL))
     (tmp_path / "train.sh").touch()
     node: Any = SimpleNamespace(folder=tmp_path, count=1, estimate_history="")
-    learning = PackLearning(packing.PackRequest(estimate=estimate), node, {}, 0.0, lambda note: None)
+    learning = PackLearning(
+        packing.PackRequest(estimate=estimate), node, packing.EventLog(None, ""), {}, 0.0, lambda note: None
+    )
     argv = ("sh", "train.sh")
     ask = packing.TaskAsk(task=0, gpus=1, submitted_s=0.0, key=packing.key_of(argv, tmp_path, ""))
     packer: Any = FakePacker()

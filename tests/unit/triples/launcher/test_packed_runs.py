@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from packed_machine import QUICK, TASK, Machine
 from packing_values import is_replayable
 
-from slurm_share.packing import PackRequest, Start, TaskSpec
+from slurm_share.packing import PackRequest, ProgressReader, Start, TaskSpec
 from slurm_share.triples import explain_groups, explain_task, run_folder
 
 HARD = replace(QUICK, guard="hard")
@@ -109,7 +109,7 @@ def test_tasks_like_three_that_fit_on_no_gpu_are_given_up_and_smaller_ones_are_d
     assert "out of GPU memory: 0-2" in said
     (given_up,) = run.attempts()[4]
     assert given_up.why.startswith("task 0, the same command, ran out of GPU memory with a GPU to itself")
-    progress = run_folder.read_progress(run.folder, run.run)
+    progress = ProgressReader(run.folder / run.run.log_folder).read()
     assert [(one.failed, one.given_up) for one in progress] == [(3, 1)]
 
 

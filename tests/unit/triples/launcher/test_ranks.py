@@ -15,12 +15,12 @@ from launches import alive, read_proc, wait_for
 from ranks import FOLLOW, RANK, Ranks, kill
 
 from slurm_share.core.settings import Messages
+from slurm_share.packing import RankWait
 from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
 from slurm_share.triples import rendezvous_files, run_folder
 from slurm_share.triples.launcher import rendezvous
 from slurm_share.triples.launcher.report import summarize
-from slurm_share.triples.records import Wait
 from slurm_share.triples.rules import together as rules
 
 MEET = RANK + "time.sleep(0.2)\nsay(wire.Bye(0))\n"
@@ -227,7 +227,7 @@ def test_only_our_own_package_is_said_to_be_missing(tail: bytes, is_missing: boo
 
 
 def test_the_longest_wait_comes_first() -> None:
-    waits = [Wait(7, "in recv for (3, 'x')", 60.0), Wait(2, "in barrier", 90.0)]
+    waits = [RankWait(7, "in recv for (3, 'x')", 60.0), RankWait(2, "in barrier", 90.0)]
     assert rules.waits_text(waits, 100.0) == "rank 7 waits in recv for (3, 'x') since 40 s and 1 rank more"
     assert rules.waits_text([], 100.0) == ""
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from packed_machine import TASK, Machine, Packed
 
-from slurm_share.triples import run_folder
+from slurm_share.packing import ProgressReader
 from slurm_share.triples.rates_file import read_rates
 
 MACHINE = (2, 40960, False)
@@ -47,7 +47,7 @@ def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is
         assert one.speed_ratio is UNSET
     assert "units/s, by LLSUB_PROGRESS: tasks " in said
     assert "RATE" in said
-    shown = run_folder.read_progress(run.folder, run.run)
+    shown = ProgressReader(run.folder / run.run.log_folder).read()
     assert [one.ended for one in shown] == [True]
 
 
@@ -66,7 +66,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     assert task.family  # by which llload adds up what counts the same
     assert len(task.gpus) == 1
     assert Path(f"/proc/{task.pid}").exists()
-    [shown] = run_folder.read_progress(run.folder, run.run)
+    [shown] = ProgressReader(run.folder / run.run.log_folder).read()
     assert shown.work is not None
     assert (shown.work.tasks, shown.work.source) == (1, "progress")
     assert shown.began < shown.at

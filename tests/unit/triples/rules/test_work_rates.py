@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from slurm_share.core.text import amount
-from slurm_share.triples.records import Ended, WorkRate
+from slurm_share.packing import WorkRate
+from slurm_share.triples.records import Ended
 from slurm_share.triples.rules.work_rates import WorkTally, add_up, as_text, usual_source
 
 
