@@ -1,4 +1,4 @@
-"""`slurm-share lab`: simulate policies on a trace or a recorded run, for people who compare them."""
+"""`slurm-share lab`: simulate and score policies of packing, for people who compare them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from ..core import names, terminal
 from ..core.errors import UsageError
 
+MISSING = "slurm_share.lab is not installed here; run this where the whole package is"
 EPILOG = """\
 TRACE is thesis60 or thesis90 (generated from the published tables of
 Yousefzadeh 2025), sweep (an invented parameter sweep), the folder of a run
@@ -43,6 +44,42 @@ examples
 exit codes
   0 done, 1 the simulation or the picture failed, 2 the command line or the
   trace is wrong.
+"""
+
+SCORE = """\
+Policies are compared in simulations with data that you give by path. Columns may
+stand in any order and have many names; what was understood is printed, and a
+field that cannot be used is refused with line and column.
+
+--pairs CSV: speeds of tasks beside each other. A row has two kinds of tasks and a
+  figure of each: speed (1 or 100 % as alone), slowdown, or rate or time with one
+  alone. Columns of the two are told apart by 1 and 2, or a and b:
+    kind_a,kind_b,speed_a,speed_b           bert,resnet,0.61,0.84
+    model1,batch1,rate1,alone1,model2,...   all other columns name the kind
+  or a row has one kind, its neighbour and its figure; a row without a neighbour
+  has the figure alone. Memory of each, or of both together, is used if there.
+  Gavel's matrix of rates (*.json) is read as well: --gpu-model.
+--sheet CSV: measured memory of runs: a model, numbers of its command, and the peak
+  (in the unit that field or column names: MiB, GB, ...), seconds if there:
+    model,batch,image,peak_mib              resnet50,32,224,5260
+  Numbers are those of all columns that look so; --numbers names them. The runs
+  are a user's history in random order: how often is an estimate enough?
+--scripts FOLDER: submission scripts of CARMA's (*.sh with their *.rad), traces of
+  Gavel's, histories; each with its arrivals, and all tasks at once.
+
+Every other policy is also compared with exclusive (one task on each GPU) and
+with random (booking, and a GPU by chance). HARMFUL: part of the time with several
+tasks on a GPU in which they did less than one at a time. COVERED: part of the
+estimated attempts that stayed within their size; WASTE: what was reserved beyond
+the peak. What data lack (durations, arrivals, activity) is drawn by seed.
+
+examples
+  slurm-share lab score --pairs pairs.csv --runs 10
+  slurm-share lab score --sheet memory.csv --numbers batch,image --json
+  slurm-share lab score --scripts traces/ --policy booked --policy gain,oracle
+
+exit codes
+  0 done, 1 the simulation failed, 2 the command line or the data are wrong.
 """
 
 
@@ -104,6 +141,39 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--recorded", action="store_true", help="draw the recorded run TRACE instead of a simulation")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=simulate)
+    _add_score(subcommands)
+
+
+def _add_score(subcommands: Any) -> None:
+    parser: argparse.ArgumentParser = subcommands.add_parser(
+        "score", help="score policies on measured pairs, measured memory or job scripts", epilog=SCORE
+    )
+    for option, name, what in (
+        ("--pairs", "pairs", "table of measured speeds of pairs"),
+        ("--sheet", "sheets", "table of measured memory"),
+        ("--scripts", "scripts", "folder of published job scripts, or one of them"),
+    ):
+        metavar = "FOLDER" if name == "scripts" else "CSV"
+        parser.add_argument(
+            option, dest=name, type=Path, action="append", default=[], metavar=metavar, help=f"{what}; may be repeated"
+        )
+    parser.add_argument(
+        "--policy",
+        dest="policies",
+        action="append",
+        default=[],
+        metavar="POLICY",
+        help="as for simulate; may be repeated (default: lug, booked, gain)",
+    )
+    parser.add_argument("--numbers", default="", metavar="COLUMN,...", help="numbers of the command in a sheet")
+    parser.add_argument("--tasks", type=int, default=100, metavar="N", help="tasks of a world (default: 100)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of the node (default: 4, or as in the scripts)")
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="memory of a GPU (default: on which each task fits)")
+    parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in Gavel's matrix (default: v100)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the first run (default: 1)")
+    parser.add_argument("--runs", type=int, default=3, metavar="K", help="number of consecutive seeds (default: 3)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=score)
 
 
 def simulate(arguments: argparse.Namespace) -> int:
@@ -111,9 +181,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     # Import here: every command of slurm-share imports this module, including the launchers on all nodes.
     try:
         from ..lab import requests
-    except ModuleNotFoundError as error:
-        raise UsageError("slurm_share.lab is not installed here; run this where the whole package is") from error
-
+    except ImportError as error:
+        raise UsageError(MISSING) from error
     if arguments.picture is not None:
         requests.check_picture(arguments.picture)
     if arguments.recorded:
@@ -121,11 +190,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             raise UsageError("--recorded draws a recorded run; add --picture FILE.svg for the output")
         requests.write_picture(requests.draw_run(Path(arguments.trace)), arguments.picture)
         return names.EXIT_OK
-    asked: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in vars(arguments).items()
-        if name in requests.SimulationRequest.__struct_fields__
-    }
+    asked = _asked(arguments, requests.SimulationRequest.__struct_fields__)
     answer = requests.run_simulation(
         requests.SimulationRequest(has_picture=arguments.picture is not None, width=terminal.width(), **asked),
         _progress if sys.stderr.isatty() else None,
@@ -134,6 +199,29 @@ def simulate(arguments: argparse.Namespace) -> int:
     if arguments.picture is not None and answer.picture is not None:
         requests.write_picture(answer.picture, arguments.picture)
     return names.EXIT_OK
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """Score and print the report. Raises UsageError, SimulationError."""
+    try:
+        from ..lab import score as scores
+    except ImportError as error:
+        raise UsageError(MISSING) from error
+    asked = _asked(arguments, scores.ScoreRequest.__struct_fields__)
+    asked["numbers"] = tuple(name for name in arguments.numbers.split(",") if name)
+    text, record = scores.run_score(
+        scores.ScoreRequest(width=terminal.width(), **asked), _progress if sys.stderr.isatty() else None
+    )
+    print(json.dumps(record, indent=2) if arguments.json else text)
+    return names.EXIT_OK
+
+
+def _asked(arguments: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(arguments).items()
+        if name in fields
+    }
 
 
 def _progress(done: int, every: int) -> None:

@@ -9,6 +9,6 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import outside_sizes, requests, thesis_policies
+    from . import outside_sizes, requests, score, thesis_policies
 
-__getattr__, __all__ = exports(__name__, modules=["outside_sizes", "requests", "thesis_policies"])
+__getattr__, __all__ = exports(__name__, modules=["outside_sizes", "requests", "score", "thesis_policies"])

@@ -83,7 +83,8 @@ def _share(result: Result) -> float:
     return result.lower_bound_s / result.make_span_s if result.make_span_s else 1.0
 
 
-COLUMNS: tuple[tuple[str, str, Callable[[Result], Sequence[float]]], ...] = (
+Column = tuple[str, str, Callable[[Result], Sequence[float]]]
+COLUMNS: tuple[Column, ...] = (
     ("MAKE-SPAN s", ".0f", lambda one: (one.make_span_s,)),
     ("WAITING s", ".0f", lambda one: (one.wait_s,)),
     ("JCT s", ".0f", lambda one: (one.jct_s,)),
@@ -110,14 +111,14 @@ def cell(values: Sequence[float], form: str) -> str:
     return middle if low == high else f"{middle} ({low}{to}{high})"
 
 
-def table(results: Sequence[Result], width: int | None = None) -> str:
+def table(results: Sequence[Result], width: int | None = None, columns: Sequence[Column] = COLUMNS) -> str:
     """Return a line for each policy with medians and ranges over settings and seeds. If the lines are longer than
     `width`, return a line for each figure of a policy."""
     names = list(dict.fromkeys(result.policy for result in results))
-    lines = [["POLICY", *(title for title, _, _ in COLUMNS)]]
+    lines = [["POLICY", *(title for title, _, _ in columns)]]
     for name in names:
         own = [result for result in results if result.policy == name]
-        lines.append([name, *(cell([v for one in own for v in values(one)], form) for _, form, values in COLUMNS)])
+        lines.append([name, *(cell([v for one in own for v in values(one)], form) for _, form, values in columns)])
     aligned = tuned_text.table(lines, left=1)
     if width is not None and len(aligned[0]) > width:
         figures = [figure for line in lines[1:] for figure in zip(lines[0], line, strict=True)]

@@ -50,7 +50,7 @@ EXCUSED = {
     r"(spmd\.md: (python3 |srun --mpi)|.*: llsub --spmd \S+\.py ).*": (
         "needs a Python with NumPy: test_spmd_page.py runs these programs, test_spmd.py and test_mpi.py such ones"
     ),
-    r".*: slurm-share lab simulate( (Venus/|TRACE ).*)?": (
+    r".*: slurm-share lab (score|simulate( (Venus/|TRACE ).*)?)?": (
         "names the command alone, or a log that is not shipped; tests/packing plays short ones"
     ),
     r".*: .*python3? tests/gpu/.*": "needs an NVIDIA GPU",
