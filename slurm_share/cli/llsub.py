@@ -95,10 +95,33 @@ exit codes
 
 
 class _Parser(Parser):
+    shows_all = False
+    """Show every option, in full; else what people use (`llsub_options.FIRST_PAGE`)."""
+
+    def format_help(self) -> str:
+        written = [(action, action.help) for action in self._actions]
+        try:
+            for action, text in written if not self.shows_all else ():
+                action.help = llsub_options.FIRST_PAGE.get((action.option_strings or [""])[-1], text)
+            return super().format_help()
+        finally:
+            for action, text in written:
+                action.help = text
+
     def error(self, message: str) -> NoReturn:
         if "--options" in message and "expected one argument" in message:
             message = "--options: write a value that begins with a dash after a =, as in --options='--nice=5'"
         super().error(message)
+
+
+class _ShowAll(argparse.Action):
+    """Print the help with every option, and exit."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, _Parser)
+        parser.shows_all = True
+        parser.print_help()
+        parser.exit()
 
 
 def parser() -> Parser:
@@ -111,6 +134,9 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     top.add_version()
+    top.add_argument(
+        "--help-all", action=_ShowAll, nargs=0, default=argparse.SUPPRESS, help="show every option and exit"
+    )
     top.add_argument("positional", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
     add = top.add_argument_group("the job").add_argument
     add("-s", "--slots", type=llsub_options.positive, metavar="K", help="number of cores (only without a triple)")
@@ -267,7 +293,7 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
         argument = shown((*arguments.positional, *extra)[0]) or repr("")
         raise UsageError(f"{option} takes no script, no triple and no arguments; remove {argument}")
     actions = [action for action in parser()._actions if option not in action.option_strings]
-    known = ("help", "version", "positional", *taken)
+    known = ("help", "help_all", "version", "positional", *taken)
     _note_ignored(arguments, f"no effect with {option}", [one.dest for one in actions if one.dest not in known])
 
 

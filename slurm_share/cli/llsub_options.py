@@ -19,6 +19,19 @@ from ..triples import DISTRIBUTIONS, PackOptions, checkpoint, log_counts, pack_o
 DRY_RUNS = ("short", "script")
 """Values of --dry-run: without and with the script of the job. The first is the default."""
 
+FIRST_PAGE: dict[str, str] = {
+    "--pack": f"start each task on a GPU with room for it (default policy: {pack_options.DEFAULT_POLICY}); P of the "
+    "triple may then be auto",
+    **dict.fromkeys(
+        (
+            "--window", "--no-bind", "--order", "--memory-guard", "--estimate", "--hang", "--undo", "--min-speed",
+            "--keep-going", "--env", "--script", "--parsable",
+        ),
+        argparse.SUPPRESS,
+    ),
+}  # fmt: skip
+"""Option -> its text in llsub --help, which shows what people use; llsub --help-all has every option with its text."""
+
 
 def add_work(parser: argparse.ArgumentParser) -> None:
     """Add the options of triples mode."""
@@ -79,7 +92,8 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         const=pack_options.DEFAULT_POLICY,
         metavar="POLICY",
         help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {pack_options.DEFAULT_POLICY}); "
-        "conditions follow after commas: book, smact_max=RATIO, free_min=SIZE; P of the triple may then be auto",
+        "all but the first two are for comparisons (lab.md), with conditions after commas: book, smact_max=RATIO, "
+        "free_min=SIZE; P of the triple may then be auto",
     )
     add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
     add("--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)")

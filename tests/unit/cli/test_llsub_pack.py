@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -613,3 +614,25 @@ def test_a_node_of_a_packed_run_claims_few_tasks_at_a_time(tmp_path: Path) -> No
     assert len(packed[-1]) == 1
     queue = claims.Claims(tmp_path / "queue", "n1", packed)
     assert queue.take() == range(8)
+
+
+def test_help_shows_what_people_use_and_help_all_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--help") == 0
+    first = capsys.readouterr().out
+    assert call("--help-all") == 0
+    every = capsys.readouterr().out
+    for word in ("--pack [POLICY]", "--gpu-mem SIZE", "--help-all"):
+        assert word in first
+    for word in ("--undo {", "--memory-guard {", "smact_max", "magm", "--env {"):
+        assert word not in first
+        assert word in every
+
+
+def test_a_policy_of_the_literature_is_refused_where_the_laboratory_is_not_installed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("slurm_share.lab.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "slurm_share.lab", None)
+    why = "--pack=lug is for comparisons, and needs slurm_share.lab"
+    assert_refused(here, why, "[1,4]", "--pack=lug", "--tasks", "many", capsys=capsys)
