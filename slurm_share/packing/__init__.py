@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         Undo,
     )  # fmt: skip
     from .rules import tuned_text
-    from .rules.endings import how_ended
+    from .rules.blame import judge_device
+    from .rules.endings import classify, has_signal, may_be_host_memory
     from .rules.estimate.estimator import Estimator
     from .rules.explain import explain_task
     from .rules.fingerprint import name_software
+    from .rules.gpu_state import GpuState
     from .rules.interference import antt, slowdowns, stp
-    from .rules.log_messages import asked_mib, find_messages
+    from .rules.log_messages import asked_mib
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
@@ -94,11 +96,13 @@ __getattr__, __all__ = exports(
             "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
             "TunedRun",
         ],
-        "rules.endings": ["how_ended"],
+        "rules.blame": ["judge_device"],
+        "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
         "rules.explain": ["explain_task"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.log_messages": ["asked_mib", "find_messages"],
+        "rules.gpu_state": ["GpuState"],
+        "rules.log_messages": ["asked_mib"],
         "rules.rates": ["RateMeter"],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["antt", "slowdowns", "stp"],

@@ -433,6 +433,8 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     """The kernel killed it because host memory was full."""
     was_started: bool = True
     """False: the program could not be executed."""
+    is_resumable: bool = True
+    """False: a rank that sends messages to others. It cannot go on later, so exit code 75 is a failure."""
     log_tail: bytes = b""
     """The end of its output."""
     room_ratio: float | None = None
@@ -440,7 +442,7 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     sample_age_s: float | None = None
     """Age of that sample at the end."""
     is_device_lost: bool = False
-    """The driver reports that its GPU failed (NVML's GPU_IS_LOST, or an Xid of broken hardware)."""
+    """The driver reports that its GPU failed (NVML's GPU_IS_LOST or RESET_REQUIRED)."""
     is_daemon_lost: bool = False
     """The MPS daemon of its GPU ended while it ran."""
 

@@ -52,7 +52,8 @@ def judge(facts: EndFacts, task: Attempt, gpus: Collection[GpuState], *, is_blin
     if kind in ("failed", "signal") and endings.is_fault(facts):
         return _judge_fault(kind, reason, facts, task, had, on)
     if kind == "device":
-        return _judge_device(reason, facts, task, had, on, gpus)
+        kind, reason, returned = judge_device(reason, facts, on, gpus)
+        return Verdict(kind=kind, reason=reason, had=had, returned=returned)
     return Verdict(kind=kind, reason=reason, had=had)
 
 
@@ -85,18 +86,19 @@ def _judge_fault(
     return Verdict(kind=kind, reason=reason, had=had)
 
 
-def _judge_device(
-    reason: str, facts: EndFacts, task: Attempt, had: recover.Had, on: Sequence[GpuState], gpus: Collection[GpuState]
-) -> Verdict:
-    """Return whether the GPU of a task has failed; if so, take it out of service."""
-    if facts.is_device_lost or _is_believed(task, gpus):
-        for gpu in on:
+def judge_device(
+    reason: str, facts: EndFacts, its: Sequence[GpuState], gpus: Collection[GpuState]
+) -> tuple[EndKind, str, tuple[str, ...]]:
+    """Return whether the GPU of a task has failed, the reason, and the GPUs (UUIDs) that are back in service.
+
+    Takes a failed GPU out of service. `its`: the GPUs of the task. `gpus`: all GPUs of the node.
+    """
+    if facts.is_device_lost or _is_believed(facts.task, its, gpus):
+        for gpu in its:
             gpu.out_by = None if facts.is_device_lost or gpu.is_out else facts.task
             gpu.is_out, gpu.problem, gpu.view = True, gpu.problem or reason, None
-        return Verdict(kind="device", reason=reason, had=had)
-    returned = _give_back(facts.task, gpus)
-    reason = f"{reason}, which the driver does not confirm"
-    return Verdict(kind="failed", reason=reason, had=had, returned=returned)
+        return "device", reason, ()
+    return "failed", f"{reason}, which the driver does not confirm", _give_back(facts.task, gpus)
 
 
 # ---- Memory ----
@@ -182,14 +184,14 @@ def _culprit(task: Attempt, facts: EndFacts, on: Sequence[GpuState]) -> int | No
     return None
 
 
-def _is_believed(task: Attempt, gpus: Collection[GpuState]) -> bool:
+def _is_believed(task: int, its: Sequence[GpuState], gpus: Collection[GpuState]) -> bool:
     """Return whether the log of a task is enough to take its GPU out of service.
 
     It is not if the same task alone has reported another GPU, or if no other GPU would be left: a program that prints
     such a message by mistake must not end the run.
     """
-    others = [gpu for gpu in gpus if gpu.facts.uuid not in task.gpus]
-    if any(gpu.out_by == task.ask.task for gpu in others):
+    others = [gpu for gpu in gpus if gpu not in its]
+    if any(gpu.out_by == task for gpu in others):
         return False
     return any(not (gpu.is_out or gpu.problem) for gpu in others)
 

@@ -1,4 +1,4 @@
-"""Classify how an attempt at a task ended.
+"""Classify how an attempt at a task ended: of plain runs, packed runs and ranks.
 
 An exit code alone is not enough: programs catch the memory error and fail later, or end by a neighbour's fault. RAD-RM
 takes every exit code except 0 for out of memory, and so retries a task that always fails without end (CARMA).
@@ -32,12 +32,14 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
     """Return how an attempt ended, judged by its own facts, and the reason in a sentence.
 
     `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or no sample. Exit code 0 is
-    done: programs that search for the largest batch size print the memory error, catch it and succeed.
+    done: programs that search for the largest batch size print the memory error, catch it and succeed. A task that was
+    told to end is unfinished even with exit code 0, because it may have saved its state and exited; after the signal of
+    --checkpoint-signal it is saved.
     """
     how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
         return "not started", how
-    if facts.code == names.EXIT_SAVED:
+    if facts.code == names.EXIT_SAVED and facts.is_resumable:
         return "saved", how
     if facts.is_stopped_by_us:
         return "unfinished", f"told to end, {how}"
@@ -79,6 +81,16 @@ def _is_suspect(facts: EndFacts, cap_ratio: float | None) -> bool:
         return False
     room = facts.room_ratio
     return (room is not None and room < NO_ROOM) or (cap_ratio is not None and cap_ratio >= AT_CAP)
+
+
+def may_be_host_memory(code: int | None, signal_number: int | None) -> bool:
+    """Return whether a memory kill of the kernel may be the cause: after SIGKILL, or the exit code of a shell."""
+    return signal_number == signal.SIGKILL or (code is not None and code != 0)
+
+
+def has_signal(code: int | None, signal_number: int | None, wanted: int | None) -> bool:
+    """Return whether signal `wanted` ended an attempt, or a child of its shell (128 + its number)."""
+    return wanted is not None and (signal_number == wanted or code == 128 + wanted)
 
 
 def how_ended(code: int | None, signal_number: int | None) -> str:

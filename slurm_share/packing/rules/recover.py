@@ -32,6 +32,9 @@ FLOOR_RESERVED, its peak plus FLOOR_PEAK_MIB, and its earlier known need times F
 size, or the reservation was the user's own number, the factor is FLOOR_SILENT: most such sizes are too small by half,
 so one retry is enough."""
 
+BOOKED_MOST = 0.95
+"""The part of the largest GPU that a task books at most if only a factor makes its known need larger."""
+
 
 class Had(Struct, frozen=True, kw_only=True):
     """The memory that an ended attempt had."""
@@ -90,14 +93,15 @@ def floor(had: Had, before_mib: int) -> int:
 
 
 def _booking(needs_mib: int, end: End) -> int:
-    """Return the known need, or the largest GPU's memory if only a factor makes it larger.
+    """Return the known need, or nearly all of the largest GPU if only a factor makes it larger.
 
-    A task that books all of a GPU gives back what it does not use; one with a GPU to itself keeps it.
+    A task that books so much gives back what it does not use; one with a GPU to itself keeps it. It does not book all:
+    then a few MiB of another process, such as the MPS server, would keep it waiting for as long as that process runs.
     """
     had = end.had
     shown_mib = max(had.room_mib, had.wanted_mib or 0, had.peak_mib or 0) * FLOOR_RISE
     is_shown = had.is_alone or max(shown_mib, end.floor_mib + 1) > end.largest_mib
-    return needs_mib if is_shown else min(needs_mib, end.largest_mib)
+    return needs_mib if is_shown else min(needs_mib, int(BOOKED_MOST * end.largest_mib))
 
 
 def after(end: End) -> Next:

@@ -6,16 +6,16 @@ A task that ran out of GPU memory runs again with a larger cap (without caps: on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from ...node.records import MemoryUse
-from ...packing import asked_mib
+from ...packing import EndFacts, EndKind, GpuFacts, GpuState, asked_mib, classify, judge_device
 from ...share import allocation, registry
 from ..records import Outcome
 from ..rules import memory_caps, outcomes
 from ..rules.memory_caps import Allowance, Budget, Memory
-from ..rules.outcomes import Ending
 from . import environment, strategy, task_process
 from .daemons import Daemons
 from .feeder import Turn
@@ -29,8 +29,16 @@ class EvenCaps(strategy.Strategy):
     def __init__(self, shared: strategy.Shared) -> None:
         super().__init__(shared)
         workers = self.node.workers
-        self.sampler = Sampler(self.running, any(worker.place.gpu is not None for worker in workers), shared.host)
         self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in workers]
+        self._states = {
+            gpu.uuid: GpuState(GpuFacts(uuid=gpu.uuid, index=place, model=gpu.name, total_mib=gpu.memory_total_mib))
+            for place, gpu in ((worker.place.gpu, worker.gpu) for worker in workers)
+            if gpu is not None and place is not None
+        }
+        """GPU UUID -> whether it is in service."""
+        self._out_of_service: dict[str, list[int]] = {}
+        """GPU UUID -> workers that start nothing because it has failed."""
+        self.sampler = Sampler(self.running, bool(self._states), shared.host)
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory below its cap. Tasks start there only if enough memory is free."""
         self.has_larger_caps = bool(self.feeder.known)
@@ -46,7 +54,8 @@ class EvenCaps(strategy.Strategy):
         """Memory of each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons([worker.gpu_slot for worker in workers])
-        self.without_daemon: set[int | None] = set()
+        self.unusable: set[int | None] = set()
+        """GPUs that have failed or whose daemon has ended. No task starts there."""
         self.gpu_peak_mib = self.host_peak_mib = 0
         """Largest peaks of this node's tasks that have ended; 0: not known."""
         self.reserved: int | None = None
@@ -55,6 +64,7 @@ class EvenCaps(strategy.Strategy):
     # ---- The next start ----
 
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+        self._return_workers(free)
         while free:
             worker = free.popleft()
             if not self._is_in_service(worker):
@@ -67,16 +77,24 @@ class EvenCaps(strategy.Strategy):
         return None
 
     def _is_in_service(self, worker: int) -> bool:
-        """Return whether the worker's daemon is alive; log once for each GPU if not. A resumed run does its tasks."""
+        """Return whether the worker's GPU and daemon work; log once for each daemon if not."""
+        gpu = self.node.workers[worker].gpu
+        if gpu is not None and self._states[gpu.uuid].is_out:
+            self._out_of_service.setdefault(gpu.uuid, []).append(worker)
+            return False
         why = self.daemons.why_gone(worker)
         if why is None:
             return True
-        self.lost_workers += 1
-        gpu = self.node.workers[worker].place.gpu
-        if gpu not in self.without_daemon:
-            self.without_daemon.add(gpu)
-            self.say(f"{why}; no further task starts on GPU {gpu} of {self.node.name}: it would run without a cap")
+        place = self.node.workers[worker].place.gpu
+        if place not in self.unusable:
+            self.unusable.add(place)
+            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}: it would run without a cap")
         return False
+
+    def _return_workers(self, free: deque[int]) -> None:
+        """Free the workers of GPUs that are back in service."""
+        for uuid in [uuid for uuid in self._out_of_service if not self._states[uuid].is_out]:
+            free.extend(self._out_of_service.pop(uuid))
 
     def _may_run(self, turn: Turn, worker: int) -> bool:
         """Return whether an attempt has room. First attempts are checked only after a task has run out of memory."""
@@ -140,7 +158,7 @@ class EvenCaps(strategy.Strategy):
 
     def _largest_budget_mib(self) -> int:
         budgets = self.node.budgets.items()
-        return max((one.total_mib for gpu, one in budgets if gpu not in self.without_daemon), default=0)
+        return max((one.total_mib for gpu, one in budgets if gpu not in self.unusable), default=0)
 
     def _room(self, worker: int, others: list[Running]) -> MemoryUse | None:
         gpu = self.node.workers[worker].gpu
@@ -173,13 +191,39 @@ class EvenCaps(strategy.Strategy):
 
     # ---- An end ----
 
-    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
-        found, why = outcomes.outcome(ending)
+    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
+        if facts.code != 0:
+            self.daemons.clear()
+            facts = replace(facts, is_daemon_lost=self.daemons.why_gone(task.worker) is not None)
+        facts = self.sampler.with_sample(facts, self.gpus(task))
+        cap_mib, now_mib = task.cap_mib, task.gpu_now_mib
+        kind, why = classify(facts, now_mib / cap_mib if cap_mib and now_mib is not None else None)
+        if kind == "device":
+            kind, why = self._judge_device(why, facts, self.gpus(task))
+        found = outcomes.OUTCOMES[kind]
         if found == "gpu memory":
-            task.asked_mib = asked_mib(ending.log_tail)
+            task.asked_mib = asked_mib(facts.log_tail)
             is_alone = task.turn.alone if task.allowed is None else task.allowed.is_alone
             why += "; " + memory_caps.seen(task.cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
         return found, why
+
+    def _judge_device(self, why: str, facts: EndFacts, uuids: Sequence[str]) -> tuple[EndKind, str]:
+        """Return whether the GPU of a task has failed; take it out of service, or give others back to it."""
+        its = [self._states[uuid] for uuid in uuids]
+        new = [gpu for gpu in its if not gpu.is_out]
+        kind, why, returned = judge_device(why, facts, its, self._states.values())
+        for gpu in new:
+            if gpu.is_out:
+                self._take_out(gpu, f"task {facts.task}: {why}")
+        for uuid in returned:
+            place = self._states[uuid].facts.index
+            self.unusable.discard(place)
+            self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
+        return kind, why
+
+    def _take_out(self, gpu: GpuState, why: str) -> None:
+        self.unusable.add(gpu.facts.index)
+        self.say(f"{why}; no further task starts on GPU {gpu.facts.index} of {self.node.name}")
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
         turn = task.turn
@@ -240,6 +284,12 @@ class EvenCaps(strategy.Strategy):
     # ---- The run ----
 
     def tick(self) -> None:
+        for uuid, problem in self.sampler.broken(self._states).items():
+            gpu = self._states[uuid]
+            if not gpu.is_out:
+                gpu.is_out, gpu.problem = True, problem
+                self._take_out(gpu, f"the driver says: {problem}")
+            gpu.out_by = None
         self._reserve()
 
     def sentences(self) -> list[str]:
@@ -255,8 +305,8 @@ class EvenCaps(strategy.Strategy):
         """Reserve the GPU with the fewest tasks while an attempt waits for more memory than a worker's cap."""
         if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
             self.reserved = None
-        elif self.reserved is None or self.reserved in self.without_daemon:
-            gpus = self._gpus_of_node() - self.without_daemon
+        elif self.reserved is None or self.reserved in self.unusable:
+            gpus = self._gpus_of_node() - self.unusable
             if budgets := self.node.budgets:
                 largest = self._largest_budget_mib()
                 gpus = {gpu for gpu in gpus if gpu in budgets and budgets[gpu].total_mib == largest}

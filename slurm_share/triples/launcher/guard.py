@@ -28,7 +28,7 @@ from ...core.process import Deadline
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
-from ...packing import EventLog, Progress
+from ...packing import EndFacts, EventLog, Progress, classify
 from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
 from ..records import Run
@@ -309,9 +309,17 @@ def _take_over(shared: Shared, status: int) -> int:
     for row, code, number, ours in endings.values():
         if (row.task, row.attempt) in known:
             continue
-        outcome, why = outcomes.outcome(
-            outcomes.Ending(code, number, stopped_by_us=ours, is_resumable=not run.together)
+        kind, why = classify(
+            EndFacts(
+                task=row.task,
+                now_s=0.0,
+                code=code,
+                signal=number,
+                is_stopped_by_us=ours,
+                is_resumable=not run.together,
+            )
         )
+        outcome = outcomes.OUTCOMES[kind]
         if outcome == "unfinished":
             unfinished.append(row.task)
             why = f"its launcher was killed ({why})"

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from ...core.errors import StateError
 from ...core.process import Deadline
 from ...core.text import fold
-from ...packing import Progress, ProgressReader
+from ...packing import EndFacts, Progress, ProgressReader, has_signal, may_be_host_memory
 from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
@@ -189,8 +189,8 @@ class Loop:
             self.say(sentence)
         self._advise_on_host_memory()
         self._tick(ended=True)
-        is_left = self.failed or self.given_up or self.unfinished or self.saved
-        return 0 if not (is_left or self.strategy.lost_workers or self.feeder.closed) else 1
+        is_left = self.failed or self.given_up or self.unfinished or self.saved or self.feeder.left()
+        return 0 if not (is_left or self.feeder.closed) else 1
 
     def _advise_on_host_memory(self) -> None:
         if not self.host_lost:
@@ -452,22 +452,24 @@ class Loop:
         if code == 0 and self.stopping is None and not (task.is_moving or task.is_told_to_save):
             return "done", ""
         # Slurm may have signalled the task before us.
-        was_signalled = outcomes.has_signal(code, number, self.run.checkpoint_signal)
-        ending = outcomes.Ending(
-            code,
-            number,
-            stopped_by_us=self.stopping is not None,
-            told_to_save=task.is_told_to_save or was_signalled,
+        was_signalled = has_signal(code, number, self.run.checkpoint_signal)
+        facts = EndFacts(
+            task=task.turn.task,
+            now_s=time.monotonic(),
+            code=code,
+            signal=number,
+            is_stopped_by_us=self.stopping is not None,
+            is_told_to_save=task.is_told_to_save or was_signalled,
+            is_host_memory=may_be_host_memory(code, number) and self._was_killed_for_memory(code, number),
             is_resumable=not self.run.together,
+            log_tail=task_logs.read_tail(task.log, task.log_start),
         )
-        host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
-        tail = task_logs.read_tail(task.log, task.log_start)
-        outcome, why = self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
+        outcome, why = self.strategy.judge(task, facts)
         if outcome == "host memory":
             why += outcomes.host_memory_text(self.shared.host.limit(), task.rss_mib)
         return outcome, why
 
-    def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
+    def _was_killed_for_memory(self, code: int | None, number: int | None) -> bool:
         """Return whether one of the kernel's memory kills is attributed to this end.
 
         The kernel counts its kills and does not name the processes. An end by SIGKILL takes any kill that is not yet
@@ -476,7 +478,7 @@ class Loop:
         kills = self.shared.host.kills()
         risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
         self.unblamed_kills += risen
-        if self.unblamed_kills and (risen or outcomes.is_sigkill(ending)):
+        if self.unblamed_kills and (risen or has_signal(code, number, signal.SIGKILL)):
             self.unblamed_kills -= 1
             return True
         return False

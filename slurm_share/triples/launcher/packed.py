@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
@@ -19,43 +19,21 @@ from ...core.text import fold, fold_some
 from ..records import Outcome
 from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
-from ..rules.outcomes import Ending
 from . import strategy, task_process
 from .daemons import Daemons
 from .feeder import Turn
 from .hangs import Hangs
 from .pack_environments import PackEnvironments
 from .pack_learning import PackLearning
-from .pack_sampler import PackSampler
 from .pack_undo import PackUndo
 from .pauses import Pauses
 from .running import Running
+from .sampler import Sampler
 from .share_trials import ShareTrials
 from .tuning import Tuning
 
-OUTCOMES: Mapping[packing.EndKind, Outcome] = {
-    "done": "done",
-    "gpu memory": "gpu memory",
-    "gpu memory likely": "gpu memory",
-    "gpu memory suspected": "gpu memory",
-    "neighbour's memory": "disturbed",
-    "neighbour's fault": "disturbed",
-    "device": "disturbed",
-    "host memory": "host memory",
-    "signal": "signal",
-    "failed": "failed",
-    "not started": "not started",
-    "saved": "saved",
-    "unfinished": "unfinished",
-}
-LOST = "GPU is lost"
-"""NVML's GPU_IS_LOST, as text of `node.gpus`."""
 FIRST_SAMPLE_S = 3.0
 """Most seconds that the first start waits for the first sample, which shows the memory that others use."""
-SAMPLE_PAUSE_S = 0.25
-"""Seconds between two extra samples because of failed tasks."""
-SAMPLE_PATIENCE_S = 0.2
-"""Most seconds to wait for an extra sample, because the ends of other tasks wait too."""
 SAY_S = 0.95
 """Seconds between two writes to the job's log; slightly less than the second between two ticks."""
 STARTS_MOST = 3
@@ -98,8 +76,6 @@ class PackLog:
 class Packed(strategy.Strategy):
     """Choose the next start of a node by packing."""
 
-    sampler: PackSampler
-
     def __init__(self, shared: strategy.Shared) -> None:
         """Prepare the packer, its histories and its trials."""
         super().__init__(shared)
@@ -107,7 +83,7 @@ class Packed(strategy.Strategy):
         assert run.pack is not None
         self.pack = run.pack
         self.specs = shared.specs
-        self.sampler = PackSampler(self.running, shared.host)
+        self.sampler = Sampler(self.running, has_gpus=True, host=shared.host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self.log = PackLog(say)
@@ -158,7 +134,6 @@ class Packed(strategy.Strategy):
         self._afters: dict[int, packing.After] = {}
         """Task that has just ended -> the packer's verdict."""
         self._sample_at = 0.0
-        self._sample_asked_s = -SAMPLE_PAUSE_S
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
@@ -326,44 +301,23 @@ class Packed(strategy.Strategy):
 
     # ---- An end ----
 
-    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
-        after = self._end(task, ending)
+    def judge(self, task: Running, facts: packing.EndFacts) -> tuple[Outcome, str]:
+        after = self._end(task, facts)
         hung = self.hangs.why_ended(task.turn.task)
         if hung and after.kind in ("signal", "failed"):
             return "failed", hung
-        outcome = OUTCOMES[after.kind]
+        outcome = outcomes.OUTCOMES[after.kind]
         return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
 
-    def _end(self, task: Running, ending: Ending, *, was_started: bool = True) -> packing.After:
+    def _end(self, task: Running, facts: packing.EndFacts) -> packing.After:
         number, now = task.turn.task, self._now()
         start = self._starts[number]
-        latest = self.sampler.latest
-        samples = [] if latest is None else [latest.gpus[uuid] for uuid in start.gpus if uuid in latest.gpus]
-        rooms = [
-            1 - sample.used_mib / total
-            for sample in samples
-            if sample.used_mib is not None and (total := self.packer.facts[sample.uuid].total_mib)
-        ]
-        is_failed = was_started and ending.code != 0
+        is_failed = facts.was_started and facts.code != 0
         if is_failed:
             self.daemons.clear()
         gone = [uuid for uuid in start.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
         seconds = max(time.monotonic() - task.clock, 1e-3)
-        facts = packing.EndFacts(
-            task=number,
-            now_s=now,
-            code=ending.code,
-            signal=ending.signal,
-            is_stopped_by_us=ending.stopped_by_us,
-            is_told_to_save=ending.told_to_save,
-            is_host_memory=ending.host_oom,
-            was_started=was_started,
-            log_tail=ending.log_tail,
-            room_ratio=min(rooms, default=None),
-            sample_age_s=None if latest is None else time.monotonic() - latest.at,
-            is_device_lost=is_failed and not ending.stopped_by_us and self._is_lost(start, samples),
-            is_daemon_lost=bool(gone),
-        )
+        facts = replace(self.sampler.with_sample(facts, start.gpus), now_s=now, is_daemon_lost=bool(gone))
         cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
         after = self._afters[number] = self.packer.ended(facts, time.time(), cores)
         task.needs_mib = UNSET if after.needs_mib is None else after.needs_mib
@@ -371,25 +325,13 @@ class Packed(strategy.Strategy):
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
         return after
 
-    def _is_lost(self, start: packing.Start, samples: Sequence[packing.GpuSample]) -> bool:
-        """Return whether a GPU of a failed task is lost, by the last sample or by a new one.
-
-        All tasks on a lost GPU fail at once, and waiting tasks would be started there until the next regular sample.
-        """
-        if any(sample.problem == LOST for sample in samples):
-            return True
-        now = self._now()
-        if now - self._sample_asked_s < SAMPLE_PAUSE_S:
-            return False
-        self._sample_asked_s = now
-        found = self.sampler.sample_now(SAMPLE_PATIENCE_S)
-        return found is not None and any(found.gpus[uuid].problem == LOST for uuid in start.gpus if uuid in found.gpus)
-
     def finished(self, task: Running, outcome: Outcome) -> bool:
         number = task.turn.task
         after = self._afters.pop(number, None)
         if after is None:
-            after = self._end(task, Ending(0 if outcome == "done" else None), was_started=outcome != "not started")
+            is_started = outcome != "not started"
+            code = 0 if outcome == "done" else None
+            after = self._end(task, packing.EndFacts(task=number, now_s=0.0, code=code, was_started=is_started))
             del self._afters[number]
         del self._starts[number]
         self.hangs.drop(number)

@@ -1,28 +1,58 @@
-"""Sample once a second the memory of GPUs and host, and the memory of each running task."""
+"""Sample once a second: memory of tasks on GPUs, their CUDA processes, load and energy of the GPUs, host memory."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ...core.errors import DriverError
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ...node import descendants
-from ...node.gpus import binding
 from ...node.memory import HostMemory
-from ...node.records import GpuProcess, GpuReading, MemoryUse
+from ...node.readings import DriverNow, GpuNow
+from ...node.records import GpuProcess, MemoryUse
+from ...packing import EndFacts, GpuSample, TaskSample
 from .running import Running
 
 EVERY_S = 1.0
+WINDOW_S = 60.0
+"""Seconds over which the mean load is computed."""
+STALE_S = 3.0
+"""Age of the last sample, in seconds, from which on the driver is assumed to hang."""
+POLL_S = 0.002
+RETRY_S = 5.0
+"""Seconds between two attempts to find a lost GPU again."""
+EXTRA_PAUSE_S = 0.25
+"""Seconds between two extra samples because of failed tasks."""
+PATIENCE_S = 0.2
+"""Most seconds to wait for an extra sample, because the ends of other tasks wait too."""
+BROKEN = frozenset({"GPU is lost", "GPU requires restart"})
+"""NVML's texts of GPU_IS_LOST and RESET_REQUIRED: no program can use the GPU until somebody acts."""
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
+
+
+class NodeSample(Struct, frozen=True, kw_only=True):
+    """One sample of a node's GPUs and of the launcher's tasks on them."""
+
+    at: float
+    """When the driver was asked, monotonic clock, seconds."""
+    readings: Mapping[str, GpuNow]
+    """GPU UUID -> its figures."""
+    gpus: Mapping[str, GpuSample]
+    """The same with means over the last minute."""
+    tasks: tuple[TaskSample, ...]
 
 
 class Sampler(threading.Thread):
     """Samples in a thread of its own, so that a driver that hangs does not delay tasks.
 
-    `running` maps the leader of each task's session to the task; the loop changes it, the sampler only reads it.
+    Also while nothing runs: the first start of a packed run needs to know the memory that others use. `running` maps
+    the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
 
     def __init__(self, running: Mapping[int, Running], has_gpus: bool, host: HostMemory) -> None:
@@ -32,33 +62,46 @@ class Sampler(threading.Thread):
         self._host = host
         self._over = threading.Event()
         self._now = threading.Event()
-        self._gpus: dict[str, GpuReading] = {}
+        self._windows: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+        self._asked_s = -EXTRA_PAUSE_S
+        self.latest: NodeSample | None = None
+        """The newest sample. The sampler's thread replaces it, so readers take the reference once."""
         self.watch_host = False
         """True: also sample the host memory of tasks, which reads every process. Set after a task ran out of it."""
 
     def run(self) -> None:
         """Sample every EVERY_S seconds until `stop`."""
+        read = _reader() if self._has_gpus else None
         while not self._over.is_set():
             try:
-                self.sample()
+                self.sample(read)
             except OSError:
-                self._gpus = {}  # no descriptor left, for example: nothing is known until the next sample
+                self.latest = None  # no descriptor left, for example: nothing is known until the next sample
             self._now.wait(EVERY_S)
             self._now.clear()
 
-    def sample(self) -> None:
+    def sample(self, read: Callable[[], DriverNow] | None) -> None:
+        """Take one sample. `read`: asks the driver; None: the node's tasks have no GPUs."""
         running = dict(self._running)
-        if not running:
-            return
-        if self._has_gpus:
-            try:
-                readings = binding.read_gpu_readings()
-            except DriverError:
-                readings = ()  # do not keep old figures
-            self._gpus = {reading.gpu.uuid: reading for reading in readings}
-            self._count_gpus(running, ((reading.gpu.uuid, reading.processes) for reading in readings))
+        if read is not None:
+            self._sample_gpus(running, read)
         if self.watch_host:
             self._count_host(running)
+
+    def _sample_gpus(self, running: Mapping[int, Running], read: Callable[[], DriverNow]) -> None:
+        at = time.monotonic()
+        now = read()
+        memory, clients = self._count_gpus(running, ((gpu.uuid, gpu.processes or ()) for gpu in now.gpus))
+        if now.gpus or not now.problems:
+            self.latest = NodeSample(
+                at=at,
+                readings={gpu.uuid: gpu for gpu in now.gpus},
+                gpus={gpu.uuid: self._figures(gpu, at) for gpu in now.gpus},
+                tasks=tuple(
+                    TaskSample(task=running[leader].turn.task, memory_mib=used, clients=clients[leader])
+                    for leader, used in memory.items()
+                ),
+            )
 
     def _count_gpus(
         self, running: Mapping[int, Running], gpus: Iterable[tuple[str, Iterable[GpuProcess]]]
@@ -83,12 +126,40 @@ class Sampler(threading.Thread):
             task.gpu_peak_mib = max(task.gpu_now_mib, task.gpu_peak_mib or 0)
         return memory, clients
 
+    def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
+        util = self._mean(gpu.uuid, "util", gpu.utilization_percent, at)
+        sm = self._mean(gpu.uuid, "sm", gpu.activity.sm_percent, at)
+        return GpuSample(
+            uuid=gpu.uuid,
+            used_mib=gpu.memory_used_mib,
+            sm_ratio=util if sm is None else sm,
+            dram_ratio=self._mean(gpu.uuid, "dram", gpu.activity.dram_percent, at),
+            util_ratio=util,
+            sm_now_ratio=_ratio(gpu.activity.sm_percent, gpu.utilization_percent),
+            dram_now_ratio=_ratio(gpu.activity.dram_percent),
+            util_now_ratio=_ratio(gpu.utilization_percent),
+            energy_j=gpu.energy_j,
+            problem=gpu.problem or "",
+        )
+
+    def _mean(self, uuid: str, name: str, percent: float | None, at: float) -> float | None:
+        """Return the mean over the window as a ratio; None: the current value is not known."""
+        if percent is None:
+            return None
+        window = self._windows.setdefault((uuid, name), deque())
+        window.append((at, percent))
+        while at - window[0][0] > WINDOW_S:
+            window.popleft()
+        return round(sum(value for _, value in window) / len(window) / 100, 4)
+
     def _count_host(self, running: Mapping[int, Running]) -> None:
         """Add up the resident memory of each task's session.
 
         Reads statm only for processes of tasks. psutil takes 1.8 times as long for it (30 us: python -m timeit -p -s
         'import psutil' 'psutil.Process().memory_info()'), and has no session id.
         """
+        if not running:
+            return
         sums = dict.fromkeys(running, 0.0)
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and (leader := descendants.read_session_of(int(folder.name))) in sums:
@@ -99,13 +170,16 @@ class Sampler(threading.Thread):
         for leader, used in sums.items():
             running[leader].host_now_mib = int(used)
 
+    # ---- For the loop ----
+
     def gpu(self, uuid: str, tasks: Sequence[Running]) -> MemoryUse | None:
         """Return the memory of one GPU at the last sample; None: not known."""
-        reading = self._gpus.get(uuid)
-        if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
+        latest = self.latest
+        reading = None if latest is None else latest.readings.get(uuid)
+        if reading is None or reading.memory_used_mib is None or reading.memory_total_mib is None:
             return None
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
-        return MemoryUse(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
+        return MemoryUse(reading.memory_total_mib, reading.memory_used_mib, now)
 
     def host(self, tasks: Sequence[Running]) -> MemoryUse | None:
         """Return the host's memory now; None: not known."""
@@ -113,7 +187,65 @@ class Sampler(threading.Thread):
         now = tuple(task.host_now_mib or 0 for task in tasks)
         return None if room is None else MemoryUse(room.total_mib, room.used_mib, now)
 
+    def with_sample(self, facts: EndFacts, uuids: Sequence[str]) -> EndFacts:
+        """Return the facts about a task's end with those of its GPUs at the last sample before it.
+
+        After a failure also whether one of them is broken, if necessary by a new sample: all tasks of a lost GPU fail
+        at once, and waiting tasks would be started there until the next regular sample.
+        """
+        latest = self.latest
+        is_failed = facts.was_started and facts.code != 0 and not facts.is_stopped_by_us
+        is_lost = is_failed and (self._has_broken(latest, uuids) or self._has_broken(self._extra(), uuids))
+        if latest is None:
+            return replace(facts, is_device_lost=is_lost)
+        rooms = [
+            1 - one.memory_used_mib / one.memory_total_mib
+            for one in (latest.readings.get(uuid) for uuid in uuids)
+            if one is not None and one.memory_used_mib is not None and one.memory_total_mib
+        ]
+        age_s = time.monotonic() - latest.at
+        return replace(facts, room_ratio=min(rooms, default=None), sample_age_s=age_s, is_device_lost=is_lost)
+
+    def broken(self, uuids: Iterable[str]) -> dict[str, str]:
+        """Return UUID -> NVML's text for those of the GPUs that are broken at the last sample."""
+        readings = {} if self.latest is None else self.latest.readings
+        found = ((uuid, readings[uuid].problem or "") for uuid in uuids if uuid in readings)
+        return {uuid: problem for uuid, problem in found if problem in BROKEN}
+
+    def _has_broken(self, sample: NodeSample | None, uuids: Sequence[str]) -> bool:
+        return sample is not None and any(
+            sample.readings[uuid].problem in BROKEN for uuid in uuids if uuid in sample.readings
+        )
+
+    def _extra(self) -> NodeSample | None:
+        """Take a sample now and return it; None: too early after another one, it took too long, or no driver.
+
+        Does not ask a driver whose last answer is older than STALE_S.
+        """
+        asked = time.monotonic()
+        if asked - self._asked_s < EXTRA_PAUSE_S or self.latest is None or asked - self.latest.at > STALE_S:
+            return None
+        self._asked_s = asked
+        self._now.set()
+        while time.monotonic() - asked < PATIENCE_S:
+            if (latest := self.latest) is not None and latest.at >= asked:
+                return latest
+            time.sleep(POLL_S)
+        return None
+
     def stop(self) -> None:
         """Ask the thread to end, without waiting: it may hang in the driver."""
         self._over.set()
         self._now.set()
+
+
+def _reader() -> Callable[[], DriverNow]:
+    """Return what reads the GPUs, as for llload."""
+    from ...node.gpus.load import NvmlSession  # imported here, in the thread: tasks start before
+
+    return NvmlSession(retry_s=RETRY_S).read
+
+
+def _ratio(percent: float | None, otherwise: float | None = None) -> float | None:
+    known = otherwise if percent is None else percent
+    return None if known is None else round(known / 100, 4)

@@ -18,7 +18,6 @@ from ...packing import EventLog, LevelRun, Progress, Rate
 from ..kept_script import ScriptChoice
 from ..records import Ended, Outcome, Run
 from ..result_files import Results
-from ..rules.outcomes import Ending
 from . import environment, task_process
 from .feeder import Feeder, Turn
 from .node import Node
@@ -29,7 +28,7 @@ from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from ...packing import TaskSpec
+    from ...packing import EndFacts, TaskSpec
     from .rendezvous import Rendezvous
 
 
@@ -88,8 +87,6 @@ class Strategy(ABC):
 
     sampler: Sampler
     """The thread that samples GPUs and host; the loop starts and stops it."""
-    lost_workers: int = 0
-    """Workers that are out of service. A resumed run does their tasks."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -121,7 +118,7 @@ class Strategy(ABC):
         """Return a start's variables without task number and attempt; None: its worker's. Set the cap of `task`."""
 
     @abstractmethod
-    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
+    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
         """Return the outcome of an attempt, and the reason as text. Not called for exit code 0 in a normal run."""
 
     @abstractmethod

@@ -11,11 +11,11 @@ import os
 import signal
 
 from ...core.process import Deadline
+from ...packing import EndFacts
 from ...spmd.names import END_GRACE_S, LOST_S
 from .. import rank_python, run_folder
 from ..records import Outcome
 from ..rules import together
-from ..rules.outcomes import Ending
 from . import strategy, task_process
 from .even_caps import EvenCaps
 from .rendezvous import Rendezvous, clause
@@ -56,7 +56,7 @@ class Together(EvenCaps):
         is_in_service = super()._is_in_service(worker)
         if not is_in_service:
             rank = self.node.workers[worker].rank
-            self.rendezvous.tell_ended(rank, 1, None, "could not be started: its MPS daemon has ended")
+            self.rendezvous.tell_ended(rank, 1, None, "could not be started: its GPU or its MPS daemon has failed")
         return is_in_service
 
     def environment(self, task: Running) -> task_process.Environment | None:
@@ -65,12 +65,12 @@ class Together(EvenCaps):
 
     # ---- Ends ----
 
-    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
+    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
         """Return the outcome; a rank that fails after the end of another one is unfinished, not failed."""
-        outcome, why = super().judge(task, ending)
-        self._ends[task.rank] = ending.code, ending.signal
+        outcome, why = super().judge(task, facts)
+        self._ends[task.rank] = facts.code, facts.signal
         python = together.python_of(self.run)
-        if python is not None and outcome == "failed" and together.is_module_missing(ending.log_tail):
+        if python is not None and outcome == "failed" and together.is_module_missing(facts.log_tail):
             return outcome, together.missing_text(python, rank_python.INSTALL)
         self._read_rendezvous()
         reason = self.rendezvous.ending

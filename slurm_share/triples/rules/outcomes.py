@@ -1,66 +1,38 @@
-"""Decide the outcome of an attempt, and whether there is memory for a further one."""
+"""Name the outcome of an attempt, and decide whether there is memory for a further one."""
 
 from __future__ import annotations
 
 import errno
-import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
-from ...core import names
 from ...core.text import counted
 from ...node.records import MemoryLimit, MemoryUse
-from ...packing import find_messages, how_ended
 from ..records import Outcome
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from ...packing import EndKind
 
 RESERVE = 0.02
 """Part of a GPU's memory kept free for driver and fragmentation, as in `Settings.memory_reserve_percent`."""
 
 
-class Ending(Struct, frozen=True):
-    """The facts about an attempt that has ended."""
-
-    code: int | None
-    """Exit code; None: ended by a signal."""
-    signal: int | None = None
-    log_tail: bytes = b""
-    """The end of its output; read only after a failure."""
-    host_oom: bool = False
-    """True: one of the kernel's memory kills is attributed to it."""
-    stopped_by_us: bool = False
-    """True: scheduler or user told the run to end."""
-    told_to_save: bool = False
-    """True: it got the signal of --checkpoint-signal."""
-    is_resumable: bool = True
-    """False: a rank that sends messages to others. It cannot go on later, so exit code 75 is a failure."""
-
-
-def outcome(ending: Ending) -> tuple[Outcome, str]:
-    """Return the outcome and the reason as text; the reason is empty if it is done.
-
-    A task that was told to end is unfinished even with exit code 0: it may have saved its state and exited. So exit
-    code 0 after the signal of --checkpoint-signal means saved, not done.
-    """
-    how = how_ended(ending.code, ending.signal)
-    if ending.code == names.EXIT_SAVED and ending.is_resumable:
-        return "saved", how
-    if ending.stopped_by_us:
-        return "unfinished", f"told to end, {how}"
-    if ending.code == 0:
-        return ("saved", f"told to save its state and end ({how})") if ending.told_to_save else ("done", "")
-    if ending.host_oom:
-        return "host memory", f"the kernel killed it for memory ({how})"
-    found = find_messages(ending.log_tail)
-    if found.device:
-        return "disturbed", f'its log says "{found.device}" ({how})'
-    if found.certain and found.is_last:
-        return "gpu memory", f'its log says "{found.certain}" ({how})'
-    if found.server:
-        return "disturbed", f'its log says "{found.server}" ({how})'
-    if ending.told_to_save:
-        return "unfinished", f"told to save its state and end, {how}"
-    return ("failed" if ending.code is not None else "signal"), how
+OUTCOMES: Mapping[EndKind, Outcome] = {
+    "done": "done",
+    "gpu memory": "gpu memory",
+    "gpu memory likely": "gpu memory",
+    "gpu memory suspected": "gpu memory",
+    "neighbour's memory": "disturbed",
+    "neighbour's fault": "disturbed",
+    "device": "disturbed",
+    "host memory": "host memory",
+    "signal": "signal",
+    "failed": "failed",
+    "not started": "not started",
+    "saved": "saved",
+    "unfinished": "unfinished",
+}
+"""How an attempt ended (`packing.EndKind`) -> its outcome in results."""
 
 
 def host_memory_text(limit: MemoryLimit | None, peak_mib: int | None) -> str:
@@ -113,21 +85,6 @@ def why_not_started(program: str, error: OSError, head: bytes) -> str:
     if error.errno == errno.ETXTBSY:
         return f"{program}: {error.strerror} (a process has it open for writing)"
     return f"{program}: {error.strerror}"
-
-
-def may_be_memory(ending: Ending) -> bool:
-    """Return whether a memory kill may be the cause: after SIGKILL, or an exit code of a shell whose child got it."""
-    return ending.signal == signal.SIGKILL or (ending.code is not None and ending.code != 0)
-
-
-def has_signal(code: int | None, number: int | None, wanted: int | None) -> bool:
-    """Return whether signal `wanted` ended an attempt, or a child of its shell (128 + its number)."""
-    return wanted is not None and (number == wanted or code == 128 + wanted)
-
-
-def is_sigkill(ending: Ending) -> bool:
-    """Return whether SIGKILL ended the attempt, or a child of its shell (128 + 9)."""
-    return has_signal(ending.code, ending.signal, signal.SIGKILL)
 
 
 def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:

@@ -1,5 +1,6 @@
 """Classify logs in the formats of the programs that print them."""
 
+import signal
 import tomllib
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from slurm_share.packing.records import EndFacts
 from slurm_share.packing.rules import log_messages
-from slurm_share.packing.rules.endings import classify, is_fault
+from slurm_share.packing.rules.endings import classify, has_signal, is_fault, may_be_host_memory
 
 ROOT = Path(__file__).parents[4]
 TAILS = tomllib.loads((ROOT / "tests/data/packing/log_tails.toml").read_text())["tail"]
@@ -29,6 +30,49 @@ def facts(tail):
         room_ratio=tail.get("room"),
         sample_age_s=1.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"code": 0}, "done"),
+        ({"code": 3}, "failed"),
+        ({"signal": signal.SIGSEGV}, "signal"),
+        ({"signal": signal.SIGKILL, "is_host_memory": True}, "host memory"),
+        ({"code": 137, "is_host_memory": True}, "host memory"),  # what a shell returns for its child's SIGKILL
+        ({"signal": signal.SIGKILL}, "signal"),
+        ({"code": 1, "log_tail": b"CUDA error: uncorrectable ECC error encountered"}, "device"),
+        ({"code": 1, "log_tail": b"Unable to determine the device handle: GPU is lost"}, "device"),
+        ({"code": 1, "log_tail": b"CUDA error: MPS client has been terminated"}, "neighbour's fault"),
+        ({"code": 1, "is_daemon_lost": True}, "neighbour's fault"),
+        ({"code": 1, "log_tail": b"numpy.core._exceptions._ArrayMemoryError: Unable to allocate"}, "failed"),
+    ],
+)
+def test_an_end_has_one_kind(fields, expected):
+    assert classify(EndFacts(task=1, now_s=0.0, **{"code": None, **fields}))[0] == expected
+
+
+def test_the_reason_names_the_signal_or_the_code():
+    def why(**how):
+        return classify(EndFacts(task=1, now_s=0.0, **how))[1]
+
+    assert "SIGSEGV" in why(code=None, signal=signal.SIGSEGV)
+    assert "exit code 7" in why(code=7)
+    assert "signal 63" in why(code=None, signal=63)
+
+
+def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
+    assert may_be_host_memory(None, signal.SIGKILL)
+    assert may_be_host_memory(137, None)
+    assert not may_be_host_memory(None, signal.SIGTERM)
+    assert not may_be_host_memory(0, None)
+
+
+def test_a_signal_ends_a_task_or_the_program_of_its_shell():
+    assert has_signal(None, signal.SIGUSR1, signal.SIGUSR1)
+    assert has_signal(138, None, signal.SIGUSR1)
+    assert not has_signal(1, None, signal.SIGUSR1)
+    assert not has_signal(138, None, None)
 
 
 @pytest.mark.parametrize("tail", TAILS, ids=lambda tail: tail["name"])
@@ -94,13 +138,17 @@ def test_failure_without_a_message_is_suspected_only_on_a_full_gpu(fields, cap_r
     [
         ({"code": 75}, "saved"),
         ({"code": 75, "is_stopped_by_us": True}, "saved"),
+        ({"code": 75, "is_resumable": False}, "failed"),
+        ({"code": 0, "is_stopped_by_us": True}, "unfinished"),  # it may have saved its state
+        ({"code": 143, "is_stopped_by_us": True}, "unfinished"),
         ({"code": 0, "is_told_to_save": True}, "saved"),
         ({"code": 0, "is_told_to_save": True, "is_stopped_by_us": True}, "unfinished"),
         ({"code": 1, "is_told_to_save": True}, "unfinished"),
+        ({"code": None, "signal": signal.SIGUSR1, "is_told_to_save": True}, "unfinished"),
         ({"code": 1, "is_told_to_save": True, "log_tail": b"CUDA out of memory"}, "gpu memory"),
     ],
 )
-def test_an_end_with_a_saved_state_is_as_in_a_plain_run(fields, expected):
+def test_an_end_with_a_saved_state_may_be_resumed(fields, expected):
     assert classify(EndFacts(task=1, now_s=0.0, **fields))[0] == expected
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from launches import PATIENCE_S, Launched, alive
 
@@ -89,7 +89,7 @@ class Machine:
 
 
 class Packed(Launched):
-    """A packed run and its launcher."""
+    """A run and its launcher: packed with `settings`, with another request, or plain (`pack` None)."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Packed(Launched):
         *,
         at_once: int = 8,
         specs: list[TaskSpec] | None = None,
-        pack: PackRequest | None = None,
+        pack: PackRequest | Literal["quick"] | None = "quick",
         settings: PackSettings = QUICK,
         **more: Any,
     ) -> None:
@@ -113,7 +113,7 @@ class Packed(Launched):
             task_kind="command",
             distribution="dynamic",
             bind=False,
-            pack=pack or PackRequest(settings=settings),
+            pack=PackRequest(settings=settings) if pack == "quick" else pack,
             retries=settings.retries,
             **more,
         )

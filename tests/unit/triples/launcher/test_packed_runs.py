@@ -171,39 +171,6 @@ def test_the_mps_daemon_dies_and_the_tasks_go_on_elsewhere_free_of_charge(machin
     assert "no further task starts on GPU" in said
 
 
-def test_tasks_that_a_lost_gpu_ends_are_free_even_before_the_next_sample_and_the_rest_runs_elsewhere(
-    machine: Machine,
-) -> None:
-    short = "for i in $(seq 40); do sleep 0.1; [ -e DOWN ] && case $CUDA_VISIBLE_DEVICES in *UUID*) exit 1;; esac; done"
-    down = machine.home / "down"
-    uuid = next(
-        text.partition("=")[2] for text in (machine.state / "gpu0").read_text().splitlines() if text.startswith("uuid=")
-    )
-    short = short.replace("DOWN", str(down)).replace("UUID", uuid)
-    run = machine.run([short] * 24, specs=[TaskSpec(gpu_mem_mib=4096)] * 24, at_once=8)
-    process = run.start()
-    wait_for(lambda: len(run.logs()) >= 8)
-    time.sleep(0.6)
-    with (machine.state / "gpu0").open("a") as file:
-        file.write("lost=1\n")
-    down.touch()
-    _, said = run.end(process)
-    assert process.returncode == 0, said
-    assert all(tried[-1] == "done" for tried in run.outcomes().values())
-    assert "failed" not in {outcome for tried in run.outcomes().values() for outcome in tried}
-
-
-def test_a_task_that_only_prints_that_its_gpu_is_lost_fails_and_all_others_are_done(machine: Machine) -> None:
-    lines = ["echo GPU is lost; exit 1", *("sleep 1.2" for _ in range(9))]
-    run = machine.run(lines, specs=[TaskSpec(gpu_mem_mib=4096)] * 10, at_once=4)
-    code, said = run.go()
-    assert code == 1
-    outcomes = run.outcomes()
-    assert outcomes[0] == ["disturbed", "failed"]
-    assert all(outcomes[number] == ["done"] for number in range(1, 10)), said
-    assert {one.gpu for one in run.ended() if one.started > run.attempts()[0][1].started + 0.5} == {0, 1}
-
-
 def test_memory_of_others_counts_from_the_first_start_on(machine: Machine) -> None:
     notebook = subprocess.Popen([*task("30G", 60).split(), "--device", "0"], env=machine.environ)
     try:

@@ -1,90 +1,10 @@
-"""The outcome of an attempt, and the room for a further one."""
-
-import signal
-import tomllib
-from pathlib import Path
+"""The room for a further attempt, and the advice after host memory."""
 
 import pytest
 
 from slurm_share.node.records import MemoryLimit, MemoryUse
 from slurm_share.packing import asked_mib
-from slurm_share.packing.rules.log_messages import GPU_MEMORY_MESSAGES
-from slurm_share.triples.rules.outcomes import (
-    Ending,
-    has_room,
-    has_signal,
-    host_memory_advice,
-    host_memory_text,
-    may_be_memory,
-    need_mib,
-    outcome,
-)
-
-OOM_TEXTS = tomllib.loads((Path(__file__).parents[4] / "tests/data/packing/oom_texts.toml").read_text())["text"]
-
-
-@pytest.mark.parametrize(
-    ("ending", "expected"),
-    [
-        (Ending(0), "done"),
-        (Ending(3), "failed"),
-        (Ending(None, signal.SIGSEGV), "signal"),
-        (Ending(None, signal.SIGKILL, host_oom=True), "host memory"),
-        (Ending(137, host_oom=True), "host memory"),  # a shell's word for its child's SIGKILL
-        (Ending(None, signal.SIGKILL), "signal"),
-        (Ending(143, stopped_by_us=True), "unfinished"),
-        (Ending(0, stopped_by_us=True), "unfinished"),  # it may have saved its state
-        (Ending(75), "saved"),
-        (Ending(75, stopped_by_us=True), "saved"),
-        (Ending(75, is_resumable=False), "failed"),
-        (Ending(0, told_to_save=True), "saved"),
-        (Ending(1, told_to_save=True), "unfinished"),
-        (Ending(None, signal.SIGUSR1, told_to_save=True), "unfinished"),
-        (Ending(1, told_to_save=True, log_tail=b"CUDA out of memory"), "gpu memory"),
-        (Ending(1, log_tail=b"RuntimeError: it broke"), "failed"),
-        (Ending(1, log_tail=b"CUDA error: uncorrectable ECC error encountered"), "disturbed"),
-        (Ending(1, log_tail=b"Unable to determine the device handle: GPU is lost"), "disturbed"),
-        (Ending(1, log_tail=b"CUDA error: MPS client has been terminated"), "disturbed"),
-        (Ending(1, log_tail=b"numpy.core._exceptions._ArrayMemoryError: Unable to allocate"), "failed"),
-    ],
-)
-def test_an_end_has_one_name(ending, expected):
-    assert outcome(ending)[0] == expected
-
-
-@pytest.mark.parametrize("words", GPU_MEMORY_MESSAGES)
-def test_what_programs_print_when_a_gpu_is_full_is_known(words):
-    text = b"epoch 1\n" + words + b". Tried to allocate 2.00 GiB\n"
-    kind, why = outcome(Ending(1, log_tail=text))
-    assert kind == "gpu memory"
-    assert words.decode() in why
-    assert outcome(Ending(0, log_tail=text))[0] == "done"
-
-
-@pytest.mark.parametrize("text", OOM_TEXTS, ids=lambda text: f"{text['want']}: {text['name']}")
-def test_a_plain_run_finds_the_same_texts_as_a_packed_run(text):
-    expected = "gpu memory" if text["want"] == "certain" else "failed"
-    assert outcome(Ending(1, log_tail=text["tail"].encode()))[0] == expected
-
-
-def test_the_reason_names_the_signal_or_the_code():
-    assert "SIGSEGV" in outcome(Ending(None, signal.SIGSEGV))[1]
-    assert "exit code 7" in outcome(Ending(7))[1]
-    assert "signal 63" in outcome(Ending(None, 63))[1]
-
-
-def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
-    assert may_be_memory(Ending(None, signal.SIGKILL))
-    assert may_be_memory(Ending(137))
-    assert not may_be_memory(Ending(None, signal.SIGTERM))
-    assert not may_be_memory(Ending(0))
-
-
-def test_a_signal_ends_a_task_or_the_program_of_its_shell():
-    assert has_signal(None, signal.SIGUSR1, signal.SIGUSR1)
-    assert has_signal(138, None, signal.SIGUSR1)
-    assert not has_signal(1, None, signal.SIGUSR1)
-    assert not has_signal(138, None, None)
+from slurm_share.triples.rules.outcomes import has_room, host_memory_advice, host_memory_text, need_mib
 
 
 def test_the_need_is_the_largest_that_was_seen():
