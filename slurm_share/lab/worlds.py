@@ -130,6 +130,11 @@ def broken_gpu(seed: int) -> Trace:
     return replace(trace, name="a broken GPU", gpus=gpus, breaks=((at_s, draw.randrange(gpus)),))
 
 
+def two_nodes(seed: int) -> Trace:
+    """Return a mix at once whose list two nodes share."""
+    return replace(mix(seed, is_at_once=True), name="two nodes", nodes=2)
+
+
 def short_tasks(seed: int) -> Trace:
     """Return tasks of a few seconds or without work."""
     draw = random.Random(f"short {seed}")
@@ -178,6 +183,7 @@ def own_kinds() -> tuple[WorldKind, ...]:
         WorldKind(name="mix", trace_of=mix, assumed=QUIET),
         WorldKind(name="two models", trace_of=unlike_gpus, assumed=QUIET),
         WorldKind(name="a broken GPU", trace_of=broken_gpu, assumed=QUIET),
+        WorldKind(name="two nodes", trace_of=two_nodes, assumed=QUIET),
         WorldKind(name="short tasks", trace_of=short_tasks, assumed=QUIET),
     )
 

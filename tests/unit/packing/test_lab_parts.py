@@ -1,5 +1,6 @@
 """What a live run takes from the laboratory, and what it says where that is not installed."""
 
+import subprocess
 import sys
 
 import pytest
@@ -40,3 +41,17 @@ def test_without_the_laboratory_other_runs_are_accepted(without_lab):
     lab_parts.check_parts(PackRequest())
     assert lab_parts.policy_of(PackSettings()) is place.decide
     assert lab_parts.outside_sizes("history", {}) is None
+
+
+EVERY_OTHER = """
+import importlib, pkgutil, sys
+sys.modules["slurm_share.lab"] = None
+import slurm_share
+for module in pkgutil.walk_packages(slurm_share.__path__, "slurm_share.", onerror=lambda name: None):
+    if not module.name.startswith(("slurm_share.lab", "slurm_share.spmd")):
+        importlib.import_module(module.name)
+"""
+
+
+def test_every_other_module_is_imported_without_the_laboratory():
+    subprocess.run([sys.executable, "-I", "-c", EVERY_OTHER], check=True)
