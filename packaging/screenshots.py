@@ -18,11 +18,11 @@ from typing import Any
 
 from slurm_share_tui import themes
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import Location
-from slurm_share_tui.picture import Picture, put_together
+from slurm_share_tui.picture import SurveyPicture, put_together
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Begin, Command
+from slurm_share_tui.wire import Command, SurveyBegin
 from textual.pilot import Pilot
 
 from slurm_share.load import rows_of
@@ -47,7 +47,7 @@ class FixedFeed:
     """A feed that sends one picture."""
 
     def __init__(self) -> None:
-        self.history = History()
+        self.history = FigureHistory()
         for ago_s in range(EARLIER_S, -1, -STEP_S):
             self.picture = a_picture(NOW - ago_s)
             self.history.take(self.picture)
@@ -60,10 +60,10 @@ class FixedFeed:
         """Ignore a command, since no process reads it."""
 
 
-def a_picture(now: float) -> Picture:
+def a_picture(now: float) -> SurveyPicture:
     """Return the picture that the reading process sends at a time."""
     survey = Demo(everybody=True, clock=lambda: now).read()
-    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0)
+    begin = SurveyBegin(survey=survey, nodes=len(survey.nodes), took_s=0.0)
     return put_together(begin, rows_of(survey), advise.advise_all(survey), number=1)
 
 

@@ -16,7 +16,7 @@ from slurm_share.load import Survey
 
 from . import clipboard, keymap
 from .action_rules import Action, PlannedAction
-from .location import Target
+from .location import JobPlace
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -87,13 +87,13 @@ async def _over(dashboard: Program, screen: Screen[Answer]) -> Answer | None:
     return await answer
 
 
-async def _cancel(dashboard: Program, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _cancel(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     planned = await _slowly(dashboard, partial(commands.ask_cancel, targets, survey))
     if planned is not None:
         await _confirm(dashboard, commands, planned)
 
 
-async def _signal(dashboard: Program, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _signal(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     from .screens.signal import SignalChoice
 
     choice = await _over(dashboard, SignalChoice(commands.scopes(targets[0], survey)))
@@ -105,7 +105,7 @@ async def _signal(dashboard: Program, commands: Commands, targets: tuple[Target,
         await _confirm(dashboard, commands, planned)
 
 
-async def _output(dashboard: Program, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _output(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     from .screens.log import LogScreen
 
     files = await _slowly(dashboard, partial(commands.ask_output, targets[0], survey))

@@ -19,7 +19,7 @@ from slurm_share.share import Chosen, queue
 from slurm_share.slurm import signals as slurm_signals
 from slurm_share.slurm.records import QueuedJob
 
-from .location import Target
+from .location import JobPlace
 
 Action = Literal["cancel", "signal", "output"]
 NAME_MOST = 40
@@ -41,7 +41,7 @@ def is_operator(survey: Survey, me: Me) -> bool:
     return survey.everybody or survey.user != me.name
 
 
-def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me: Me, *, readonly: bool) -> str:
+def why_not(action: Action, targets: Sequence[JobPlace], survey: Survey | None, me: Me, *, readonly: bool) -> str:
     """Return why an action is not possible, as a sentence; empty: it is."""
     verb = _VERBS[action]
     if readonly and action != "output":
@@ -66,18 +66,18 @@ def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me
     return ""
 
 
-def _called(target: Target) -> str:
+def _called(target: JobPlace) -> str:
     if target.process is not None and not target.job:
         return f"process {target.process.pid} on {terminal.safe(target.node)}"
     return f"job {terminal.shortened(target.job, NAME_MOST)}"
 
 
-def _is_mps(target: Target) -> bool:
+def _is_mps(target: JobPlace) -> bool:
     """Return whether the process serves all tasks on its GPU: it must not be ended by accident."""
     return target.process is not None and target.process_name.startswith(MPS_NAME)
 
 
-def _unreachable(target: Target) -> str:
+def _unreachable(target: JobPlace) -> str:
     if _is_mps(target):
         return f"{terminal.safe(target.process_name)} serves every task on its GPU: cancel the job instead"
     if target.process is not None and target.process.start_ticks is None:
@@ -121,14 +121,14 @@ class PlannedAction(Struct, frozen=True, kw_only=True):
     act: Cancel | ToProcess | ToTasks
 
 
-def wanted(targets: Iterable[Target]) -> tuple[queue.Target, ...]:
+def wanted(targets: Iterable[JobPlace]) -> tuple[queue.JobTarget, ...]:
     """Return the jobs of these targets as scancel names them, each once. Raises UsageError for an invalid job id."""
     # Slurm cancels whole heterogeneous jobs, and the limit of elements that run at once is not part of an id.
     ids = [re.sub(r"%[0-9]+(?=\]$)", "", one.job.partition("+")[0]) for one in targets]
     return tuple(dict.fromkeys(found for id in ids for found in queue.parse_targets(id)))
 
 
-def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
+def cancelling(targets: Sequence[JobPlace], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
     """Return the question before jobs are cancelled. `jobs`: Slurm's present records. Raises SlurmShareError if all
     have ended, or if one does not belong to the user shown on the screen."""
     chosen: dict[str, Chosen] = {}
@@ -159,7 +159,7 @@ def job_text(job: QueuedJob, id: str, me: Me) -> str:
     return f'{id}  {owner}  {terminal.safe(state)}, {where}  "{terminal.shortened(job.name, NAME_MOST)}"'
 
 
-def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
+def _check_owner(job: QueuedJob, target: JobPlace, me: Me) -> None:
     if not (job.uid == me.uid if target.owner == me.name else job.user == target.owner):
         owners = f"{terminal.safe(job.user)}, not to {terminal.safe(target.owner)}"
         raise SlurmShareError(f"job {job.id} belongs to {owners}: nothing is done")
@@ -194,7 +194,7 @@ class Scope(Struct, frozen=True):
         return tuple(name for name in slurm_signals.NAMES if name != "KILL" or may_kill)
 
 
-def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
+def scopes(target: JobPlace, survey: Survey, me: Me) -> tuple[Scope, ...]:
     """Return the scopes that a signal can have, the smallest first."""
     found = []
     job = terminal.shortened(target.job, NAME_MOST)
@@ -214,7 +214,7 @@ def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
     return tuple(found)
 
 
-def process_text(target: Target, me: Me) -> str:
+def process_text(target: JobPlace, me: Me) -> str:
     """Return a process in a line: PID, node, owner, and its name in quotation marks."""
     assert target.process is not None
     of = "your own" if target.owner == me.name else f"OF {terminal.shortened(target.owner, NAME_MOST)}"
@@ -226,7 +226,7 @@ def process_text(target: Target, me: Me) -> str:
 
 
 def signalling(
-    target: Target,
+    target: JobPlace,
     scope: Scope,
     name: str,
     job: QueuedJob | None,
@@ -262,7 +262,9 @@ def signalling(
     return PlannedAction(title=f"Send SIG{name}?", lines=tuple(lines), command=command, yes="send", act=act)
 
 
-def _to_process(target: Target, name: str, job: QueuedJob | None, uid: int | None, program: Sequence[str]) -> ToProcess:
+def _to_process(
+    target: JobPlace, name: str, job: QueuedJob | None, uid: int | None, program: Sequence[str]
+) -> ToProcess:
     process = target.process
     assert process is not None
     assert process.start_ticks is not None
@@ -280,7 +282,7 @@ def _to_process(target: Target, name: str, job: QueuedJob | None, uid: int | Non
     return ToProcess(name, known, tuple(argv), job)
 
 
-def _scancel(target: Target, scope: Scope, name: str, job: QueuedJob) -> list[str]:
+def _scancel(target: JobPlace, scope: Scope, name: str, job: QueuedJob) -> list[str]:
     if scope.of == "step" and target.step != "batch":
         return slurm_signals.scancel_argv(f"{job.job_id}.{target.step}", name)
     return slurm_signals.scancel_argv(str(job.job_id), name, part=PARTS[scope.of])

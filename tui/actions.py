@@ -21,7 +21,7 @@ from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
 from .action_rules import Action, Cancel, Me, PlannedAction, Scope, ToProcess, ToTasks
-from .location import Target
+from .location import JobPlace
 
 QUEUE_TIMEOUT_S = 30.0
 
@@ -34,18 +34,18 @@ class Commands:
         self.readonly = readonly
         self.me = me or Me(processes.read_user_name(os.getuid()), os.getuid())
 
-    def why_not(self, action: Action, targets: Sequence[Target], survey: Survey | None) -> str:
+    def why_not(self, action: Action, targets: Sequence[JobPlace], survey: Survey | None) -> str:
         return action_rules.why_not(action, targets, survey, self.me, readonly=self.readonly)
 
-    def scopes(self, target: Target, survey: Survey) -> tuple[Scope, ...]:
+    def scopes(self, target: JobPlace, survey: Survey) -> tuple[Scope, ...]:
         return action_rules.scopes(target, survey, self.me)
 
-    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
+    def ask_cancel(self, targets: Sequence[JobPlace], survey: Survey) -> PlannedAction:
         """Return which jobs would be ended. Raises SlurmShareError, with the reason, if none can be."""
         self._check("cancel", targets, survey)
         return action_rules.cancelling(targets, self._queue(action_rules.wanted(targets)), self.me)
 
-    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
+    def ask_signal(self, target: JobPlace, scope: Scope, name: str, survey: Survey) -> PlannedAction:
         """Return which signal would be sent to what. Raises SlurmShareError as `ask_cancel` does."""
         self._check("signal", [target], survey)
         if scope not in self.scopes(target, survey):
@@ -57,7 +57,7 @@ class Commands:
         uid = processes.read_user_id(target.owner) if is_here and target.owner != self.me.name else self.me.uid
         return action_rules.signalling(target, scope, name, job, survey, self.me, srun.PROGRAM, uid=uid)
 
-    def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
+    def ask_output(self, target: JobPlace, survey: Survey) -> tuple[LogFile, ...]:
         """Return the files with the target's output, the likeliest first. Raises SlurmShareError if there is none."""
         self._check("output", [target], survey)
         job = self._record(target)
@@ -73,7 +73,7 @@ class Commands:
             raise SlurmShareError(f"job {target.job} writes to a terminal, not to a file")
         return found
 
-    def open_output(self, file: LogFile, target: Target) -> Tail:
+    def open_output(self, file: LogFile, target: JobPlace) -> Tail:
         """Return the tail of one of these files, not opened yet."""
         if os.geteuid() != 0:
             return Tail(file.path, None)
@@ -133,16 +133,16 @@ class Commands:
                 raise SlurmShareError("there is no srun on this host; nothing was sent") from error
             raise SlurmShareError(f"srun failed ({error.stderr}): it is unknown whether the signal was sent") from error
 
-    def _check(self, action: Action, targets: Sequence[Target], survey: Survey) -> None:
+    def _check(self, action: Action, targets: Sequence[JobPlace], survey: Survey) -> None:
         if why := self.why_not(action, targets, survey):
             raise UsageError(why)
 
     @staticmethod
-    def _queue(targets: Sequence[queue.Target]) -> tuple[QueuedJob, ...]:
+    def _queue(targets: Sequence[queue.JobTarget]) -> tuple[QueuedJob, ...]:
         jobs = sorted({target.job for target in targets})
         return slurm_jobs.read_queue(jobs=jobs, timeout_s=QUEUE_TIMEOUT_S)[1] if jobs else ()
 
-    def _record(self, target: Target) -> QueuedJob | None:
+    def _record(self, target: JobPlace) -> QueuedJob | None:
         """Return Slurm's record of the job; None: it has ended. Raises UsageError if there are several: an array in one
         line."""
         targets = action_rules.wanted([target])
@@ -161,13 +161,13 @@ class Commands:
         if job is None or (job.uid, job.start) != (known.uid, known.start):
             raise SlurmShareError(f"job {known.id} has ended meanwhile; nothing is sent")
 
-    def _check_files(self, files: job_output.JobFiles, target: Target) -> None:
+    def _check_files(self, files: job_output.JobFiles, target: JobPlace) -> None:
         if not (files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner):
             owners = f"{terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
             raise SlurmShareError(f"job {target.job} belongs to {owners}")
 
 
-def _slot(target: Target, survey: Survey) -> int | None:
+def _slot(target: JobPlace, survey: Survey) -> int | None:
     """Return the slot of a process: which of its node's tasks it is."""
     if target.process is None:
         return None

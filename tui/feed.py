@@ -20,11 +20,22 @@ from slurm_share.core.process import Deadline, Stream, stream
 from slurm_share.load import Origin
 
 from . import wire
-from .history import History
-from .picture import Picture, put_together
-from .wire import Begin, Command, FeedFailure, Part, ReadNow, ReadRecorded, RecordedPoints, Seek, Step, Subject
+from .history import FigureHistory
+from .picture import SurveyPicture, put_together
+from .wire import (
+    Command,
+    FeedFailure,
+    ReadNow,
+    ReadRecorded,
+    RecordedPoints,
+    Seek,
+    StepReplay,
+    Subject,
+    SurveyBegin,
+    SurveyPart,
+)
 
-Post = Callable[[Picture | FeedFailure], object]
+Post = Callable[[SurveyPicture | FeedFailure], object]
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28
 """Most bytes of a line, as in a recording: PART_NODES nodes with all their data need a few MiB."""
@@ -52,7 +63,7 @@ class Feed:
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self.origin = origin
-        self.history = History()
+        self.history = FigureHistory()
         self.failure = ""
         self._program, self._pauses_s = tuple(program), tuple(pauses_s)
         self._lock = threading.Lock()
@@ -64,7 +75,7 @@ class Feed:
         """Requests without an answer."""
         self._posting = threading.Lock()
         self._post = post
-        self._kept: list[Picture | FeedFailure] = []
+        self._kept: list[SurveyPicture | FeedFailure] = []
         self._is_closing = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._reader: threading.Thread | None = None
@@ -99,7 +110,7 @@ class Feed:
         with self._lock:
             if isinstance(command, ReadRecorded):
                 self._asked[command.subject] = command
-            elif not isinstance(command, ReadNow | Step):
+            elif not isinstance(command, ReadNow | StepReplay):
                 self._state[type(command)] = command
             if self._child is not None and not self._child.say(wire.encode(command)):
                 self._child.kill()
@@ -182,8 +193,8 @@ class Feed:
 
     def _forget(self) -> None:
         """Drop an unfinished survey."""
-        self._first: Begin | None = None
-        self._parts: list[Part] = []
+        self._first: SurveyBegin | None = None
+        self._parts: list[SurveyPart] = []
 
     def _hear(self, line: bytes) -> None:
         try:
@@ -191,9 +202,9 @@ class Feed:
         except (msgspec.DecodeError, RecursionError):
             self._not_understood()
             return
-        if isinstance(said, Part):
+        if isinstance(said, SurveyPart):
             self._parts.append(said)
-        elif isinstance(said, Begin):
+        elif isinstance(said, SurveyBegin):
             self._first, self._parts = said, []
         elif isinstance(said, FeedFailure):
             if said.is_over:
@@ -214,7 +225,7 @@ class Feed:
             self._is_garbled = True
             self._send(FeedFailure(NOT_UNDERSTOOD))
 
-    def _take(self, begin: Begin, parts: Sequence[Part]) -> None:
+    def _take(self, begin: SurveyBegin, parts: Sequence[SurveyPart]) -> None:
         rows = tuple(row for part in parts for row in part.rows)
         if len(rows) != begin.nodes:
             self._not_understood()  # a line was lost
@@ -233,14 +244,14 @@ class Feed:
                 self._state[Seek] = Seek(picture.survey.taken)
         self._send(picture)
 
-    def _send(self, one: Picture | FeedFailure) -> None:
+    def _send(self, one: SurveyPicture | FeedFailure) -> None:
         with self._posting:
             if self._post is not None:
                 # An app that has just ended has no event loop.
                 with contextlib.suppress(RuntimeError):
                     self._post(one)
                 return
-            if isinstance(one, Picture):
+            if isinstance(one, SurveyPicture):
                 self._kept.clear()
             self._kept.append(one)
 

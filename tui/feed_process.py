@@ -27,7 +27,18 @@ from slurm_share.load import Advisor, NodeLoad, NodeRow, Origin, Survey, figures
 from . import wire
 from .feed_sources import FeedSource, open_feed_source
 from .history_values import point_of
-from .wire import Begin, Command, End, FeedFailure, Pause, Point, ReadNow, ReadRecorded, RecordedPoints, Subject
+from .wire import (
+    Command,
+    FeedFailure,
+    PauseFeed,
+    Point,
+    ReadNow,
+    ReadRecorded,
+    RecordedPoints,
+    Subject,
+    SurveyBegin,
+    SurveyEnd,
+)
 
 TIMEOUT_S = 15.0
 """Limit of one survey, seconds, as in llload."""
@@ -132,7 +143,7 @@ class Watch:
             self._wanted = True
             if self._source is not None:
                 self._source.obey(command)
-        elif isinstance(command, Pause):
+        elif isinstance(command, PauseFeed):
             self._rows = command.held
         elif self._source is None:
             self._early.append(command)
@@ -188,11 +199,11 @@ class Watch:
             advice = () if is_earlier else self._advise(survey)
         except SlurmShareError as error:
             advice, notes = (), (*notes, f"no advice: {shown(str(error), 160)}")
-        begin = Begin(
+        begin = SurveyBegin(
             survey=replace(survey, nodes=(), jobs=(), notes=notes), nodes=len(rows), took_s=took_s,
             details=source.details, position=source.position, is_earlier=is_earlier,
         )  # fmt: skip
-        messages: tuple[wire.Message, ...] = (begin, *wire.parts(rows, survey.jobs, advice), End())
+        messages: tuple[wire.Message, ...] = (begin, *wire.parts(rows, survey.jobs, advice), SurveyEnd())
         for message in messages:
             self._say(message)
 
@@ -246,7 +257,7 @@ class RecordedReader:
             return None if self._is_over else subject
 
     def _points(
-        self, whole: recording.Recording, places: Sequence[recording.Place], subject: Subject
+        self, whole: recording.Recording, places: Sequence[recording.RecordingPlace], subject: Subject
     ) -> tuple[Point, ...] | None:
         """Return the points of a subject; None: another one is asked for, or the end has come."""
         found = []

@@ -16,7 +16,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import NodeLoad, Origin, Replay, Survey, SurveySource
 from slurm_share.load import origin as load_origin
 
-from .wire import Command, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
+from .wire import Command, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, StepReplay
 
 LARGE_NODES = 1000
 """A larger cluster is read as a line for each node, and in detail only when a view needs it."""
@@ -159,7 +159,7 @@ class ReplaySource:
         if isinstance(command, ShowDetails):
             self._wanted = command.wanted
         match command:
-            case Step(count):
+            case StepReplay(count):
                 self._go(count)
             case Seek(taken) if math.isfinite(taken):
                 self._replay.seek(taken)

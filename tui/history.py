@@ -20,7 +20,7 @@ from slurm_share.load import JobLoad, ProcessLoad
 from slurm_share.load import rates as rate_sums
 
 from . import history_values
-from .picture import Picture
+from .picture import SurveyPicture
 from .wire import Point, RecordedPoints, Subject
 
 Figure = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
@@ -71,7 +71,7 @@ class _Frame:
         return None if value != value else value
 
 
-class History:
+class FigureHistory:
     """The figures of all subjects over time. Bounded in memory. Every method is thread-safe."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class History:
         fine = self._fine
         return fine[-1].taken if fine else None
 
-    def take(self, picture: Picture) -> None:
+    def take(self, picture: SurveyPicture) -> None:
         """Add a survey. One that is not newer than the last (a replay that went back, a clock that was set) replaces
         all after it."""
         taken = picture.survey.taken
@@ -186,7 +186,7 @@ class History:
         self._minute, self._ten = [*minute], [*ten]
 
 
-def _frame(number: int, taken: float, picture: Picture, before: Mapping[Subject, int]) -> _Frame:
+def _frame(number: int, taken: float, picture: SurveyPicture, before: Mapping[Subject, int]) -> _Frame:
     subjects: list[Subject] = []
     values: list[float] = []
     for subject, found in history_values.all_values(picture.nodes, gpus=len(picture.nodes) <= NODES_WITH_GPUS):
@@ -285,7 +285,7 @@ class WorkHistory:
         self._surveys: deque[_Survey] = deque()
         self._count = 0
 
-    def take(self, number: int, picture: Picture) -> None:
+    def take(self, number: int, picture: SurveyPicture) -> None:
         """Add a survey. Later surveys are dropped, for a replay that went back. `number`: of the survey."""
         taken = picture.survey.taken
         survey = _Survey(number, taken, _rates(picture), _job_rates(picture))
@@ -348,7 +348,7 @@ def full_per_s(process: ProcessLoad, rates: list[float | None]) -> float | None:
     return alone_per_s(process) or max((rate for rate in rates if rate is not None), default=None)
 
 
-def _rates(picture: Picture) -> dict[Key, float]:
+def _rates(picture: SurveyPicture) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for row in picture.nodes:
         for process in row.node.snapshot.processes if row.node.snapshot is not None else ():
@@ -358,7 +358,7 @@ def _rates(picture: Picture) -> dict[Key, float]:
     return found
 
 
-def _job_rates(picture: Picture) -> dict[int, float]:
+def _job_rates(picture: SurveyPicture) -> dict[int, float]:
     """Return the rate of each job on all of its nodes, units per second, where it is known everywhere."""
     loads: dict[int, list[JobLoad]] = {}
     for row in picture.nodes:

@@ -40,7 +40,7 @@ class Location(Struct, frozen=True, kw_only=True):
     process: Process | None = None
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class JobPlace(Struct, frozen=True, kw_only=True):
     """A job, or one process of it on one node."""
 
     owner: str

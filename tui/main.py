@@ -25,7 +25,7 @@ from slurm_share.core.errors import UsageError
 from . import options
 from .feed import Feed
 from .options import PROGRAM, Options
-from .user_config import Memory, UserConfig, memory_file, read_config, read_remembered
+from .user_config import RememberedChoices, UserConfig, memory_file, read_config, read_remembered
 
 if TYPE_CHECKING:
     from .app import Dashboard
@@ -94,7 +94,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     workarounds.read_only_keys()
     glyphs.choose(config.ascii, host.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
-    memory = Memory(memory_file(), remembered)
+    memory = RememberedChoices(memory_file(), remembered)
     location = None if wanted.view is None else Location(view=wanted.view)
     app = Dashboard(
         feed, commands=Commands(), config=config, memory=memory, readonly=wanted.readonly, location=location

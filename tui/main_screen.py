@@ -19,7 +19,7 @@ from slurm_share.core.text import counted
 
 from . import action_keys, keymap
 from .action_rules import Action
-from .history import History
+from .history import FigureHistory
 from .location import TITLES, Location, ViewName
 from .program import MainScreen
 from .user_config import TableChoice
@@ -29,12 +29,12 @@ from .widgets.grid import Grid
 from .widgets.lines import TABS, Banner, Crumbs, Keys, Line, Tabs
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import Status
-from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, Step
+from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, StepReplay
 
 INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-def make_view(name: ViewName, history: History) -> TableView[Any]:
+def make_view(name: ViewName, history: FigureHistory) -> TableView[Any]:
     """Return a new view. Its module is imported when the view is first shown."""
     view = getattr(import_module(f".views.{name}", __package__), f"{name.capitalize()}View")(history)
     assert isinstance(view, TableView)
@@ -360,7 +360,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         """Pause the replay and move by `count` surveys."""
         if self._replayed():
             self.dashboard.hold(True)
-            self.dashboard.feed.tell(Step(count))
+            self.dashboard.feed.tell(StepReplay(count))
 
     def action_speed(self, factor: float) -> None:
         if position := self._replayed():

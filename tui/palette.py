@@ -15,7 +15,7 @@ from slurm_share.core import terminal
 
 from . import keymap, themes
 from .location import Location
-from .picture import Picture
+from .picture import SurveyPicture
 from .program import Program
 
 NOT_OFFERED = ("palette", "quit.now", "pane.next", "pane.previous")
@@ -94,7 +94,7 @@ def offers(dashboard: Program) -> Iterator[Offer]:
         yield Offer(f"Theme {name}", "colours of the dashboard", partial(dashboard.choose_theme, name))
 
 
-def things(picture: Picture) -> Iterator[tuple[str, str, Location]]:
+def things(picture: SurveyPicture) -> Iterator[tuple[str, str, Location]]:
     """Yield name, kind and location of every user, node and job."""
     users = {user.user for row in picture.nodes if row.node.snapshot is not None for user in row.node.snapshot.users}
     users |= {job.user for job in picture.survey.jobs}

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from slurm_share.load import Advice, NodeRow, Snapshot, Survey, names_of, nodes_of
 from slurm_share.slurm.records import QueuedJob
 
-from .wire import Begin, Position
+from .wire import Position, SurveyBegin
 
 
 @dataclass(frozen=True)
-class Picture:
+class SurveyPicture:
     """One survey with what belongs to it. Immutable."""
 
     survey: Survey
@@ -69,18 +69,18 @@ def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[N
 
 
 def put_together(
-    begin: Begin,
+    begin: SurveyBegin,
     rows: tuple[NodeRow, ...],
     advice: tuple[Advice, ...] = (),
     *,
     jobs: tuple[QueuedJob, ...] = (),
     arrived: float = 0.0,
     number: int = 0,
-) -> Picture:
+) -> SurveyPicture:
     """Return the picture made from the messages of one survey."""
     jobs = (*begin.survey.jobs, *jobs)
     survey = replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs)
-    return Picture(
+    return SurveyPicture(
         survey=survey, nodes=with_queued(rows, jobs), advice=advice, took_s=begin.took_s, details=begin.details,
         position=begin.position, arrived=arrived, number=number,
     )  # fmt: skip

@@ -27,13 +27,13 @@ from slurm_share.core.errors import UsageError, shown
 from . import keymap, themes, workarounds
 from .location import Location, ViewName
 from .options import INTERVAL_S
-from .picture import Picture
+from .picture import SurveyPicture
 from .typed_ahead import TypedAhead
-from .user_config import Memory, UserConfig
+from .user_config import RememberedChoices, UserConfig
 from .views.table import TableView
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import FeedFailure, Pause, ReadNow
+from .wire import FeedFailure, PauseFeed, ReadNow
 
 if TYPE_CHECKING:
     from .actions import Commands
@@ -49,7 +49,7 @@ class Arrived(Message):
     """A complete survey, ready to be drawn. A newer one replaces one that is not drawn yet, so that a slow terminal
     skips surveys instead of falling behind."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: SurveyPicture) -> None:
         self.picture = picture
         super().__init__()
 
@@ -111,7 +111,7 @@ class Program(App[int]):
         *,
         commands: Commands | None = None,
         config: UserConfig | None = None,
-        memory: Memory | None = None,
+        memory: RememberedChoices | None = None,
         readonly: bool = False,
         location: Location | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -121,14 +121,14 @@ class Program(App[int]):
         super().__init__()
         self.feed, self.commands, self.clock = feed, commands, clock
         self.config = config or UserConfig()
-        self.memory = memory or Memory()
+        self.memory = memory or RememberedChoices()
         self.readonly = readonly or self.config.readonly
         if commands is not None and self.readonly:
             commands.readonly = True
         self.keys = keymap.checked(self.config.keys)
-        self.picture: Picture | None = None
+        self.picture: SurveyPicture | None = None
         self.status = StatusState(interval_s=self.config.interval or INTERVAL_S)
-        self._waiting: Picture | None = None
+        self._waiting: SurveyPicture | None = None
         """The picture that arrived while paused."""
         self._keeping: threading.Thread | None = None
         """The thread that writes the choices."""
@@ -217,9 +217,9 @@ class Program(App[int]):
             if one not in others[1 - NOTES_MOST :]:
                 self._unnotify(one, refresh=False)
 
-    def hear(self, one: Picture | FeedFailure) -> None:
+    def hear(self, one: SurveyPicture | FeedFailure) -> None:
         """Pass on what the feed sends, from any thread."""
-        self.post_message(Arrived(one) if isinstance(one, Picture) else FeedFailed(one))
+        self.post_message(Arrived(one) if isinstance(one, SurveyPicture) else FeedFailed(one))
 
     def on_arrived(self, message: Arrived) -> None:
         """Draw a survey; keep it for later while paused."""
@@ -230,7 +230,7 @@ class Program(App[int]):
         else:
             self._waiting = message.picture
 
-    def take(self, picture: Picture) -> None:
+    def take(self, picture: SurveyPicture) -> None:
         self.picture, self._waiting, self._is_asked = picture, None, False
         self.status = replace(self.status, picture=picture, problem="")
         self.main_screen.draw()
@@ -248,7 +248,7 @@ class Program(App[int]):
         if held == self.status.held:
             return
         self.status = replace(self.status, held=held)
-        self.feed.tell(Pause(held))
+        self.feed.tell(PauseFeed(held))
         if not held and self._waiting is not None:
             self.take(self._waiting)
         self.main_screen.show_status()

@@ -12,7 +12,7 @@ from slurm_share.load import gpu_columns as of_gpus
 from slurm_share.load import node_columns as of_nodes
 from slurm_share.load import process_columns as of_processes
 
-from .history import Figure, History
+from .history import Figure, FigureHistory
 from .widgets import glyphs
 from .widgets.bars import BLOCKS
 from .wire import Subject
@@ -30,7 +30,7 @@ ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVIC
 """Columns without sparklines; PROCESSES is for tables without a history."""
 
 
-def nodes(history: History) -> tuple[Column[NodeRow], ...]:
+def nodes(history: FigureHistory) -> tuple[Column[NodeRow], ...]:
     """Return the columns of nodes, with CPU and GPU load of ten minutes before the note."""
 
     def spark(of: Figure) -> Trend[NodeRow]:
@@ -45,7 +45,7 @@ def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     return _with(columns.NODES, before="note", more=trends)
 
 
-def users(history: History) -> tuple[Column[UserRow], ...]:
+def users(history: FigureHistory) -> tuple[Column[UserRow], ...]:
     """Return the columns of users, with GPU and CPU load of ten minutes before the note."""
 
     def spark(of: Figure) -> Trend[UserRow]:
@@ -60,7 +60,7 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
     return _with(columns.USERS, before="note", more=trends)
 
 
-def gpus(history: History) -> tuple[Column[GpuRow], ...]:
+def gpus(history: FigureHistory) -> tuple[Column[GpuRow], ...]:
     """Return the columns of GPUs, with a character for each slot, and the load of ten minutes."""
 
     def spark(row: GpuRow) -> Sequence[float | None]:
@@ -82,7 +82,7 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
     return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(load,))
 
 
-def processes(history: History) -> tuple[Column[SlotRow], ...]:
+def processes(history: FigureHistory) -> tuple[Column[SlotRow], ...]:
     """Return the columns of processes on GPUs, with the work of ten minutes."""
 
     def spark(row: SlotRow) -> Sequence[float | None]:

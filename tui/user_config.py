@@ -157,7 +157,7 @@ def _home(name: str, default: str) -> Path:
     return Path(given) if given.startswith("/") else Path.home() / default
 
 
-class Memory:
+class RememberedChoices:
     """The remembered choices of a running dashboard: changed at each choice, written now and then by any thread, and at
     the end.
 

@@ -59,7 +59,7 @@ class Subject(Struct, frozen=True, gc=False):
     """Slurm's number; 0: no job."""
 
 
-class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
+class SurveyBegin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     """The first message of a survey."""
 
     survey: Survey
@@ -75,7 +75,7 @@ class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     """True: the survey is for the history only; newer ones follow at once."""
 
 
-class Part(Struct, frozen=True, gc=False, tag=True):
+class SurveyPart(Struct, frozen=True, gc=False, tag=True):
     """A part of a survey's nodes, jobs and advice."""
 
     rows: tuple[NodeRow, ...] = ()
@@ -83,7 +83,7 @@ class Part(Struct, frozen=True, gc=False, tag=True):
     advice: tuple[Advice, ...] = ()
 
 
-class End(Struct, frozen=True, gc=False, tag=True):
+class SurveyEnd(Struct, frozen=True, gc=False, tag=True):
     """The last message of a survey."""
 
 
@@ -102,7 +102,7 @@ class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
     points: tuple[Point, ...]
 
 
-Message = Begin | Part | End | FeedFailure | RecordedPoints
+Message = SurveyBegin | SurveyPart | SurveyEnd | FeedFailure | RecordedPoints
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):
@@ -121,13 +121,13 @@ class ShowDetails(Struct, frozen=True, gc=False, tag=True):
     wanted: bool
 
 
-class Pause(Struct, frozen=True, gc=False, tag=True):
+class PauseFeed(Struct, frozen=True, gc=False, tag=True):
     """Pauses or resumes: a paused replay stops, a paused source is not read."""
 
     held: bool
 
 
-class Step(Struct, frozen=True, gc=False, tag=True):
+class StepReplay(Struct, frozen=True, gc=False, tag=True):
     """Moves a replay by this number of surveys; a negative number moves it back."""
 
     count: int
@@ -151,7 +151,7 @@ class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
     subject: Subject
 
 
-Command = ReadNow | SetInterval | ShowDetails | Pause | Step | Seek | SetSpeed | ReadRecorded
+Command = ReadNow | SetInterval | ShowDetails | PauseFeed | StepReplay | Seek | SetSpeed | ReadRecorded
 
 _encoder = msgspec.json.Encoder()
 decode_message = msgspec.json.Decoder[Message](Message).decode
@@ -163,10 +163,12 @@ def encode(message: Message | Command) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def parts(rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()) -> Iterator[Part]:
+def parts(
+    rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()
+) -> Iterator[SurveyPart]:
     for at in range(0, len(rows), PART_NODES):
-        yield Part(rows=tuple(rows[at : at + PART_NODES]))
+        yield SurveyPart(rows=tuple(rows[at : at + PART_NODES]))
     for at in range(0, len(jobs), PART_JOBS):
-        yield Part(jobs=tuple(jobs[at : at + PART_JOBS]))
+        yield SurveyPart(jobs=tuple(jobs[at : at + PART_JOBS]))
     for at in range(0, len(advice), PART_ADVICE):
-        yield Part(advice=tuple(advice[at : at + PART_ADVICE]))
+        yield SurveyPart(advice=tuple(advice[at : at + PART_ADVICE]))

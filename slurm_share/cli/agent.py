@@ -37,8 +37,8 @@ def run_agent(arguments: argparse.Namespace) -> int:
     settings = config.load(arguments.config).settings
     log.use_journal(settings.log == "journal")
     # Imported here, so that the other commands of `slurm-share` start without it.
-    from ..load import Sampler, service, this_node
+    from ..load import NodeSampler, service, this_node
 
     node = this_node(arguments.node)
-    service.run(settings, lambda: Sampler(node))
+    service.run(settings, lambda: NodeSampler(node))
     return names.EXIT_OK

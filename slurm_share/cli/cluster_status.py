@@ -16,13 +16,13 @@ from ..share import ClusterShares, cluster_status, modes_text, nodes_by_other_mo
 SCHEMA = 1
 EXIT_INCOMPLETE = 1
 COLUMNS = (
-    terminal.Column("NODE"),
-    terminal.Column("STATE", goes=1),
-    terminal.Column("MODE"),
-    terminal.Column("JOBS", right=True),
-    terminal.Column("SLOTS", right=True),
-    terminal.Column("DAEMONS", right=True),
-    terminal.Column("PROBLEM"),
+    terminal.TerminalColumn("NODE"),
+    terminal.TerminalColumn("STATE", goes=1),
+    terminal.TerminalColumn("MODE"),
+    terminal.TerminalColumn("JOBS", right=True),
+    terminal.TerminalColumn("SLOTS", right=True),
+    terminal.TerminalColumn("DAEMONS", right=True),
+    terminal.TerminalColumn("PROBLEM"),
 )
 
 

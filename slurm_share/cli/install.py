@@ -13,7 +13,16 @@ from ..core import names
 from ..core.command import EXIT_FAILED
 from ..core.errors import SlurmShareError, StateError, UsageError
 from ..core.terminal import print_lines
-from ..install import SHARDS_PER_GPU, Action, InstallReport, Report, Wanted, choices, named_hooks, named_lua
+from ..install import (
+    SHARDS_PER_GPU,
+    Action,
+    InstallReport,
+    ReportPrinter,
+    WantedOptions,
+    choices,
+    named_hooks,
+    named_lua,
+)
 from ..install import apply as install_apply
 from ..install import text as install_text
 from ..install import undo as install_undo
@@ -95,8 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     action: Action = "undo" if arguments.undo else "apply" if arguments.apply else "check"
     if not arguments.json:
-        return _run(arguments, Report(action, sorted(set(arguments.taken)), say))
-    report = Report(action, sorted(set(arguments.taken)), lambda text: None)
+        return _run(arguments, ReportPrinter(action, sorted(set(arguments.taken)), say))
+    report = ReportPrinter(action, sorted(set(arguments.taken)), lambda text: None)
     try:
         code = _run(arguments, report)
     except SlurmShareError as error:
@@ -117,7 +126,7 @@ def _print_json(report: InstallReport) -> None:
     print(json.dumps(to_builtins(report), indent=2))
 
 
-def _run(arguments: argparse.Namespace, report: Report) -> int:
+def _run(arguments: argparse.Namespace, report: ReportPrinter) -> int:
     if arguments.json and (arguments.names_hooks or arguments.names_lua):
         raise UsageError("--json belongs to --check, --apply and --undo")
     if arguments.force and not arguments.undo:
@@ -133,7 +142,9 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
         if arguments.undo:
             install_undo.undo(conf, report, force=arguments.force)
             return names.EXIT_OK
-        wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf, excepted(arguments.without))
+        wanted = WantedOptions(
+            arguments.shards, frozenset(arguments.taken), arguments.conf, excepted(arguments.without)
+        )
         if arguments.apply:
             install_apply.apply(conf, wanted, report)
             return names.EXIT_OK

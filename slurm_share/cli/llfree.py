@@ -18,15 +18,15 @@ from ..slurm.rules.free import FreeKind
 PROGRAM = "llfree"
 SCHEMA = 1
 COLUMNS = (
-    terminal.Column("PARTITION", shrinks_to=12),
-    terminal.Column("FEATURES", shrinks_to=8, goes=3),
-    terminal.Column("GPU_TYPE", shrinks_to=20),
-    terminal.Column("CORES", right=True, goes=2),
-    terminal.Column("FREE_CORES", right=True),
-    terminal.Column("NODES", right=True, goes=1),
-    terminal.Column("FREE_NODES", right=True),
-    terminal.Column("GPUS", right=True, goes=4),
-    terminal.Column("FREE_GPUS", right=True),
+    terminal.TerminalColumn("PARTITION", shrinks_to=12),
+    terminal.TerminalColumn("FEATURES", shrinks_to=8, goes=3),
+    terminal.TerminalColumn("GPU_TYPE", shrinks_to=20),
+    terminal.TerminalColumn("CORES", right=True, goes=2),
+    terminal.TerminalColumn("FREE_CORES", right=True),
+    terminal.TerminalColumn("NODES", right=True, goes=1),
+    terminal.TerminalColumn("FREE_NODES", right=True),
+    terminal.TerminalColumn("GPUS", right=True, goes=4),
+    terminal.TerminalColumn("FREE_GPUS", right=True),
 )
 """LLSC's tools read free cores from field 5 and free nodes from field 7. No field contains a blank. On a narrow
 terminal GPUS is left out first, because it is the product of two other columns."""

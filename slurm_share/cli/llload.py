@@ -176,19 +176,19 @@ def print_load(arguments: argparse.Namespace) -> int:
         return code or (EXIT_FAILED if recorder.failure else names.EXIT_OK)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class LlloadArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line."""
 
     arguments: argparse.Namespace
     origin: Origin
-    chosen: choice.Choice
+    chosen: choice.SurveyChoice
     """Which nodes are shown, and in which order."""
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
 
 
-def checked(arguments: argparse.Namespace) -> Wanted:
+def checked(arguments: argparse.Namespace) -> LlloadArguments:
     """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     if arguments.at is not None and arguments.replay is None:
         raise UsageError("--at is the time of a recording; name one with --replay FILE")
@@ -229,13 +229,13 @@ def checked(arguments: argparse.Namespace) -> Wanted:
         waiting=arguments.record is not None,
         interval_s=None if arguments.watch is None else _seconds(arguments),
     )
-    chosen = choice.Choice(
+    chosen = choice.SurveyChoice(
         nodes=() if arguments.replay is None else read.nodes,  # a cluster's source reads only these
         flagged=arguments.flagged,
         sort=None if arguments.sort is None else _sort(arguments.sort),
         top=options.count("-t", arguments.top),
     )
-    return Wanted(arguments=arguments, origin=read, chosen=chosen)
+    return LlloadArguments(arguments=arguments, origin=read, chosen=chosen)
 
 
 def _seconds(arguments: argparse.Namespace) -> float:
@@ -286,13 +286,13 @@ class SurveyReading:
 # --- Showing ----------------------------------------------------------------------------------------------------------
 
 
-def _once(read: SurveyReading, wanted: Wanted) -> int:
+def _once(read: SurveyReading, wanted: LlloadArguments) -> int:
     survey = read(TIMEOUT_S)
     terminal.print_lines(lines_of(survey, wanted, terminal.width(), advisor=Advisor()))
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
 
 
-def _watched(read: SurveyReading, wanted: Wanted) -> int:
+def _watched(read: SurveyReading, wanted: LlloadArguments) -> int:
     assert wanted.origin.interval_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
@@ -310,7 +310,7 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
     return llload_watch.watch(read, draw, every_s=every_s, timeout_s=TIMEOUT_S, for_people=not for_programs)
 
 
-def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
+def _as_json(document: Survey | AdviceReport, wanted: LlloadArguments) -> list[str]:
     """Return a record as JSON: on one line with --watch, else indented."""
     data = snapshot.render(document)
     return [(data if wanted.origin.interval_s is not None else msgspec.json.format(data, indent=2)).decode()]
@@ -334,7 +334,13 @@ class Latest:
 
 
 def lines_of(
-    survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
+    survey: Survey,
+    wanted: LlloadArguments,
+    width: int,
+    *,
+    advisor: Advise,
+    height: int | None = None,
+    first: bool = True,
 ) -> Iterator[str]:
     """Yield the survey as lines in the wanted form. `first`: with the headings of TSV and CSV, which appear once in a
     file."""
@@ -384,7 +390,7 @@ def _check_processes(survey: Survey) -> None:
         raise UsageError(f"--processes has no rows: the processes are not known ({whys.pop()})")
 
 
-def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
+def _if_empty(survey: Survey, wanted: LlloadArguments) -> tuple[str, ...]:
     """Return why no node is shown, and what to do about it."""
     if survey.nodes:
         return ("no node is flagged: all that answered are within the bands of good load",)
@@ -399,7 +405,7 @@ def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
     )
 
 
-def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
+def _advice(survey: Survey, wanted: LlloadArguments, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
         survey = choice.of_jobs(choice.choose(survey, wanted.chosen)[0], wanted.origin.jobs, must_be=first)
     found = tuple(notes.in_order(advisor(survey)))

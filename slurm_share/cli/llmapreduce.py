@@ -21,7 +21,7 @@ from ..core.errors import UsageError
 from ..core.text import counted
 from ..triples import MapPlan, Request, Run, follow, map_planning, map_submitting, mapreduce, plan_map, submitting
 from .llmapreduce_options import read
-from .progress_line import Line
+from .progress_line import ProgressLine
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +78,7 @@ def _in_the_queue(request: Request, made: map_submitting.Made, reduces: bool) ->
 
 def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int], stream: TextIO | None = None) -> int:
     path = Path(folder.path)
-    line = Line(stream)
+    line = ProgressLine(stream)
     try:
         follow.follow_map(path, run, jobs, line.show)
     except KeyboardInterrupt:

@@ -19,21 +19,21 @@ from ..triples import chosen_jobs
 PROGRAM = "llstat"
 SCHEMA = 1
 COLUMNS = (
-    terminal.Column("JOBID", shrinks_to=16),
-    terminal.Column("ARRAY_J", goes=7),
-    terminal.Column("NAME", shrinks_to=10),
-    terminal.Column("USER", goes=5),
-    terminal.Column("START_TIME", goes=6),
-    terminal.Column("PARTITION", goes=3),
-    terminal.Column("CPUS", right=True, goes=4),
-    terminal.Column("FEATURES", shrinks_to=8, goes=9),
-    terminal.Column("MIN_MEMORY", right=True, goes=8),
-    terminal.Column("ST"),
-    terminal.Column("NODELIST(REASON)", shrinks_to=16),
-    terminal.Column("GPUS", right=True),
-    terminal.Column("SHARE", shrinks_to=8),
-    terminal.Column("SLOTS", right=True),
-    terminal.Column("TRIPLE"),
+    terminal.TerminalColumn("JOBID", shrinks_to=16),
+    terminal.TerminalColumn("ARRAY_J", goes=7),
+    terminal.TerminalColumn("NAME", shrinks_to=10),
+    terminal.TerminalColumn("USER", goes=5),
+    terminal.TerminalColumn("START_TIME", goes=6),
+    terminal.TerminalColumn("PARTITION", goes=3),
+    terminal.TerminalColumn("CPUS", right=True, goes=4),
+    terminal.TerminalColumn("FEATURES", shrinks_to=8, goes=9),
+    terminal.TerminalColumn("MIN_MEMORY", right=True, goes=8),
+    terminal.TerminalColumn("ST"),
+    terminal.TerminalColumn("NODELIST(REASON)", shrinks_to=16),
+    terminal.TerminalColumn("GPUS", right=True),
+    terminal.TerminalColumn("SHARE", shrinks_to=8),
+    terminal.TerminalColumn("SLOTS", right=True),
+    terminal.TerminalColumn("TRIPLE"),
 )
 """The first eleven are those of LLSC's LLstat, so that scripts find the same fields."""
 EXAMPLES = """\

@@ -41,7 +41,7 @@ from ..triples import (
 )
 from ..triples import triple as rule_triple
 from . import llsub_dry_run, llsub_options, llsub_spmd
-from .progress_line import Line
+from .progress_line import ProgressLine
 
 PROGRAM = "llsub"
 ROWS = 32
@@ -312,7 +312,7 @@ def _watch(folder: Path, job: int | None = None, stream: TextIO | None = None) -
     """Show the progress of a run's job (None: its last one) until its end; return the exit code. Raises UsageError."""
     run = run_folder.read_run(folder)
     job = follow.find_job(folder) if job is None else job
-    line = Line(stream)
+    line = ProgressLine(stream)
     try:
         follow.follow(folder, run, job, line.show)
     except KeyboardInterrupt:

@@ -112,15 +112,15 @@ def list_lines(found: history_queries.HistorySummary, short: int, width: int) ->
         empty = "the history has no finished tasks; llsub --pack records them"
         return [empty, *([passed] if found.passed_over else [])]
     columns = [
-        terminal.Column("SCRIPT", shrinks_to=12),
-        terminal.Column("HASH"),
-        terminal.Column("RUNS", right=True),
-        terminal.Column("COMMANDS", right=True, goes=1),
-        terminal.Column("GPU MEM", right=True),
-        terminal.Column("OOM", right=True, goes=2),
-        terminal.Column("TIME", right=True),
-        terminal.Column("LAST"),
-        terminal.Column("GPU", shrinks_to=8),
+        terminal.TerminalColumn("SCRIPT", shrinks_to=12),
+        terminal.TerminalColumn("HASH"),
+        terminal.TerminalColumn("RUNS", right=True),
+        terminal.TerminalColumn("COMMANDS", right=True, goes=1),
+        terminal.TerminalColumn("GPU MEM", right=True),
+        terminal.TerminalColumn("OOM", right=True, goes=2),
+        terminal.TerminalColumn("TIME", right=True),
+        terminal.TerminalColumn("LAST"),
+        terminal.TerminalColumn("GPU", shrinks_to=8),
     ]
     rows = [
         (

@@ -14,7 +14,7 @@ LINE_EVERY_S = 30.0
 """Seconds between lines if the output is not a terminal."""
 
 
-class Line:
+class ProgressLine:
     """Progress on standard output, or on `stream`.
 
     One line that is overwritten on a terminal, else a new line every LINE_EVERY_S.

@@ -79,7 +79,7 @@ def print_report(arguments: argparse.Namespace) -> int:
     return names.EXIT_OK
 
 
-def _write_drafts(folder: Path, found: report.Report, url: str) -> None:
+def _write_drafts(folder: Path, found: report.UsageReport, url: str) -> None:
     from ..history import archive as archive_files
     from ..history import report as decide
     from ..history import report_text
@@ -93,7 +93,7 @@ def _write_drafts(folder: Path, found: report.Report, url: str) -> None:
         print(f"slurm-share: no draft for {terminal.safe(user)}, which is no name of a file", file=sys.stderr)
 
 
-def as_json(found: report.Report, skipped: int) -> dict[str, Any]:
+def as_json(found: report.UsageReport, skipped: int) -> dict[str, Any]:
     """Return the documented JSON form, schema 1. Unknown is null."""
     built: dict[str, Any] = to_builtins(found)
     for use, record in zip((found.total, *found.users), (built["total"], *built["users"]), strict=True):

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..core import names, terminal
 from ..node.records import GpuReading
-from ..share import LedgerJob, Status, read_status, switch
+from ..share import LedgerJob, NodeStatus, read_status, switch
 from . import cluster_status
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ def print_status(arguments: argparse.Namespace) -> int:
     return 1 if status.problems else names.EXIT_OK
 
 
-def as_json(status: Status) -> dict[str, Any]:
+def as_json(status: NodeStatus) -> dict[str, Any]:
     """Return the documented JSON form, schema 1. Unknown is null."""
     return {
         "schema": SCHEMA,
@@ -106,7 +106,7 @@ def as_json(status: Status) -> dict[str, Any]:
     }
 
 
-def as_tables(status: Status) -> list[Any]:
+def as_tables(status: NodeStatus) -> list[Any]:
     """Return the shares as tables."""
     parts: list[Any] = []
     if any(reading.gpu.simulated for reading in status.gpus):
@@ -127,13 +127,13 @@ def as_tables(status: Status) -> list[Any]:
     return parts
 
 
-def _mode_lines(status: Status) -> list[str]:
+def _mode_lines(status: NodeStatus) -> list[str]:
     """Return where jobs are not shared, and why; empty if all may share."""
     lines = [f"{line} (mode in the configuration)" for line in switch.mode_sentences(status.modes)]
     return [*lines, status.lua_problem] if status.lua_problem else lines
 
 
-def _job_table(status: Status) -> Table:
+def _job_table(status: NodeStatus) -> Table:
     table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "USED", "SINCE", numbers=(0, 4, 5))
     index_of = {reading.gpu.uuid: str(reading.gpu.index) for reading in status.gpus}
     for job in status.jobs:
@@ -148,7 +148,7 @@ def _job_table(status: Status) -> Table:
     return table
 
 
-def _gpu_table(status: Status) -> Table:
+def _gpu_table(status: NodeStatus) -> Table:
     headings = ("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "MPS", "JOBS")
     table = _table(*headings, numbers=(0, 3, 4, 5, 6))
     # On narrow terminals the name is cut and not folded: eight GPUs stay eight lines.

@@ -49,7 +49,7 @@ WINDOWS = "_windows"
 """Suffix of fields that hold the means of a figure over several windows."""
 
 
-class Measured(Struct, frozen=True):
+class MetricField(Struct, frozen=True):
     """A field with a Metric."""
 
     name: str
@@ -70,7 +70,7 @@ class Measured(Struct, frozen=True):
 
 
 @functools.cache
-def measured(record: type[Struct]) -> tuple[Measured, ...]:
+def measured(record: type[Struct]) -> tuple[MetricField, ...]:
     """Return the fields of a record that have a Metric, in their order."""
     hints = get_type_hints(record, include_extras=True)
     found = []
@@ -82,7 +82,7 @@ def measured(record: type[Struct]) -> tuple[Measured, ...]:
         unit = next((unit for unit in _UNITS if figure.endswith(unit)), "")
         end, factor = _UNITS.get(unit, ("", 1.0))
         found.append(
-            Measured(
+            MetricField(
                 field.name,
                 field.encode_name,
                 metric,

@@ -38,7 +38,7 @@ def show(*parts: RenderableType) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TerminalColumn:
     """A column of a table whose rows take one line each, whatever the width."""
 
     heading: str
@@ -51,7 +51,9 @@ class Column:
     """Where its cells are cut."""
 
 
-def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+def lay_out(
+    columns: Sequence[TerminalColumn], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
     """Return (lines with the headings first, headings of the columns that were left out) for lines of `width`."""
     cells = [[column.heading, *(safe(row[place]) for row in rows)] for place, column in enumerate(columns)]
     widest = [max(map(cell_len, column)) for column in cells]
@@ -77,7 +79,7 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     return lines, [column.heading for place, column in enumerate(columns) if place not in shown]
 
 
-def _fill(text: str, width: int, column: Column) -> str:
+def _fill(text: str, width: int, column: TerminalColumn) -> str:
     text = cut(text, width, column.cut)
     blanks = " " * (width - cell_len(text))
     return blanks + text if column.right else text + blanks

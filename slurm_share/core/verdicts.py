@@ -16,7 +16,7 @@ class Unseen(Struct, frozen=True):
     why: str
 
 
-class Verdict(Struct, frozen=True):
+class CheckVerdict(Struct, frozen=True):
     """The result of one check for one subject."""
 
     outcome: Outcome
@@ -26,7 +26,7 @@ class Verdict(Struct, frozen=True):
     """Remedy of a WARN or FAIL, one line. Empty: the general remedy of the check."""
 
 
-class Owned(Struct, frozen=True):
+class PathOwner(Struct, frozen=True):
     """Owner and mode of one component of a path."""
 
     path: str
@@ -40,7 +40,7 @@ class FileFact(Struct, frozen=True):
 
     path: str
     """The path before links are followed."""
-    chain: tuple[Owned, ...]
+    chain: tuple[PathOwner, ...]
     """All components from the root folder to the file, with links followed."""
     is_file: bool = True
     file_system: str = ""
@@ -57,24 +57,24 @@ class FileFact(Struct, frozen=True):
         return self.is_file and bool(self.chain[-1].mode & 0o111)
 
 
-def ok(what: str) -> list[Verdict]:
+def ok(what: str) -> list[CheckVerdict]:
     """Return a PASS."""
-    return [Verdict("PASS", what)]
+    return [CheckVerdict("PASS", what)]
 
 
-def warn(what: str, fix: str = "") -> list[Verdict]:
+def warn(what: str, fix: str = "") -> list[CheckVerdict]:
     """Return a WARN: it works, but not as it should."""
-    return [Verdict("WARN", what, fix)]
+    return [CheckVerdict("WARN", what, fix)]
 
 
-def fail(what: str, fix: str = "") -> list[Verdict]:
+def fail(what: str, fix: str = "") -> list[CheckVerdict]:
     """Return a FAIL: jobs are refused or run unshared, or the node is drained."""
-    return [Verdict("FAIL", what, fix)]
+    return [CheckVerdict("FAIL", what, fix)]
 
 
-def skip(why: str | Unseen) -> list[Verdict]:
+def skip(why: str | Unseen) -> list[CheckVerdict]:
     """Return a SKIP: unknown, or not applicable."""
-    return [Verdict("SKIP", why.why if isinstance(why, Unseen) else why)]
+    return [CheckVerdict("SKIP", why.why if isinstance(why, Unseen) else why)]
 
 
 def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from ..core import terminal
 from ..load import thresholds
-from .rules.report import Hours, Report, Use
+from .rules.report import Hours, UsageReport, Use
 
 COLUMNS = (
-    terminal.Column("USER", shrinks_to=8),
-    terminal.Column("NODE_H", right=True),
-    terminal.Column("BAD_H", right=True),
-    terminal.Column("GPU_LOW", right=True),
-    terminal.Column("GPU_GOOD", right=True),
-    terminal.Column("GPU_HIGH", right=True, goes=3),
-    terminal.Column("GPU_?", right=True, goes=2),
-    terminal.Column("GPU%", right=True),
-    terminal.Column("CPU_LOW", right=True),
-    terminal.Column("CPU_GOOD", right=True),
-    terminal.Column("CPU_HIGH", right=True),
-    terminal.Column("CPU_?", right=True, goes=1),
-    terminal.Column("CPU%", right=True),
+    terminal.TerminalColumn("USER", shrinks_to=8),
+    terminal.TerminalColumn("NODE_H", right=True),
+    terminal.TerminalColumn("BAD_H", right=True),
+    terminal.TerminalColumn("GPU_LOW", right=True),
+    terminal.TerminalColumn("GPU_GOOD", right=True),
+    terminal.TerminalColumn("GPU_HIGH", right=True, goes=3),
+    terminal.TerminalColumn("GPU_?", right=True, goes=2),
+    terminal.TerminalColumn("GPU%", right=True),
+    terminal.TerminalColumn("CPU_LOW", right=True),
+    terminal.TerminalColumn("CPU_GOOD", right=True),
+    terminal.TerminalColumn("CPU_HIGH", right=True),
+    terminal.TerminalColumn("CPU_?", right=True, goes=1),
+    terminal.TerminalColumn("CPU%", right=True),
 )
 GPU_LOW, GPU_HIGH = thresholds.GPU_BAND
 CPU_LOW, CPU_HIGH = thresholds.CPU_BAND
 
 
-def as_lines(found: Report, skipped: int, width: int) -> list[str]:
+def as_lines(found: UsageReport, skipped: int, width: int) -> list[str]:
     """Return the table of node-hours by load, the worst first."""
     head = [f"Use of nodes, {found.period.name} (UTC): {coverage(found)}"]
     if skipped:
@@ -45,7 +45,7 @@ KEY = (
 )
 
 
-def coverage(found: Report) -> str:
+def coverage(found: UsageReport) -> str:
     """Return how much of the period has samples, as text."""
     percent = 100 * found.covered_h / found.elapsed_h if found.elapsed_h else 0.0
     return f"samples of {found.covered_h:.1f} of {found.elapsed_h:.1f} hours ({percent:.0f} %)"
@@ -70,7 +70,7 @@ def _percent(value: float | None) -> str:
 # ---- The message ----
 
 
-def draft(use: Use, found: Report, url: str) -> str:
+def draft(use: Use, found: UsageReport, url: str) -> str:
     """Return a message that an operator may send to a user: figures, advice given, where to read on."""
     parts = [
         [f"Subject: Your jobs, {found.period.name}: {_h(use.bad)} node-hours of low or high load"],
@@ -83,7 +83,7 @@ def draft(use: Use, found: Report, url: str) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _numbers(use: Use, found: Report) -> list[str]:
+def _numbers(use: Use, found: UsageReport) -> list[str]:
     nodes = f"{use.nodes} node{'s' * (use.nodes != 1)}"
     lines = [
         f"in {found.period.name} (UTC) your jobs had {_h(use.hours)} node-hours on {nodes}. The load was sampled",

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from . import apply, text, undo
     from .config_file import ConfigChange, plan_config, write_config, write_lua_settings, write_switched_off
     from .present import named_hooks, named_lua
-    from .report import Action, InstallReport, Report
+    from .report import Action, InstallReport, ReportPrinter
     from .rules import choices
     from .rules.edits import difference
     from .rules.shards import SHARDS_PER_GPU
-    from .text import Wanted
+    from .text import WantedOptions
 
 __getattr__, __all__ = exports(
     __name__,
@@ -27,9 +27,9 @@ __getattr__, __all__ = exports(
             "write_switched_off",
         ],
         "present": ["named_hooks", "named_lua"],
-        "report": ["Action", "InstallReport", "Report"],
+        "report": ["Action", "InstallReport", "ReportPrinter"],
         "rules.edits": ["difference"],
         "rules.shards": ["SHARDS_PER_GPU"],
-        "text": ["Wanted"],
+        "text": ["WantedOptions"],
     },
 )

@@ -24,9 +24,9 @@ from ..slurm.rules.free import partition_now
 from . import files as install_files
 from . import text as install_text
 from .config_file import write_lua_settings
-from .journal import NAME, Change, copy_of
+from .journal import NAME, FileChange, copy_of
 from .present import known_files, read_present, read_shares, without_lua
-from .report import Report
+from .report import ReportPrinter
 from .rules.edits import put_in
 from .rules.hosts import (
     MODE,
@@ -41,7 +41,7 @@ from .rules.hosts import (
     starts_ours,
 )
 from .rules.lines import Present, SiteLines
-from .text import Wanted
+from .text import WantedOptions
 from .trial import read_objection, validate
 
 CONFIGLESS = Path("/run/slurm/conf")
@@ -52,7 +52,7 @@ _LUA_SETTINGS = {str(CONFIG_FILE.with_name(lua_settings.NAME)): ""}
 """The file that --apply writes beside the lines."""
 
 
-def check(conf: Path, wanted: Wanted, report: Report) -> int:
+def check(conf: Path, wanted: WantedOptions, report: ReportPrinter) -> int:
     """Show the missing lines, and what doctor's checks find in the configuration. Return 0: nothing is missing or
     wrong, 1: lines are missing, or a check warns, 2: a check fails. Raises UsageError where the administrator must
     decide first."""
@@ -87,7 +87,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> int:
     return max(int(bool(lines.edits)), every.exit_code(report.record.findings))
 
 
-def _findings(slurm: ConfText, after: Mapping[str, str], wanted: Wanted) -> Sequence[Finding]:
+def _findings(slurm: ConfText, after: Mapping[str, str], wanted: WantedOptions) -> Sequence[Finding]:
     """Return what doctor's checks find in the files with the missing lines. after: the files that --apply writes."""
     objection: str | Unseen
     try:
@@ -97,7 +97,7 @@ def _findings(slurm: ConfText, after: Mapping[str, str], wanted: Wanted) -> Sequ
     return examination.examine_configuration(slurm, objection, after, wanted.without)
 
 
-def apply(conf: Path, wanted: Wanted, report: Report) -> None:
+def apply(conf: Path, wanted: WantedOptions, report: ReportPrinter) -> None:
     """Write the missing lines. Raises UsageError where the administrator must decide first, StateError for a file that
     cannot be written."""
     _refuse_a_copy(conf)
@@ -132,7 +132,7 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
     report.say(install_text.done(does_without=does_without))
 
 
-def _write_lua_settings(report: Report) -> None:
+def _write_lua_settings(report: ReportPrinter) -> None:
     """Write the settings for job_submit.lua if they differ from config.toml. Raises StateError."""
     if not lua_settings.problem(CONFIG_FILE):
         return
@@ -153,7 +153,7 @@ def _refuse_a_copy(conf: Path) -> None:
         )
 
 
-def settle_and_report(folder: Path, known: frozenset[str], report: Report) -> bool:
+def settle_and_report(folder: Path, known: frozenset[str], report: ReportPrinter) -> bool:
     """Roll back or finish an interrupted action and report it; return whether there was one."""
     said = install_files.settle(folder, known)
     if said is not None:
@@ -175,7 +175,7 @@ def _absent() -> list[str]:
     ]
 
 
-def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
+def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: ReportPrinter) -> None:
     """Print the missing lines and record them in the report."""
     report.record_missing(present.texts, after, lines.edits)
     report.record.choices = lines.choices
@@ -186,7 +186,7 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
 
 
 def _check_other_hosts(
-    present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False
+    present: Present, lines: SiteLines, wanted: WantedOptions, report: ReportPrinter, *, by_jobs: bool = False
 ) -> list[str]:
     """Report which other hosts lack the files that the lines name; return the reasons not to write."""
     if not lines.edits:
@@ -211,9 +211,9 @@ def _number(known: frozenset[str]) -> int:
     return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
 
 
-def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], number: int) -> Change:
+def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], number: int) -> FileChange:
     old = present.texts.get(name)
-    return Change(
+    return FileChange(
         name,
         as_bytes(old),
         text.encode("utf-8", "surrogateescape"),

@@ -18,7 +18,7 @@ import msgspec
 from ..core import files
 from ..core.errors import StateError
 from . import journal as install_journal
-from .journal import Change, Journal
+from .journal import FileChange, InstallJournal
 
 _PART = ".slurm-share-part"
 _LOCK = ".slurm-share-lock"
@@ -67,7 +67,7 @@ def _locked(file: Path) -> int:
         os.close(fd)
 
 
-def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
+def read_journal(folder: Path, known: Collection[str]) -> InstallJournal | None:
     """Read the journal of a folder; None: there is none.
 
     The journal decides what root writes and removes. Raises StateError if other users can write it, or if it names a
@@ -88,7 +88,7 @@ def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
     return journal
 
 
-def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collection[str]) -> None:
+def apply(folder: Path, changes: tuple[FileChange, ...], date: str, known: Collection[str]) -> None:
     """Make all changes and write the journal. Raises StateError if a file cannot be written or has changed since it was
     read; all files then have their old content."""
     for change in changes:
@@ -98,20 +98,20 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
     kept = _copies(earlier)
     # a file that only an earlier apply changed has its present content before and after, so nothing is written
     going = tuple(_for_this_apply(change, changes) for change in whole)
-    _write_journal(folder, Journal("applying", date, going, earlier))
+    _write_journal(folder, InstallJournal("applying", date, going, earlier))
     try:
         for change in going:
             for copy in change.copies:
                 if copy not in kept and change.before is not None:
                     _write_whole(Path(copy), change.before, like=_target(change.file))
             _put(change.file, change.after, change.mode)
-        _write_journal(folder, Journal("applied", date, going))
+        _write_journal(folder, InstallJournal("applied", date, going))
     except StateError as error:
         settle(folder, known)
         raise StateError(error.file, f"{error.why}; every file is as it was before") from error
 
 
-def _for_this_apply(change: Change, changes: tuple[Change, ...]) -> Change:
+def _for_this_apply(change: FileChange, changes: tuple[FileChange, ...]) -> FileChange:
     """Return a change of the journal; for a file that this apply does not touch, with the present content before and
     after."""
     if any(one.file == change.file for one in changes):
@@ -120,18 +120,18 @@ def _for_this_apply(change: Change, changes: tuple[Change, ...]) -> Change:
     return msgspec.structs.replace(change, before=now, after=now)
 
 
-def _copies(journal: Journal | None) -> frozenset[str]:
+def _copies(journal: InstallJournal | None) -> frozenset[str]:
     return frozenset(copy for change in journal.changes for copy in change.copies) if journal else frozenset()
 
 
-def undo(folder: Path, done: Journal, changes: tuple[Change, ...], known: Collection[str]) -> None:
+def undo(folder: Path, done: InstallJournal, changes: tuple[FileChange, ...], known: Collection[str]) -> None:
     """Make the changes that revert `done`, then remove its copies and the journal. Raises StateError as `apply`
     does."""
     for change in changes:
         _expect(change.file, change.before)
     copies = {change.file: change.copies for change in done.changes}
     changes = tuple(msgspec.structs.replace(change, copies=copies.get(change.file, ())) for change in changes)
-    _write_journal(folder, Journal("undoing", done.date, changes))
+    _write_journal(folder, InstallJournal("undoing", done.date, changes))
     settle(folder, known)
 
 
@@ -225,7 +225,7 @@ def read(file: Path) -> bytes | None:
         raise StateError(str(file), f"cannot be read ({error.strerror})") from error
 
 
-def _write_journal(folder: Path, journal: Journal) -> None:
+def _write_journal(folder: Path, journal: InstallJournal) -> None:
     _write_whole(folder / install_journal.NAME, install_journal.encode(journal), mode=0o600)
 
 

@@ -31,7 +31,7 @@ BY_HAND = (
 """What to do if the journal cannot be used."""
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """Content of one file before and after."""
 
     file: str
@@ -49,19 +49,19 @@ class Change(Struct, frozen=True):
     """Mode of a new file."""
 
 
-class Journal(Struct, frozen=True):
+class InstallJournal(Struct, frozen=True):
     """One apply or undo of a site's files."""
 
     state: Literal["applying", "applied", "undoing"]
     date: str
     """UTC, in the format that the names of backups use."""
-    changes: tuple[Change, ...]
-    earlier: Journal | None = None
+    changes: tuple[FileChange, ...]
+    earlier: InstallJournal | None = None
     """The previous journal, restored if this apply is rolled back."""
     version: int = _FORMAT
 
 
-def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def merged(earlier: InstallJournal | None, changes: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
     """Merge the changes of another apply with those of the earlier journal; files that only the journal has are kept
     unchanged."""
     old = {change.file: change for change in earlier.changes} if earlier is not None else {}
@@ -81,15 +81,15 @@ def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change
     return (*whole, *(change for name, change in old.items() if name not in new))
 
 
-def encode(journal: Journal) -> bytes:
+def encode(journal: InstallJournal) -> bytes:
     """Return the journal as bytes."""
     return msgspec.json.encode(journal) + b"\n"
 
 
-def decode(data: bytes, file: str) -> Journal:
+def decode(data: bytes, file: str) -> InstallJournal:
     """Parse a journal. Raises StateError for anything that `encode` did not write."""
     try:
-        journal = msgspec.json.decode(data, type=Journal)
+        journal = msgspec.json.decode(data, type=InstallJournal)
     except text_files.NOT_JSON as error:
         raise StateError(
             file, f"is not a journal of slurm-share install ({shown(str(error), 200)}); {BY_HAND}"
@@ -108,7 +108,7 @@ def copy_of(file: str, number: int) -> str:
     return f"{file}{_COPY}{number}"
 
 
-def foreign(journal: Journal, known: Collection[str]) -> str | None:
+def foreign(journal: InstallJournal, known: Collection[str]) -> str | None:
     """Return a sentence if a journal names a file not in `known`, or a copy with another name than `copy_of` gives;
     None: all are known. Without this check a forged journal could make root write any file."""
     for change in journal.changes:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..core.errors import UsageError
 from ..doctor import Finding, every
 from ..slurm.conf_text import Edit
-from .rules.choices import Choice
+from .rules.choices import OpenChoice
 from .rules.edits import difference
 from .rules.hosts import NodesSeen
 from .text import as_list
@@ -59,7 +59,7 @@ class InstallReport(Struct):
     files: tuple[FileReport, ...] = ()
     chosen: tuple[str, ...] = ()
     """Values of `--with`."""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[OpenChoice, ...] = ()
     """Open choices; nothing is written while one of them is needed."""
     refusals: tuple[str, ...] = ()
     """Reasons why nothing can be, or was, written."""
@@ -74,7 +74,7 @@ class InstallReport(Struct):
     schema: int = 1
 
 
-class Report:
+class ReportPrinter:
     """Collects an InstallReport and prints the same for people."""
 
     def __init__(self, action: Action, chosen: Iterable[str], say: Callable[[str], None]) -> None:

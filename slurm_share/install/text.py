@@ -42,7 +42,7 @@ def done(*, does_without: bool) -> str:
     return "next:\n" + ("" if does_without else _CHECK_FIRST) + _DONE
 
 
-class Wanted(Struct, frozen=True):
+class WantedOptions(Struct, frozen=True):
     """Options of the caller beyond the lines that every site needs."""
 
     shards: int

@@ -16,9 +16,9 @@ from ..core.errors import CommandError, UsageError
 from ..core.process import Finished, finish
 from ..slurm.conf import READS_CONF, complaints, objection_of, read_conf
 from ..slurm.conf_text import ConfText, Edit, parse
-from .report import Report
+from .report import ReportPrinter
 from .rules.lines import Present
-from .text import Wanted, as_list
+from .text import WantedOptions, as_list
 
 _NODES = 8
 """Largest number of nodes tested, of those with new lines in gres.conf."""
@@ -29,7 +29,9 @@ _NO_DEVICE = "is not a valid character or block device"
 _FILE = re.compile(r'(?i)(\bFile\s*=\s*"?)([^\s"]+)')
 
 
-def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted, report: Report) -> None:
+def validate(
+    present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: WantedOptions, report: ReportPrinter
+) -> None:
     """Raise UsageError if Slurm's programs reject the new files, or if lines would still be missing in them."""
     slurm = read_conf(present.slurm.file, after)
     plugstack, gres = (
@@ -52,7 +54,7 @@ def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], 
         raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; add it by hand")
 
 
-def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> None:
+def validate_undo(slurm: ConfText, after: Mapping[str, str], report: ReportPrinter) -> None:
     """Raise UsageError if Slurm accepts the present slurm.conf but would reject it after an --undo."""
     if not slurm.lines:
         return
@@ -66,7 +68,7 @@ def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> 
         report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
 
 
-def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report: Report) -> Iterator[str]:
+def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report: ReportPrinter) -> Iterator[str]:
     if not {str(file) for file in after.plugstack.files} & texts.keys():
         return
     try:
@@ -76,7 +78,7 @@ def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report
         report.note("there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
 
 
-def _gres(before: Present, after: Present, edits: Sequence[Edit], report: Report) -> Iterator[str]:
+def _gres(before: Present, after: Present, edits: Sequence[Edit], report: ReportPrinter) -> Iterator[str]:
     nodes = list(_nodes(after.gres, edits))
     if nodes and not can_try_gres(after.gres):
         report.note("gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")

@@ -12,16 +12,16 @@ from ..slurm.remote_hosts import read_hooks_in_force
 from . import files as install_files
 from . import text as install_text
 from .apply import as_bytes, settle_and_report
-from .journal import NAME, Change
+from .journal import NAME, FileChange
 from .present import known_files, read_shares
-from .report import FileReport, Report
+from .report import FileReport, ReportPrinter
 from .rules.edits import difference
 from .rules.hosts import WRAPPERS, is_wrapper, wrapper
 from .rules.undo import undone
 from .trial import validate_undo
 
 
-def undo(conf: Path, report: Report, *, force: bool = False) -> None:
+def undo(conf: Path, report: ReportPrinter, *, force: bool = False) -> None:
     """Revert what --apply wrote. Raises UsageError if a line of ours was changed by hand, StateError for a file that
     cannot be written."""
     with install_files.locked(conf.parent):
@@ -52,7 +52,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
         first = {change.file: change.first for change in journal.changes}
         # a file that was removed meanwhile stays removed
         changes = [
-            Change(
+            FileChange(
                 file,
                 as_bytes(now),
                 None if now is None else _as_before_us(without.texts.get(file, now), first.get(file, as_bytes(now))),
@@ -74,7 +74,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
     report.say(install_text.UNDONE)
 
 
-def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
+def _remove_wrappers(conf: Path, report: ReportPrinter, *, force: bool) -> bool:
     """Remove the wrappers that neither slurm.conf nor the configuration in force names; return whether there was one. A
     wrapper changed by hand is removed only with `force`."""
     ours = {conf.with_name(name): wrapper(key) for key, name in WRAPPERS.items()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .rules.gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
     from .rules.job_rows import JobRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
     from .rules.node_rows import NodeRow, SeverityOrder, names_of, rows_of
-    from .sampler import Sampler
+    from .sampler import NodeSampler
     from .snapshot import Advice, AdviceReport, GpuLoad, JobLoad, NodeLoad, ProcessLoad, Snapshot, Survey, UserLoad
     from .sources import frames, origin, srun
     from .sources.demo import Demo
@@ -49,7 +49,7 @@ __getattr__, __all__ = exports(
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
         "rules.job_rows": ["JobRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"],
         "rules.node_rows": ["NodeRow", "SeverityOrder", "names_of", "rows_of"],
-        "sampler": ["Sampler"],
+        "sampler": ["NodeSampler"],
         "snapshot": [
             *("Advice", "AdviceReport", "GpuLoad", "JobLoad", "NodeLoad", "ProcessLoad", "Snapshot", "Survey"),
             "UserLoad",

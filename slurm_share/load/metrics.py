@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core import numbers
-from ..core.metric import Measured, measured
+from ..core.metric import MetricField, measured
 from ..core.records import Reasons
 from ..core.text import counted
 from ..node.gpu_figures import Activity
@@ -48,12 +48,12 @@ WINDOWS = {"1m": "m1", "5m": "m5", "10m": "m10", "15m": "m15"}
 OVER = "window_seconds"
 
 
-def _series_of(record: type[Struct]) -> tuple[Measured, ...]:
+def _series_of(record: type[Struct]) -> tuple[MetricField, ...]:
     """Return the figures of a record that have one series each."""
     return tuple(one for one in measured(record) if one.metric.exported and not one.is_windows)
 
 
-def _windows_of(record: type[Struct]) -> tuple[Measured, ...]:
+def _windows_of(record: type[Struct]) -> tuple[MetricField, ...]:
     """Return the figures of a record that have a series for each window."""
     return tuple(one for one in measured(record) if one.metric.exported and one.is_windows)
 
@@ -288,7 +288,7 @@ def _flag(on: bool) -> str:
 # --- Prometheus's answers -> snapshots --------------------------------------------------------------------------------
 
 
-class Series(Struct, frozen=True, gc=False):
+class PrometheusSeries(Struct, frozen=True, gc=False):
     """One series and its value, as Prometheus answers an instant query."""
 
     metric: Labels
@@ -307,15 +307,15 @@ class _Node:
     def __init__(self) -> None:
         self.info: Labels | None = None
         self.values: _Values = {}
-        self.others: dict[tuple[str, str], list[Series]] = {}
+        self.others: dict[tuple[str, str], list[PrometheusSeries]] = {}
         """By ("gpu", "job" or "user"; its id). Empty for a line per node, of which there may be ten thousand."""
 
-    def of(self, kind: str) -> dict[str, list[Series]]:
+    def of(self, kind: str) -> dict[str, list[PrometheusSeries]]:
         """Return the series of each subject of a kind: gpu, job or user."""
         return {which: rows for (of, which), rows in self.others.items() if of == kind}
 
 
-def snapshots(series: Iterable[Series]) -> dict[str, Snapshot]:
+def snapshots(series: Iterable[PrometheusSeries]) -> dict[str, Snapshot]:
     """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums. Ignores
     series that are not ours, and nodes without `node_info` or without the time of their sample."""
     nodes: dict[str, _Node] = defaultdict(_Node)
@@ -405,7 +405,7 @@ def _sums(info: Labels, values: _Values) -> GpuSums:
     )
 
 
-def _gpu_of(rows: Sequence[Series]) -> GpuLoad | None:
+def _gpu_of(rows: Sequence[PrometheusSeries]) -> GpuLoad | None:
     values, info = _sorted(rows, "gpu_")
     if info is None:
         return None
@@ -432,7 +432,7 @@ def _gpu_of(rows: Sequence[Series]) -> GpuLoad | None:
     )
 
 
-def _job_of(rows: Sequence[Series]) -> JobLoad | None:
+def _job_of(rows: Sequence[PrometheusSeries]) -> JobLoad | None:
     values, info = _sorted(rows, "job_")
     number, uid = _number(info.jobid if info else None), _number(info.uid if info else None)
     if info is None or number is None or uid is None:
@@ -471,7 +471,7 @@ def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
         yield UserLoad(uid=uid, user=user, jobs=own, gpus=_on_gpus(rows, "user_on_gpu"), unknown=unknown, **fields)
 
 
-def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
+def _sorted(rows: Sequence[PrometheusSeries], kind: str) -> tuple[_Values, Labels | None]:
     """Return the plain values by metric, and the labels of the record's info series."""
     start = len(PREFIX) + len(kind)
     values = {one.metric.name[start:]: float(one.value[1]) for one in rows if not one.metric.window}
@@ -479,7 +479,9 @@ def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
     return values, info
 
 
-def _read(record: type[Struct], kind: str, values: _Values, rows: Sequence[Series]) -> tuple[dict[str, Any], Reasons]:
+def _read(
+    record: type[Struct], kind: str, values: _Values, rows: Sequence[PrometheusSeries]
+) -> tuple[dict[str, Any], Reasons]:
     """Return the fields of a record that have series, and why some are not known."""
     fields, unknown = _figures(record, values)
     for one in _windows_of(record):
@@ -503,7 +505,7 @@ def _figures(record: type[Struct], values: _Values) -> tuple[dict[str, Any], Rea
     return fields, unknown
 
 
-def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
+def _means(rows: Sequence[PrometheusSeries], name: str, unit: float) -> Means | None:
     found = {
         WINDOWS[one.metric.window]: round(float(one.value[1]) / unit, _DIGITS)
         for one in rows
@@ -514,7 +516,7 @@ def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
     return Means(**found, over_s=over) if is_whole and over is not None else None
 
 
-def _on_gpus(rows: Sequence[Series], name: str) -> tuple[str, ...]:
+def _on_gpus(rows: Sequence[PrometheusSeries], name: str) -> tuple[str, ...]:
     return tuple(sorted(one.metric.gpu for one in rows if one.metric.name == PREFIX + name))
 
 

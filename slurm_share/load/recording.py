@@ -29,7 +29,7 @@ LOCK_S = 60.0
 """Most seconds to wait for another writer of the recording, which may write to a slow disk."""
 
 
-class Place(Struct, frozen=True):
+class RecordingPlace(Struct, frozen=True):
     """The place of a survey in a recording."""
 
     taken: float
@@ -70,7 +70,7 @@ class Recording:
         except OSError as error:
             raise StateError(str(path), f"cannot be read: {error.strerror or error}") from error
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RecordingPlace]:
         """Return the places of all surveys in file order, and count again the lines without a survey."""
         self.skipped, found = 0, []
         for part, offset, line in self._lines():
@@ -82,10 +82,10 @@ class Recording:
             if head.schema > snapshot.SCHEMA:
                 self.skipped += 1
             else:
-                found.append(Place(head.taken, offset, part))
+                found.append(RecordingPlace(head.taken, offset, part))
         return found
 
-    def at(self, place: Place) -> Survey:
+    def at(self, place: RecordingPlace) -> Survey:
         """Return the survey at a place. Raises StateError if the line has none or the file has changed."""
         try:
             if place.part != self._part:
@@ -96,7 +96,7 @@ class Recording:
             raise StateError(str(self.path), f"cannot be read any more: {error}") from error
         return snapshot.parse_survey(line, str(self.path))
 
-    def has_lost(self, place: Place) -> bool:
+    def has_lost(self, place: RecordingPlace) -> bool:
         """Return whether the file has been shortened so that it ends before this place."""
         return (place.part if self._is_packed else place.offset) >= self._raw.seek(0, os.SEEK_END)
 
@@ -163,7 +163,7 @@ class _Part:
         return offset
 
 
-class Writer:
+class RecordingWriter:
     """A recording opened for appending. Raises StateError for a file that cannot be written."""
 
     def __init__(self, path: Path) -> None:
@@ -194,7 +194,7 @@ class Recorder:
 
     def __init__(self, file: Path | None) -> None:
         """`file`: None records nothing."""
-        self._writer = None if file is None else Writer(file)
+        self._writer = None if file is None else RecordingWriter(file)
         self.failure = ""
         """Why recording stopped; empty: it did not."""
 

@@ -10,7 +10,7 @@ from .rules.history import NodeHistory
 from .snapshot import Snapshot
 
 
-class Sampler:
+class NodeSampler:
     """A sampler of this node. Rates and windows are over its own samples, and those of a sampler that it continues.
     Its snapshots hold everything that the process may see; root sees all."""
 

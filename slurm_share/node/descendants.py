@@ -36,7 +36,7 @@ class Leader(Struct, frozen=True):
     """Cores that it may use; empty: it has ended."""
 
 
-class Member(Struct, frozen=True):
+class DescendantProcess(Struct, frozen=True):
     """A running process of a task."""
 
     known: ProcessIdentity
@@ -69,7 +69,7 @@ def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdenti
     return tuple(known for known in found if known is not None)
 
 
-def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
+def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[DescendantProcess, ...]:
     """Return the running processes of a session, and their descendants that have left it."""
     found = {pid: stat for pid, stat in _stats(proc) if not is_gone(stat)}
     ours = {pid for pid, stat in found.items() if int(stat[3]) == leader}
@@ -84,7 +84,7 @@ def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
     for pid in sorted(ours):
         known = identify(pid, str(proc))
         if known is not None and known.start_ticks == int(found[pid][19]):
-            members.append(Member(known, found[pid][0] in _STOPPED))
+            members.append(DescendantProcess(known, found[pid][0] in _STOPPED))
     return tuple(members)
 
 

@@ -28,7 +28,7 @@ _SAID = 5
 """Most sentences about entries that stay; a user may have a million of them."""
 
 
-class Owned(Struct, frozen=True):
+class UserEntries(Struct, frozen=True):
     """A user's entries in a folder."""
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Owned(Struct, frozen=True):
     """False: there may be more, because time or the limit ran out."""
 
 
-def read_owned(folder: str, uid: int, deadline: Deadline) -> Owned:
+def read_owned(folder: str, uid: int, deadline: Deadline) -> UserEntries:
     """Return the user's direct entries in `folder`, sorted, as many as are found in time. Deeper ones go with them."""
     found: list[str] = []
     scan = Scan(folder, deadline)
@@ -44,11 +44,11 @@ def read_owned(folder: str, uid: int, deadline: Deadline) -> Owned:
         for entry in scan:
             if _owner(entry) == uid:
                 if len(found) >= MOST_OWNED:
-                    return Owned(tuple(sorted(found)), is_whole=False)
+                    return UserEntries(tuple(sorted(found)), is_whole=False)
                 found.append(entry.name)
     except OSError:
         pass
-    return Owned(tuple(sorted(found)), is_whole=scan.is_whole)
+    return UserEntries(tuple(sorted(found)), is_whole=scan.is_whole)
 
 
 def _owner(entry: os.DirEntry[str]) -> int | None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .rules.queue import Chosen
     from .rules.reconcile import has_job
     from .rules.switch import modes_text, nodes_by_other_mode
-    from .status import Status, read_status
+    from .status import NodeStatus, read_status
 
 __getattr__, __all__ = exports(
     __name__,
@@ -68,6 +68,6 @@ __getattr__, __all__ = exports(
         "rules.queue": ["Chosen"],
         "rules.reconcile": ["has_job"],
         "rules.switch": ["modes_text", "nodes_by_other_mode"],
-        "status": ["Status", "read_status"],
+        "status": ["NodeStatus", "read_status"],
     },
 )

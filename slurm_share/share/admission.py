@@ -58,7 +58,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     state.remove_unshared(paths, job.job_id)
     state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may use the plan of an earlier run
     grant = read_grant(job, environ, paths, settings, deadline)
-    entry = Entry(refuse_without_plugin(job, grant, paths, environ) or grant)
+    entry = AdmissionEntry(refuse_without_plugin(job, grant, paths, environ) or grant)
     well = True
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
@@ -128,7 +128,7 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
 
 
 def decide(
-    job: JobContext, entry: Entry, prepared: Prepared, paths: Paths, settings: Settings
+    job: JobContext, entry: AdmissionEntry, prepared: Prepared, paths: Paths, settings: Settings
 ) -> Plan | Refusal | None:
     """Return the decision and make the job's slots; None for an ordinary job. If the file system is full, refuse the
     job without draining the node: the user's own jobs may have filled it."""
@@ -309,7 +309,7 @@ class Judged(Struct, frozen=True):
         return frozenset(one.uid for one in self.neighbours if one.uid is not None)
 
 
-class Entry(Struct, frozen=True):
+class AdmissionEntry(Struct, frozen=True):
     """The result of entering a job in the ledger."""
 
     grant: Grant | Refusal | None
@@ -329,7 +329,7 @@ def enter(
     now: float,
     *,
     listed: bool,
-) -> Entry:
+) -> AdmissionEntry:
     """Decide whether the job may run next to the jobs on the node. If so, enter it in the ledger if it is shared or the
     node is `listed` (kept to one user).
 
@@ -383,7 +383,7 @@ def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
 
 def write_down(
     job: JobContext, judged: Judged, ledger: Ledger, paths: Paths, settings: Settings, now: float, *, listed: bool
-) -> Entry:
+) -> AdmissionEntry:
     """Write the job into `ledger` and make its folder. The caller holds the ledger's lock and has read `ledger`."""
     for entry in judged.over:
         hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} ended without an Epilog: cleaning up after it")
@@ -405,7 +405,7 @@ def write_down(
             user_folder.mount_own(paths, job.uid)
         except StateError as error:
             hook.report(WHO, str(error))
-    return Entry(grant, over, on_gpu)
+    return AdmissionEntry(grant, over, on_gpu)
 
 
 def judge(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slurm_share.core.records import ProcessIdentity
     from slurm_share.core.settings import Settings
     from slurm_share.share.records import Ledger
-    from slurm_share.share.rules.verdict import InForce, Mode, Verdict
+    from slurm_share.share.rules.verdict import InForce, JobVerdict, Mode
 
     Args = ParamSpec("Args")
     Answer = TypeVar("Answer")
@@ -184,7 +184,7 @@ def load_settings(*, decides: bool = True) -> Settings:
     return _settings
 
 
-def read_verdict() -> Verdict | None:
+def read_verdict() -> JobVerdict | None:
     """Return the controller's verdict on this hook's job; None: there is none."""
     from slurm_share.share.rules import verdict
 

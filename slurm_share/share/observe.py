@@ -22,7 +22,7 @@ from slurm_share.share import ledger_file, option
 from slurm_share.share.backends import registry
 from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal
 from slurm_share.share.rules import allocation, leftovers, owners
-from slurm_share.share.rules.verdict import Verdict
+from slurm_share.share.rules.verdict import JobVerdict
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
 
@@ -70,7 +70,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         hook.report(WHO, f"would be shared: {_shared(judged_grant, settings)}{waits}")
 
 
-def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
+def _as_asked_for(job: JobContext, said: JobVerdict) -> JobContext:
     """Return the job as Slurm would have described it if job_submit.lua had changed its request."""
     if said.whole:
         try:

@@ -9,7 +9,7 @@ from ..core.patterns import pattern
 from ..node.records import Gpu
 from . import option
 from .backends import registry
-from .plan_lines import Lines, is_printable, is_value, sentence
+from .plan_lines import PlanLines, is_printable, is_value, sentence
 from .records import Assignment, Plan, Refusal, Slot, Unshared
 
 Contents = Plan | Refusal | Unshared
@@ -97,7 +97,7 @@ def _environment_line(variables: Iterable[Assignment]) -> str:
 
 def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     """Return the plan in `text`. Raises StateError, which names `file` and the line."""
-    lines = Lines(text, file)
+    lines = PlanLines(text, file)
     if lines.lines[0] != names.PLAN_MAGIC:
         raise lines.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
     job_id, uid = lines.number("job", 1, numbers.UINT32_MOST), lines.number("uid", 0, numbers.UINT32_MOST)
@@ -123,7 +123,7 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     return Plan(job_id, uid, node, share, gpus, slots, cores, tuple(notes), lost)
 
 
-def _gpu(lines: Lines, number: int) -> Gpu:
+def _gpu(lines: PlanLines, number: int) -> Gpu:
     rest, has_name, name = lines.rest_of("gpu", number).partition(" name=")
     if not has_name:
         raise lines.wrong("'name=...' was expected here")
@@ -138,7 +138,7 @@ def _gpu(lines: Lines, number: int) -> Gpu:
     return Gpu(fields["uuid"], index, minor, name, memory_mib, simulated=simulated, is_host_memory=is_host_memory)
 
 
-def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
+def _slot(lines: PlanLines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
     values = lines.rest_of("slot", number).split(" ")
     fields = lines.fields(values, ("gpu", "part", "backend"), _SLOT_OPTIONAL)
     gpu = lines.field_number(fields, "gpu") or 0
@@ -163,7 +163,7 @@ def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
     )
 
 
-def _backend_variables(lines: Lines, count: int) -> tuple[Assignment, ...]:
+def _backend_variables(lines: PlanLines, count: int) -> tuple[Assignment, ...]:
     """Return the last `count` variables of the slot's environment. The others are derived from the slot's fields."""
     found = [lines.assignment(value) for value in lines.rest("environment").split(" ")]
     if count > len(found):

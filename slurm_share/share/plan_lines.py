@@ -31,7 +31,7 @@ def is_value(text: str) -> bool:
     return is_printable(text) and " " not in text
 
 
-class Lines:
+class PlanLines:
     """A reader of a plan's lines, in order. Each method raises StateError, which names the file and the line."""
 
     def __init__(self, text: str, file: str) -> None:

@@ -25,7 +25,7 @@ from .records import LedgerJob, Plan
 from .rules import reconcile, without_plugin
 
 
-class Status(Struct, frozen=True):
+class NodeStatus(Struct, frozen=True):
     """The part of this node's status that the caller may see."""
 
     node: str
@@ -57,7 +57,7 @@ class Status(Struct, frozen=True):
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 
 
-def read_status() -> Status:
+def read_status() -> NodeStatus:
     """Read the ledger, or the caller's own plans, and ask the driver. Raises ConfigError for a wrong configuration."""
     configuration = config.load()
     paths, node, problems = Paths(), node_name.read_node_name(), []
@@ -90,7 +90,7 @@ def read_status() -> Status:
         gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own or reading.gpu.problem is not None)
     seen = processes.read_processes(process.pid for reading in gpus for process in reading.processes)
     tasks = {one.identity.pid: one for one in seen if not registry.is_own_process(one.identity.name or "")}
-    return Status(
+    return NodeStatus(
         node,
         tuple(replace(job, user=job.user or processes.read_user_name(job.uid)) for job in jobs),
         gpus,

@@ -12,7 +12,7 @@ from ..core.process import run
 from ..core.settings import Slurm
 from ..core.typed import Literal
 from . import pyslurm_backend
-from .pyslurm_backend import TIMEOUT_S, Answer, Topic
+from .pyslurm_backend import TIMEOUT_S, PyslurmReply, Topic
 
 VERSION_S = 30.0
 """The time limit of `scontrol --version`."""
@@ -68,7 +68,7 @@ def _fits() -> bool:
     return numbers is not None and read_release() == (int(numbers[1]), int(numbers[2]))
 
 
-def ask(*topics: Topic, timeout_s: float = TIMEOUT_S) -> Answer | None:
+def ask(*topics: Topic, timeout_s: float = TIMEOUT_S) -> PyslurmReply | None:
     """Return pyslurm's answer; None: Slurm's commands are to be asked.
 
     Raises PyslurmMissingError where the site wants pyslurm and it cannot be used.

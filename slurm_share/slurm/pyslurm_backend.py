@@ -157,7 +157,7 @@ class PyPartition(Struct, frozen=True, kw_only=True):
     nodes: str | None
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class PyslurmReply(Struct, frozen=True, kw_only=True):
     """One answer of pyslurm."""
 
     pyslurm: str
@@ -190,20 +190,20 @@ def ask_argv(topics: Sequence[Topic]) -> list[str]:
     return [sys.executable, "-I", "-c", _ASK, json.dumps(fields)]
 
 
-def parse_answer(text: str) -> Answer:
+def parse_answer(text: str) -> PyslurmReply:
     """Return what our program printed; other lines are of libslurm. Raises CommandError where there is no answer in
     it."""
     for line in text.splitlines():
         value, _, rest = line.partition(" ")
         if value == "answer":
             try:
-                return msgspec.json.decode(rest, type=Answer)
+                return msgspec.json.decode(rest, type=PyslurmReply)
             except text_files.NOT_JSON as error:
                 raise CommandError(("pyslurm",), 0, f"an answer that is not ours: {shown(str(error), 200)}") from error
     raise CommandError(("pyslurm",), 0, "no answer")
 
 
-def read_answer(topics: Sequence[Topic], timeout_s: float = TIMEOUT_S) -> Answer:
+def read_answer(topics: Sequence[Topic], timeout_s: float = TIMEOUT_S) -> PyslurmReply:
     """Return what Slurm shows the caller. Raises CommandError, with the reason, where pyslurm cannot be used."""
     env = {**os.environ, "SLURM_BITSTR_LEN": "0"}  # lists of array elements are not cut off
     done = finish(ask_argv(topics), timeout_s=min(timeout_s, TIMEOUT_S), env=env)
@@ -226,25 +226,25 @@ _STATES = {
 """pyslurm's word: all of Slurm's. Other words hide what a job was before it completed, or was requeued."""
 
 
-def job_ids(answer: Answer, uid: int, node: str, states: Collection[str]) -> tuple[int, ...]:
+def job_ids(answer: PyslurmReply, uid: int, node: str, states: Collection[str]) -> tuple[int, ...]:
     """Return the user's jobs in these states that have this node."""
     own = (job for job in answer.jobs if job.user_id == uid and job.state in states and job.allocated_nodes)
     return tuple(job.id for job in own if node in nodelist.unfold(job.allocated_nodes or ""))
 
 
-def places(answer: Answer, states: Collection[str]) -> frozenset[str]:
+def places(answer: PyslurmReply, states: Collection[str]) -> frozenset[str]:
     """Return folded lists of nodes of the jobs in these states."""
     return frozenset(job.allocated_nodes for job in answer.jobs if job.state in states and job.allocated_nodes)
 
 
-def waiting(answer: Answer, users: Collection[str]) -> tuple[int, ...]:
+def waiting(answer: PyslurmReply, users: Collection[str]) -> tuple[int, ...]:
     """Return the numbers of the jobs of these users, or of everybody, that wait, highest priority first."""
     found = [job for job in answer.jobs if job.state == "PENDING" and _is_of(job, users)]
     return tuple(job.id for job in sorted(found, key=lambda job: (-(job.priority or 0), job.id)))
 
 
 def queue(
-    answer: Answer, users: Collection[str], jobs: Collection[int], states: Collection[str]
+    answer: PyslurmReply, users: Collection[str], jobs: Collection[int], states: Collection[str]
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]] | None:
     """Return what `jobs.read_queue` returns; None: pyslurm does not tell all of it."""
     named = [job for job in answer.jobs if not jobs or {job.id, job.array_id, job.heterogeneous_id} & set(jobs)]
@@ -328,7 +328,7 @@ def _gres_text(found: Mapping[str, _Gres | int]) -> str:
 # --- Nodes and partitions --------------------------------------------------------------------------------------------
 
 
-def nodes(answer: Answer, wanted: str) -> tuple[SlurmNode, ...] | None:
+def nodes(answer: PyslurmReply, wanted: str) -> tuple[SlurmNode, ...] | None:
     """Return what `nodes.read_nodes` returns, for a folded list or all; None: pyslurm does not tell all of it."""
     if not answer.tells_gpus:
         return None
@@ -358,7 +358,7 @@ def _slurm_node(node: PyNode) -> SlurmNode:
 _NOTHING_IDLE = frozenset({"DOWN", "DRAIN", "FAIL", "ERROR", "UNKNOWN", "FUTURE"})
 
 
-def node_kinds(answer: Answer) -> tuple[NodeKind, ...] | None:
+def node_kinds(answer: PyslurmReply) -> tuple[NodeKind, ...] | None:
     """Return what `jobs.read_node_kinds` returns; None: pyslurm does not tell all of it."""
     if not answer.tells_gpus or any(
         len(_gpus(node)) > 1 or node.effective_cpus != node.total_cpus for node in answer.nodes

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import codec, reductions
 from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
-from .calls import WINDOW_BYTES, Call, Group, as_bytes, dtype_name, room
+from .calls import WINDOW_BYTES, CollectiveCall, Group, as_bytes, dtype_name, room
 from .envelope import ARRAY, RAW, Envelope
 from .errors import MessageMismatch, NotContiguous, UsageError
 from .reductions import Op
@@ -94,7 +94,7 @@ def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
         collect(group, call, part, whole, root)
 
 
-def collect(group: Group, call: Call, part: Flat, whole: Flat | None, root: int) -> None:
+def collect(group: Group, call: CollectiveCall, part: Flat, whole: Flat | None, root: int) -> None:
     """Copy the parts of all ranks into the root's `whole`, within a call."""
     leader = group.leader(root)
     if group.rank != leader:
@@ -132,7 +132,7 @@ def allgather(group: Group, sendbuf: Any, recvbuf: Any) -> None:
     group.node_passed = call.number - 1
 
 
-def _exchange(group: Group, call: Call, part: Flat, whole: Flat) -> bool:
+def _exchange(group: Group, call: CollectiveCall, part: Flat, whole: Flat) -> bool:
     """Do `allgather` through a window. Returns False on all ranks if that saves nothing or there is no memory."""
     ranks = group.node_ranks
     if group.size == 1 or len(group.nodes) > 1 or not group.transport.has_windows or whole.nbytes < SHARED_BYTES:
@@ -156,7 +156,7 @@ def _exchange(group: Group, call: Call, part: Flat, whole: Flat) -> bool:
     return True
 
 
-def _broadcast(group: Group, call: Call, array: Flat, root: int) -> None:
+def _broadcast(group: Group, call: CollectiveCall, array: Flat, root: int) -> None:
     data = as_bytes(array)
     broadcast(group, call, root, Item(RAW, b"", (raw_bytes(array),)) if group.rank == root else None, data)
 

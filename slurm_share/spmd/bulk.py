@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .bodies import Received
-from .calls import WINDOW_BYTES, Bytes, Call, Group, Lease, room
+from .calls import WINDOW_BYTES, Bytes, CollectiveCall, Group, Lease, room
 from .names import INLINE_BYTES
 from .rules import trees
 
@@ -45,7 +45,7 @@ class Item(NamedTuple):
         return np.frombuffer(bytearray().join(self.buffers), np.uint8)
 
 
-def broadcast(group: Group, call: Call, root: int, item: Item | None, target: Bytes | None = None) -> Item:
+def broadcast(group: Group, call: CollectiveCall, root: int, item: Item | None, target: Bytes | None = None) -> Item:
     """Send the root's item to all ranks within a call. `target`: memory for its body on the other ranks."""
     if group.rank == group.leader(root):
         return _NodeLeader(group, call, root).broadcast(item, target)
@@ -55,7 +55,7 @@ def broadcast(group: Group, call: Call, root: int, item: Item | None, target: By
 class _NodeLeader:
     """Carries out a broadcast on the leader of a node."""
 
-    def __init__(self, group: Group, call: Call, root: int) -> None:
+    def __init__(self, group: Group, call: CollectiveCall, root: int) -> None:
         self.group, self.call, self.root = group, call, root
         self.previous: int | None = None
         self.following: int | None = None
@@ -132,7 +132,7 @@ class _NodeLeader:
             self.group.node_passed = call.number - 1
 
 
-def _receive_from_leader(group: Group, call: Call, root: int, target: Bytes | None) -> Item:
+def _receive_from_leader(group: Group, call: CollectiveCall, root: int, target: Bytes | None) -> Item:
     """Return the item that the leader of this node sends."""
     owner = group.leader(root)
     inside = group.inside(owner)
@@ -174,13 +174,13 @@ def _slab(size: int) -> int:
     return min(max(pieces, 1) * CHAIN_BYTES, SPREAD_SLAB)
 
 
-def send_down(call: Call, inside: trees.Branch, meta: bytes = b"") -> None:
+def send_down(call: CollectiveCall, inside: trees.Branch, meta: bytes = b"") -> None:
     """Send a short frame to the children in the tree."""
     for child in inside.children:
         call.send(child, meta)
 
 
-def pass_down(call: Call, inside: trees.Branch) -> bytes:
+def pass_down(call: CollectiveCall, inside: trees.Branch) -> bytes:
     """Wait for the parent's short frame, pass it on to the children, and return it."""
     assert inside.parent is not None
     meta = call.receive(inside.parent).envelope.meta
@@ -188,7 +188,7 @@ def pass_down(call: Call, inside: trees.Branch) -> bytes:
     return meta
 
 
-def collect_up(call: Call, inside: trees.Branch) -> None:
+def collect_up(call: CollectiveCall, inside: trees.Branch) -> None:
     """Wait for an answer of each child, then answer the parent."""
     for child in reversed(inside.children):
         call.receive(child)
@@ -196,7 +196,7 @@ def collect_up(call: Call, inside: trees.Branch) -> None:
         call.send(inside.parent)
 
 
-def node_barrier(call: Call, inside: trees.Branch) -> None:
+def node_barrier(call: CollectiveCall, inside: trees.Branch) -> None:
     """Wait until all ranks of the node have made this call."""
     collect_up(call, inside)
     if inside.parent is None:
@@ -205,7 +205,7 @@ def node_barrier(call: Call, inside: trees.Branch) -> None:
         pass_down(call, inside)
 
 
-def lease_window(group: Group, call: Call, owner: int, size: int) -> Lease | None:
+def lease_window(group: Group, call: CollectiveCall, owner: int, size: int) -> Lease | None:
     """Return a lease of one window of `owner` on all ranks of the node; None on all ranks if there is no memory."""
     inside = group.inside(owner)
     if group.rank != owner:
@@ -220,7 +220,7 @@ def lease_window(group: Group, call: Call, owner: int, size: int) -> Lease | Non
 
 def gather_parts(
     group: Group,
-    call: Call,
+    call: CollectiveCall,
     owner: int,
     section: int,
     count: int,

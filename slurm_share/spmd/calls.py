@@ -62,13 +62,13 @@ class Group:
         self._inside: dict[int, trees.Branch] = {}
         self._between: dict[int, trees.Branch] = {}
 
-    def call(self, name: str) -> Call:
+    def call(self, name: str) -> CollectiveCall:
         """Begin the next collective call. `name`: the call and the arguments that must agree, such as "bcast(root=0)".
 
         Use it with `with`: the end of the block finishes the call, unless the block raises.
         """
         self.number += 1
-        return Call(self, self.number, name)
+        return CollectiveCall(self, self.number, name)
 
     def has_passed(self, rank: int, number: int) -> bool:
         """Return whether a rank of this node is known to have finished that call."""
@@ -97,7 +97,7 @@ class Group:
         return root if root is not None and root in self.node_ranks else self.node_ranks[0]
 
 
-class Call:
+class CollectiveCall:
     """One collective call of this rank."""
 
     __slots__ = ("_group", "_transport", "context", "name", "number", "tag")
@@ -108,7 +108,7 @@ class Call:
         self.tag = tag_of_name(name)
         self.name = name.partition("(")[0]
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> CollectiveCall:
         return self
 
     def __exit__(
@@ -194,7 +194,7 @@ class Windows:
         self._retired: list[int] = []
         """Numbers of released windows that the other ranks still have."""
 
-    def lend(self, call: Call, size: int) -> Lease | None:
+    def lend(self, call: CollectiveCall, size: int) -> Lease | None:
         """Return the use of a window of at least that size that no rank reads; None: there is no memory.
 
         The caller sends its header to the others, and then calls `introduce`.
@@ -210,7 +210,7 @@ class Windows:
         header = _HEADER.pack(kept.number, not kept.is_passed, busy >= most)
         return Lease(kept.memory, header, busy >= most, kept)
 
-    def introduce(self, call: Call, lease: Lease) -> None:
+    def introduce(self, call: CollectiveCall, lease: Lease) -> None:
         """Pass the window to the other ranks of the node, unless they have it."""
         kept = lease.kept
         if kept is None or kept.is_passed:
@@ -222,7 +222,7 @@ class Windows:
         self._retired.clear()
         kept.is_passed = True
 
-    def borrow(self, call: Call, owner: int, header: bytes) -> Lease:
+    def borrow(self, call: CollectiveCall, owner: int, header: bytes) -> Lease:
         """Return the use of a window of another rank of this node."""
         number, new, answer = _HEADER.unpack(header)
         if new:

@@ -23,7 +23,7 @@ from .bodies import Lent, Received, new_bytes, split_buffers
 from .envelope import Envelope
 from .errors import NoRoom, TransportError
 from .frames import Frame
-from .handshake import Client, Refused
+from .handshake import HandshakeClient, HandshakeRefused
 from .names import VERSION
 from .segments import Mapped, Segment
 
@@ -68,14 +68,14 @@ class Outgoing:
         rank: int,
         sock: socket.socket,
         kept: KeptTotal,
-        connect: Callable[[], tuple[socket.socket, Client]] | None,
+        connect: Callable[[], tuple[socket.socket, HandshakeClient]] | None,
     ) -> None:
         """`connect` makes a connection that starts with a handshake; None: `sock` is ready to use.
 
         A rank with many new connections closes some during their handshake. Then `connect` is called again.
         """
         self.rank, self.sock, self._connect = rank, sock, connect
-        self.client: Client | None = None
+        self.client: HandshakeClient | None = None
         """The unfinished handshake; None: the connection can be used."""
         self.retry_at: float | None = None
         """Time of the next attempt to connect; None: no attempt is due."""
@@ -265,7 +265,7 @@ class Outgoing:
                 first.data, first.segment = first.data[count:], None
                 return
 
-    def _authenticate(self, client: Client) -> None:
+    def _authenticate(self, client: HandshakeClient) -> None:
         try:
             while not client.done:
                 answer = client.feed(self.sock.recv(client.wants))
@@ -274,7 +274,7 @@ class Outgoing:
             self.client = None
         except (BlockingIOError, InterruptedError):
             return
-        except Refused as error:
+        except HandshakeRefused as error:
             self._try_again(str(error))
         except ConnectionRefusedError as error:
             self.give_up(f"rank {self.rank} takes no connections: {error.strerror}")

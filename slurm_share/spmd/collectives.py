@@ -12,7 +12,7 @@ from typing import Any
 
 from . import codec, reductions
 from .bulk import Item, broadcast
-from .calls import STAR_RANKS, Call, Group
+from .calls import STAR_RANKS, CollectiveCall, Group
 from .envelope import RAW
 from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
@@ -42,7 +42,7 @@ def not_aliased(result: Any, given: Any) -> Any:
     return decode_copy(encode_item(result), own=True) if result is given else result
 
 
-def receive_item(call: Call, source: int) -> Item:
+def receive_item(call: CollectiveCall, source: int) -> Item:
     message = call.receive(source)
     return Item(message.envelope.form, message.envelope.meta, (message.take(),))
 
@@ -98,7 +98,7 @@ def bcast(group: Group, value: Any, root: int) -> Any:
     return value if group.rank == root else decode_item(item)
 
 
-def collect(group: Group, call: Call, item: Item, root: int, inside: bool = True) -> dict[int, Item] | None:
+def collect(group: Group, call: CollectiveCall, item: Item, root: int, inside: bool = True) -> dict[int, Item] | None:
     """Return the items of all ranks, by rank, on the root within a call; None elsewhere.
 
     `inside`: False on the root's node if the root already has the items of that node.
@@ -130,7 +130,7 @@ def collect(group: Group, call: Call, item: Item, root: int, inside: bool = True
     return items
 
 
-def _take_packed(call: Call, sources: Sequence[int], items: dict[int, Item]) -> None:
+def _take_packed(call: CollectiveCall, sources: Sequence[int], items: dict[int, Item]) -> None:
     for source in reversed(sources):
         items.update(unpack(call.receive(source).take()))
 
@@ -225,7 +225,7 @@ def allreduce(group: Group, value: Any, op: Any) -> Any:
 
 
 def combined(
-    group: Group, call: Call, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool = False
+    group: Group, call: CollectiveCall, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool = False
 ) -> tuple[bool, Any]:
     """Return whether all ranks have the result, and on rank 0 the combination of all ranks' values.
 

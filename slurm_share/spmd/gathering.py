@@ -22,7 +22,7 @@ from . import codec, collectives, host
 from .agreement import Distributed, agree, common_dtype
 from .bodies import Received
 from .bulk import Item, broadcast, gather_parts
-from .calls import Bytes, Call, Group, as_bytes, dtype_name, room, tag_of_name
+from .calls import Bytes, CollectiveCall, Group, as_bytes, dtype_name, room, tag_of_name
 from .envelope import RAW
 from .errors import UsageError
 from .rules import plans
@@ -112,7 +112,7 @@ class _Assembly:
         self._dtypes: list[tuple[np.dtype[Any], bool]] = []
         self._whole: NDArray[Any] | None = None
 
-    def receive_all(self, call: Call) -> NDArray[Any]:
+    def receive_all(self, call: CollectiveCall) -> NDArray[Any]:
         """Return the array after all parts have arrived."""
         mine = self._places.get(self._group.rank)
         if self._note_dtype(self._part.dtype, mine):
@@ -257,7 +257,13 @@ def _between(where: Positions, start: int, stop: int) -> tuple[slice, Positions]
 
 
 def _collect(
-    group: Group, call: Call, mine: _Block, whole: NDArray[Any] | None, shape: tuple[int, ...], kind: Any, root: int
+    group: Group,
+    call: CollectiveCall,
+    mine: _Block,
+    whole: NDArray[Any] | None,
+    shape: tuple[int, ...],
+    kind: Any,
+    root: int,
 ) -> None:
     """Put the blocks of all ranks into the root's `whole`."""
     in_window = root in group.node_ranks and _by_window(group, call, mine, whole, shape, kind, root)
@@ -277,7 +283,13 @@ def _collect(
 
 
 def _by_window(
-    group: Group, call: Call, mine: _Block, whole: NDArray[Any] | None, shape: tuple[int, ...], kind: Any, root: int
+    group: Group,
+    call: CollectiveCall,
+    mine: _Block,
+    whole: NDArray[Any] | None,
+    shape: tuple[int, ...],
+    kind: Any,
+    root: int,
 ) -> bool:
     """Put the blocks of the other ranks of the root's node into `whole` through a window.
 

@@ -8,7 +8,8 @@ The header holds magic, protocol version, purpose, the length of the run's name,
 the peer that it wants. New nonces make a recorded proof useless later. The HMAC covers purpose, run and both numbers,
 which makes a proof for one peer useless at another.
 
-`Server` and `Client` do no I/O, so they work with blocking and non-blocking sockets. Both ends run the same loop:
+`HandshakeServer` and `HandshakeClient` do no I/O, so they work with blocking and non-blocking sockets. Both ends run
+the same loop:
 
     sock.sendall(side.start())
     while not side.done:
@@ -39,11 +40,11 @@ _HEADER = struct.Struct("<8sHBBII")
 _RUN_LIMIT = LIMIT - _HEADER.size - _NONCE - _PROOF
 
 
-class Refused(TransportError):
+class HandshakeRefused(TransportError):
     """Failed authentication of the other end. The message says why, for a log."""
 
 
-class Server:
+class HandshakeServer:
     """The end that accepted the connection."""
 
     def __init__(self, key: bytes, run: str, me: int, purpose: int) -> None:
@@ -102,13 +103,13 @@ class Server:
         self.peer = rank
         return _proof(self._key, b"S", said, self._nonce)
 
-    def _refused(self, why: str) -> Refused:
+    def _refused(self, why: str) -> HandshakeRefused:
         self._over = True
         self.peer = None
-        return Refused(f"a connection was refused: {why}")
+        return HandshakeRefused(f"a connection was refused: {why}")
 
 
-class Client:
+class HandshakeClient:
     """The end that made the connection."""
 
     def __init__(self, key: bytes, run: str, me: int, peer: int, purpose: int) -> None:
@@ -137,7 +138,7 @@ class Client:
         """Take bytes of the server; return the answer to send. Raises Refused."""
         if self._over or not data or len(data) > self.wants:
             self._over, self.done = True, False
-            raise Refused(
+            raise HandshakeRefused(
                 f"number {self.peer} did not accept this connection"
                 if not data
                 else f"number {self.peer} sent more than its proof"
@@ -151,7 +152,7 @@ class Client:
             return self._said + _proof(self._key, b"C", self._said, read)
         self._over = True
         if not _is_same(read, _proof(self._key, b"S", self._said, self._theirs)):
-            raise Refused(f"the process that answers for number {self.peer} does not know the key of this run")
+            raise HandshakeRefused(f"the process that answers for number {self.peer} does not know the key of this run")
         self.done = True
         return b""
 

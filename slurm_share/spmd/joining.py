@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from . import names, wire
 from .errors import TransportError
-from .lines import Connection
+from .lines import LineConnection
 from .rules.ends import Ends
 from .system import is_same_user, listen_tcp, raise_file_limit
 
 
 @dataclass
-class Joined:
+class RankSockets:
     """Sockets and addresses of a rank at the start of the run. All sockets are open and non-blocking."""
 
     rank: int
     welcome: wire.Welcome
-    control: Connection
+    control: LineConnection
     """Connection to the node's rendezvous process."""
     early: list[bytes]
     """Its lines that were read with Welcome, and came after it."""
@@ -30,7 +30,7 @@ class Joined:
     """The first accepts connections from ranks of this node, the second, if any, those of other nodes."""
 
 
-def join(environ: Mapping[str, str]) -> Joined:
+def join(environ: Mapping[str, str]) -> RankSockets:
     """Join the run and wait until all ranks have joined.
 
     Raises TransportError, or RunEnded with the reason if the run cannot begin.
@@ -54,14 +54,14 @@ def join(environ: Mapping[str, str]) -> Joined:
                 undo.enter_context(_listen_between_nodes(environ[names.ENV_ADDRESS], environ.get(names.ENV_PORTS, "")))
             )
         port = listeners[1].getsockname()[1] if len(listeners) > 1 else 0
-        control = Connection(sock, names.CONTROL_BYTES)
+        control = LineConnection(sock, names.CONTROL_BYTES)
         control.write(wire.encode(wire.Hello(rank, os.getpid(), port)))
         control.flush()
         welcome, early = _welcome(control, rank)
         for listener in listeners:
             listener.setblocking(False)
         undo.pop_all()
-    return Joined(rank, welcome, control, early, tuple(listeners))
+    return RankSockets(rank, welcome, control, early, tuple(listeners))
 
 
 def own_name(rendezvous: str, rank: int) -> str:
@@ -89,7 +89,7 @@ def _listen_between_nodes(address: str, ports: str) -> socket.socket:
     return listen_tcp(address, (int(first), int(last)) if ports else None, 16 * names.HALF_OPEN)
 
 
-def _welcome(control: Connection, rank: int) -> tuple[wire.Welcome, list[bytes]]:
+def _welcome(control: LineConnection, rank: int) -> tuple[wire.Welcome, list[bytes]]:
     """Wait for Welcome; return it and the lines that were read with it."""
     ends = Ends(rank, ())
     poller = select.poll()

@@ -32,7 +32,7 @@ class AwakeClock:
         self._last = now
 
 
-class Connection:
+class LineConnection:
     """Non-blocking socket or pipe that splits its input into lines and buffers its output."""
 
     def __init__(self, file: socket.socket | BinaryIO, limit: int) -> None:
@@ -103,19 +103,19 @@ class Connection:
         self.file.close()
 
 
-class Watched:
+class ConnectionSet:
     """Connections in a selector: read when data is there, written when the kernel accepts data."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.selector = selector
-        self._watched: dict[Connection, tuple[int, Callable[[], None]]] = {}
+        self._watched: dict[LineConnection, tuple[int, Callable[[], None]]] = {}
 
-    def add(self, connection: Connection, ready: Callable[[], None]) -> None:
+    def add(self, connection: LineConnection, ready: Callable[[], None]) -> None:
         """Call `ready` when there is data to read. If it leaves data, the next step calls it again."""
         self._watched[connection] = (selectors.EVENT_READ, ready)
         self.selector.register(connection.file, selectors.EVENT_READ, ready)
 
-    def replace(self, connection: Connection, ready: Callable[[], None]) -> None:
+    def replace(self, connection: LineConnection, ready: Callable[[], None]) -> None:
         """Replace the function that `add` registered."""
         events, _before = self._watched[connection]
         self._watched[connection] = (events, ready)
@@ -130,7 +130,7 @@ class Watched:
                 self._watched[connection] = (wanted, ready)
                 self.selector.modify(connection.file, wanted, ready)
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: LineConnection) -> None:
         """Close a connection; does nothing if it is closed already."""
         if self._watched.pop(connection, None) is not None:
             self.selector.unregister(connection.file)

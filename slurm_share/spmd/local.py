@@ -37,7 +37,7 @@ _SETTINGS = (names.ENV_START_S, names.ENV_SEND_LIMIT, names.ENV_TRANSPORT, names
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RankOutcome:
     """Exit code and reason of the end of a run."""
 
     code: int
@@ -56,7 +56,7 @@ def run_local(
     python: str = sys.executable,
     end_grace_s: float = names.END_GRACE_S,
     kill_s: float = KILL_S,
-) -> Outcome:
+) -> RankOutcome:
     """Run `size` ranks of a program on this machine, wait for all of them, and return the outcome.
 
     The output of rank 0 goes to this process's output. That of the others goes there too, with "[rank] " before each
@@ -141,7 +141,7 @@ class _Run:
     def __init__(self, program: str, size: int, end_grace_s: float, kill_s: float) -> None:
         self._program, self._size, self._end_grace_s, self._kill_s = program, size, end_grace_s, kill_s
         self._node = os.uname().nodename
-        self._ending: wire.Ending | None = None
+        self._ending: wire.RunEnding | None = None
         self._term_at = self._kill_at = float("inf")
         if size > _MANY:
             raise_file_limit()
@@ -220,9 +220,9 @@ class _Run:
         while self._outputs and (left := until - time.monotonic()) > 0:
             self._step(left)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RankOutcome:
         """Return the outcome after `wait`."""
-        return Outcome(self._ending.code, self._ending.why) if self._ending is not None else Outcome(0, "")
+        return RankOutcome(self._ending.code, self._ending.why) if self._ending is not None else RankOutcome(0, "")
 
     def interrupt(self, number: signal.Signals) -> None:
         """Send the ranks a signal and wait for them; slow ones get SIGTERM, then SIGKILL."""
@@ -274,11 +274,11 @@ class _Run:
         cause = ""
         if number == signal.SIGKILL and (kills := _memory_kills()) > self._memory_kills:
             cause, self._memory_kills = "out of host memory", kills
-        self._rendezvous.ended(wire.Ended(rank, self._node, code, number, ends.reason(code, number, cause)))
+        self._rendezvous.ended(wire.RankEnded(rank, self._node, code, number, ends.reason(code, number, cause)))
         self._rendezvous.step(0.0)
 
     def _hear(self, message: wire.Record) -> None:
-        if isinstance(message, wire.Ending):
+        if isinstance(message, wire.RunEnding):
             self._ending = message
             self._term_at = time.monotonic() + self._end_grace_s
         elif isinstance(message, wire.Note):

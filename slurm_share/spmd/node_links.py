@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from . import key_folder, wire
 from .errors import SpmdError, TransportError
-from .handshake import NODES, Client, Refused, Server
+from .handshake import NODES, HandshakeClient, HandshakeRefused, HandshakeServer
 from .key_folder import FolderGone, FolderRefused
-from .lines import AwakeClock, Connection, Watched
+from .lines import AwakeClock, ConnectionSet, LineConnection
 from .names import CONTROL_BYTES, HALF_OPEN, HANDSHAKE_S
 from .rules import ends
 from .rules.run_state import RunState
@@ -25,15 +25,17 @@ from .system import listen_tcp
 
 _RETRY_S = 0.2
 _RETRY_MOST_S = 1.0
-_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Aborted | wire.Mismatch | wire.Ended
-_FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
-_BEAT = wire.encode(wire.Beat())
+_FROM_RANK = (
+    wire.Hello | wire.RankWaiting | wire.RankWorking | wire.Bye | wire.RunAborted | wire.CallMismatch | wire.RankEnded
+)
+_FROM_NODE = wire.NodeJoined | wire.DrainAnswer | wire.NodeLeft | wire.Heartbeat
+_BEAT = wire.encode(wire.Heartbeat())
 
 
 class _HalfOpen:
     """A connection whose handshake is not finished."""
 
-    def __init__(self, connection: Connection, side: Server | Client, until: float) -> None:
+    def __init__(self, connection: LineConnection, side: HandshakeServer | HandshakeClient, until: float) -> None:
         self.connection, self.side, self.until = connection, side, until
 
     def advance(self) -> bool:
@@ -47,7 +49,7 @@ class _HalfOpen:
 class _Link:
     """An authenticated connection to a node."""
 
-    def __init__(self, connection: Connection, setup: wire.Setup, now: float) -> None:
+    def __init__(self, connection: LineConnection, setup: wire.Setup, now: float) -> None:
         self.connection, self._setup = connection, setup
         self.heard_at = now
         self._beat_at = now
@@ -78,7 +80,7 @@ class Center:
     def __init__(
         self,
         setup: wire.Setup,
-        watched: Watched,
+        watched: ConnectionSet,
         clock: AwakeClock,
         note: Callable[[str], None],
         refused: Callable[[str], None],
@@ -90,7 +92,7 @@ class Center:
         self._setup, self._clock, self._note, self._refused = setup, clock, note, refused
         self._watched = watched
         self._state = RunState(setup.run, setup.nodes, setup.start_s, keep_going=setup.keep_going)
-        self._half: dict[Connection, _HalfOpen] = {}
+        self._half: dict[LineConnection, _HalfOpen] = {}
         self._links: dict[int, _Link] = {}
         self._absent = set(range(1, len(setup.nodes)))
         self._look_at = 0.0
@@ -155,11 +157,11 @@ class Center:
         """Note a message of a rank, or of a node itself (None)."""
         if rank is not None:
             self._state.hear(rank, message, self._clock.now)
-        elif isinstance(message, wire.Joined):
+        elif isinstance(message, wire.NodeJoined):
             self._state.joined(node, message.address)
-        elif isinstance(message, wire.Answer):
+        elif isinstance(message, wire.DrainAnswer):
             self._state.answered(node, message.number, self._clock.now)
-        elif isinstance(message, wire.Left):
+        elif isinstance(message, wire.NodeLeft):
             self._gone.add(node)
             self._state.left(node)
 
@@ -179,8 +181,8 @@ class Center:
             except OSError:
                 return  # no connection is left, or no file descriptor is free
             half = _HalfOpen(
-                Connection(sock, CONTROL_BYTES),
-                Server(self.key, self._setup.run, 0, NODES),
+                LineConnection(sock, CONTROL_BYTES),
+                HandshakeServer(self.key, self._setup.run, 0, NODES),
                 self._clock.now + HANDSHAKE_S,
             )
             self._half[half.connection] = half
@@ -198,7 +200,7 @@ class Center:
         try:
             if not half.advance():
                 return
-        except Refused as error:
+        except HandshakeRefused as error:
             self._refuse(half, str(error))
             return
         node = half.side.peer
@@ -229,7 +231,7 @@ class Center:
             except TransportError as error:
                 self._lose(node, str(error))
                 return
-            if isinstance(message, wire.Left):
+            if isinstance(message, wire.NodeLeft):
                 self._watched.close(self._links.pop(node).connection)
             self.tell(rank, message, node)
         if link.connection.end is not None and node in self._links:
@@ -254,8 +256,8 @@ class Center:
             self._absent.discard(node)
             why = f"could not be started: {failures[node]}"
             for rank in self._ranks[node]:
-                self.tell(rank, wire.Ended(rank, self._setup.nodes[node][0], 1, None, why))
-            self.tell(None, wire.Left(), node)
+                self.tell(rank, wire.RankEnded(rank, self._setup.nodes[node][0], 1, None, why))
+            self.tell(None, wire.NodeLeft(), node)
 
     def _lose(self, node: int, why: str) -> None:
         self._note(f"node {self._setup.nodes[node][0]} is lost: {why}")
@@ -269,7 +271,9 @@ class Center:
 class Uplink:
     """The end of the star on any other node: messages go to node 0 and come from it."""
 
-    def __init__(self, setup: wire.Setup, watched: Watched, clock: AwakeClock, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, setup: wire.Setup, watched: ConnectionSet, clock: AwakeClock, note: Callable[[str], None]
+    ) -> None:
         """Read the key. `take` connects once node 0 has written its address. Raises FolderRefused, SpmdError."""
         self._setup, self._clock, self._note = setup, clock, note
         self.key = key_folder.read_key(setup.folder)
@@ -280,7 +284,7 @@ class Uplink:
         self._try_at: float | None = 0.0
         """Time of the next attempt to find node 0; None: it was found, or has not come in time."""
         self._pause_s = _RETRY_S
-        self._pending = [b"- " + wire.encode(wire.Joined(self.address))]
+        self._pending = [b"- " + wire.encode(wire.NodeJoined(self.address))]
         self._heard: list[wire.Record] = []
         self._is_leaving = False
         self._is_shut = False
@@ -327,7 +331,7 @@ class Uplink:
         """Tell node 0 that all ranks of this node have ended, and close once it knows."""
         if not self._is_leaving:
             self._is_leaving = True
-            self.tell(None, wire.Left())
+            self.tell(None, wire.NodeLeft())
 
     def flushed(self) -> None:
         """Shut the connection after all messages have been sent. Called after each flush."""
@@ -376,8 +380,8 @@ class Uplink:
             self._tell_why(f"node 0 at {address[0]} port {address[1]} cannot be reached: {why}")
             return
         self._try_at = None
-        side = Client(self.key, self._setup.run, self._setup.node, 0, NODES)
-        half = self._half = _HalfOpen(Connection(sock, CONTROL_BYTES), side, now + HANDSHAKE_S)
+        side = HandshakeClient(self.key, self._setup.run, self._setup.node, 0, NODES)
+        half = self._half = _HalfOpen(LineConnection(sock, CONTROL_BYTES), side, now + HANDSHAKE_S)
         self._watched.add(half.connection, lambda: self._authenticate(half))
 
     def _authenticate(self, half: _HalfOpen) -> None:
@@ -386,7 +390,7 @@ class Uplink:
         try:
             if not half.advance():
                 return
-        except Refused as error:
+        except HandshakeRefused as error:
             self._retry(f"{error} ({half.connection.end})" if half.connection.end else str(error))
             return
         self._half = None
@@ -406,7 +410,7 @@ class Uplink:
             except TransportError as error:
                 self._lose(str(error))
                 return
-            if not isinstance(message, wire.Beat):
+            if not isinstance(message, wire.Heartbeat):
                 self._heard.append(message)
         if link.connection.end is not None:
             self._lose(link.connection.end)
@@ -432,7 +436,7 @@ class Uplink:
         self.is_over = True
         if not self._is_leaving:
             ranks = tuple(_ranks_of(self._setup)[0])
-            missing = wire.Missing(ranks, self._setup.start_s)
+            missing = wire.RanksMissing(ranks, self._setup.start_s)
             self._heard += [missing, ends.ending(missing, 0)]
 
     def _lose(self, why: str) -> None:
@@ -443,7 +447,7 @@ class Uplink:
         if not self._is_leaving:
             name = self._setup.nodes[0][0]
             self._note(f"node {name} is lost: {why}")
-            lost = wire.Lost(name, tuple(_ranks_of(self._setup)[0]))
+            lost = wire.NodeLost(name, tuple(_ranks_of(self._setup)[0]))
             self._heard += [lost, ends.ending(lost, self._setup.nodes[self._setup.node][1])]
 
 

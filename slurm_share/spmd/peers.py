@@ -26,8 +26,8 @@ from .bodies import Lent, Received
 from .channels import SCRATCH_BYTES, Incoming, KeptTotal, Outgoing
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
-from .handshake import RANKS, Client, Refused, Server
-from .joining import Joined
+from .handshake import RANKS, HandshakeClient, HandshakeRefused, HandshakeServer
+from .joining import RankSockets
 from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, REFUSALS_NAMED, VERSION
 from .rules import trees
 from .rules.ends import Ends
@@ -99,7 +99,9 @@ class TransportLock:
 class Peers:
     """Connections to and from the other ranks, and to the rendezvous process."""
 
-    def __init__(self, joined: Joined, lock: TransportLock, ends: Ends, deliver: Callable[[Received], None]) -> None:
+    def __init__(
+        self, joined: RankSockets, lock: TransportLock, ends: Ends, deliver: Callable[[Received], None]
+    ) -> None:
         self.epoll = select.epoll()
         self.control = joined.control
         self.pool = Pool()
@@ -352,7 +354,7 @@ class Peers:
         address = self._node_of(rank).address
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
-        def connect() -> tuple[socket.socket, Client]:
+        def connect() -> tuple[socket.socket, HandshakeClient]:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -362,7 +364,7 @@ class Peers:
             except OSError:
                 sock.close()
                 raise
-            return sock, Client(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, rank, RANKS)
+            return sock, HandshakeClient(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, rank, RANKS)
 
         return Outgoing(rank, _socket(family, rank), self.kept, connect)
 
@@ -401,20 +403,20 @@ class Peers:
 
     def _accept_between_nodes(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = Server(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, RANKS)
+        server = HandshakeServer(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, RANKS)
         self._half_open[sock] = (time.monotonic(), partial(self._close_socket, sock))
         self._register(sock.fileno(), partial(self._authenticate, sock, server))
         with contextlib.suppress(OSError):
             sock.send(server.start())
 
-    def _authenticate(self, sock: socket.socket, server: Server) -> None:
+    def _authenticate(self, sock: socket.socket, server: HandshakeServer) -> None:
         try:
             answer = server.feed(sock.recv(server.wants))
             if answer:
                 sock.send(answer)
         except (BlockingIOError, InterruptedError):
             return
-        except (Refused, OSError) as error:
+        except (HandshakeRefused, OSError) as error:
             self._note_refusal(str(error))
             self._close_half_open(sock)
             return

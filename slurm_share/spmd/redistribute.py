@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from . import host
 from .agreement import Distributed
 from .bodies import Received
-from .calls import Call, Group
+from .calls import CollectiveCall, Group
 from .comm import Comm
 from .errors import NoRoom
 from .names import PIECE_BYTES
@@ -122,7 +122,7 @@ def _bytes(block: NDArray[Any]) -> memoryview:
     return block.reshape(-1).view(np.uint8).data
 
 
-def _received(call: Call, part: Part, target: NDArray[Any], dtype: np.dtype[Any]) -> None:
+def _received(call: CollectiveCall, part: Part, target: NDArray[Any], dtype: np.dtype[Any]) -> None:
     """Wait for a block and put it in place."""
     message = call.receive(part.rank)
     if message.window is not None:
@@ -140,7 +140,7 @@ def _received(call: Call, part: Part, target: NDArray[Any], dtype: np.dtype[Any]
         part.put(target, block)
 
 
-def _take_pieces(call: Call, message: Received, data: memoryview) -> None:
+def _take_pieces(call: CollectiveCall, message: Received, data: memoryview) -> None:
     """Receive the messages of a block, the first of which has arrived, into its memory."""
     message.take_into(data[:PIECE_BYTES])
     for first in range(PIECE_BYTES, len(data), PIECE_BYTES):

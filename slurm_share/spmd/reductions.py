@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import bulk
-from .calls import STAR_RANKS, WINDOW_BYTES, Call, Group, Lease, as_bytes, decode_message, room
+from .calls import STAR_RANKS, WINDOW_BYTES, CollectiveCall, Group, Lease, as_bytes, decode_message, room
 from .envelope import RAW
 from .errors import UsageError
 from .rules import trees
@@ -64,7 +64,7 @@ def checked(op: Any) -> tuple[str, Callable[[Any, Any], Any]]:
     return getattr(op, "__name__", type(op).__name__), op
 
 
-def reduce(group: Group, call: Call, part: Flat, op: Op, root: int) -> Flat | None:
+def reduce(group: Group, call: CollectiveCall, part: Flat, op: Op, root: int) -> Flat | None:
     """Return the combined array on the root, None elsewhere, within a call."""
     total = room(part.shape, part.dtype) if group.rank == group.node_ranks[0] else None
     if not _in_window(group, call, part, op, total, everywhere=False):
@@ -82,7 +82,7 @@ def reduce(group: Group, call: Call, part: Flat, op: Op, root: int) -> Flat | No
     return total
 
 
-def allreduce(group: Group, call: Call, part: Flat, op: Op, target: Flat) -> None:
+def allreduce(group: Group, call: CollectiveCall, part: Flat, op: Op, target: Flat) -> None:
     """Put the combined array into `target` on every rank, within a call."""
     if len(group.nodes) == 1 and _in_window(group, call, part, op, target, everywhere=True):
         return
@@ -93,7 +93,7 @@ def allreduce(group: Group, call: Call, part: Flat, op: Op, target: Flat) -> Non
     bulk.broadcast(group, call, 0, bulk.Item(RAW, b"", (data.data,)) if total is not None else None, data)
 
 
-def _combine_up(call: Call, branch: trees.Branch, part: Flat, op: Op) -> Flat | None:
+def _combine_up(call: CollectiveCall, branch: trees.Branch, part: Flat, op: Op) -> Flat | None:
     """Combine the arrays of this rank and its subtree; return the result on the root, else send it to the parent."""
     value, space = part, None
     for child in reversed(branch.children):
@@ -107,7 +107,7 @@ def _combine_up(call: Call, branch: trees.Branch, part: Flat, op: Op) -> Flat | 
 
 
 def combine_node(
-    group: Group, call: Call, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool
+    group: Group, call: CollectiveCall, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool
 ) -> tuple[bool, Any]:
     """Combine any objects of the ranks of this node.
 
@@ -155,7 +155,7 @@ def _offer(group: Group, value: Any, combine: Any) -> bytes:
     return f"{value.dtype.str}{value.shape}".encode()
 
 
-def _in_window(group: Group, call: Call, part: Flat, op: Op, target: Flat | None, everywhere: bool) -> bool:
+def _in_window(group: Group, call: CollectiveCall, part: Flat, op: Op, target: Flat | None, everywhere: bool) -> bool:
     """Combine the arrays of this node's ranks into `target` through a window.
 
     `everywhere`: all ranks of the node have a `target`, else only the first. Returns False on all ranks of the node if
@@ -190,7 +190,7 @@ def _slab(group: Group, part: Flat) -> int:
 
 
 def _combine_in_window(
-    group: Group, call: Call, lease: Lease, part: Flat, op: Op, target: Flat | None, everywhere: bool
+    group: Group, call: CollectiveCall, lease: Lease, part: Flat, op: Op, target: Flat | None, everywhere: bool
 ) -> None:
     """Combine the arrays of this node's ranks into `target`; each rank combines one part of all arrays."""
     ranks, slab = group.node_ranks, _slab(group, part)

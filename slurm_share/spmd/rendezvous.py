@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 from . import wire
 from .errors import SpmdError, TransportError
-from .lines import AwakeClock, Connection, Watched
+from .lines import AwakeClock, ConnectionSet, LineConnection
 from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, REFUSALS_NAMED, VERSION
 from .node_links import Center, Uplink
 from .rules import ends
@@ -48,7 +48,7 @@ _PR_SET_PDEATHSIG = 1
 class _Client:
     """A connection to this node's socket; the connection of a rank after its Hello."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: LineConnection) -> None:
         self.connection = connection
         self.rank: int | None = None
         self.pid = 0
@@ -74,7 +74,7 @@ class Rendezvous:
         self._listener, name = _listen(setup)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._sockets = f"{name}/r"
-        self._watched = Watched(self._selector)
+        self._watched = ConnectionSet(self._selector)
         self._half_open: dict[_Client, None] = {}
         """Connections without Hello, the oldest first."""
         self._refused: set[_Client] = set()
@@ -121,12 +121,12 @@ class Rendezvous:
                 if not self._pass(0.0):
                     # Nothing is left to read: all earlier messages are passed on.
                     number, self._asked = self._asked, None
-                    self._link.tell(None, wire.Answer(number))
+                    self._link.tell(None, wire.DrainAnswer(number))
                     self._after()
                     break
         self._flush()
 
-    def ended(self, message: wire.Ended) -> None:
+    def ended(self, message: wire.RankEnded) -> None:
         """Note that a rank of this node has ended, as its parent reports. The next `step` tells the others."""
         if message.rank not in self._left_to_end:
             return
@@ -148,7 +148,7 @@ class Rendezvous:
         self._listener.close()
         self._selector.close()
 
-    def watch(self, connection: Connection, ready: Callable[[], None]) -> None:
+    def watch(self, connection: LineConnection, ready: Callable[[], None]) -> None:
         """Serve the parent's connection in `step` too."""
         self._watched.add(connection, ready)
 
@@ -169,9 +169,9 @@ class Rendezvous:
 
     def _apply(self, message: wire.Record) -> None:
         """Do this node's part of a message to all nodes."""
-        if isinstance(message, wire.Ask):
+        if isinstance(message, wire.DrainQuestion):
             self._asked = message.number
-        elif isinstance(message, wire.Ending):
+        elif isinstance(message, wire.RunEnding):
             if not self._is_ending:
                 self._is_ending = True
                 self._say(message)
@@ -196,7 +196,7 @@ class Rendezvous:
                 self._refused_one(f"a connection of uid {uid} was refused: this run is uid {os.geteuid()}'s")
                 sock.close()
                 continue
-            client = _Client(Connection(sock, RANK_LINE_BYTES))
+            client = _Client(LineConnection(sock, RANK_LINE_BYTES))
             self._half_open[client] = None
             self._watched.add(client.connection, lambda client=client: self._ready(client))  # type: ignore[misc]
             # All ranks of the node may connect at the same moment, so they do not count.
@@ -225,7 +225,9 @@ class Rendezvous:
                 return
             if client.rank is None:
                 self._hello(client, message)
-            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Aborted | wire.Mismatch):
+            elif isinstance(
+                message, wire.RankWaiting | wire.RankWorking | wire.Bye | wire.RunAborted | wire.CallMismatch
+            ):
                 client.is_done = client.is_done or isinstance(message, wire.Bye)
                 self._report(client.rank, message)
                 self._link.tell(client.rank, message)
@@ -263,15 +265,15 @@ class Rendezvous:
         self._link.tell(message.rank, message)
 
     def _report(self, rank: int, message: wire.Record) -> None:
-        if isinstance(message, wire.Waiting):
+        if isinstance(message, wire.RankWaiting):
             self._say(wire.RankWaits(rank, ends.wait_text(message), message.since_s))
-        elif isinstance(message, wire.Working | wire.Bye):
+        elif isinstance(message, wire.RankWorking | wire.Bye):
             self._say(wire.RankWaits(rank, "", 0.0))
 
     def _refuse(self, client: _Client, why: str) -> None:
         self._refused_one(f"{_name_of(client)} was disconnected: {why}")
         self._refused.add(client)
-        client.connection.write(wire.encode(wire.Refused(why)))
+        client.connection.write(wire.encode(wire.RankRefused(why)))
 
     def _flush(self) -> None:
         self._watched.flush()
@@ -301,8 +303,8 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)  # both go to all processes of a step; this process ends with its parent
     end_with_parent()
     raise_file_limit()
-    reader = Connection(sys.stdin.buffer, CONTROL_BYTES)  # reads the descriptor, not the buffer
-    writer = Connection(sys.stdout.buffer, CONTROL_BYTES)
+    reader = LineConnection(sys.stdin.buffer, CONTROL_BYTES)  # reads the descriptor, not the buffer
+    writer = LineConnection(sys.stdout.buffer, CONTROL_BYTES)
     lines: list[bytes] = []
     while not lines and reader.end is None:
         select.select([reader.file], [], [])
@@ -321,7 +323,7 @@ def main() -> int:
         nonlocal lines
         for line in lines + reader.lines():
             message = wire.decode(line)
-            if isinstance(message, wire.Ended):
+            if isinstance(message, wire.RankEnded):
                 node.ended(message)
         lines = []
 

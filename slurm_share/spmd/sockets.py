@@ -13,7 +13,7 @@ from .bodies import Received, join_buffers, split_buffers
 from .channels import Outgoing
 from .envelope import Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
-from .joining import Joined
+from .joining import RankSockets
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, TransportLock, note
 from .rules.ends import Ends
@@ -37,7 +37,7 @@ class SocketTransport(Transport):
 
     has_windows = True
 
-    def __init__(self, joined: Joined, environ: Mapping[str, str]) -> None:
+    def __init__(self, joined: RankSockets, environ: Mapping[str, str]) -> None:
         self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.welcome.nodes
         self._lock = TransportLock()
         self._ends = Ends(self.rank, self.nodes)
@@ -143,7 +143,7 @@ class SocketTransport(Transport):
         with self._lock:
             if self._waits.is_closed:
                 return
-            self._peers.say(wire.Aborted(self.rank, code, why))
+            self._peers.say(wire.RunAborted(self.rank, code, why))
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
             self._waits.wake_others()
 
@@ -345,7 +345,7 @@ class SocketTransport(Transport):
         late = self._queues.late
         if late is not None:
             note(f"rank {self.rank}: {late}")
-            self._peers.say(wire.Mismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
+            self._peers.say(wire.CallMismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
 
     def _empty_backlogs(self, wait: Wait) -> None:
         """Wait until the backlogs are empty or the receivers have ended."""

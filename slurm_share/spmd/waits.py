@@ -126,7 +126,7 @@ class Waits:
         """End a call's wait, and tell the rendezvous process if it was told of the wait."""
         self._ends.stuck = None
         if wait.said is not None:
-            self._peers.say(wire.Working())
+            self._peers.say(wire.RankWorking())
 
     def _spin(self, now: float) -> bool:
         """Poll for a moment without sleeping; pause that for a while after it has often been useless."""
@@ -180,5 +180,5 @@ class Waits:
         if threading.active_count() - self._peers.drainer.is_running == 1:
             source = wait.source
             self._peers.say(
-                wire.Waiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
+                wire.RankWaiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
             )

@@ -74,7 +74,7 @@ class Hello(Record):
     version: int = VERSION
 
 
-class Waiting(Record):
+class RankWaiting(Record):
     """Report of a call that has waited for WAITING_S, repeated when `sent` or `taken` changes.
 
     Only calls that nothing but a message of another rank can continue are reported, so none with a time limit.
@@ -93,7 +93,7 @@ class Waiting(Record):
     """Number of messages that have arrived from other ranks."""
 
 
-class Working(Record):
+class RankWorking(Record):
     """End of the reported wait."""
 
 
@@ -123,7 +123,7 @@ class Welcome(Record):
     version: int = VERSION
 
 
-class Ended(Record):
+class RankEnded(Record):
     """End of a rank; code 0 without a signal is an orderly end.
 
     Neither code nor signal: the rank ended with 0 but never sent the Hello for which others wait.
@@ -137,20 +137,20 @@ class Ended(Record):
     """Clause that continues "rank 5 on n2 ", such as "was killed (out of host memory)"."""
 
 
-class Lost(Record):
+class NodeLost(Record):
     """Loss of a node that no longer answers."""
 
     node: str
     ranks: tuple[int, ...]
 
 
-class Stuck(Record):
+class RanksStuck(Record):
     """Deadlock: all ranks wait and no message is in transit."""
 
     waits: tuple[tuple[int, str], ...]
 
 
-class Mismatch(Record):
+class CallMismatch(Record):
     """Two ranks that make different collective calls under the same number.
 
     Found when all ranks wait, or reported by a rank that ends after a message of a call that it had finished.
@@ -162,14 +162,14 @@ class Mismatch(Record):
     there: tuple[int, str]
 
 
-class Missing(Record):
+class RanksMissing(Record):
     """Sent instead of Welcome: these ranks have not sent Hello in time."""
 
     ranks: tuple[int, ...]
     after_s: float
 
 
-class Aborted(Record):
+class RunAborted(Record):
     """End of the run because a rank called abort()."""
 
     rank: int
@@ -177,7 +177,7 @@ class Aborted(Record):
     why: str
 
 
-class Refused(Record):
+class RankRefused(Record):
     """Sent instead of Welcome: this rank cannot take part."""
 
     why: str
@@ -223,7 +223,7 @@ class RankWaits(Record):
     since_s: float
 
 
-class Ending(Record):
+class RunEnding(Record):
     """End of the run. All ranks know of it; after a grace time the parent ends the remaining ones."""
 
     code: int
@@ -240,29 +240,29 @@ class Note(Record):
     text: str
 
 
-class Joined(Record):
+class NodeJoined(Record):
     """First message of a node to node 0, after the handshake: the node takes part."""
 
     address: str
 
 
-class Beat(Record):
+class Heartbeat(Record):
     """Heartbeat between rendezvous processes."""
 
 
-class Ask(Record):
+class DrainQuestion(Record):
     """Question of node 0: a node answers it after it has passed on all messages of its ranks."""
 
     number: int
 
 
-class Answer(Record):
+class DrainAnswer(Record):
     """Answer to Ask: the node has passed on all messages that its ranks sent before it read the question."""
 
     number: int
 
 
-class Left(Record):
+class NodeLeft(Record):
     """Last message of a node: all its ranks have ended, and its rendezvous process ends now."""
 
 

@@ -87,7 +87,7 @@ def _read_run(folder: Path) -> Run:
 
 
 def _of_run(
-    folder: Path | None, run: Run | None, targets: Sequence[queue.Target], jobs: Sequence[QueuedJob]
+    folder: Path | None, run: Run | None, targets: Sequence[queue.JobTarget], jobs: Sequence[QueuedJob]
 ) -> Sequence[QueuedJob]:
     """Return the jobs of the run in a folder, without those of another folder and those to which an id was given anew.
 
@@ -99,8 +99,8 @@ def _of_run(
     return [job for job in jobs if run_jobs.is_of_run(job, place, run, known)]
 
 
-def _submitted(folder: Path) -> list[queue.Target]:
-    return [queue.Target(str(job), job) for job in run_folder.read_jobs(folder)]
+def _submitted(folder: Path) -> list[queue.JobTarget]:
+    return [queue.JobTarget(str(job), job) for job in run_folder.read_jobs(folder)]
 
 
 # ---- For llkill ----
@@ -110,7 +110,7 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
     """Return the uid and jobs of a user; None: of the caller. Raises UsageError, CommandError."""
     uid = os.geteuid() if name is None else _user_id(name)
     _, jobs = slurm_jobs.read_queue(users=[str(uid)])
-    chosen = {one.id: one for job in jobs for one in queue.choose(queue.Target(job.id, job.job_id), [job])}
+    chosen = {one.id: one for job in jobs for one in queue.choose(queue.JobTarget(job.id, job.job_id), [job])}
     return uid, list(chosen.values())
 
 
@@ -132,7 +132,7 @@ def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     return list(chosen.values()), problems
 
 
-def _targets(argument: str) -> tuple[Path | None, Run | None, list[queue.Target]]:
+def _targets(argument: str) -> tuple[Path | None, Run | None, list[queue.JobTarget]]:
     """Return the jobs that an argument names, with folder and run if it is the folder of a run."""
     folder = find_run(argument)
     if folder is None:

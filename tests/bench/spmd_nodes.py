@@ -87,7 +87,7 @@ def ours(nodes: list[subprocess.Popen[bytes]], program: str, folder: str) -> int
     for number, rank in enumerate(ranks):
         codes.append(rank.wait())
         code, signal = (codes[-1], None) if codes[-1] >= 0 else (None, -codes[-1])
-        _tell(meeting[number], wire.Ended(number, PAIR[number][0], code, signal, ends.reason(code, signal)))
+        _tell(meeting[number], wire.RankEnded(number, PAIR[number][0], code, signal, ends.reason(code, signal)))
     return max(map(abs, codes + [process.wait(20) for process in meeting]))
 
 

@@ -20,12 +20,12 @@ from typing import Any
 import slurm_share_tui
 from msgspec.structs import replace as changed
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
-from slurm_share_tui.picture import Picture, put_together
+from slurm_share_tui.picture import SurveyPicture, put_together
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Begin
+from slurm_share_tui.wire import SurveyBegin
 
 from slurm_share.load import rows_of
 from slurm_share.load.sources.demo import Demo
@@ -41,20 +41,20 @@ class Feed:
     """The parts of a feed that the dashboard needs."""
 
     def __init__(self) -> None:
-        self.history = History()
-        self.post: Callable[[Picture], object] = lambda picture: None
+        self.history = FigureHistory()
+        self.post: Callable[[SurveyPicture], object] = lambda picture: None
 
-    def attach(self, post: Callable[[Picture], object]) -> None:
+    def attach(self, post: Callable[[SurveyPicture], object]) -> None:
         self.post = post
 
     def tell(self, told: Any) -> None:
         """Ignore the command."""
 
 
-def picture(count: int, number: int, rate: float) -> Picture:
+def picture(count: int, number: int, rate: float) -> SurveyPicture:
     """Return survey `number` of this many simulated nodes, `rate` of them a second."""
     survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).read()
-    begin = Begin(survey=survey, nodes=count, took_s=0.0)
+    begin = SurveyBegin(survey=survey, nodes=count, took_s=0.0)
     return put_together(begin, rows_of(survey), arrived=time.monotonic(), number=number)
 
 
@@ -129,7 +129,7 @@ class Measured(Dashboard):
 class Bench(Measured):
     """The dashboard, driven with surveys and then with keys."""
 
-    def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
+    def __init__(self, pictures: list[SurveyPicture], rate: float, seconds: float) -> None:
         super().__init__(Feed(), seconds)
         self.pictures, self.rate = pictures, rate
         self.shown = 0
@@ -152,7 +152,7 @@ class Bench(Measured):
             self.found[f"{what}frame_ms"], self.found[f"{what}clock_ms"] = frames.slowest()
         self.exit(0)
 
-    def _next(self) -> Picture:
+    def _next(self) -> SurveyPicture:
         """Return the next survey, taken after all before: time does not go back."""
         one = self.pictures[self.shown % len(self.pictures)]
         return replace(one, survey=changed(one.survey, taken=BEGIN + self.shown / self.rate))

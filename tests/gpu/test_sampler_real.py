@@ -24,7 +24,7 @@ from mps_questions import OTHER, OWNER, Lab, as_user, daemon, facts_of
 
 from slurm_share.core.records import Owner
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.sampler import Sampler
+from slurm_share.load.sampler import NodeSampler
 from slurm_share.load.snapshot import GpuLoad, Snapshot
 
 pytestmark = pytest.mark.gpu
@@ -84,7 +84,7 @@ def test_programs_that_share_by_time_are_seen(lab: Lab, found: dict[str, Any]) -
     """Both are clients; each has at least what it holds, and nvidia-smi says the same of each."""
     clients = [lab.client(None, mib=HELD_MIB, seconds=60) for _ in range(2)]
     facts = [facts_of(client) for client in clients]
-    sampler = Sampler("gpu")
+    sampler = NodeSampler("gpu")
     sampler.sample()
     time.sleep(2)
     seen = sampler.sample()
@@ -141,7 +141,7 @@ def test_what_a_round_costs(lab: Lab, found: dict[str, Any]) -> None:
     clients = [lab.client(None, mib=64, seconds=120) for _ in range(8)]
     for client in clients:
         facts_of(client)
-    sampler = Sampler("gpu")
+    sampler = NodeSampler("gpu")
     sampler.sample()
     rounds = 50
     begin = time.process_time()

@@ -1095,7 +1095,7 @@ class Slow:
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu())
         monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
-        owned = scratch.Owned(("a",), is_whole=True)
+        owned = scratch.UserEntries(("a",), is_whole=True)
         monkeypatch.setattr(scratch, "read_owned", self.whole(lambda *_: owned))
         monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.Taken()))
         monkeypatch.setattr(scratch, "remove", self.whole(lambda *_: None))

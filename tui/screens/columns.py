@@ -26,7 +26,7 @@ SMALL = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ColumnChoice:
     """A column that can be shown."""
 
     column: Column[Any]
@@ -35,20 +35,20 @@ class Choice:
     """False: it is chosen, and the table is too narrow for it."""
 
 
-def _box(one: Choice) -> str:
+def _box(one: ColumnChoice) -> str:
     room = "" if one.has_room or not one.is_shown else " (no room)"
     return f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}{room}"
 
 
 NAME, DOC = attrgetter("column.id"), attrgetter("column.doc")
-COLUMNS: tuple[Column[Choice], ...] = (
+COLUMNS: tuple[Column[ColumnChoice], ...] = (
     Column("column", "Column", "heading of the column, and whether it is shown", _box, _box, least=12, most=32),
     Column("name", "Name", "name of the column in filters", NAME, NAME, least=6, most=16, goes=1),
     Column("doc", "Meaning", "meaning of the column, with its unit", DOC, DOC, least=10, most=120),
 )
 
 
-class Choices(Grid[Choice], inherit_bindings=False):
+class Choices(Grid[ColumnChoice], inherit_bindings=False):
     """The columns in their order, without sort, marks and filter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [one for one in bindings("grid") if (one.id or "").startswith("grid.")]
@@ -153,8 +153,10 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
     def _show(self) -> None:
         self._grid.show(tuple(self._choices))
 
-    def _from(self, chosen: Sequence[str]) -> list[Choice]:
+    def _from(self, chosen: Sequence[str]) -> list[ColumnChoice]:
         """Return the shown columns in their order, then the others."""
         by_id = {column.id: column for column in self._columns}
-        shown = [Choice(by_id[id], True, id not in self._without_room) for id in dict.fromkeys(chosen) if id in by_id]
-        return shown + [Choice(column, False) for column in self._columns if column.id not in chosen]
+        shown = [
+            ColumnChoice(by_id[id], True, id not in self._without_room) for id in dict.fromkeys(chosen) if id in by_id
+        ]
+        return shown + [ColumnChoice(column, False) for column in self._columns if column.id not in chosen]

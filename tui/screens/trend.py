@@ -15,7 +15,7 @@ from slurm_share.core import terminal
 from slurm_share.core.text import span_text
 from slurm_share.load import text
 
-from ..history import History
+from ..history import FigureHistory
 from ..keymap import TREND, close_with
 from ..widgets.charts import SERIES, SPAN_LEAST_S, Series, observed_s
 from ..widgets.plot import Plot
@@ -48,7 +48,7 @@ class Trend(Screen[None]):
 
     def __init__(
         self,
-        history: History,
+        history: FigureHistory,
         subject: Subject,
         title: str,
         *,

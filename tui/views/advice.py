@@ -15,9 +15,9 @@ from slurm_share.load import advice_columns as table
 from slurm_share.load import text as load_text
 
 from .. import tables
-from ..history import History
-from ..location import Location, Target
-from ..picture import Picture
+from ..history import FigureHistory
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.bars import bar
 from ..widgets.glyphs import arrow
 from ..wire import Subject
@@ -48,7 +48,7 @@ class AdviceView(TableView[Advice]):
     AdviceView .-wide > .beside { width: 3fr; border-left: solid $primary; }
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: FigureHistory) -> None:
         super().__init__(history)
         self.body = Container(classes="body")
         self.why = VerticalScroll(classes="why")
@@ -72,7 +72,7 @@ class AdviceView(TableView[Advice]):
     def key(self, row: Advice) -> str:
         return f"{row.job}/{row.user}/{'' if row.job is not None else load_text.fold(row.nodes)}"
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[Advice]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[Advice]:
         """Return the advice, jobs that should be changed first."""
         found = [one for one in picture.advice if location.user in ("", one.user) and location.job in (None, one.job)]
         if location.node:
@@ -82,13 +82,13 @@ class AdviceView(TableView[Advice]):
     def needs_attention(self, row: Advice) -> bool:
         return row.verdict in table.WANTS_CHANGE
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         if not self.all_rows:
             return []
         head = (f"advice for {self.count_text()}", "strong")
         return [facts([head, *advised(self.grid.shown_rows)], width)]
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         return "no job here to give advice on" if picture.nodes and knows_jobs(picture) else no_jobs_text(picture)
 
     def draw_details(self) -> None:
@@ -134,14 +134,14 @@ class AdviceView(TableView[Advice]):
         """Return the job's node; if it has several, its user."""
         return Subject(node=row.nodes[0]) if len(row.nodes) == 1 else Subject(user=row.user)
 
-    def targets_of(self, rows: Sequence[Advice], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[Advice], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         return tuple(targets.job_target(job) for row in rows for job in _jobs(picture, row))
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(text for row in self.selected_rows() for text in row.resubmit or row.change)
 
 
-def _jobs(picture: Picture, row: Advice) -> list[JobRow]:
+def _jobs(picture: SurveyPicture, row: Advice) -> list[JobRow]:
     """Return the job that the advice is about, in a list; empty: it is not in the picture."""
     return [job for job in job_rows(picture) if job.number == row.job and row.job is not None][:1]
 

@@ -10,7 +10,7 @@ from slurm_share.load import Column, GpuRow, SlotRow, columns, gpu_rows, slot_ro
 from slurm_share.load import gpu_columns as gpu_table
 
 from ..location import Location
-from ..picture import Picture
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Subject
 from .node import SlotsView, Trend
@@ -32,11 +32,11 @@ class GpuView(SlotsView):
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         return super().make_columns()[1:]
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[SlotRow]:
         row = gpu_at(picture, location)
         return [] if row is None else slot_rows(row)
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the GPU's identity, trends, counters and flags."""
         row = gpu_at(picture, location)
         if row is None or row.gpu is None:
@@ -67,7 +67,7 @@ class GpuView(SlotsView):
             lines.append(line((gpu_table.note(row), "H")))
         return lines
 
-    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+    def page_charts(self, picture: SurveyPicture) -> tuple[Chart, ...]:
         row = gpu_at(picture, self.location)
         return () if row is None else gpu_charts(row)
 
@@ -79,7 +79,7 @@ class GpuView(SlotsView):
         memory = Trend("MEM", row.memory_percent, gpu_table.memory(row), "gpu_memory_percent")
         return self.trends(subject, [load], [memory], width, tall)
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         return "no process is on this GPU" if gpu_at(picture, location) is not None else ""
 
 
@@ -88,7 +88,7 @@ def _percents(**counters: float | None) -> list[str]:
     return [f"{name} {text.percent_text(value)}" for name, value in counters.items() if value is not None]
 
 
-def gpu_at(picture: Picture, location: Location) -> GpuRow | None:
+def gpu_at(picture: SurveyPicture, location: Location) -> GpuRow | None:
     """Return the GPU of the location; None: it is not in the picture."""
     node = picture.by_name.get(location.node)
     rows = [] if node is None else gpu_rows([node])

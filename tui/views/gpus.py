@@ -11,8 +11,8 @@ from slurm_share.load import Column, GpuLoad, GpuRow, JobRow, flags, gpu_rows, p
 from slurm_share.load import gpu_columns as table
 
 from .. import tables
-from ..location import Location, Target
-from ..picture import Picture
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
@@ -37,7 +37,7 @@ class GpusView(TableView[GpuRow]):
     def key(self, row: GpuRow) -> str:
         return row.key
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[GpuRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[GpuRow]:
         nodes = nodes_at(picture, location)
         if location.node:
             nodes = [row for row in picture.nodes if row.name == location.node]
@@ -55,7 +55,7 @@ class GpusView(TableView[GpuRow]):
         nodes = f", {count_of(unread, all_unread, 'node')} not read" if all_unread else ""
         return count_of(gpus, all_gpus, self.what) + nodes
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of GPUs, their load and memory, and how the load is measured."""
         rows = [row for row in self.grid.shown_rows if row.gpu is not None]
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
@@ -77,7 +77,7 @@ class GpusView(TableView[GpuRow]):
         ]
         return [facts(parts, width)]
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         where = f" on {location.node}" if location.node else ""
         return f"there is no GPU to show{where}"
 
@@ -114,7 +114,7 @@ class GpusView(TableView[GpuRow]):
     def subject_of(self, row: GpuRow) -> Subject:
         return Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
 
-    def targets_of(self, rows: Sequence[GpuRow], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[GpuRow], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         """Return the user's own job on the GPU, if it is the only one."""
 
         def jobs_on(row: GpuRow) -> list[JobRow]:

@@ -14,8 +14,8 @@ from slurm_share.load import job_columns as table
 
 from .. import tables
 from ..history import NODES_WITH_GPUS
-from ..location import Location, Target
-from ..picture import Picture
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart, Rates
 from ..wire import Point, Subject
 from . import targets
@@ -48,7 +48,7 @@ class JobsView(TableView[JobRow]):
     def key(self, row: JobRow) -> str:
         return f"{row.number}{'*' if row.is_array else ''}"
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[JobRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[JobRow]:
         if fetching(picture):
             return []
         found = job_rows(picture, arrays=location.job is None)
@@ -61,7 +61,7 @@ class JobsView(TableView[JobRow]):
     def needs_attention(self, row: JobRow) -> bool:
         return flags.needs_attention(row.codes)
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of jobs by state, and how many should change."""
         rows = self.grid.shown_rows
         if not rows:
@@ -89,7 +89,7 @@ class JobsView(TableView[JobRow]):
         )
         return count_of(shown, total, self.what if self.location.job is None else "element")
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         if location.job is not None:
             return f"array {location.job} is not there any more"
         if location.user and location.user != picture.survey.user:
@@ -159,7 +159,7 @@ class JobsView(TableView[JobRow]):
         row = self.grid.row
         return row.node_names[0] if row is not None and len(row.node_names) == 1 else ""
 
-    def targets_of(self, rows: Sequence[JobRow], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[JobRow], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         return tuple(map(targets.job_target, rows))
 
     def copy_lines(self) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from slurm_share.load import node_columns as table
 
 from .. import tables
 from ..history import Figure
-from ..location import Location, Process, Target
-from ..picture import Picture
+from ..location import JobPlace, Location, Process
+from ..picture import SurveyPicture
 from ..widgets.charts import CHART_LEAST, CHART_NARROW, SPAN_S, Chart, Rates, Shown, known_charts, least_height
 from ..wire import Subject
 from . import targets
@@ -52,15 +52,15 @@ class SlotsView(TableView[SlotRow]):
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         return tables.processes(self.history)
 
-    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+    def page_charts(self, picture: SurveyPicture) -> tuple[Chart, ...]:
         """Return the charts of what the page is about, with their newest figures."""
         return ()
 
-    def page_rates(self, picture: Picture) -> Rates:
+    def page_rates(self, picture: SurveyPicture) -> Rates:
         """Return the rate of work over time of what the page is about; empty: it has none."""
         return ()
 
-    def page_name(self, subject: Subject, picture: Picture) -> str:
+    def page_name(self, subject: Subject, picture: SurveyPicture) -> str:
         """Return the name of what the page is about."""
         return subject_text(subject, picture)
 
@@ -83,7 +83,7 @@ class SlotsView(TableView[SlotRow]):
     def _table_height(self) -> int:
         return (self.grid.total or 3) + 1
 
-    def _page_plots(self, picture: Picture) -> Shown | None:
+    def _page_plots(self, picture: SurveyPicture) -> Shown | None:
         subject, charts = self.subject(), self.page_charts(picture)
         if subject is None or not charts:
             return None
@@ -112,7 +112,7 @@ class SlotsView(TableView[SlotRow]):
         one = row.process.process
         return replace(on_gpu, view="process", process=Process(one.pid, one.start_ticks))
 
-    def targets_of(self, rows: Sequence[SlotRow], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[SlotRow], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         """Return the processes in these slots, each once; for free slots the jobs that own them."""
         found = {row.process.process.pid: row.process for row in rows if row.process is not None}
         numbers = dict.fromkeys(row.job.job for row in rows if row.process is None and row.job is not None)
@@ -160,7 +160,7 @@ class NodeView(SlotsView):
 
     view = "node"
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[SlotRow]:
         """Return the GPUs, each followed by its slots."""
         node = picture.by_name.get(location.node)
         if node is None or node.node.snapshot is None:
@@ -170,7 +170,7 @@ class NodeView(SlotsView):
     def needs_attention(self, row: SlotRow) -> bool:
         return flags.needs_attention(row.on.codes)
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the node's identity, trends, flags and jobs."""
         node = picture.by_name.get(location.node)
         if node is None:
@@ -192,7 +192,7 @@ class NodeView(SlotsView):
             jobs = [*jobs[: max(1, most - 1)], line((f"... and {left}", "dim"))]
         return [*lines, *flags, *jobs]
 
-    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+    def page_charts(self, picture: SurveyPicture) -> tuple[Chart, ...]:
         node = picture.by_name.get(self.location.node)
         return () if node is None else node_charts(node)
 
@@ -216,7 +216,7 @@ class NodeView(SlotsView):
         tall = 3 if height >= TALL_FROM else 1
         return self.trends(Subject(node=node.name), left, right, width, tall, has_axis=height >= AXIS_FROM)
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         node = picture.by_name.get(location.node)
         if node is None:
             return ""
@@ -228,7 +228,7 @@ class NodeView(SlotsView):
         return f"{counted(hidden, 'GPU')} that only others use" if hidden else "its GPUs gave no figures"
 
 
-def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
+def _identity(node: NodeRow, picture: SurveyPicture, width: int) -> Content:
     """Return the node's name, state, users, hardware and the age of its figures."""
     slurm, snapshot = node.node.slurm, node.node.snapshot
     parts: list[Piece | str] = [(text.named(node.name), "strong"), table.state(node)]

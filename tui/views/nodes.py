@@ -12,9 +12,9 @@ from slurm_share.load import job_columns as job_table
 from slurm_share.load import node_columns as table
 
 from .. import tables
-from ..history import NODES_WITH_GPUS, History
-from ..location import Location, Target
-from ..picture import Picture
+from ..history import NODES_WITH_GPUS, FigureHistory
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart, Rates
 from ..wire import Point, Subject
 from . import targets
@@ -54,16 +54,16 @@ class NodesView(TableView[NodeRow]):
     def key(self, row: NodeRow) -> str:
         return row.name
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: FigureHistory) -> None:
         super().__init__(history)
         self._order, self._ordered_at = SeverityOrder(), self.location
 
-    def draw(self, picture: Picture, location: Location) -> None:
+    def draw(self, picture: SurveyPicture, location: Location) -> None:
         job = None if location.job is None else job_row(picture, location.job)
         self.grid.has_head = job is None or not job.is_waiting
         super().draw(picture, location)
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[NodeRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[NodeRow]:
         """Return the nodes, the most severe first. While the cursor is on a row that the user chose, and so that no row
         moves under it, they keep their order."""
         is_held = self.grid.is_placed and location == self._ordered_at
@@ -73,7 +73,7 @@ class NodesView(TableView[NodeRow]):
     def needs_attention(self, row: NodeRow) -> bool:
         return row.needs_attention
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the job whose nodes these are, of a waiting one what it asks for; or the totals of the nodes."""
         if location.job is None:
             return self._sums(picture, width)
@@ -87,7 +87,7 @@ class NodesView(TableView[NodeRow]):
             lines += paragraph(advice_text(job.advice), width, most=max(1, height - ROWS_LEAST - len(lines)))
         return lines
 
-    def _sums(self, picture: Picture, width: int) -> list[Content]:
+    def _sums(self, picture: SurveyPicture, width: int) -> list[Content]:
         """Return the totals of the nodes; for very many they are kept for SUMS_S."""
         rows = self.grid.shown_rows
         taken, is_of, known = self._summed
@@ -98,7 +98,7 @@ class NodesView(TableView[NodeRow]):
             self._summed = (picture.survey.taken, now_of, known)
         return known
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         job = None if location.job is None else job_row(picture, location.job)
         if job is not None and job.is_waiting:
             return f"job {job.id} has no nodes yet"
@@ -158,7 +158,7 @@ class NodesView(TableView[NodeRow]):
     def subject_of(self, row: NodeRow) -> Subject:
         return Subject(node=row.name)
 
-    def targets_of(self, rows: Sequence[NodeRow], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[NodeRow], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         """Return the job whose nodes these are; else the user's own job on the node, if it is the only one."""
         if self.location.job is None:
             return targets.single_job_targets([targets.jobs_on_node(picture, row.name) for row in rows])
@@ -169,7 +169,7 @@ class NodesView(TableView[NodeRow]):
         return tuple(row.name for row in self.selected_rows())
 
 
-def nodes_at(picture: Picture, location: Location) -> Sequence[NodeRow]:
+def nodes_at(picture: SurveyPicture, location: Location) -> Sequence[NodeRow]:
     """Return the nodes of a location's job or user, or all."""
     if location.job is None and not location.user:
         return picture.nodes

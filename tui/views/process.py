@@ -10,8 +10,8 @@ from slurm_share.core import text as core_text
 from slurm_share.load import NodeRow, ProcessLoad, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows, text
 
 from ..history import alone_per_s
-from ..location import Location, Target
-from ..picture import Picture
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.bars import bar
 from ..widgets.charts import Chart, Rates
 from ..wire import Subject
@@ -32,7 +32,7 @@ class ProcessView(SlotsView):
     view = "process"
     needs_all = False
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[SlotRow]:
         """Return the slots of the process's GPUs; after its end those of the location's GPU."""
         node, one = process_at(picture, location)
         if node is None:
@@ -41,7 +41,7 @@ class ProcessView(SlotsView):
         gpus = (row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid in uuids)
         return [slot for gpu in gpus for slot in slot_rows(gpu)]
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         node, one = process_at(picture, location)
         if node is None or one is None:
             where = f"process {location.process.pid if location.process else ''} on {location.node}"
@@ -63,7 +63,7 @@ class ProcessView(SlotsView):
         found += loads_on_node(picture, [load for load in loads if load.job == one.job], width)
         return [*found, line(("on the same GPU:", "head"))]
 
-    def page_charts(self, picture: Picture) -> tuple[Chart, ...]:
+    def page_charts(self, picture: SurveyPicture) -> tuple[Chart, ...]:
         """Return the rate of the process's task, and the charts of its GPU."""
         node, one = process_at(picture, self.location)
         if node is None or one is None:
@@ -76,11 +76,11 @@ class ProcessView(SlotsView):
         found = (Chart("rate", "paused" if paused else rate or text.UNKNOWN),)
         return found if on is None else (*found, *gpu_charts(on))
 
-    def page_rates(self, picture: Picture) -> Rates:
+    def page_rates(self, picture: SurveyPicture) -> Rates:
         node, one = process_at(picture, self.location)
         return () if node is None or one is None else self.history.work.of_task(node.name, one)
 
-    def page_name(self, subject: Subject, picture: Picture) -> str:
+    def page_name(self, subject: Subject, picture: SurveyPicture) -> str:
         """Return the names of the process, whose task has a rate, and of its GPU."""
         number = self.location.process.pid if self.location.process is not None else ""
         return f"process {number} and {super().page_name(subject, picture)}"
@@ -118,7 +118,7 @@ class ProcessView(SlotsView):
             lines += time_axis(len(values), self.history.spark_s, width)
         return [*lines, facts(said, width)]
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         return "nothing else is known about it"
 
     def location_of(self, row: SlotRow) -> Location | None:
@@ -126,7 +126,7 @@ class ProcessView(SlotsView):
         location = super().location_of(row)
         return None if location is None or location.process == self.location.process else location
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[JobPlace, ...]:
         """Return the process of the view, whatever row the cursor is on."""
         node, one = (None, None) if self.picture is None else process_at(self.picture, self.location)
         if self.picture is None or node is None or one is None:
@@ -137,7 +137,7 @@ class ProcessView(SlotsView):
         return (str(self.location.process.pid),) if self.location.process is not None else super().copy_lines()
 
 
-def process_at(picture: Picture, location: Location) -> tuple[NodeRow | None, ProcessLoad | None]:
+def process_at(picture: SurveyPicture, location: Location) -> tuple[NodeRow | None, ProcessLoad | None]:
     """Return the node and the process of a location; None: not in the picture. A later process with the same PID does
     not match."""
     node = picture.by_name.get(location.node)

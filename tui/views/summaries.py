@@ -29,7 +29,7 @@ from slurm_share.load import node_columns as node_table
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Figure
-from ..picture import Picture
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Point
 from .text import Piece, facts, labelled, line
@@ -167,7 +167,7 @@ def _job_on_node(load: JobLoad, record: QueuedJob | None, advice: Advice | None,
     return facts(parts, width)
 
 
-def jobs_on_node(picture: Picture, row: NodeRow, width: int) -> list[Content]:
+def jobs_on_node(picture: SurveyPicture, row: NodeRow, width: int) -> list[Content]:
     """Return a line for each job on a node; for a silent node the jobs that Slurm has there."""
     snapshot = row.node.snapshot
     if snapshot is None:
@@ -176,7 +176,7 @@ def jobs_on_node(picture: Picture, row: NodeRow, width: int) -> list[Content]:
     return loads_on_node(picture, snapshot.jobs, width)
 
 
-def loads_on_node(picture: Picture, loads: Sequence[JobLoad], width: int) -> list[Content]:
+def loads_on_node(picture: SurveyPicture, loads: Sequence[JobLoad], width: int) -> list[Content]:
     """Return a line for each of these jobs of one node."""
     numbers = {load.job for load in loads}
     records = {job.job_id: job for job in picture.survey.jobs if job.job_id in numbers}
@@ -246,7 +246,7 @@ def gpu_charts(row: GpuRow) -> tuple[Chart, ...]:
     )
 
 
-def no_figures(picture: Picture, of: str, names: Sequence[str]) -> Content:
+def no_figures(picture: SurveyPicture, of: str, names: Sequence[str]) -> Content:
     """Return that there are no figures of a job or a user, all of whose nodes (`names`) are silent, and why."""
     row = picture.by_name.get(names[0])
     if len(names) > 1:
@@ -256,11 +256,11 @@ def no_figures(picture: Picture, of: str, names: Sequence[str]) -> Content:
     return line((f"no figures of {of}: {why}", "H"))
 
 
-def knows_jobs(picture: Picture) -> bool:
+def knows_jobs(picture: SurveyPicture) -> bool:
     return picture.survey.jobs_taken is not None or bool(picture.survey.jobs)
 
 
-def no_jobs_text(picture: Picture) -> str:
+def no_jobs_text(picture: SurveyPicture) -> str:
     """Return why there is no job to show and what to do about it, as llload says it."""
     if not knows_jobs(picture):
         return "which jobs there are is not known: Slurm was not asked, or does not answer"

@@ -15,9 +15,9 @@ from textual.message import Message
 from slurm_share.core.text import counted
 from slurm_share.load import Column, Row, text
 
-from ..history import Figure, History
-from ..location import Location, Target, ViewName
-from ..picture import Picture
+from ..history import Figure, FigureHistory
+from ..location import JobPlace, Location, ViewName
+from ..picture import SurveyPicture
 from ..widgets.charts import CHART_LEAST, CHART_WIDE, SPAN_S, Chart, Charts, Rates, Shown, known_charts, least_height
 from ..widgets.grid import Grid
 from ..wire import Point, Subject
@@ -64,10 +64,10 @@ class TableView(Vertical, Generic[Row]):
             self.location = location
             super().__init__()
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: FigureHistory) -> None:
         super().__init__()
         self.history = history
-        self.picture: Picture | None = None
+        self.picture: SurveyPicture | None = None
         self.location = Location(view=self.view)
         self.only_flagged = False
         """True: the table shows only rows that need attention (`needs_attention`)."""
@@ -99,7 +99,7 @@ class TableView(Vertical, Generic[Row]):
         """Return the key that identifies a row in every picture."""
         raise NotImplementedError
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[Row]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[Row]:
         """Return the rows of this picture, narrowed to the place."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class TableView(Vertical, Generic[Row]):
         """Return whether somebody should look at the row: severity waste or above."""
         return False
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the lines above the table."""
         return []
 
@@ -123,7 +123,7 @@ class TableView(Vertical, Generic[Row]):
         """Return the rate of a row's tasks over time; empty: it has none."""
         return ()
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         """Return what an empty table says."""
         return "there is nothing to show"
 
@@ -140,7 +140,7 @@ class TableView(Vertical, Generic[Row]):
         subject = self.subject()
         return "" if subject is None else subject.node
 
-    def targets_of(self, rows: Sequence[Row], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[Row], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         """Return what an action on these rows would apply to."""
         return ()
 
@@ -166,11 +166,11 @@ class TableView(Vertical, Generic[Row]):
         """Return whether the charts show what the view is about, not the row under the cursor."""
         return False
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[JobPlace, ...]:
         """Return what an action would apply to: the marked rows, else the row under the cursor."""
         return () if self.picture is None else self.targets_of(self.selected_rows(), self.picture)
 
-    def draw(self, picture: Picture, location: Location) -> None:
+    def draw(self, picture: SurveyPicture, location: Location) -> None:
         self.picture, self.location = picture, location
         rows = self.all_rows = self.rows(picture, location)
         self.grid.empty = fetching(picture) or self.empty_text(picture, location)
@@ -284,7 +284,7 @@ class TableView(Vertical, Generic[Row]):
         is_room_below = left - self._least(shown, width) - ABOUT_FEW >= min(rows, CHARTS_ROWS)
         return (shown, "below") if is_room_below else (None, "")
 
-    def _shown(self, row: Row, subject: Subject, picture: Picture) -> Shown | None:
+    def _shown(self, row: Row, subject: Subject, picture: SurveyPicture) -> Shown | None:
         of, before = self._charted
         taken, now = picture.survey.taken, (subject, self.key(row))
         if of == now and before is not None and 0 <= taken - before.end < CHARTS_EVERY_S:
@@ -329,14 +329,14 @@ def count_of(shown: int, total: int, what: str) -> str:
     return counted(total, what) if shown == total else f"{shown:,} of {counted(total, what)}"
 
 
-def fetching(picture: Picture) -> str:
+def fetching(picture: SurveyPicture) -> str:
     """Return what is being fetched while a large cluster is known by one line per node; empty: nothing."""
     if picture.details:
         return ""
     return f"jobs, users and processes of {counted(len(picture.nodes), 'node')} are being fetched ..."
 
 
-def subject_text(subject: Subject, picture: Picture) -> str:
+def subject_text(subject: Subject, picture: SurveyPicture) -> str:
     """Return the name of a subject: n1, GPU 0 of n1, job 4711, user alice."""
     if subject.gpu:
         row = picture.by_name.get(subject.node)

@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable
 
 from slurm_share.load import JobRow, ProcessRow, job_rows
 
-from ..location import Process, Target
-from ..picture import Picture
+from ..location import JobPlace, Process
+from ..picture import SurveyPicture
 
 
-def job_target(row: JobRow) -> Target:
+def job_target(row: JobRow) -> JobPlace:
     """Return the job as a target; for an array in one line the whole array."""
-    return Target(owner=row.user, job=row.id, job_id=row.number if row.job is None else row.job.job_id)
+    return JobPlace(owner=row.user, job=row.id, job_id=row.number if row.job is None else row.job.job_id)
 
 
-def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
+def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[JobPlace, ...]:
     """Return the viewer's own job of each row, every job once. Empty if a row has none or several, since the choice
     would be a guess."""
-    found: dict[str, Target] = {}
+    found: dict[str, JobPlace] = {}
     for jobs in rows:
         own = [job for job in jobs if job.is_own and job.job is not None]
         if len(own) != 1:
@@ -27,14 +27,14 @@ def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]
     return tuple(found.values())
 
 
-def jobs_on_node(picture: Picture, node: str) -> list[JobRow]:
+def jobs_on_node(picture: SurveyPicture, node: str) -> list[JobRow]:
     return [job for job in job_rows(picture, arrays=False) if node in job.node_names]
 
 
-def process_target(row: ProcessRow, picture: Picture) -> Target:
+def process_target(row: ProcessRow, picture: SurveyPicture) -> JobPlace:
     one = row.process
     record = next((job.id for job in picture.survey.jobs if job.job_id == one.job), str(one.job))
-    return Target(
+    return JobPlace(
         owner=one.user, job="" if one.job is None else record, job_id=one.job, node=row.node.name,
         process=Process(one.pid, one.start_ticks), process_name=one.name, step=one.step or "", task=one.task,
     )  # fmt: skip

@@ -11,8 +11,8 @@ from slurm_share.core.text import counted
 from slurm_share.load import Column, UserRow, flags, job_rows, text, user_rows
 
 from .. import tables
-from ..location import Location, Target
-from ..picture import Picture
+from ..location import JobPlace, Location
+from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
@@ -36,13 +36,13 @@ class UsersView(TableView[UserRow]):
     def key(self, row: UserRow) -> str:
         return row.user
 
-    def rows(self, picture: Picture, location: Location) -> Sequence[UserRow]:
+    def rows(self, picture: SurveyPicture, location: Location) -> Sequence[UserRow]:
         return [] if fetching(picture) else user_rows(picture)
 
     def needs_attention(self, row: UserRow) -> bool:
         return flags.needs_attention(row.codes)
 
-    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+    def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the number of users and jobs, or whose figures these are."""
         survey, rows = picture.survey, self.grid.shown_rows
         if not survey.everybody and self.grid.count == len(self.all_rows):
@@ -56,7 +56,7 @@ class UsersView(TableView[UserRow]):
         parts += [f"{counted(jobs, 'job')} with nodes", f"{waiting} waiting" if waiting else ""]
         return [facts([*parts, *advised(one for row in rows for one in row.advice)], width)]
 
-    def empty_text(self, picture: Picture, location: Location) -> str:
+    def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)
 
     def details(self, row: UserRow, width: int, most: int) -> list[Content]:
@@ -83,7 +83,7 @@ class UsersView(TableView[UserRow]):
     def subject_of(self, row: UserRow) -> Subject:
         return Subject(user=row.user)
 
-    def targets_of(self, rows: Sequence[UserRow], picture: Picture) -> tuple[Target, ...]:
+    def targets_of(self, rows: Sequence[UserRow], picture: SurveyPicture) -> tuple[JobPlace, ...]:
         """Return the user's own job, if it is the only one."""
         return targets.single_job_targets([job_rows(picture, user=row.user) for row in rows])
 

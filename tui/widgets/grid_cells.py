@@ -18,7 +18,7 @@ from slurm_share.load import text as load_text
 from slurm_share.load.text import NONE, UNKNOWN
 
 from .bars import bar, spark
-from .grid_layout import NOTHING, Layout, Need
+from .grid_layout import NOTHING, ColumnWidths, Layout
 
 LONGEST = 500
 """Most characters of a text that are read: no column is that wide."""
@@ -81,7 +81,7 @@ def filled(text: str, width: int, right: bool = False, where: terminal.Cut = "en
     return blanks + text if right else text + blanks
 
 
-def need(column: Column[Row], text_width: int, whole_width: int = 0, texts: Collection[str] = ()) -> Need:
+def need(column: Column[Row], text_width: int, whole_width: int = 0, texts: Collection[str] = ()) -> ColumnWidths:
     """Return the widths that a column needs. `whole_width`: of the widest text that must not be cut. Figures are never
     cut. `texts`: its different texts, if they are known; two are enough."""
     if column.unless_empty and not text_width:
@@ -92,18 +92,18 @@ def need(column: Column[Row], text_width: int, whole_width: int = 0, texts: Coll
     if column.spark is not None:
         wish = min(column.most, max(column.least, heading, SPARK_WISH))
         least = min(wish, max(column.least, SPARK_LEAST))
-        return Need(least, least, max(wish, column.most), goes, draws=True)
+        return ColumnWidths(least, least, max(wish, column.most), goes, draws=True)
     if column.bar is not None:
         least, wish = max(heading, text_width), max(column.least, heading, text_width + 1 + BAR_LEAST)
-        return Need(least, wish, max(wish, min(column.most, text_width + 1 + BAR_MOST)), goes, draws=True)
+        return ColumnWidths(least, wish, max(wish, min(column.most, text_width + 1 + BAR_MOST)), goes, draws=True)
     most = max(column.least, heading, text_width)
     if column.right:
-        return Need(most, most, most, goes)
+        return ColumnWidths(most, most, most, goes)
     least = max(min(most, column.least), whole_width)
-    return Need(least, max(least, min(column.most, most)), most, goes, min(column.keeps, most))
+    return ColumnWidths(least, max(least, min(column.most, most)), most, goes, min(column.keeps, most))
 
 
-class Line:
+class SegmentLine:
     """Collects segments and joins those of the same style: fewer segments are drawn faster."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Line:
 
 def line_of(cells: Sequence[Cell], row: Any, width: int, line_style: LineStyle, *, is_marked: bool) -> Strip:
     """Return one row in exactly `width` columns."""
-    made, at = Line(), 1
+    made, at = SegmentLine(), 1
     made.add(MARK if is_marked else " ", line_style.line)
     for cell in cells:
         made.add(" " * (cell.x - at), line_style.line)
@@ -163,7 +163,7 @@ def _says_nothing(cell: Cell) -> bool:
     return cell.text == NONE or cell.text[:1] in ("", UNKNOWN)
 
 
-def _draw(made: Line, cell: Cell, row: Any, line_style: LineStyle) -> None:
+def _draw(made: SegmentLine, cell: Cell, row: Any, line_style: LineStyle) -> None:
     column, width = cell.column, cell.width
     letter: Letter = "" if column.letter is None else column.letter(row)
     style = line_style.letters[letter]
@@ -187,7 +187,7 @@ def head(
     layout: Layout, columns: Sequence[Column[Any]], letters: dict[str, str], sort: tuple[str, bool], style: HeadStyle
 ) -> Strip:
     """Return the headings. `letters`: sort letters by column id; `sort`: (column id, whether the largest is first)."""
-    made, at = Line(), 1
+    made, at = SegmentLine(), 1
     made.add(MORE_LEFT if layout.is_left else " ", style.line)
     for number, place in enumerate(layout.placed):
         column = columns[place.column]

@@ -14,7 +14,7 @@ MARGIN = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ColumnWidths:
     """The widths that one column asks for, in columns of the terminal."""
 
     least: int
@@ -31,7 +31,7 @@ class Need:
     """True: a bar or a sparkline, which gets what texts leave."""
 
 
-NOTHING = Need(0, 0, 0)
+NOTHING = ColumnWidths(0, 0, 0)
 """A column that is left out because it is empty."""
 
 
@@ -65,7 +65,7 @@ class Layout:
         return found
 
 
-def fitted(needs: Sequence[Need], width: int) -> Layout:
+def fitted(needs: Sequence[ColumnWidths], width: int) -> Layout:
     """Lay out as many columns as fit. The first stays. What gives way, in this order: columns whose `goes` is above
     BARS_GO, the highest first, of equals the rightmost; bars; the ends of long texts; the other columns by their
     `goes`; then columns from the right."""
@@ -105,7 +105,7 @@ def fitted(needs: Sequence[Need], width: int) -> Layout:
 
 
 def _left(
-    needs: Sequence[Need], wanted: Sequence[int], widths: Sequence[int], room: int, above: int = 0
+    needs: Sequence[ColumnWidths], wanted: Sequence[int], widths: Sequence[int], room: int, above: int = 0
 ) -> list[int] | None:
     """Return the columns of these widths that fit after those with the highest `goes` are left out. `above`: only those
     with a higher `goes` may be; None: they are not enough."""
@@ -147,7 +147,7 @@ def _widen(widths: list[int], limits: Sequence[int], spare: int) -> None:
                 growing.remove(at)
 
 
-def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
+def scrolled(needs: Sequence[ColumnWidths], width: int, first: int) -> Layout:
     """Lay out the first column, which is fixed, and the columns from number `first` on (1: none is hidden at the left)
     as far as they fit; the last one is cut."""
     room = max(1, width - GUTTER - MARGIN)
@@ -170,7 +170,7 @@ def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
     return _placed(shown, widths, 1, width, wanted, is_left=first > 1)
 
 
-def last_first(needs: Sequence[Need], width: int) -> int:
+def last_first(needs: Sequence[ColumnWidths], width: int) -> int:
     """Return the least `first` of `scrolled` with which the last column is completely visible."""
     last = max(_that_say(needs), default=0)
     for first in range(1, len(needs)):
@@ -180,7 +180,7 @@ def last_first(needs: Sequence[Need], width: int) -> int:
     return max(1, len(needs) - 1)
 
 
-def _that_say(needs: Sequence[Need]) -> list[int]:
+def _that_say(needs: Sequence[ColumnWidths]) -> list[int]:
     """Return the indexes of the columns that are not empty, and the first."""
     return [at for at, need in enumerate(needs) if not at or need != NOTHING]
 

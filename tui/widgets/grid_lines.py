@@ -17,8 +17,8 @@ from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
-from .grid_cells import Cell, HeadStyle, Line, LineStyle, cell_text, filled, head, line_of, need, spread
-from .grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, scrolled
+from .grid_cells import Cell, HeadStyle, LineStyle, SegmentLine, cell_text, filled, head, line_of, need, spread
+from .grid_layout import GUTTER, MARGIN, NOTHING, ColumnWidths, Layout, fitted, scrolled
 from .grid_rows import RowSet
 
 SAMPLE = 64
@@ -128,7 +128,7 @@ class GridLines(ScrollView, Generic[Row]):
         """Return what an empty table says."""
         raise NotImplementedError
 
-    def _needs(self) -> list[Need]:
+    def _needs(self) -> list[ColumnWidths]:
         return [
             need(self._by_id[id], self._widest.get(id, 0), self._whole.get(id, 0), self._said.get(id, ()))
             for id in self._chosen
@@ -255,7 +255,7 @@ class GridLines(ScrollView, Generic[Row]):
         if self._order:
             return Strip.blank(self._room, grid_styles.plain.line)
         lines = ["", *load_text.wrapped([safe(self._why_empty())], max(8, self._room - 4))]
-        made = Line()
+        made = SegmentLine()
         made.add(filled(f"  {lines[line]}" if line < len(lines) else "", self._room), grid_styles.empty)
         return made.strip(self._room)
 

@@ -17,7 +17,7 @@ from slurm_share.load import text as load_text
 
 from .. import keymap
 from ..location import TITLES, Location, ViewName
-from ..picture import Picture
+from ..picture import SurveyPicture
 
 TABS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "advice")
 PARENT: dict[ViewName, ViewName] = {"gpu": "gpus", "process": "gpus"}
@@ -29,7 +29,7 @@ NAME_MOST = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """Text of a line, never markup."""
 
     text: str
@@ -61,17 +61,17 @@ class Line(Widget):
             self.line, self.target = line, target
             super().__init__()
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
         """Return the pieces for this width; a longer line is cut."""
         raise NotImplementedError
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TextPiece]:
         """Return the present pieces, cut to the width."""
         left, found = self.size.width, []
         for piece in self.lay_out(left):
             text = load_text.cut(terminal.safe(piece.text), left)
             if text:
-                found.append(Piece(text, piece.kind, piece.target))
+                found.append(TextPiece(text, piece.kind, piece.target))
             left -= cell_len(text)
             if left <= 0:
                 break
@@ -96,11 +96,11 @@ class Line(Widget):
                 return
 
 
-def width_of(pieces: Sequence[Piece]) -> int:
+def width_of(pieces: Sequence[TextPiece]) -> int:
     return sum(cell_len(terminal.safe(piece.text)) for piece in pieces)
 
 
-def joined(pieces: Sequence[Piece], between: Piece) -> list[Piece]:
+def joined(pieces: Sequence[TextPiece], between: TextPiece) -> list[TextPiece]:
     """Return the pieces with `between` between them."""
     return [one for piece in pieces for one in (between, piece)][1:]
 
@@ -111,7 +111,7 @@ class Banner(Line):
     DEFAULT_CSS = "Banner { display: none; text-style: bold reverse; }"
     text = ""
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: SurveyPicture) -> None:
         """Show what is simulated in this survey, as llload says it."""
         text = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
         if text != self.text:
@@ -119,8 +119,8 @@ class Banner(Line):
             self.display = bool(text)
             self.refresh()
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
-        return [Piece(self.text.center(width))]
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
+        return [TextPiece(self.text.center(width))]
 
 
 class Tabs(Line):
@@ -134,7 +134,7 @@ class Tabs(Line):
         self.who: tuple[str, ...] = (PROGRAM,)
         """Program, cluster, user; the first are left out where it is narrow."""
 
-    def show(self, view: ViewName, picture: Picture | None) -> None:
+    def show(self, view: ViewName, picture: SurveyPicture | None) -> None:
         """Show this view as the current one, and whose survey this is."""
         survey = None if picture is None else picture.survey
         who = (PROGRAM, survey.cluster, "all users" if survey.everybody else survey.user) if survey else (PROGRAM,)
@@ -143,20 +143,22 @@ class Tabs(Line):
             self.at, self.who = at, who
             self.refresh()
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
         """Return all tabs, in a narrow terminal only the keys and the name of the current one; then the cluster and the
         user, as far as they fit."""
-        tabs = [Piece(f" {self.keys[view]} {TITLES[view]} ", "on" if view == self.at else "", view) for view in TABS]
+        tabs = [
+            TextPiece(f" {self.keys[view]} {TITLES[view]} ", "on" if view == self.at else "", view) for view in TABS
+        ]
         if width_of(tabs) > width:
             tabs = [
-                tab if tab.kind else Piece(f" {self.keys[view]}", "", view)
+                tab if tab.kind else TextPiece(f" {self.keys[view]}", "", view)
                 for tab, view in zip(tabs, TABS, strict=True)
             ]
         for first in range(len(self.who)):
-            who = Piece("  ".join(filter(None, self.who[first:])) + " ", "dim")
+            who = TextPiece("  ".join(filter(None, self.who[first:])) + " ", "dim")
             gap = width - width_of([*tabs, who])
             if gap > 1:
-                return [*tabs, Piece(" " * gap), who]
+                return [*tabs, TextPiece(" " * gap), who]
         return tabs
 
 
@@ -170,13 +172,17 @@ class Crumbs(Line):
             self.path = path
             self.refresh()
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
         """Return the path; the first names are left out where it does not fit."""
         texts = map(crumb_text, self.path, (None, *self.path))
-        names = [Piece(terminal.shortened(text, NAME_MOST), "", str(at)) for at, text in enumerate(texts)]
+        names = [TextPiece(terminal.shortened(text, NAME_MOST), "", str(at)) for at, text in enumerate(texts)]
         names[-1:] = [replace(one, kind="strong") for one in names[-1:]]
         for first in range(len(names)):
-            shown = [Piece(" "), Piece(MORE if first else "", "dim"), *joined(names[first:], Piece(BETWEEN, "dim"))]
+            shown = [
+                TextPiece(" "),
+                TextPiece(MORE if first else "", "dim"),
+                *joined(names[first:], TextPiece(BETWEEN, "dim")),
+            ]
             if width_of(shown) <= width or first == len(names) - 1:
                 return shown
         return []
@@ -205,7 +211,7 @@ class Keys(Line):
         super().__init__()
         self.overrides, self.is_available = overrides, is_available
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
         """Return as many keys as fit, in their order; if some are left out, the help key is labelled `all keys`."""
         there = (key for key in keymap.KEYS if key.footer and self.is_available(key))
         shown = sorted(there, key=lambda key: key.footer)
@@ -215,10 +221,10 @@ class Keys(Line):
             found = self._pieces(shown, "all keys")
         return found
 
-    def _pieces(self, keys: Sequence[keymap.Key], of_help: str = "") -> list[Piece]:
-        found: list[Piece] = []
+    def _pieces(self, keys: Sequence[keymap.Key], of_help: str = "") -> list[TextPiece]:
+        found: list[TextPiece] = []
         for key in keys:
             first = keymap.keys_of(key.id, self.overrides)[0]
             label = of_help if of_help and key.id == "help" else key.label
-            found += [Piece(f" {keymap.key_text(first)}", "strong", key.id), Piece(f" {label} ", "", key.id)]
+            found += [TextPiece(f" {keymap.key_text(first)}", "strong", key.id), TextPiece(f" {label} ", "", key.id)]
         return found

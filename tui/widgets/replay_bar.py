@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ..picture import Picture
+from ..picture import SurveyPicture
 from ..wire import Position
 
 LEAST_BAR = 8
@@ -55,7 +55,7 @@ class ReplayBar(Widget):
     _bar = (0, 0)
     """First column and width of the bar."""
 
-    def show(self, picture: Picture, *, held: bool) -> None:
+    def show(self, picture: SurveyPicture, *, held: bool) -> None:
         """Show the position of this survey. `held`: whether the replay is paused."""
         self.position, self.taken = picture.position, picture.survey.taken
         self.held = held

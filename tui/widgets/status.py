@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from slurm_share.core.text import counted, span_text
 
 from ..feed_sources import REST
-from ..picture import Picture
-from .lines import Line, Piece, joined, width_of
+from ..picture import SurveyPicture
+from .lines import Line, TextPiece, joined, width_of
 
 OLD_INTERVALS = 3
 """Number of intervals without a survey after which the age is marked."""
@@ -20,7 +20,7 @@ OLD_S = 60.0
 
 @dataclass(frozen=True)
 class StatusState:
-    picture: Picture | None = None
+    picture: SurveyPicture | None = None
     interval_s: float = 5.0
     held: bool = False
     problem: str = ""
@@ -52,56 +52,56 @@ class Status(Line):
         self.status = status
         self.refresh()
 
-    def lay_out(self, width: int) -> Sequence[Piece]:
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
         """Return the pieces, the most important first. If they do not fit, a problem goes before everything."""
         found = said(self.status, self.clock(), self._oldest_s)
-        between = Piece("  ")
+        between = TextPiece("  ")
         if found[-1].kind == "problem" and 1 + width_of(joined(found, between)) > width:
             found = [found[-1], *found[:-1]]
-        return [replace(piece, target="help") for piece in (Piece(" "), *joined(found, between))]
+        return [replace(piece, target="help") for piece in (TextPiece(" "), *joined(found, between))]
 
     def texts(self) -> list[str]:
         """Return all parts of the status as lines."""
         return [piece.text.strip(" |") for piece in said(self.status, self.clock(), self._oldest_s)]
 
 
-def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
+def said(status: StatusState, now: float, oldest: float = 0.0) -> list[TextPiece]:
     """Return the pieces. `now`: on the clock of `Picture.arrived`; `oldest`: seconds, as `oldest_s`."""
     picture = status.picture
-    found: list[Piece] = []
+    found: list[TextPiece] = []
     if status.held:
-        found.append(Piece(" PAUSED ", "on"))
-    found += [Piece("looking ...", "strong")] if picture is None else _seen(picture, status, now, oldest)
+        found.append(TextPiece(" PAUSED ", "on"))
+    found += [TextPiece("looking ...", "strong")] if picture is None else _seen(picture, status, now, oldest)
     if status.hint:
-        found.append(Piece(status.hint))
+        found.append(TextPiece(status.hint))
     if status.problem:
-        found.append(Piece(f"! {status.problem}", "problem"))
+        found.append(TextPiece(f"! {status.problem}", "problem"))
     elif picture is not None and picture.survey.notes:
-        found.append(Piece("| " + "; ".join(picture.survey.notes), "dim"))
+        found.append(TextPiece("| " + "; ".join(picture.survey.notes), "dim"))
     return found
 
 
-def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> list[Piece]:
+def _seen(picture: SurveyPicture, status: StatusState, now: float, oldest: float) -> list[TextPiece]:
     survey = picture.survey
     answered = survey.answered
     whole = answered == len(survey.nodes)
-    found = [Piece(f"{answered} of {counted(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
+    found = [TextPiece(f"{answered} of {counted(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
     if picture.is_replay:
-        return [*found, Piece(survey.source)]  # its time is on the bar above
+        return [*found, TextPiece(survey.source)]  # its time is on the bar above
     age = max(0.0, now - picture.arrived)
     pace_s = max(status.interval_s, REST * picture.took_s)
     late = age > OLD_INTERVALS * pace_s and not status.held
-    found.append(Piece(f"{span_text(int(age))} ago{' (OLD)' if late else ''}", "strong" if late else ""))
+    found.append(TextPiece(f"{span_text(int(age))} ago{' (OLD)' if late else ''}", "strong" if late else ""))
     if oldest > OLD_S:
-        found.append(Piece(f"figures up to {span_text(oldest)} old (OLD)", "strong"))
-    found.append(Piece(survey.source))
-    found.append(Piece(f"every {pace_s:.3g} s"))
+        found.append(TextPiece(f"figures up to {span_text(oldest)} old (OLD)", "strong"))
+    found.append(TextPiece(survey.source))
+    found.append(TextPiece(f"every {pace_s:.3g} s"))
     if not picture.details:
-        found.append(Piece("a line for each node only", "dim"))
+        found.append(TextPiece("a line for each node only", "dim"))
     return found
 
 
-def oldest_s(picture: Picture) -> float:
+def oldest_s(picture: SurveyPicture) -> float:
     """Return by how many seconds the oldest figures are older than the survey."""
     taken = [snapshot.taken for snapshot in picture.snapshots]
     return max(0.0, picture.survey.taken - min(taken)) if taken else 0.0

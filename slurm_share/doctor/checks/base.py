@@ -13,13 +13,13 @@ from ...core.verdicts import skip as skip
 from ...core.verdicts import unsafe as unsafe
 from ...core.verdicts import warn as warn
 from ...share import Ledger, site
-from ..facts.records import Check, Facts, FileFact, HostFacts, Needs, Role, Unseen, Verdict
+from ..facts.records import Check, CheckVerdict, Facts, FileFact, HostFacts, Needs, Role, Unseen
 
 CONTROLLER: tuple[Role, ...] = ("controller",)
 COMPUTE: tuple[Role, ...] = ("compute",)
 EVERYWHERE: tuple[Role, ...] = ("controller", "login", "compute")
 
-CheckFunction = Callable[[Facts], Sequence[Verdict]]
+CheckFunction = Callable[[Facts], Sequence[CheckVerdict]]
 Fact = TypeVar("Fact")
 Other = TypeVar("Other")
 
@@ -35,7 +35,7 @@ def check(
 
     def decorate(run: CheckFunction) -> Check:
         @functools.wraps(run)
-        def run_or_skip(facts: Facts) -> Sequence[Verdict]:
+        def run_or_skip(facts: Facts) -> Sequence[CheckVerdict]:
             try:
                 return run(facts)
             except Skip as reason:
@@ -100,7 +100,7 @@ def seconds(facts: Facts, key: str) -> float | None:
     return site.parse_seconds(found[-1]) if found else None
 
 
-def failures(whys: Iterable[str]) -> list[Verdict]:
+def failures(whys: Iterable[str]) -> list[CheckVerdict]:
     """Return a FAIL for each different reason."""
     return [verdict for why in dict.fromkeys(whys) for verdict in fail(why)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core import numbers
 from ...node.records import NodeProcess
 from ...share import FIRST_ORDINARY_UID, registry
-from ..facts.records import Facts, SeenGpu, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, SeenGpu, Unseen
 from .base import COMPUTE, Skip, check, configuration, fail, ledger_of, named, ok, seen_or, skip, warn
 from .policy import gpus_of
 
@@ -47,7 +47,7 @@ def _whole(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
     why="no GPU can be shared, and leftover processes on GPUs are not found",
     fix="nvidia-smi; dmesg | grep -i nvrm; reload the driver, or reboot the node",
 )
-def driver(facts: Facts) -> Sequence[Verdict]:
+def driver(facts: Facts) -> Sequence[CheckVerdict]:
     version = facts.gpus.driver
     if not isinstance(version, Unseen):
         return ok(f"driver {version}")
@@ -63,7 +63,7 @@ def driver(facts: Facts) -> Sequence[Verdict]:
     why="Slurm allocates a GPU that is lost, or does not use GPUs that it does not know",
     fix="nvidia-smi -L; put Gres= and gres.conf right, or drain the node and have the GPU looked at",
 )
-def gpu_count(facts: Facts) -> Sequence[Verdict]:
+def gpu_count(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
     expected = _expected(facts)
     if expected is None:
@@ -81,7 +81,7 @@ def gpu_count(facts: Facts) -> Sequence[Verdict]:
     why="a simulated GPU computes nothing; without simulated_gpus in config.toml it is not shared",
     fix="config.toml: simulated_gpus = true on a test cluster; elsewhere take the simulated libnvidia-ml.so.1 away",
 )
-def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
+def simulated_gpus(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
     wanted = configuration(facts).settings.simulated_gpus
     fake = sum(one.gpu.simulated for one in gpus)
@@ -101,9 +101,9 @@ def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
     why="job after job fails on the broken GPU",
     fix="drain the node; nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU",
 )
-def gpu_health(facts: Facts) -> Sequence[Verdict]:
+def gpu_health(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for one in gpus:
         if one.problems:
             found += fail(f"GPU {one.gpu.index} ({one.gpu.uuid}): {named(one.problems)}")
@@ -117,11 +117,11 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
     why="without a size the tasks of a share have no memory cap, and one that takes all memory makes the others fail",
     fix="nvidia-smi -q -d MEMORY; install another driver; until then users can write --share-gpu=N,mem=SIZE",
 )
-def gpu_memory(facts: Facts) -> Sequence[Verdict]:
+def gpu_memory(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = [one.gpu for one in _gpus(facts) if not one.problems]
     unified = [gpu.index for gpu in gpus if gpu.is_host_memory]
     unknown = [gpu.index for gpu in gpus if not gpu.memory_total_mib]
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     if unknown:
         found += warn(f"no size of GPU {named(unknown)}: shares there have no memory cap")
     if unified:
@@ -141,7 +141,7 @@ def gpu_memory(facts: Facts) -> Sequence[Verdict]:
     fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
     ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
 )
-def mig(facts: Facts) -> Sequence[Verdict]:
+def mig(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
     split = [one.gpu.index for one in gpus if one.gpu.mig_parent]
     return warn(f"MIG is on: GPU {named(split)}") if split else ok("none is")
@@ -154,7 +154,7 @@ def mig(facts: Facts) -> Sequence[Verdict]:
     why="the driver releases a GPU after its last process, and a Prolog then waits seconds for each GPU",
     fix="systemctl enable --now nvidia-persistenced",
 )
-def persistence(facts: Facts) -> Sequence[Verdict]:
+def persistence(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
     told = [one for one in _whole(gpus) if one.persistence is not None]
     if not told:
@@ -177,12 +177,12 @@ def persistence(facts: Facts) -> Sequence[Verdict]:
     why="in Exclusive_Process a second program cannot use the GPU; in Prohibited none can",
     fix="nvidia-smi -i UUID -c 0",
 )
-def compute_mode(facts: Facts) -> Sequence[Verdict]:
+def compute_mode(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
     ledger = ledger_of(facts)
     modes = {one.gpu: one.mode for one in ledger.modes}
     used = {gpu for job in ledger.jobs for gpu in job.gpus}
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for one in _whole(gpus):
         uuid, mode = one.gpu.uuid, one.compute_mode
         if mode in (None, DEFAULT_MODE) or uuid in used:
@@ -204,9 +204,9 @@ def compute_mode(facts: Facts) -> Sequence[Verdict]:
     why="other programs take memory from the next job's tasks; our Epilog ends those of users, not of system users",
     fix="find out whose it is and end it, or name it in tolerated_processes of config.toml",
 )
-def gpu_processes(facts: Facts) -> Sequence[Verdict]:
+def gpu_processes(facts: Facts) -> Sequence[CheckVerdict]:
     gpus = _gpus(facts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for one in gpus:
         for who in (process.identity for process in one.processes if not _belongs(process, facts)):
             found += warn(f"process {who.pid} ({who.name}) of uid {who.uid} on GPU {one.gpu.index} is in no job")
@@ -233,7 +233,7 @@ def _belongs(process: NodeProcess, facts: Facts) -> bool:
     why="programs built with a newer CUDA fail on this driver, or hang under MPS (OLCF user documentation)",
     fix="point /usr/local/cuda to a CUDA that the driver serves, or install a newer driver",
 )
-def cuda(facts: Facts) -> Sequence[Verdict]:
+def cuda(facts: Facts) -> Sequence[CheckVerdict]:
     served, toolkit = facts.gpus.cuda, facts.gpus.toolkit
     if served is None:
         return skip("the driver does not tell which CUDA it serves")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core.installed import EPILOG, HOME, PROLOG
 from ...share import site
-from ..facts.records import ConfiguredHook, Facts, Unseen, Verdict
+from ..facts.records import CheckVerdict, ConfiguredHook, Facts, Unseen
 from . import scripts
 from .base import (
     COMPUTE,
@@ -37,7 +37,7 @@ from .base import (
     " these GPUs, before the Epilog can stop them",
     fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
 )
-def run_in_job(facts: Facts) -> Sequence[Verdict]:
+def run_in_job(facts: Facts) -> Sequence[CheckVerdict]:
     found = seen(listed_values(facts, "PrologFlags"))
     return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
 
@@ -54,14 +54,14 @@ def run_in_job(facts: Facts) -> Sequence[Verdict]:
     "; srun and salloc then wait for the Prolog (install.md, step 2); a site that does without: slurm-share doctor"
     " --except prolog-flags",
 )
-def prolog_flags(facts: Facts) -> Sequence[Verdict]:
+def prolog_flags(facts: Facts) -> Sequence[CheckVerdict]:
     found = seen(listed_values(facts, "PrologFlags"))
     if site.has_alloc(found):
         return ok("the Prolog runs when a job is allocated its nodes")
     return warn(f"PrologFlags is {','.join(found) or 'not set'}: a user's srun can make the Prolog fail to start")
 
 
-def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
+def _configured(facts: Facts, key: str) -> Sequence[CheckVerdict]:
     """Check the configured lines. A controller sees only the text; the files of a pattern are seen on a node."""
     program = f"slurm-share-{key.lower()}"
     found = seen(values(facts, key))
@@ -88,7 +88,7 @@ def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
     why="no share is set up, and tasks are refused because there is no plan",
     fix=f"slurm.conf: Prolog={PROLOG}, or a link to it in prolog.d; `slurm-share install` shows it",
 )
-def prolog(facts: Facts) -> Sequence[Verdict]:
+def prolog(facts: Facts) -> Sequence[CheckVerdict]:
     return _configured(facts, "Prolog")
 
 
@@ -100,7 +100,7 @@ def prolog(facts: Facts) -> Sequence[Verdict]:
     why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job",
     fix=f"slurm.conf: Epilog={EPILOG}, or a link to it in epilog.d; `slurm-share install` shows it",
 )
-def epilog(facts: Facts) -> Sequence[Verdict]:
+def epilog(facts: Facts) -> Sequence[CheckVerdict]:
     return _configured(facts, "Epilog")
 
 
@@ -119,9 +119,9 @@ def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]]:
     " the node",
     fix="put the file there and `chmod 755` it, or take the line out of slurm.conf",
 )
-def hook_files(facts: Facts) -> Sequence[Verdict]:
+def hook_files(facts: Facts) -> Sequence[CheckVerdict]:
     both = _both(facts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for key, hook in both:
         if not hook.files:
             fix = f"put a file there, such as a link to {HOME}/bin/slurm-share-{key.lower()}, or take the line out"
@@ -146,9 +146,9 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
     why="the second run takes time from every job and adds lines to the log",
     fix="leave one of the lines of slurm.conf, links or scripts that are named",
 )
-def hooks_once(facts: Facts) -> Sequence[Verdict]:
+def hooks_once(facts: Facts) -> Sequence[CheckVerdict]:
     both = _both(facts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for key in ("Prolog", "Epilog"):
         ours = [file.path for of, hook in both for file in hook.files if of == key and file.is_ours]
         if len(ours) > 1:
@@ -165,7 +165,7 @@ def hooks_once(facts: Facts) -> Sequence[Verdict]:
     why="Prolog and Epilog run as root: a user who can write there is root on this node",
     fix="chown root and chmod go-w what is named",
 )
-def hook_owner(facts: Facts) -> Sequence[Verdict]:
+def hook_owner(facts: Facts) -> Sequence[CheckVerdict]:
     both = _both(facts)
     files = [file for _, hook in both for file in hook.files]
     # A file from a configless controller is next to slurm.conf, whose owner sets the hooks anyway.
@@ -183,7 +183,7 @@ def hook_owner(facts: Facts) -> Sequence[Verdict]:
     " then ours does not clean up. The order of Prologs does not matter: if one fails, the job does not run",
     fix="name the link zz-slurm-share, or give it an Epilog= line before the others",
 )
-def hook_order(facts: Facts) -> Sequence[Verdict]:
+def hook_order(facts: Facts) -> Sequence[CheckVerdict]:
     files = [file for hook in seen(facts.slurm.epilogs) for file in hook.files]
     ours = next((place for place, file in enumerate(files) if file.is_ours), 0)
     if ours:
@@ -199,11 +199,11 @@ def hook_order(facts: Facts) -> Sequence[Verdict]:
     why="a Prolog or Epilog that Slurm ends drains the node; after a Prolog the job is requeued",
     fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
 )
-def hook_time(facts: Facts) -> Sequence[Verdict]:
+def hook_time(facts: Facts) -> Sequence[CheckVerdict]:
     settings = configuration(facts).settings
     if isinstance(values(facts, "BatchStartTimeout"), Unseen):
         return skip("slurm.conf is not to be seen")
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     limits = {key: seconds(facts, key) for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")}
     for one in site.cut_off(limits, settings):
         who = "a Prolog" if one.key == "Prolog" else "an Epilog"

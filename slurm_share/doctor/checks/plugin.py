@@ -8,7 +8,7 @@ from ...core.errors import quoted
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
 from ...share import without_plugin
-from ..facts.records import AS_USER, Facts, Unseen, Verdict
+from ..facts.records import AS_USER, CheckVerdict, Facts, Unseen
 from .base import (
     COMPUTE,
     EVERYWHERE,
@@ -43,7 +43,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     why="without it --share-gpu is an unknown option; a required plugin that does not load stops slurmd and every srun",
     fix=f"plugstack.conf: optional {PLUGIN}",
 )
-def plugstack(facts: Facts) -> Sequence[Verdict]:
+def plugstack(facts: Facts) -> Sequence[CheckVerdict]:
     lines = seen(facts.slurm.plugstack)
     file = facts.slurm.plugstack_file or "plugstack.conf"
     if lines is None:
@@ -60,7 +60,7 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
     ours = [line for line in lines if OBJECT in line]
     if not ours:
         return fail(f"{file} does not name it")
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     if any(line.endswith(f"{OBJECT}\r") for line in ours):
         found += fail(
             f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
@@ -92,7 +92,7 @@ def _opened(why: str) -> str:
     " plugstack.conf, but not the object",
     fix="install slurm-share-spank on this host",
 )
-def plugin(facts: Facts) -> Sequence[Verdict]:
+def plugin(facts: Facts) -> Sequence[CheckVerdict]:
     file = facts.plugin.file
     if file is None:
         link = f" (a link to {facts.plugin.link})" if facts.plugin.link else ""
@@ -114,7 +114,7 @@ def plugin(facts: Facts) -> Sequence[Verdict]:
     " share is refused or unknown",
     fix="slurm-share-plugin (it chooses the object of this release, or builds one); slurm-share doctor --fix runs it",
 )
-def plugin_release(facts: Facts) -> Sequence[Verdict]:
+def plugin_release(facts: Facts) -> Sequence[CheckVerdict]:
     release = facts.plugin.release
     if facts.plugin.file is None:
         return skip("there is no object")
@@ -142,7 +142,7 @@ def plugin_release(facts: Facts) -> Sequence[Verdict]:
     " logs that only with SlurmdDebug=verbose",
     fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
 )
-def plugin_loads(facts: Facts) -> Sequence[Verdict]:
+def plugin_loads(facts: Facts) -> Sequence[CheckVerdict]:
     if facts.plugin.file is None:
         return skip("there is no object")
     problems, release = seen(facts.plugin.load_problems), facts.plugin.release
@@ -164,12 +164,12 @@ def plugin_loads(facts: Facts) -> Sequence[Verdict]:
     fix="correct what plugin-loads, plugin and plugstack name; if they say nothing: slurmd's log with"
     " SlurmdDebug=verbose, and SELinux's (ausearch -m avc); the next shared job here ends this",
 )
-def plugin_used(facts: Facts) -> Sequence[Verdict]:
+def plugin_used(facts: Facts) -> Sequence[CheckVerdict]:
     told = without_plugin.node_sentence(seen(facts.state.ledger))
     return warn(told) if told else ok("they did, or there was none")
 
 
-def _by_reason(problems: Iterable[tuple[str, str]]) -> list[Verdict]:
+def _by_reason(problems: Iterable[tuple[str, str]]) -> list[CheckVerdict]:
     """Return a FAIL for each reason, with the names that have it."""
     names: dict[str, list[str]] = {}
     for name, why in problems:
@@ -184,8 +184,8 @@ def _by_reason(problems: Iterable[tuple[str, str]]) -> list[Verdict]:
     why="slurmd cannot start them, and the next job drains the node",
     fix="install slurm-share on this host (after an upgrade of Python: install it anew)",
 )
-def hook_programs(facts: Facts) -> Sequence[Verdict]:
-    found: list[Verdict] = []
+def hook_programs(facts: Facts) -> Sequence[CheckVerdict]:
+    found: list[CheckVerdict] = []
     for path, file in facts.hooks.items():
         if file is None:
             found += fail(f"there is no {path}")
@@ -205,7 +205,7 @@ def hook_programs(facts: Facts) -> Sequence[Verdict]:
     why="the command or hook that needs the module fails; if the Prolog fails, the next job drains the node",
     fix="install slurm-share on this host anew",
 )
-def modules(facts: Facts) -> Sequence[Verdict]:
+def modules(facts: Facts) -> Sequence[CheckVerdict]:
     found = _by_reason(seen(facts.broken_modules))
     if facts.package is not None and (why := closed(facts.package)):
         found += fail(f"{why}: users' commands, and their tasks' launcher, cannot be started", _opened(why))
@@ -219,7 +219,7 @@ def modules(facts: Facts) -> Sequence[Verdict]:
     why="when the file server is slow, every job's Prolog and every user's srun wait for it",
     fix=f"install the packages on each host; do not share {HOME} or {LIB}",
 )
-def install_path(facts: Facts) -> Sequence[Verdict]:
+def install_path(facts: Facts) -> Sequence[CheckVerdict]:
     files = [facts.plugin.file, facts.package, *facts.hooks.values()]
     remote = [file for file in files if file is not None and file.file_system in NETWORK_FILE_SYSTEMS]
     if remote:
@@ -235,7 +235,7 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
     why="no job is shared; the hooks' log has a line for each",
     fix="`slurm-share config print` names the line",
 )
-def config(facts: Facts) -> Sequence[Verdict]:
+def config(facts: Facts) -> Sequence[CheckVerdict]:
     if isinstance(facts.config, Unseen):
         why = facts.config.why
         fix = "mount what the link points to, or put the file in its place" if "is a link to" in why else ""
@@ -259,7 +259,7 @@ def config(facts: Facts) -> Sequence[Verdict]:
     why="operators do not see other users' jobs in `slurm-share status`, without a message",
     fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",
 )
-def operators_group(facts: Facts) -> Sequence[Verdict]:
+def operators_group(facts: Facts) -> Sequence[CheckVerdict]:
     group = configuration(facts).settings.operators_group
     if not group:
         return ok("config.toml names none")

@@ -11,7 +11,7 @@ from ...core.installed import LIB, LUA
 from ...core.settings import DEFAULT, Configuration
 from ...share import lua_settings, site, verdict
 from ...slurm import gpu_limits
-from ..facts.records import Facts, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, Unseen
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -55,7 +55,7 @@ def kinds_of(gres: str) -> str:
     why="no other plugin allocates GPUs",
     fix="slurm.conf: SelectType=select/cons_tres; restart slurmctld",
 )
-def select_type(facts: Facts) -> Sequence[Verdict]:
+def select_type(facts: Facts) -> Sequence[CheckVerdict]:
     said = (seen(values(facts, "SelectType")) or ("select/cons_tres",))[-1]  # the default since 23.11
     return ok(said) if said.lower() == "select/cons_tres" else fail(f"SelectType={said}")
 
@@ -68,7 +68,7 @@ def select_type(facts: Facts) -> Sequence[Verdict]:
     why="--share-gpu needs GPUs that Slurm allocates; parts of a GPU are allocated as shards",
     fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
 )
-def gres(facts: Facts) -> Sequence[Verdict]:
+def gres(facts: Facts) -> Sequence[CheckVerdict]:
     types = seen(listed_values(facts, "GresTypes"))
     if "gpu" not in types:
         return fail(f"GresTypes is {','.join(types) or 'not set'}")
@@ -90,10 +90,10 @@ def gres(facts: Facts) -> Sequence[Verdict]:
     why="MPS serves one user at a time: the hooks refuse a second user's job, or it waits",
     fix="slurm.conf: no OverSubscribe=FORCE in partitions that share, and job_submit.lua in force",
 )
-def exclusive(facts: Facts) -> Sequence[Verdict]:
+def exclusive(facts: Facts) -> Sequence[CheckVerdict]:
     config = configuration(facts)
     has_lua = site.has_lua(seen_or(listed_values(facts, "JobSubmitPlugins"), ()))
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     plain = {node.name for node in seen_or(facts.slurm.nodes, ()) if not gpus_of(node.gres)}
     for one in seen(facts.slurm.partitions):
         mode = config.of(one.name).mode
@@ -117,10 +117,10 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
     why="a misspelt name has no effect, without a message",
     fix="put the name right in config.toml; `sinfo -s` lists them",
 )
-def partitions(facts: Facts) -> Sequence[Verdict]:
+def partitions(facts: Facts) -> Sequence[CheckVerdict]:
     config, names = configuration(facts), {one.name for one in seen(facts.slurm.partitions)}
     nodes = seen_or(facts.slurm.nodes, None)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for text in config.settings.exclusive_user_nodes:
         try:
             wanted = set(nodelist.parse(text))
@@ -148,10 +148,10 @@ def _modes(config: Configuration, names: Iterable[str]) -> str:
     why="a shared job starts on a node that only observes, or does nothing, and its tasks are refused",
     fix='if that is meant, config.toml: a line `mode = "observe"` above the tables, or a [partition.NAME] table for it',
 )
-def modes(facts: Facts) -> Sequence[Verdict]:
+def modes(facts: Facts) -> Sequence[CheckVerdict]:
     config = configuration(facts)
     known = _partitions_of(facts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     is_said = config.sources["mode"] != DEFAULT
     if "on" in config.modes().values() and not is_said:
         for name in dict.fromkeys(known):
@@ -175,7 +175,7 @@ def modes(facts: Facts) -> Sequence[Verdict]:
     why="a job is shared only if both are on; otherwise it is refused or runs unshared, and its user cannot see why",
     fix="the same config.toml on the controller and on every other host",
 )
-def controller_mode(facts: Facts) -> Sequence[Verdict]:
+def controller_mode(facts: Facts) -> Sequence[CheckVerdict]:
     config, name = configuration(facts), facts.slurm.asked_partition
     if "controller" in facts.roles:
         return ok("this host is a controller itself")
@@ -207,7 +207,7 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
     why="any other word counts as off; a node that cannot read the file ignores `slurm-share off --cluster`",
     fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
 )
-def mode_file(facts: Facts) -> Sequence[Verdict]:
+def mode_file(facts: Facts) -> Sequence[CheckVerdict]:
     path, text = configuration(facts).settings.mode_file, facts.mode_file
     if not path:
         return ok("config.toml names none")
@@ -229,7 +229,7 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
     why="with extra_constraints Slurm reads `extra` as a condition that no node meets: shared jobs stay pending",
     fix='config.toml: verdict_field = "comment"',
 )
-def verdict_field(facts: Facts) -> Sequence[Verdict]:
+def verdict_field(facts: Facts) -> Sequence[CheckVerdict]:
     settings, parameters = configuration(facts).settings, seen(listed_values(facts, "SchedulerParameters"))
     field = settings.verdict_field
     if settings.job_submit and field == "extra" and "extra_constraints" in parameters:
@@ -254,10 +254,10 @@ def _partitions_of(facts: Facts) -> list[str]:
     why="a shared job on several nodes needs the same number of GPUs on each, and is refused otherwise",
     fix="a partition or a feature for each kind of node; until then users ask with --constraint or --nodelist",
 )
-def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
+def unlike_nodes(facts: Facts) -> Sequence[CheckVerdict]:
     known = seen(facts.slurm.partitions)
     kind_of = {node.name: kinds_of(node.gres) for node in seen(facts.slurm.nodes) if gpus_of(node.gres)}
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for partition in known:
         kinds: dict[str, list[str]] = {}
         for name in partition.nodes:
@@ -277,9 +277,9 @@ def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
     why="a suspended job keeps its GPU memory and its MPS clients, so the next job finds the GPU full",
     fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",
 )
-def gang(facts: Facts) -> Sequence[Verdict]:
+def gang(facts: Facts) -> Sequence[CheckVerdict]:
     whole = seen(listed_values(facts, "PreemptMode"))
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     if {"suspend", "gang"} & set(whole):
         found += warn(f"PreemptMode={','.join(whole)}")
     for one in seen_or(facts.slurm.partitions, ()):
@@ -301,7 +301,7 @@ _SETS_COMMENT = re.compile(r"^(?!\s*#).*\b(?:admincomment|admin_comment|jobstats
     why="the script overwrites the share, and sacct and bills take shared jobs for ordinary ones",
     fix="slurm.conf: AccountingStoreFlags=job_extra, and scontrol reconfigure",
 )
-def admin_comment(facts: Facts) -> Sequence[Verdict]:
+def admin_comment(facts: Facts) -> Sequence[CheckVerdict]:
     if "slurmdbd" not in ",".join(seen(listed_values(facts, "AccountingStorageType"))):
         return skip("Slurm keeps no accounts here (AccountingStorageType)")
     scripts = [path for path, text in facts.slurm.controller_scripts if _SETS_COMMENT.search(seen_or(text, ""))]
@@ -327,11 +327,11 @@ def admin_comment(facts: Facts) -> Sequence[Verdict]:
     "and with a lowest one they pend for ever",
     fix="sacctmgr modify: the same limit with gres/shard = GPUs x shards_per_gpu",
 )
-def limits(facts: Facts) -> Sequence[Verdict]:
+def limits(facts: Facts) -> Sequence[CheckVerdict]:
     per_gpu = configuration(facts).settings.shards_per_gpu
     if not per_gpu:
         return ok("no jobs on parts of a GPU here")
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     without = seen(facts.slurm.gpu_limits)
     is_tracked = TRACKED in seen_or(listed_values(facts, "AccountingStorageTRES"), (TRACKED,))
     first = "" if is_tracked else f"slurm.conf: add {TRACKED} to AccountingStorageTRES and restart slurmctld; then "
@@ -358,7 +358,7 @@ def _need_lua(facts: Facts) -> None:
     fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
     " your own",
 )
-def job_submit(facts: Facts) -> Sequence[Verdict]:
+def job_submit(facts: Facts) -> Sequence[CheckVerdict]:
     if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")
     found = seen(listed_values(facts, "JobSubmitPlugins"))
@@ -402,7 +402,7 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
     why="slurmctld does not start any more when it is restarted",
     fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
 )
-def lua_plugin(facts: Facts) -> Sequence[Verdict]:
+def lua_plugin(facts: Facts) -> Sequence[CheckVerdict]:
     _need_lua(facts)
     found = seen(facts.slurm.lua_object)
     return ok(found) if found else fail("Slurm's plugins are on this host without job_submit_lua.so")
@@ -416,7 +416,7 @@ def lua_plugin(facts: Facts) -> Sequence[Verdict]:
     why="slurmctld keeps using the previous script and reports the error only in its log; its next start fails",
     fix="correct the line (`luac -p FILE` repeats the error); slurmctld reads the file anew with the next job",
 )
-def lua_syntax(facts: Facts) -> Sequence[Verdict]:
+def lua_syntax(facts: Facts) -> Sequence[CheckVerdict]:
     _need_lua(facts)
     if seen(facts.slurm.lua) is None:
         return skip("there is no job_submit.lua")
@@ -432,7 +432,7 @@ def lua_syntax(facts: Facts) -> Sequence[Verdict]:
     why="a config.toml that has changed since counts as off: no job is shared until the command has run",
     fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",
 )
-def settings_of_lua(facts: Facts) -> Sequence[Verdict]:
+def settings_of_lua(facts: Facts) -> Sequence[CheckVerdict]:
     _need_lua(facts)
     if not configuration(facts).settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")

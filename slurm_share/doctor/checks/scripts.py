@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...core import numbers
 from ...slurm.rules import shell
-from ..facts.records import Facts, SiteScript, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, SiteScript, Unseen
 from .base import COMPUTE, CONTROLLER, check, fail, named, ok, seen, skip, warn
 
 _EFFECTS = {
@@ -37,9 +37,9 @@ _STATE = "/run/slurm-share"
     why="a Prolog or Epilog that fails drains its node at the next job; a TaskProlog that fails ends every task",
     fix="put the script right, or take it out of slurm.conf",
 )
-def script_fails(facts: Facts) -> Sequence[Verdict]:
+def script_fails(facts: Facts) -> Sequence[CheckVerdict]:
     scripts = seen(facts.slurm.scripts)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for one in scripts:
         if isinstance(one.text, Unseen):
             found += skip(one.text)
@@ -67,7 +67,7 @@ def _why_it_fails(script: SiteScript) -> str:
     return always_fails(shell.commands(script.lines)) if script.is_shell else ""
 
 
-def always_fails(commands: Sequence[shell.Command]) -> str:
+def always_fails(commands: Sequence[shell.ShellCommand]) -> str:
     """Return how a shell script ends whenever it runs, if that is a failure; empty: it is not, or it depends."""
     last = next((one for one in commands if _is_end(one)), None)
     if last is None:
@@ -81,16 +81,16 @@ def always_fails(commands: Sequence[shell.Command]) -> str:
     return f"always ends with `{' '.join(last.words)}`"
 
 
-def _is_end(command: shell.Command) -> bool:
+def _is_end(command: shell.ShellCommand) -> bool:
     return command.program == "exit" and command.is_certain and not command.function
 
 
-def _is_failure(command: shell.Command) -> bool:
+def _is_failure(command: shell.ShellCommand) -> bool:
     code = command.words[1] if len(command.words) > 1 else ""
     return (numbers.whole(code) or 0) % 256 != 0
 
 
-def _may_succeed(command: shell.Command) -> bool:
+def _may_succeed(command: shell.ShellCommand) -> bool:
     """Return whether a command may end the script in another way than with a failure."""
     if command.program == "exit":
         return not _is_failure(command)
@@ -107,8 +107,8 @@ def _may_succeed(command: shell.Command) -> bool:
     why="tasks of running shares lose their MPS daemon and end, or cannot use their GPU",
     fix="take the command out, or run it only where SPANK_SHARE_GPU is not set and no job shares the node's GPUs",
 )
-def script_gpus(facts: Facts) -> Sequence[Verdict]:
-    found: list[Verdict] = []
+def script_gpus(facts: Facts) -> Sequence[CheckVerdict]:
+    found: list[CheckVerdict] = []
     for one in seen(facts.slurm.scripts):
         if not one.is_shell or one.key in ("PrologSlurmctld", "EpilogSlurmctld"):
             continue  # those run on the controller, where no GPU is
@@ -121,7 +121,7 @@ def script_gpus(facts: Facts) -> Sequence[Verdict]:
     return found or ok("none of them concerns shares")
 
 
-def _harm(commands: Sequence[shell.Command], *, is_of_task: bool) -> Iterator[tuple[bool, str]]:
+def _harm(commands: Sequence[shell.ShellCommand], *, is_of_task: bool) -> Iterator[tuple[bool, str]]:
     """Yield what a script does to shares, and whether it makes tasks fail."""
     own_daemon = any(name == "CUDA_MPS_PIPE_DIRECTORY" for one in commands for name, _ in _set_by(one))
     for one in commands:
@@ -144,7 +144,7 @@ def _harm(commands: Sequence[shell.Command], *, is_of_task: bool) -> Iterator[tu
                 yield False, f"resets GPUs (`{shown}`), which fails while another job of the user shares them"
 
 
-def _set_by(command: shell.Command) -> Iterator[tuple[str, str]]:
+def _set_by(command: shell.ShellCommand) -> Iterator[tuple[str, str]]:
     yield from command.settings
     if command.program == "export":
         for word in command.words[1:]:
@@ -153,7 +153,7 @@ def _set_by(command: shell.Command) -> Iterator[tuple[str, str]]:
                 yield name, value
 
 
-def _names_mps(command: shell.Command) -> bool:
+def _names_mps(command: shell.ShellCommand) -> bool:
     """Return whether pkill or killall ends MPS daemons."""
     words, patterns, is_exact, is_full = list(command.words[1:]), [], False, False
     while words:
@@ -177,12 +177,12 @@ def _names_mps(command: shell.Command) -> bool:
     return any(_COMM in pattern for pattern in patterns)
 
 
-def _ends_users_of_gpus(command: shell.Command) -> bool:
+def _ends_users_of_gpus(command: shell.ShellCommand) -> bool:
     ends = any(re.fullmatch(r"-[a-z]*k[a-z]*|--kill", word) for word in command.words[1:])
     return ends and any(word.startswith("/dev/nvidia") for word in command.words[1:])
 
 
-def _mode(command: shell.Command) -> str:
+def _mode(command: shell.ShellCommand) -> str:
     """Return the compute mode that nvidia-smi sets; empty: none, the default one, or one that is not known."""
     words = command.words
     for place, word in enumerate(words):
@@ -203,7 +203,7 @@ def _mode(command: shell.Command) -> str:
     "The Prolog refuses shares where that is certain for every task",
     fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
 )
-def task_prolog(facts: Facts) -> Sequence[Verdict]:
+def task_prolog(facts: Facts) -> Sequence[CheckVerdict]:
     script = next((one for one in seen(facts.slurm.scripts) if one.key == "TaskProlog"), None)
     if script is None:
         return ok("there is no TaskProlog")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...share import site
 from ...slurm.releases import TESTED
-from ..facts.records import Facts, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, Unseen
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -43,7 +43,7 @@ OURS = (
     why="llsub, llload and doctor cannot query Slurm",
     fix='SLURM_SHARE_SLURM="/the/folder/above/bin" in /etc/default/slurm-share, or install Slurm\'s client programs',
 )
-def slurm_commands(facts: Facts) -> Sequence[Verdict]:
+def slurm_commands(facts: Facts) -> Sequence[CheckVerdict]:
     folder = facts.slurm.commands
     if not folder:
         return fail("there is no scontrol in PATH, nor where Slurm is usually installed")
@@ -63,7 +63,7 @@ def slurm_commands(facts: Facts) -> Sequence[Verdict]:
     fix="systemctl enable --now munge; /var/log/munge/munged.log says why it does not start (often the owner or mode of"
     " /etc/munge/munge.key)",
 )
-def munge(facts: Facts) -> Sequence[Verdict]:
+def munge(facts: Facts) -> Sequence[CheckVerdict]:
     if "munged" in facts.host_facts.stopped:
         pid = facts.host_facts.stopped["munged"]
         return fail(f"munged, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
@@ -82,7 +82,7 @@ def munge(facts: Facts) -> Sequence[Verdict]:
     why="no command of Slurm works here, and a daemon that is restarted does not start",
     fix="correct the line; `scontrol show hostnames localhost` repeats the error, and asks no daemon",
 )
-def slurm_conf(facts: Facts) -> Sequence[Verdict]:
+def slurm_conf(facts: Facts) -> Sequence[CheckVerdict]:
     found = seen(facts.slurm.objection)
     return fail(found) if found else ok("they can")
 
@@ -95,7 +95,7 @@ def slurm_conf(facts: Facts) -> Sequence[Verdict]:
     fix="on the host that is named: `systemctl status slurmctld munge`; then munge.key, which is the same on all hosts,"
     " and the network between it and this host",
 )
-def controller(facts: Facts) -> Sequence[Verdict]:
+def controller(facts: Facts) -> Sequence[CheckVerdict]:
     live = facts.slurm.live
     if not facts.slurm.commands:
         return skip("see slurm-commands")
@@ -121,7 +121,7 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     why="the node accepts no jobs; ended jobs are cleaned up when the daemon runs again",
     fix="`systemctl start` what is named, and look into its log",
 )
-def daemons(facts: Facts) -> Sequence[Verdict]:
+def daemons(facts: Facts) -> Sequence[CheckVerdict]:
     host, wanted = host_facts(facts), {"controller": "slurmctld", "compute": "slurmd"}
     missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in host.daemons]
     found = fail(f"{named(missing)} does not run here") if missing else []
@@ -138,7 +138,7 @@ def daemons(facts: Facts) -> Sequence[Verdict]:
     why="Slurm's plugin interface and the environment of hooks differ between releases",
     fix="try it in mode observe first, or use a release that is tested",
 )
-def slurm_release(facts: Facts) -> Sequence[Verdict]:
+def slurm_release(facts: Facts) -> Sequence[CheckVerdict]:
     version = seen(facts.slurm.version)
     return ok(version) if release_of(version) in TESTED else warn(f"this is {version}")
 
@@ -150,7 +150,7 @@ def slurm_release(facts: Facts) -> Sequence[Verdict]:
     why="after an upgrade the old slurmd starts the new slurmstepd; the plugin fits only one of them",
     fix="systemctl restart slurmd",
 )
-def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
+def slurmd_restarted(facts: Facts) -> Sequence[CheckVerdict]:
     nodes, version = seen(facts.slurm.nodes), seen(facts.slurm.version)
     runs = next((node.version for node in nodes if node.name == facts.host), "")
     if not runs:
@@ -165,7 +165,7 @@ def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
     why="the GPUs of a drained or lost node are idle; the usual reason is a Prolog or Epilog that failed",
     fix="look into the hooks' log (log_file); when it is put right, `scontrol update nodename=NODE state=resume`",
 )
-def node_state(facts: Facts) -> Sequence[Verdict]:
+def node_state(facts: Facts) -> Sequence[CheckVerdict]:
     node = next((one for one in seen(facts.slurm.nodes) if one.name == facts.host), None)
     if node is None:
         return fail(f"Slurm knows no node {facts.host}", "slurm.conf: a NodeName line for it, or its NodeHostname")
@@ -184,7 +184,7 @@ def node_state(facts: Facts) -> Sequence[Verdict]:
     why="hooks, plugin and limits differ between nodes, without a message",
     fix="copy the controller's slurm.conf here (or `scontrol reconfigure` where the new one is here already)",
 )
-def same_conf(facts: Facts) -> Sequence[Verdict]:
+def same_conf(facts: Facts) -> Sequence[CheckVerdict]:
     live, written = seen(facts.slurm.live), seen(facts.slurm.written)
     if not facts.slurm.differs:
         return ok("slurm.conf is the controller's")
@@ -270,7 +270,7 @@ def _plain(said: tuple[str, ...]) -> set[str]:
     " there is root on every node",
     fix="chown root and chmod go-w what is named",
 )
-def conf_owner(facts: Facts) -> Sequence[Verdict]:
+def conf_owner(facts: Facts) -> Sequence[CheckVerdict]:
     files = facts.slurm.owned
     if not files:
         return skip("there are no files of Slurm's here")
@@ -286,7 +286,7 @@ def conf_owner(facts: Facts) -> Sequence[Verdict]:
     " wrong",
     fix="systemctl restart chronyd (or your time service), then `chronyc tracking`",
 )
-def clock(facts: Facts) -> Sequence[Verdict]:
+def clock(facts: Facts) -> Sequence[CheckVerdict]:
     skew = seen(facts.slurm.skew_s)
     said = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's"
     if abs(skew) >= SKEW_FAIL_S:

@@ -8,7 +8,7 @@ from ...core.installed import HOME
 from ...core.names import CONFIG_FILE, STATE_ROOT, USER_FOLDER
 from ...core.settings import SOURCES_OF_ALL
 from ...share import LedgerJob, user_folder
-from ..facts.records import Facts, FileFact, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, FileFact, Unseen
 from .base import (
     COMPUTE,
     EVERYWHERE,
@@ -47,7 +47,7 @@ USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
     f" '{USER_MOUNT_UNIT}' (each is skipped while anything is in its folder); without systemd the lines for /etc/fstab"
     f" in install.md, then: mount {STATE_ROOT}",
 )
-def state_folder(facts: Facts) -> Sequence[Verdict]:
+def state_folder(facts: Facts) -> Sequence[CheckVerdict]:
     state = facts.state
     if state.folder is None:
         return warn(f"there is no {state.root}: the first Prolog makes it, on whatever file system that is")
@@ -72,7 +72,7 @@ def state_folder(facts: Facts) -> Sequence[Verdict]:
     f" for /etc/fstab in install.md, then: mount {USERS}; a container may not mount, so its host mounts a tmpfs there"
     " for it, or gives it CAP_SYS_ADMIN",
 )
-def users_folder(facts: Facts) -> Sequence[Verdict]:
+def users_folder(facts: Facts) -> Sequence[CheckVerdict]:
     state = facts.state
     if state.user_folder is None:
         if state.folder is None:
@@ -80,7 +80,7 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
         return ok("not made yet: the Prolog of the first shared job mounts it")
     if state.folder is not None and unsafe(state.folder):
         return skip("see state-folder")
-    full: list[Verdict] = []
+    full: list[CheckVerdict] = []
     for uid, used in state.own_used_percent:
         own = f"{USERS}/mps/{uid}"
         if used > user_folder.FULL_PERCENT:
@@ -110,7 +110,7 @@ def _own_tmpfs(
     unsafe_fix: str,
     shared: str,
     full_fix: str,
-) -> Sequence[Verdict]:
+) -> Sequence[CheckVerdict]:
     """Return whether the folder is root's, the root of a tmpfs, and has free space. shared: the problem if it is part
     of another file system."""
     if why := unsafe(folder):
@@ -173,10 +173,10 @@ def _has_just_begun(at: float, now: float) -> bool:
     why="MPS daemons and compute modes of a job without an Epilog stay until the next shared job",
     fix="slurm-share doctor --fix: does what the job's Epilog would have done",
 )
-def ledger(facts: Facts) -> Sequence[Verdict]:
+def ledger(facts: Facts) -> Sequence[CheckVerdict]:
     if facts.state.broken:
         return warn(f"{facts.state.broken}; the next hook makes it anew from the jobs' plans", LEAVE_IT)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for job in seen(over(facts)):
         found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
     whys = {one.job: one.why for one in ledger_of(facts).leaving}
@@ -197,7 +197,7 @@ def ledger(facts: Facts) -> Sequence[Verdict]:
     fix="see what it waits for (cat /proc/PID/stack); kill -CONT one that is stopped, kill -9 one that hangs: the next"
     " hook takes up its work",
 )
-def ledger_lock(facts: Facts) -> Sequence[Verdict]:
+def ledger_lock(facts: Facts) -> Sequence[CheckVerdict]:
     holder = facts.state.lock_holder
     return fail(f"{holder} has held it all the time") if holder else ok("it is free")
 
@@ -209,12 +209,12 @@ def ledger_lock(facts: Facts) -> Sequence[Verdict]:
     why="tasks that start later find no plan, slot or MPS daemon, and are refused",
     fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
 )
-def job_folders(facts: Facts) -> Sequence[Verdict]:
+def job_folders(facts: Facts) -> Sequence[CheckVerdict]:
     elsewhere = {
         job.job_id for job in seen(facts.state.ledger).jobs if _has_just_begun(job.since, facts.state.uptime_s)
     }
     elsewhere |= {job.job_id for job in seen_or(over(facts), ())}  # over, or its Prolog still runs
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     for one in facts.state.lost:
         if one.job_id not in elsewhere:
             fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
@@ -232,7 +232,7 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
     why="only the log says why a share was refused; slurmd keeps a hook's output only if it fails",
     fix="make room, or put log_file in config.toml where root can write",
 )
-def log(facts: Facts) -> Sequence[Verdict]:
+def log(facts: Facts) -> Sequence[CheckVerdict]:
     path = configuration(facts).settings.log_file
     if configuration(facts).settings.log == "journal":
         if facts.state.has_journal:
@@ -261,7 +261,7 @@ def log(facts: Facts) -> Sequence[Verdict]:
     fix=f"{HOME}/libexec/slurm-share-prolog --helper in a terminal says what is wrong; hook_helper = false in"
     " config.toml: do without",
 )
-def hook_helper(facts: Facts) -> Sequence[Verdict]:
+def hook_helper(facts: Facts) -> Sequence[CheckVerdict]:
     state, settings = facts.state, configuration(facts).settings
     if state.helper_folder is not None and (why := unsafe(state.helper_folder)):
         return warn(why, f"rm -r {state.helper_folder.path}")
@@ -285,7 +285,7 @@ def hook_helper(facts: Facts) -> Sequence[Verdict]:
     why="operators and Prometheus get no answer from this node",
     fix="systemctl restart slurm-share-agent; journalctl -u slurm-share-agent",
 )
-def agent(facts: Facts) -> Sequence[Verdict]:
+def agent(facts: Facts) -> Sequence[CheckVerdict]:
     if not facts.agent.wanted:
         return skip("nothing here asks for an agent")
     if facts.agent.problem:
@@ -306,7 +306,7 @@ def agent(facts: Facts) -> Sequence[Verdict]:
     why="a user who can read it can see all users' load on every node",
     fix="chown root:slurm-share and chmod 640 the file",
 )
-def agent_token(facts: Facts) -> Sequence[Verdict]:
+def agent_token(facts: Facts) -> Sequence[CheckVerdict]:
     if isinstance(facts.config, Unseen) or not facts.config.settings.agent_http:
         return skip("no agent serves HTTP here")
     if facts.agent.token is None:
@@ -325,7 +325,7 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
     why="operators and Prometheus refuse it and have no figures of this node, or the agent opens no port",
     fix="renew certificate and key together; the agent reads them again by itself",
 )
-def agent_tls(facts: Facts) -> Sequence[Verdict]:
+def agent_tls(facts: Facts) -> Sequence[CheckVerdict]:
     settings = configuration(facts).settings
     if not (settings.agent_http and settings.agent_tls_certificate):
         return skip("no agent serves TLS here")
@@ -340,7 +340,7 @@ def agent_tls(facts: Facts) -> Sequence[Verdict]:
     why="nothing is added to the history that `slurm-share report` reads",
     fix="journalctl -u slurm-share-archive.service -n 20 says why; then systemctl start slurm-share-archive.service",
 )
-def archive(facts: Facts) -> Sequence[Verdict]:
+def archive(facts: Facts) -> Sequence[CheckVerdict]:
     found = seen(facts.archive)
     if not found.is_on and not found.failure:
         return skip("slurm-share-archive.timer is not enabled here")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core.names import STATE_ROOT
 from ...core.settings import Configuration
 from ...slurm import job_folders
-from ..facts.records import Facts, Mount, Unseen, Verdict
+from ..facts.records import CheckVerdict, Facts, Mount, Unseen
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -39,7 +39,7 @@ SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
     " private /run they are refused",
     fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
 )
-def private_shm(facts: Facts) -> Sequence[Verdict]:
+def private_shm(facts: Facts) -> Sequence[CheckVerdict]:
     kinds = [seen_or(values(facts, key), None) for key in ("JobContainerType", "NamespaceType")]
     if None in kinds:
         return skip("slurm.conf is not to be seen")
@@ -47,7 +47,7 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
     if not kind or kind.endswith("/none"):
         return ok("jobs have no folders of their own")
     folders = job_folders.private_folders(seen(facts.slurm.containers))
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     if hidden := job_folders.hides(folders, STATE_ROOT):
         found += fail(
             f"{kind} gives every job its own {hidden}: shared jobs are refused, since they cannot see their plans",
@@ -67,7 +67,7 @@ def private_shm(facts: Facts) -> Sequence[Verdict]:
     " ends it",
     fix="slurm.conf: ProctrackType=proctrack/cgroup; restart slurmd everywhere, with no job running",
 )
-def process_tracking(facts: Facts) -> Sequence[Verdict]:
+def process_tracking(facts: Facts) -> Sequence[CheckVerdict]:
     said = (seen(values(facts, "ProctrackType")) or ("proctrack/cgroup",))[-1]  # the default
     return ok(said) if said.lower() == "proctrack/cgroup" else warn(f"ProctrackType={said}")
 
@@ -80,7 +80,7 @@ def process_tracking(facts: Facts) -> Sequence[Verdict]:
     why="every job on the node, also one without a GPU, can use any GPU without caps",
     fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",
 )
-def confined_devices(facts: Facts) -> Sequence[Verdict]:
+def confined_devices(facts: Facts) -> Sequence[CheckVerdict]:
     plugins, cgroup = seen(listed_values(facts, "TaskPlugin")), seen_or(facts.slurm.cgroup, {})
     said = cgroup.get("constraindevices", ()) or seen_or(values(facts, "ConstrainDevices"), ())
     if not said or said[-1].lower() not in ("yes", "true", "1"):
@@ -97,7 +97,7 @@ def confined_devices(facts: Facts) -> Sequence[Verdict]:
     why="without the extern step no job adopts a login: it sees every GPU, and no Epilog ends it",
     fix="slurm.conf: add Contain to PrologFlags, then `scontrol reconfigure`",
 )
-def pam_adopt(facts: Facts) -> Sequence[Verdict]:
+def pam_adopt(facts: Facts) -> Sequence[CheckVerdict]:
     files = host_facts(facts).adopt_files
     if not files:
         return ok("pam_slurm_adopt is not used")
@@ -112,7 +112,7 @@ def pam_adopt(facts: Facts) -> Sequence[Verdict]:
     why="with a lower limit an MPS daemon cannot make its shared memory, and its clients run without MPS",
     fix="systemctl edit slurmd: LimitNOFILE=131072 (Slurm's own unit has it); restart slurmd",
 )
-def open_files(facts: Facts) -> Sequence[Verdict]:
+def open_files(facts: Facts) -> Sequence[CheckVerdict]:
     limit = seen(facts.host_facts.open_files)
     return ok(f"slurmd may open {limit}") if limit >= OPEN_FILES else fail(f"slurmd may open {limit}")
 
@@ -125,7 +125,7 @@ def open_files(facts: Facts) -> Sequence[Verdict]:
     fix="RemoveIPC=no below [Login] in /etc/systemd/logind.conf.d/slurm-share.conf; systemctl restart systemd-logind"
     " (install.md, step 3)",
 )
-def remove_ipc(facts: Facts) -> Sequence[Verdict]:
+def remove_ipc(facts: Facts) -> Sequence[CheckVerdict]:
     return warn("RemoveIPC is yes") if seen(facts.host_facts.removes_ipc) else ok("RemoveIPC is no")
 
 
@@ -137,7 +137,7 @@ def remove_ipc(facts: Facts) -> Sequence[Verdict]:
     fix="kernel.yama.ptrace_scope=1 in /etc/sysctl.d/60-slurm-share.conf; sysctl -p /etc/sysctl.d/60-slurm-share.conf"
     " (install.md, step 3, says what it costs); a site that keeps 0: slurm-share doctor --except ptrace",
 )
-def ptrace(facts: Facts) -> Sequence[Verdict]:
+def ptrace(facts: Facts) -> Sequence[CheckVerdict]:
     scope = seen(facts.host_facts.ptrace_scope)
     return ok(f"ptrace_scope is {scope}") if scope else warn("kernel.yama.ptrace_scope is 0")
 
@@ -151,7 +151,7 @@ def ptrace(facts: Facts) -> Sequence[Verdict]:
     fix="mount cgroup v2 (or v1 with memory, pids, devices and freezer) on /sys/fs/cgroup, for writing; let slurmd's"
     " unit have CAP_WAKE_ALARM, CAP_BPF and CAP_SYS_ADMIN (CapabilityBoundingSet=)",
 )
-def daemon_limits(facts: Facts) -> Sequence[Verdict]:
+def daemon_limits(facts: Facts) -> Sequence[CheckVerdict]:
     unheld, scope = seen(facts.host_facts.unheld), facts.host_facts.ptrace_scope
     if isinstance(facts.config, Configuration) and not facts.config.settings.mps_control:
         return skip("no MPS is configured")
@@ -166,7 +166,7 @@ def daemon_limits(facts: Facts) -> Sequence[Verdict]:
     why="with hidepid the agent, which is not root, sees no users' processes: load has no owners",
     fix="mount /proc with gid=GROUP and put the user slurm-share into that group",
 )
-def hidepid(facts: Facts) -> Sequence[Verdict]:
+def hidepid(facts: Facts) -> Sequence[CheckVerdict]:
     if (proc := _mount(facts, "/proc")) is None:
         return skip("/proc is not among the mounts")
     said = next((one for one in proc.options if one.startswith("hidepid=")), "hidepid=0")
@@ -187,7 +187,7 @@ def _mount(facts: Facts, point: str) -> Mount | None:
     why="MPS and the data loaders of frameworks store their shared memory there",
     fix="mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /dev/shm",
 )
-def shared_memory(facts: Facts) -> Sequence[Verdict]:
+def shared_memory(facts: Facts) -> Sequence[CheckVerdict]:
     if (mount := _mount(facts, "/dev/shm")) is None:
         return fail("/dev/shm is no mount of its own")
     if mount.kind not in ("tmpfs", "ramfs"):
@@ -222,7 +222,7 @@ SHM_FIX = (
     fix="enroot: 50-slurm-share.fstab of the packages into /etc/enroot/mounts.d; Apptainer: apptainer config global"
     ' --set "bind path" /run/slurm-share',
 )
-def containers(facts: Facts) -> Sequence[Verdict]:
+def containers(facts: Facts) -> Sequence[CheckVerdict]:
     files = host_facts(facts).container_files
     without = [path for path, names_it in files if not names_it]
     if without:
@@ -237,7 +237,7 @@ def containers(facts: Facts) -> Sequence[Verdict]:
     why="confined programs (containers, a confined slurmd) cannot access the pipe folder, and run without MPS",
     fix="mount the tmpfs with rootcontext=system_u:object_r:var_run_t:s0, then restorecon -R /run/slurm-share",
 )
-def selinux(facts: Facts) -> Sequence[Verdict]:
+def selinux(facts: Facts) -> Sequence[CheckVerdict]:
     label = host_facts(facts).selinux
     if label is None:
         return ok("SELinux does not enforce here")

@@ -12,17 +12,17 @@ from ...core.errors import DriverError
 from ...node import processes
 from ...node.gpus import binding
 from ...node.records import Gpu
-from .records import GpuFacts, SeenGpu, Unseen
+from .records import NodeGpus, SeenGpu, Unseen
 
 
-def read_gpus(root: Path = Path("/")) -> GpuFacts:
+def read_gpus(root: Path = Path("/")) -> NodeGpus:
     """Return the driver and its GPUs, or why the driver does not answer."""
     version: str | Unseen
     try:
         version, gpus, cuda = read_driver()
     except DriverError as error:
         version, gpus, cuda = Unseen(str(error)), (), None
-    return GpuFacts(version, gpus, cuda, read_toolkit(root))
+    return NodeGpus(version, gpus, cuda, read_toolkit(root))
 
 
 def read_toolkit(root: Path = Path("/")) -> str:

@@ -30,9 +30,9 @@ from .records import (
     ArchiveFacts,
     Facts,
     FileFact,
-    GpuFacts,
     HostFacts,
     LostPath,
+    NodeGpus,
     PluginFacts,
     Role,
     SlurmFacts,
@@ -60,7 +60,7 @@ def read_facts(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
     ask: Ask | None = None,
-    read_driver_state: Callable[[], GpuFacts] | None = None,
+    read_driver_state: Callable[[], NodeGpus] | None = None,
     ask_agent: Callable[[Settings], tuple[str, str]] = lambda settings: ("", ""),
     all_jobs: bool = False,
 ) -> Facts:
@@ -160,14 +160,14 @@ def _with_node(
     facts: Facts,
     settings: Settings,
     root: Path,
-    read_driver_state: Callable[[], GpuFacts] | None,
+    read_driver_state: Callable[[], NodeGpus] | None,
     ask_agent: Callable[[Settings], tuple[str, str]],
     file_fact: Callable[[str], FileFact | None],
 ) -> Facts:
     """Add the facts that only a compute node has."""
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
-    def driver() -> GpuFacts:
+    def driver() -> NodeGpus:
         from . import gpus as fact_gpus  # only compute nodes need NVML
 
         return fact_gpus.read_gpus(root)
@@ -177,7 +177,7 @@ def _with_node(
         lambda: fact_state.read_state(settings, state_root, root, mounts),
         lambda why: StateFacts(state_root, ledger=Unseen(why)),
     )
-    gpus = _within(read_driver_state or driver, lambda why: GpuFacts(Unseen(why)))
+    gpus = _within(read_driver_state or driver, lambda why: NodeGpus(Unseen(why)))
     here = Host(paths=fact_state.paths_of(state_root, root), settings=settings, root=root)
 
     def read_backends() -> tuple[Mapping[str, Health] | Unseen, tuple[LostPath, ...]]:

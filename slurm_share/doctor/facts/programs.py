@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...core.installed import CHOOSER, EPILOG, PLUGIN, PROLOG
-from .records import ConfiguredHook, FileFact, Mount, Owned, PluginFacts, Unseen
+from .records import ConfiguredHook, FileFact, Mount, PathOwner, PluginFacts, Unseen
 
 _LINKS = 40
 """Most links that are followed; the kernel follows as many."""
@@ -44,7 +44,7 @@ def read_file_fact(
     )
 
 
-def _walk(path: str, root: Path) -> tuple[tuple[Owned, ...], str] | None:
+def _walk(path: str, root: Path) -> tuple[tuple[PathOwner, ...], str] | None:
     """Return all folders on the way to a path, links' own folders included, and the path without links. Links are
     followed below `root`, as a process with that root folder would."""
     chain, real, rest, links = [_owned("/", root)], "", path.strip("/").split("/"), 0
@@ -72,9 +72,9 @@ def _walk(path: str, root: Path) -> tuple[tuple[Owned, ...], str] | None:
     return tuple(chain), real or "/"
 
 
-def _owned(path: str, root: Path) -> Owned:
+def _owned(path: str, root: Path) -> PathOwner:
     seen = (root / path.lstrip("/")).stat()
-    return Owned(path, seen.st_uid, stat.S_IMODE(seen.st_mode))
+    return PathOwner(path, seen.st_uid, stat.S_IMODE(seen.st_mode))
 
 
 def _kind(real: str, mounts: Sequence[Mount]) -> str:
@@ -139,14 +139,14 @@ def read_hooks(
 
 
 def _coming(path: str, coming: Collection[str]) -> FileFact | None:
-    return FileFact(path, (Owned(path, 0, 0o755),), is_ours=True) if path in coming else None
+    return FileFact(path, (PathOwner(path, 0, 0o755),), is_ours=True) if path in coming else None
 
 
 def _dangling(path: str, root: Path) -> FileFact | None:
     """Return the facts of a link to no file, which slurmd tries to run all the same."""
     if not (root / path.lstrip("/")).is_symlink():
         return None
-    return FileFact(path, (Owned(path, 0, 0o755),), is_file=False)
+    return FileFact(path, (PathOwner(path, 0, 0o755),), is_file=False)
 
 
 def _matching(path: str, root: Path) -> list[str]:

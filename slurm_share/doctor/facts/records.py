@@ -11,11 +11,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core.settings import Configuration
+from ...core.verdicts import CheckVerdict as CheckVerdict
 from ...core.verdicts import FileFact as FileFact
 from ...core.verdicts import Outcome as Outcome
-from ...core.verdicts import Owned as Owned
+from ...core.verdicts import PathOwner as PathOwner
 from ...core.verdicts import Unseen as Unseen
-from ...core.verdicts import Verdict as Verdict
 from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
 from ...slurm.gpu_limits import GpuLimit
@@ -44,7 +44,7 @@ class Check(Struct, frozen=True):
     why: str
     """The consequences if it is not true."""
     fix: str
-    run: Callable[[Facts], Sequence[Verdict]]
+    run: Callable[[Facts], Sequence[CheckVerdict]]
     needs: Needs = "host"
 
 
@@ -336,7 +336,7 @@ class SeenGpu(Struct, frozen=True):
     """Processes on it, including those of MPS."""
 
 
-class GpuFacts(Struct, frozen=True):
+class NodeGpus(Struct, frozen=True):
     """GPUs of this node and their driver."""
 
     driver: str | Unseen = Unseen("not asked")
@@ -393,7 +393,7 @@ class Facts(Struct, frozen=True):
     """Whether this host knows the group operators_group."""
     host_facts: HostFacts = HostFacts()
     state: StateFacts = StateFacts("")
-    gpus: GpuFacts = GpuFacts()
+    gpus: NodeGpus = NodeGpus()
     backends: Mapping[str, Health] | Unseen = {}
     """Health of each backend of share/backends/ by name."""
     agent: AgentFacts = AgentFacts()

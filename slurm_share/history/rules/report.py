@@ -135,7 +135,7 @@ class Use(Struct, frozen=True, kw_only=True):
         return self.gpu.bad + self.cpu_only_bad
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class UsageReport(Struct, frozen=True, kw_only=True):
     """The node-hours of a period, users with the most badly used node-hours first."""
 
     period: Period
@@ -213,7 +213,7 @@ def _rounded(hours: float) -> float:
     return round(hours, 4)
 
 
-def report(samples: Iterable[Sample], period: Period, now: float, user: str | None = None) -> Report:
+def report(samples: Iterable[Sample], period: Period, now: float, user: str | None = None) -> UsageReport:
     """Add up samples, which are in order of time.
 
     A sample stands for its interval, or until the next sample of that user and node if that is sooner. A repeated
@@ -245,7 +245,7 @@ def report(samples: Iterable[Sample], period: Period, now: float, user: str | No
         count(one, one.interval_s)
     users = [added.use(name) for name, added in sums.items()]
     elapsed = max(0.0, min(period.until, now) - period.since)
-    return Report(
+    return UsageReport(
         period=period,
         covered_h=_rounded(min(covered, elapsed) / 3600),
         elapsed_h=_rounded(elapsed / 3600),
@@ -258,6 +258,6 @@ DRAFT_FROM_H = 1.0
 """Badly used node-hours from which a user gets a message."""
 
 
-def to_write_to(found: Report) -> tuple[Use, ...]:
+def to_write_to(found: UsageReport) -> tuple[Use, ...]:
     """Return the users who should get a message, the worst first."""
     return tuple(use for use in found.users if use.bad >= DRAFT_FROM_H)

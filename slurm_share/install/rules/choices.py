@@ -15,7 +15,7 @@ CHOICES = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
 """Values of `--with`. `partial`: not all nodes have the package. `managed`: edit parts that another tool writes."""
 
 
-class Choice(Struct, frozen=True):
+class OpenChoice(Struct, frozen=True):
     """One line that needs a `--with` value not given yet."""
 
     word: str
@@ -26,13 +26,13 @@ class Choice(Struct, frozen=True):
     """Whether shares need the line; nothing is written without it."""
 
 
-def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
+def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[OpenChoice]:
     """Yield the choices that neither the site's files nor `taken` settle."""
     flags, parameters = (
         frozenset(value.lower() for value in slurm.listed(key)) for key in ("PrologFlags", "LaunchParameters")
     )
     if ALLOC not in taken and not site.has_alloc(flags):
-        yield Choice(
+        yield OpenChoice(
             ALLOC,
             "PrologFlags=Alloc",
             "the Prolog of every job, the site's own too, then runs when the job is given its nodes, on all of them at "
@@ -43,7 +43,7 @@ def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
             is_needed=False,
         )
     if INTERACTIVE_STEP not in taken and not site.has_interactive_step(parameters):
-        yield Choice(
+        yield OpenChoice(
             INTERACTIVE_STEP,
             "LaunchParameters=use_interactive_step",
             "the shell of every salloc, of everybody and at once, then runs on its job's first node. Shares do "

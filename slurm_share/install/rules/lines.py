@@ -14,7 +14,7 @@ from ...slurm.conf_text import ConfLine, ConfText, Edit
 from ...slurm.gpu_limits import GpuLimit, explain
 from . import hosts, shards
 from . import lua as rule_lua
-from .choices import ALLOC, INTERACTIVE_STEP, MANAGED, PARTIAL, Choice, open_choices
+from .choices import ALLOC, INTERACTIVE_STEP, MANAGED, PARTIAL, OpenChoice, open_choices
 from .edits import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
@@ -54,7 +54,7 @@ class SiteLines(Struct, frozen=True):
     """Sentences; nothing is written until the administrator has settled them."""
     advice: tuple[str, ...]
     """Sentences for the administrator to check; none of them blocks writing."""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[OpenChoice, ...] = ()
     """Open choices that affect other users' jobs. Those that shares need are also in `edits`, so that they are
     shown."""
 
@@ -295,7 +295,7 @@ _HEAD_LINES = 20
 """Number of lines at the top of a file in which a tool's name means that it manages the whole file."""
 
 
-class Part(Struct, frozen=True):
+class ManagedPart(Struct, frozen=True):
     """Lines of one file that a tool generates."""
 
     tool: str
@@ -310,23 +310,23 @@ class Part(Struct, frozen=True):
         return edit.at > self.first and edit.at <= self.last
 
 
-def parts(text: str) -> tuple[Part, ...]:
+def parts(text: str) -> tuple[ManagedPart, ...]:
     """Return the managed parts of a file. A block without an end extends to the end of the file."""
-    found: list[Part] = []
+    found: list[ManagedPart] = []
     rows = text.split("\n")
     begun: tuple[str, int, re.Pattern[str]] | None = None
     for number, row in enumerate(rows, 1):
         if begun is not None:
             tool, first, end = begun
             if end.match(row.strip()):
-                found.append(Part(tool, first, number))
+                found.append(ManagedPart(tool, first, number))
                 begun = None
             continue
         for tool, begin, end in _BLOCKS:
             if begin.match(row.strip()):
                 begun = (tool, number, end)
     if begun is not None:
-        found.append(Part(begun[0], begun[1]))
+        found.append(ManagedPart(begun[0], begun[1]))
     in_blocks = {number for part in found for number in range(part.first, (part.last or len(rows)) + 1)}
     for number, row in enumerate(rows[:_HEAD_LINES], 1):
         if number in in_blocks or not row.lstrip().startswith("#"):
@@ -335,7 +335,7 @@ def parts(text: str) -> tuple[Part, ...]:
             continue
         for tool, pattern in _HEADS:
             if pattern.search(row):
-                return (Part(tool, 0),)
+                return (ManagedPart(tool, 0),)
     return tuple(found)
 
 
@@ -348,7 +348,7 @@ def moved_out(text: str, at: int, *, after: bool) -> int:
     return at
 
 
-def choices(edits: Sequence[Edit], texts: Mapping[str, str], taken: Collection[str]) -> Iterator[Choice]:
+def choices(edits: Sequence[Edit], texts: Mapping[str, str], taken: Collection[str]) -> Iterator[OpenChoice]:
     """Yield a choice for each managed part that the edits would change."""
     if MANAGED in taken:
         return
@@ -359,7 +359,7 @@ def choices(edits: Sequence[Edit], texts: Mapping[str, str], taken: Collection[s
             if not inside:
                 continue
             where = f"lines {part.first} to {part.last} of {file}" if part.last else file
-            yield Choice(
+            yield OpenChoice(
                 MANAGED,
                 where,
                 f"{part.tool} writes these lines, and its next run removes manual edits. Put the lines below into "

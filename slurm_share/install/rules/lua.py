@@ -27,7 +27,7 @@ _SUBMIT, _MODIFY = (re.compile(rf"\b{name}\b") for name in ("slurm_job_submit", 
 _DEFINED = r"\bfunction\s+{0}\s*\(|\b{0}\s*=\s*function\b"
 
 
-class Call(Struct, frozen=True):
+class ScriptCall(Struct, frozen=True):
     """One line of a script that needs our package."""
 
     number: int
@@ -35,7 +35,7 @@ class Call(Struct, frozen=True):
     text: str
 
 
-def calls(lua: str) -> tuple[Call, ...]:
+def calls(lua: str) -> tuple[ScriptCall, ...]:
     """Return the lines with which a script loads and calls ours; empty: it does not."""
     rows = [(number, line, _code(line)) for number, line in enumerate(_blanked(lua).split("\n"), 1)]
     names: set[str] = set()
@@ -47,7 +47,7 @@ def calls(lua: str) -> tuple[Call, ...]:
         uses = _PATH in code or any(re.search(rf"\b{re.escape(name)}\b", code) for name in names)
         answers = bool(last) and re.search(rf"\bif\s+{re.escape(last)}\s*~=\s*slurm\.SUCCESS\b", code) is not None
         if uses or answers:
-            found.append(Call(number, line.strip()))
+            found.append(ScriptCall(number, line.strip()))
         if uses and _PATH not in code:
             last = match[1] if (match := _RESULT.search(code)) else ""
     return tuple(found)

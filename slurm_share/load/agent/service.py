@@ -40,7 +40,7 @@ from .tls import AgentTls
 from .token import Token
 
 if TYPE_CHECKING:  # loads the driver's library
-    from ..sampler import Sampler
+    from ..sampler import NodeSampler
 
 REMEMBER_S = 60.0
 """Seconds between two writes of peaks and windows, which are also written at the end. A SIGKILL loses no more."""
@@ -70,7 +70,7 @@ class Sampling:
 
     def __init__(
         self,
-        make: Callable[[], Sampler],
+        make: Callable[[], NodeSampler],
         interval_s: float,
         file: Path,
         meter: Meter,
@@ -106,7 +106,7 @@ class Sampling:
         return 0.0 if since is None else time.monotonic() - since
 
     def _work(self) -> None:
-        sampler: Sampler | None = None
+        sampler: NodeSampler | None = None
         failed, rounds, due = 0, 0, time.monotonic()
         while not self._stop.is_set():
             self._in_round_since = begin = time.monotonic()
@@ -136,7 +136,7 @@ class Sampling:
             self._remember(sampler)
             self._close(sampler)
 
-    def _make_sampler(self) -> Sampler:
+    def _make_sampler(self) -> NodeSampler:
         sampler = self._make()
         try:
             data = read_state(self._file)
@@ -146,14 +146,14 @@ class Sampling:
             say(f"windows and peaks start empty: {error}")
         return sampler
 
-    def _remember(self, sampler: Sampler) -> None:
+    def _remember(self, sampler: NodeSampler) -> None:
         self._remembered = time.monotonic()
         try:
             write_state(self._file, sampler.remember())
         except (OSError, SlurmShareError, ValueError) as error:
             say(f"cannot save windows and peaks: {error}")
 
-    def _close(self, sampler: Sampler | None) -> None:
+    def _close(self, sampler: NodeSampler | None) -> None:
         try:
             if sampler is not None:
                 sampler.close()
@@ -227,7 +227,7 @@ def watchdog_s(environ: Mapping[str, str] = os.environ) -> float | None:
 
 async def serve(
     settings: Settings,
-    make: Callable[[], Sampler],
+    make: Callable[[], NodeSampler],
     *,
     stop: asyncio.Event,
     ready: Callable[[SocketServer, HttpServer | None], None] = lambda _socket, _http: None,
@@ -340,7 +340,7 @@ def _lock(folder: Path) -> int:
     return fd
 
 
-def run(settings: Settings, make: Callable[[], Sampler]) -> None:
+def run(settings: Settings, make: Callable[[], NodeSampler]) -> None:
     """Run `serve` until SIGTERM or SIGINT."""
 
     async def main() -> None:

@@ -21,7 +21,7 @@ from ..snapshot import Snapshot
 from . import callers, client
 
 if TYPE_CHECKING:  # loads the driver's library
-    from ..sampler import Sampler
+    from ..sampler import NodeSampler
 
 BETWEEN_S = 0.15
 """Seconds between the first two samples: the second one has rates, and GPM needs 0.1 s."""
@@ -54,7 +54,7 @@ class NodeWatcher:
         node: str,
         settings: Settings,
         *,
-        new_sampler: Callable[[str], Sampler] | None = None,
+        new_sampler: Callable[[str], NodeSampler] | None = None,
         kernel: NodeReader | None = None,
         hides_processes: Callable[[], bool] = processes.are_hidden,
     ) -> None:
@@ -65,7 +65,7 @@ class NodeWatcher:
         """Why the last read did not use the agent; empty: it did, or there is no agent."""
         self._settings = settings
         self._new_sampler = new_sampler or _sampler
-        self._sampler: Sampler | None = None
+        self._sampler: NodeSampler | None = None
         self._kernel = kernel
         self._hides_processes = hides_processes
         self._ask_from = float("-inf")
@@ -164,7 +164,7 @@ class NodeWatcher:
         return self._sampler.sample()
 
 
-def _sampler(node: str) -> Sampler:
-    from ..sampler import Sampler  # loads the driver's library, which a caller with an agent does not need
+def _sampler(node: str) -> NodeSampler:
+    from ..sampler import NodeSampler  # loads the driver's library, which a caller with an agent does not need
 
-    return Sampler(node)
+    return NodeSampler(node)

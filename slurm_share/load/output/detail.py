@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a column in a table, and what happens to it in a narrow terminal; see `terminal.Column`."""
+    """The place of a column in a table, and what happens to it in a narrow terminal; see `terminal.TerminalColumn`."""
 
     id: str
     goes: int = 0
@@ -63,7 +63,7 @@ def _laid_out(
         if not column.unless_empty or any(column.says(row) for row in rows)
     ]
     heads = [
-        terminal.Column(
+        terminal.TerminalColumn(
             f"{column.heading} - USED = FREE" if column.triple else column.heading,
             right=column.right and column.triple is None if place.right is None else place.right,
             shrinks_to=place.shrinks_to and max(place.shrinks_to, _whole_width(column, rows)),

@@ -14,7 +14,7 @@ from ..snapshot import Survey
 from . import figures, flags
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class SurveyChoice(Struct, frozen=True, kw_only=True):
     """Which nodes of a survey are shown, and in which order."""
 
     nodes: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     """Only that many nodes: the first by `sort`, else those with the highest CPU load per CPU."""
 
 
-def choose(survey: Survey, choice: Choice) -> tuple[Survey, str]:
+def choose(survey: Survey, choice: SurveyChoice) -> tuple[Survey, str]:
     """Return (the survey with the chosen nodes in order, why some are left out). Raises UsageError for a node that is
     not in the survey."""
     nodes, why = survey.nodes, []

@@ -21,7 +21,7 @@ from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
 from .sums import NO_MAPS, ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
-from .windows import Series
+from .windows import WindowSeries
 
 GAP_S = 60.0
 """Longest gap between two samples, in seconds, that counts as watched; a reading stands for no longer time."""
@@ -110,7 +110,7 @@ def _gpu_histories(
         if dt is not None:
             stands_for = min(dt, GAP_S)
             longer = {
-                one.windows: windows.add(getattr(history, one.windows) or Series(), now, stands_for, one.now(gpu))
+                one.windows: windows.add(getattr(history, one.windows) or WindowSeries(), now, stands_for, one.now(gpu))
                 for one in WINDOWED
             }
             history = GpuHistory(stays=history.stays, **longer)

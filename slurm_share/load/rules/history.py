@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from ...core import text_files
 from ...core.errors import StateError, quoted, shown
 from ...node.gpu_figures import GpuWindows
-from .windows import Series
+from .windows import WindowSeries
 
 VERSION = 1
 """Version of the stored form; other versions are rejected."""
@@ -39,7 +39,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     at: float
     cpu_s: dict[str, float] | None = None
     llload_s: dict[str, float] = {}
-    cpu_cores_windows: Series = Series()
+    cpu_cores_windows: WindowSeries = WindowSeries()
     kills: int | None = None
     kills_seen: int = 0
     """The counter at the last sample. With cgroup v1 it drops when a step's group is removed."""
@@ -66,7 +66,7 @@ class Stay(Struct, frozen=True):
     """When the user was last seen on it."""
 
 
-class GpuHistory(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=True):
+class GpuHistory(GpuWindows[WindowSeries], frozen=True, kw_only=True, omit_defaults=True):
     """The load of a GPU over the last minutes."""
 
     stays: dict[int, Stay] = field(default_factory=dict)

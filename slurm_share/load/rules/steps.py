@@ -29,7 +29,7 @@ _Seen = tuple[str, int | None]
 """A node's GPU; None: the node itself."""
 
 
-class Step(Struct, frozen=True):
+class SurveyStep(Struct, frozen=True):
     """A step to start, with one task on each of its nodes."""
 
     job: int
@@ -44,7 +44,7 @@ class Step(Struct, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    step: Step
+    step: SurveyStep
     seen: frozenset[_Seen]
 
 
@@ -54,8 +54,11 @@ def is_ready(job: QueuedJob) -> bool:
 
 
 def choose(
-    jobs: Iterable[QueuedJob], nodes: Collection[str], running: Collection[Step] = (), failed: Collection[Step] = ()
-) -> tuple[Step, ...]:
+    jobs: Iterable[QueuedJob],
+    nodes: Collection[str],
+    running: Collection[SurveyStep] = (),
+    failed: Collection[SurveyStep] = (),
+) -> tuple[SurveyStep, ...]:
     """Return the steps that see everything that `jobs` have on `nodes`. A `running` step is kept while it is useful. A
     `failed` step is not tried again; if possible, another job's step on its nodes takes its place."""
     wanted = frozenset(nodes)
@@ -70,7 +73,7 @@ def choose(
 _Key = tuple[int, int | None, int | None, str]
 
 
-def _key(step: Step) -> _Key:
+def _key(step: SurveyStep) -> _Key:
     """Return the fields that two steps of one job on different nodes may have in common."""
     return step.job, step.component, step.start, step.gres
 
@@ -88,7 +91,7 @@ def _choices(job: QueuedJob, wanted: frozenset[str], lost: Collection[tuple[_Key
         key = (number, component, job.start, gres)
         left = [(name, gpus) for name, gpus in members if (key, name) not in lost]
         if left:
-            step = Step(number, component, job.start, tuple(name for name, _ in left), gres)
+            step = SurveyStep(number, component, job.start, tuple(name for name, _ in left), gres)
             seen = [(name, gpu) for name, gpus in left for gpu in (None, *gpus)]
             yield _Choice(step, frozenset(seen))
 
@@ -110,7 +113,7 @@ def _gres(job: QueuedJob, gpus: Sequence[int]) -> str:
     return "shard:1" if job.has_shards else f"gpu:{len(gpus)}"
 
 
-def _still_right(running: Collection[Step], choices: Sequence[_Choice], wanted: frozenset[str]) -> list[_Choice]:
+def _still_right(running: Collection[SurveyStep], choices: Sequence[_Choice], wanted: frozenset[str]) -> list[_Choice]:
     """Return the running steps that are still useful, also with nodes that are no longer wanted: a new step costs
     more."""
     right = []
@@ -133,7 +136,7 @@ def _cover(choices: Sequence[_Choice], missing: frozenset[_Seen]) -> Iterator[_C
         yield best
 
 
-def _without_surplus(chosen: Sequence[_Choice], running: frozenset[Step]) -> list[_Choice]:
+def _without_surplus(chosen: Sequence[_Choice], running: frozenset[SurveyStep]) -> list[_Choice]:
     """Return the choices without steps whose view others cover, and new steps without nodes that others cover."""
     kept = list(chosen)
     for choice in sorted(chosen, key=lambda one: (one.step in running, len(one.seen))):

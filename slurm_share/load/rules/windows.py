@@ -18,7 +18,7 @@ GRAIN_S = 5.0
 """Readings closer together than this become one point, so that 15 minutes have at most 181."""
 
 
-class Series(Struct, frozen=True):
+class WindowSeries(Struct, frozen=True):
     """A figure over time, stored as its integral, so that a mean is the difference of two points. The three tuples have
     an entry for each point, oldest first. Only `add` makes one."""
 
@@ -30,23 +30,23 @@ class Series(Struct, frozen=True):
     """Seconds up to each point for which there was a figure."""
 
 
-def add(series: Series, now: float, dt: float, value: float | None) -> Series:
+def add(series: WindowSeries, now: float, dt: float, value: float | None) -> WindowSeries:
     """Return the series with `value` as the mean of the `dt` seconds before `now`; None: not known."""
     if value is None or dt <= 0:
         return series
     if not series.at or now <= series.at[-1]:
         # The clock stood still or went back, which the kernel's never does: start again rather than count twice.
-        series = Series((now - dt,), (0.0,), (0.0,))
+        series = WindowSeries((now - dt,), (0.0,), (0.0,))
     elif now - dt > series.at[-1]:
         # The integral does not change over a gap.
         series = _append(series, now - dt, series.total[-1], series.covered[-1])
     total, covered = series.total[-1] + value * dt, series.covered[-1] + dt
     if len(series.at) > 1 and series.at[-1] - series.at[-2] < GRAIN_S and now - series.at[-2] <= 2 * GRAIN_S:
-        series = Series(series.at[:-1], series.total[:-1], series.covered[:-1])
+        series = WindowSeries(series.at[:-1], series.total[:-1], series.covered[:-1])
     return _trim(_append(series, now, total, covered), now)
 
 
-def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
+def means(series: WindowSeries, now: float, since: float = -math.inf) -> Means | None:
     """Return the means up to `now`; None if there is no reading in the last 15 minutes. `since`: the means start with
     the first point after it."""
     if since > -math.inf:
@@ -65,12 +65,12 @@ def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
     return Means(m1, m5, m15, over_s, total / covered if covered >= LEAST_OF_TEN_S else None)
 
 
-def is_over(series: Series, now: float) -> bool:
+def is_over(series: WindowSeries, now: float) -> bool:
     """Return whether it is too old to count in any window."""
     return not series.at or now - series.at[-1] > KEPT_S
 
 
-def _measured(series: Series, now: float, seconds: float) -> tuple[float, float]:
+def _measured(series: WindowSeries, now: float, seconds: float) -> tuple[float, float]:
     """Return (integral, covered seconds) of the last `seconds`."""
     start = now - seconds
     place = bisect_left(series.at, start)
@@ -86,18 +86,18 @@ def _measured(series: Series, now: float, seconds: float) -> tuple[float, float]
     return series.total[-1] - total, series.covered[-1] - covered
 
 
-def _append(series: Series, at: float, total: float, covered: float) -> Series:
-    return Series((*series.at, at), (*series.total, total), (*series.covered, covered))
+def _append(series: WindowSeries, at: float, total: float, covered: float) -> WindowSeries:
+    return WindowSeries((*series.at, at), (*series.total, total), (*series.covered, covered))
 
 
-def _trim(series: Series, now: float) -> Series:
+def _trim(series: WindowSeries, now: float) -> WindowSeries:
     """Drop the points that no window reaches, except the last one before them, from which windows are measured."""
     old = bisect_left(series.at, now - KEPT_S) - 1
     return _from(series, old) if old > 0 else series
 
 
-def _from(series: Series, first: int) -> Series:
-    return Series(series.at[first:], series.total[first:], series.covered[first:])
+def _from(series: WindowSeries, first: int) -> WindowSeries:
+    return WindowSeries(series.at[first:], series.total[first:], series.covered[first:])
 
 
 def within(figures: tuple[float, float, float], watched_s: float) -> float:

@@ -25,7 +25,7 @@ from ..agent import tls
 from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from .base import Answer, Asked, Source
+from .base import Asked, Source, SourceAnswer
 
 AT_ONCE = 200
 """Most connections at the same time: a few silent nodes do not delay the others, and it is below the default limit of
@@ -67,7 +67,7 @@ class AgentsSource(Source):
         self._token = read_operators_token(settings.agent_token_file, "agent_token_file")
         self._tls = tls.caller_context(settings)
 
-    def read(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
         """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
         found, silent = asyncio.run(self._ask_all(asked, timeout_s))
         notes = []
@@ -82,7 +82,7 @@ class AgentsSource(Source):
                 f"no agent answers on port {self._port} of any node; start slurm-share-agent.service there and set "
                 "agent_http in its configuration"
             )
-        return Answer(snapshots=found, silent=silent, notes=notes)
+        return SourceAnswer(snapshots=found, silent=silent, notes=notes)
 
     async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
         found: dict[str, Snapshot] = {}

@@ -26,7 +26,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     instead of GPUs, which for thousands of nodes are most of the cost."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class SourceAnswer(Struct, frozen=True, kw_only=True):
     """An answer: every node of the request is either in `snapshots` or in `silent`."""
 
     snapshots: Mapping[str, Snapshot]
@@ -46,7 +46,7 @@ class Source(Protocol):
         `all_lines`: the request will be for a line of every node, for all users. Default: nothing to start."""
         return
 
-    def read(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
         """Return the newest snapshots, after at most `timeout_s`. Raises SlurmShareError if no node can be read; a
         silent node is no error."""
 

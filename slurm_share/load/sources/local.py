@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...core.settings import Settings
 from ..agent.watcher import NodeWatcher, this_node
 from ..snapshot import SourceName
-from .base import Answer, Asked, Source
+from .base import Asked, Source, SourceAnswer
 
 
 class LocalSource(Source):
@@ -19,15 +19,15 @@ class LocalSource(Source):
         self._watcher = watcher or NodeWatcher(this_node(), settings)
         self.node = self._watcher.node
 
-    def read(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
         """Return this node's snapshot. Raises UsageError if the caller may not see that user's load."""
         silent = {node: "another node" for node in asked.nodes if node != self.node}
         if self.node not in asked.nodes:
-            return Answer(snapshots={}, silent=silent)
+            return SourceAnswer(snapshots={}, silent=silent)
         seen = self._watcher.read(asked.user, timeout_s)
         problem = self._watcher.agent_problem
         notes = [f"{self.node}: sampled without the agent: {problem}"] if problem else []
-        return Answer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
+        return SourceAnswer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
 
     def close(self) -> None:
         """Release the driver's library."""

@@ -20,7 +20,7 @@ from .. import metrics
 from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from .base import Answer, Asked, Source
+from .base import Asked, Source, SourceAnswer
 
 if TYPE_CHECKING:
     import ssl
@@ -39,7 +39,7 @@ NOT_SCRAPED = "not in Prometheus"
 
 
 class _Data(Struct, frozen=True):
-    result: list[metrics.Series]
+    result: list[metrics.PrometheusSeries]
 
 
 class _Body(Struct, frozen=True):
@@ -79,7 +79,7 @@ class PrometheusSource(Source):
         self._headers = {"accept-encoding": "identity"}
         self._login: tuple[str, str] | None = None
         self._opened: httpx.Client | None = None
-        self._begun: BackgroundCall[Sequence[metrics.Series]] | None = None
+        self._begun: BackgroundCall[Sequence[metrics.PrometheusSeries]] | None = None
         if settings.prometheus_token_file:
             token = read_operators_token(settings.prometheus_token_file, "prometheus_token_file", 1)
             name, colon, password = token.partition(":")
@@ -109,7 +109,7 @@ class PrometheusSource(Source):
             )
         return self._opened
 
-    def read(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
         """Return the server's newest snapshots. Raises SlurmShareError if it does not answer as a Prometheus does."""
         wanted, until = set(asked.nodes), Deadline.after(timeout_s)
         begun, self._begun = self._begun, None
@@ -132,14 +132,14 @@ class PrometheusSource(Source):
         notes = self._notes(found, asked, silent, now)
         if asked.user:
             found = {node: visible.for_user_by_jobs(snapshot, asked.user) for node, snapshot in found.items()}
-        return Answer(snapshots=found, silent=silent, notes=notes)
+        return SourceAnswer(snapshots=found, silent=silent, notes=notes)
 
     def close(self) -> None:
         """Close the connection to the server."""
         if self._opened is not None:
             self._opened.close()
 
-    def _query(self, query: str, timeout_s: float) -> Sequence[metrics.Series]:
+    def _query(self, query: str, timeout_s: float) -> Sequence[metrics.PrometheusSeries]:
         import httpx
 
         until, data = Deadline.after(timeout_s), bytearray()
@@ -187,7 +187,7 @@ class PrometheusSource(Source):
             raise SlurmShareError(f"Prometheus at {self._url} does not answer the query: {shown(body.error, 300)}")
         return body.data.result
 
-    def _last_seen(self, nodes: Sequence[str], timeout_s: float) -> Mapping[str, metrics.Series]:
+    def _last_seen(self, nodes: Sequence[str], timeout_s: float) -> Mapping[str, metrics.PrometheusSeries]:
         """Return when each of these nodes was last sampled, within the last week."""
         if timeout_s <= 0:
             return {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...core.errors import StateError
-from ..recording import Place, Recording
+from ..recording import Recording, RecordingPlace
 from ..snapshot import Survey
 
 
@@ -18,7 +18,7 @@ class Replay:
 
     def __init__(self, path: Path) -> None:
         self._recording = Recording(path)
-        self._places: list[Place] = sorted(self._recording.places(), key=lambda place: place.taken)
+        self._places: list[RecordingPlace] = sorted(self._recording.places(), key=lambda place: place.taken)
         self._next = 0
         self._lost = 0
         """Surveys that the file had when it was opened and has lost since."""

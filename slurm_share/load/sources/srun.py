@@ -29,10 +29,10 @@ from ...slurm.records import QueuedJob
 from .. import snapshot
 from ..rules import steps
 from ..rules.merge import merge
-from ..rules.steps import Step
+from ..rules.steps import SurveyStep
 from ..snapshot import Snapshot, SourceName
 from . import srun_command
-from .base import Answer, Asked, Source
+from .base import Asked, Source, SourceAnswer
 from .frames import Joiner
 from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, WAITS, srun_argv, srun_environment, why_ended
 
@@ -84,7 +84,7 @@ _LostKey = tuple[int, int | None, str]
 class _Running:
     """A running step and the snapshots received from it."""
 
-    def __init__(self, step: Step, child: Stream, started: float) -> None:
+    def __init__(self, step: SurveyStep, child: Stream, started: float) -> None:
         self.step = step
         """The step without the nodes that were given up."""
         self.nodes = step.nodes
@@ -150,15 +150,15 @@ class SrunSource(Source):
         self._interval_s = interval_s
         self._silence_s = silence_s
         self._clock = clock
-        self._running: dict[Step, _Running] = {}
-        self._failed: dict[Step, _Failed] = {}
+        self._running: dict[SurveyStep, _Running] = {}
+        self._failed: dict[SurveyStep, _Failed] = {}
         self._lost: dict[_LostKey, _Lost] = {}
         self._came = threading.Condition()
         self._closing = False
         self._reader: threading.Thread | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def read(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
         """Return the newest snapshots. Waits only for nodes from which none has arrived yet. Raises UsageError if all
         users' load is wanted: this source has only the caller's."""
         until = Deadline.after(timeout_s)
@@ -300,7 +300,7 @@ class SrunSource(Source):
         ran = {node for step, one in self._failed.items() if one.ran for node in step.nodes}
         return ran | {node for node, count in failures.items() if count >= OTHER_JOBS_TRIED}
 
-    def _start(self, step: Step) -> str:
+    def _start(self, step: SurveyStep) -> str:
         """Start a step; return why that failed, or an empty text."""
         try:
             argv = srun_argv(step, PROGRAM, self._interval_s, self._silence_s)
@@ -364,7 +364,7 @@ class SrunSource(Source):
 
     # ---- answers ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, steps: Iterable[Step], until: Deadline) -> None:
+    def _wait(self, steps: Iterable[SurveyStep], until: Deadline) -> None:
         """Wait until each node of new steps has answered or will not, or the time is over. A step is waited for at one
         survey only, and lost nodes never, so that they do not delay the others' figures."""
         wanted = [
@@ -391,11 +391,11 @@ class SrunSource(Source):
         self,
         asked: Asked,
         own: Sequence[QueuedJob],
-        started: Sequence[Step],
-        failed: Mapping[Step, str],
+        started: Sequence[SurveyStep],
+        failed: Mapping[SurveyStep, str],
         notes: list[str],
         timeout_s: float,
-    ) -> Answer:
+    ) -> SourceAnswer:
         now = self._clock()
         seen: dict[str, list[Snapshot]] = {}
         silent: dict[str, str] = {}
@@ -446,9 +446,9 @@ class SrunSource(Source):
             for node in asked.nodes
             if node not in snapshots
         }
-        return Answer(snapshots=snapshots, silent=why_silent, notes=notes)
+        return SourceAnswer(snapshots=snapshots, silent=why_silent, notes=notes)
 
-    def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
+    def _with_silence(self, step: SurveyStep, node: str, why: str, now: float) -> str:
         """Return why a node is silent; for a lost node, with how long it has been silent first."""
         lost = self._lost.get(_lost_key(step, node))
         if lost is None:
@@ -467,7 +467,7 @@ class SrunSource(Source):
         return why_ended(running.child.said, code) or "the sampler ended", code
 
 
-def _lost_key(step: Step, node: str) -> _LostKey:
+def _lost_key(step: SurveyStep, node: str) -> _LostKey:
     return step.job, step.component, node
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ...core import names, nodelist
 from ...core.errors import UsageError, shown
 from ...slurm import small_step
-from ..rules.steps import Step
+from ..rules.steps import SurveyStep
 
 SILENCE_S = 60.0
 """A sampler ends when its input has been silent for this long: srun was killed, or its host is gone."""
@@ -41,7 +41,7 @@ _SLURM_SAYS = {
 }
 
 
-def srun_argv(step: Step, program: Sequence[str], interval_s: float, silence_s: float = SILENCE_S) -> list[str]:
+def srun_argv(step: SurveyStep, program: Sequence[str], interval_s: float, silence_s: float = SILENCE_S) -> list[str]:
     """Return the command that streams snapshots of a step's nodes."""
     return [
         *small_step.step_argv(

@@ -22,7 +22,7 @@ from ...slurm import jobs as slurm_jobs
 from ...slurm import nodes as slurm_nodes
 from ...slurm.records import ClusterName, QueuedJob, SlurmNode
 from ..snapshot import NodeLoad, Survey
-from .base import Answer, Asked, Source
+from .base import Asked, Source, SourceAnswer
 
 REFRESH_S = 60.0
 """Seconds between two queries of Slurm, however often surveys are read."""
@@ -48,7 +48,7 @@ SHOWN_MOST = 200
 _SILENT = "Slurm does not answer"
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class SlurmAnswers(Struct, frozen=True, kw_only=True):
     """Slurm's answers at one moment."""
 
     taken: float | None
@@ -65,13 +65,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Number of further waiting jobs that were not read."""
 
 
-NO_FACTS = Facts(taken=None, cluster=ClusterName("", ""), nodes={}, jobs=(), places=frozenset())
+NO_FACTS = SlurmAnswers(taken=None, cluster=ClusterName("", ""), nodes={}, jobs=(), places=frozenset())
 
 
 class _Part(Struct, frozen=True, kw_only=True):
     """The part of Slurm's facts that a survey needs. It is made once for new facts, not for each survey."""
 
-    facts: Facts
+    facts: SlurmAnswers
     nodes: tuple[str, ...]
     addresses: Mapping[str, str]
     jobs: tuple[QueuedJob, ...]
@@ -117,7 +117,7 @@ class SurveyReader:
         self._waiting = waiting and (not self._named or bool(self._jobs)) and not self._is_local
         self._refresh_s = refresh_s
         self._clock = clock
-        self._asking: BackgroundCall[Facts] | None = None
+        self._asking: BackgroundCall[SlurmAnswers] | None = None
         self._facts = NO_FACTS
         self._asked_at = 0.0
         self._facts_at = 0.0
@@ -196,7 +196,7 @@ class SurveyReader:
 
     # ---- Slurm ------------------------------------------------------------------------------------------------------
 
-    def _slurm(self, until: Deadline) -> Facts:
+    def _slurm(self, until: Deadline) -> SlurmAnswers:
         """Return the newest facts. Waits only for the first ones; later ones are read in the background."""
         now = self._clock()
         if self._asking is None and (self._facts is NO_FACTS or now - self._asked_at >= self._pause_s):
@@ -237,7 +237,7 @@ class SurveyReader:
             usual_s = min(RETRY_S, usual_s)
         return min(AGAIN_S, usual_s) if self._wanted else usual_s
 
-    def _take(self, asking: BackgroundCall[Facts]) -> None:
+    def _take(self, asking: BackgroundCall[SlurmAnswers]) -> None:
         try:
             self._facts, self._facts_at, self._slurm_problem = asking.answer(), self._asked_at, ""
         except SlurmShareError as error:
@@ -251,7 +251,7 @@ class SurveyReader:
                     f"Slurm's answer was not understood ({shown(self._slurm_problem, 160)})"
                 ) from error
 
-    def _question(self) -> Callable[[], Facts]:
+    def _question(self) -> Callable[[], SlurmAnswers]:
         wanted = nodelist.fold(self._named) if self._named else ""
         if self._is_local:
             wanted = getattr(self._source, "node", wanted)
@@ -260,7 +260,7 @@ class SurveyReader:
         # For lines of all nodes, read only the nodes of the queue; and the user's own jobs, for the cluster's name.
         users = [self._user] if lines or not everybody else []
 
-        def ask() -> Facts:
+        def ask() -> SlurmAnswers:
             taken = time.time()
             # Run the commands at the same time: only the nodes of the jobs depend on another's answer.
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
@@ -271,7 +271,7 @@ class SurveyReader:
             jobs = jobs if places is None else ()
             names = {name for one in folded for name in nodelist.unfold(one)}
             nodes = asked.answer() if asked is not None else _read_nodes(nodelist.fold(names)) if names else ()
-            return Facts(
+            return SlurmAnswers(
                 taken=taken,
                 cluster=cluster or NO_FACTS.cluster,
                 nodes={node.name: node for node in nodes},
@@ -285,7 +285,7 @@ class SurveyReader:
 
     # ---- which nodes ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, facts: Facts) -> _Part:
+    def _chosen(self, facts: SlurmAnswers) -> _Part:
         jobs = [job for job in facts.jobs if self._means(job)]
         nodes = self._nodes(facts, jobs)
         chosen = set(nodes)
@@ -302,7 +302,7 @@ class SurveyReader:
     def _means(self, job: QueuedJob) -> bool:
         return not self._jobs or not self._jobs.isdisjoint(job.names)
 
-    def _nodes(self, facts: Facts, jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
+    def _nodes(self, facts: SlurmAnswers, jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
         if self._is_local:
             here = str(getattr(self._source, "node", ""))
             return self._named or (here,)
@@ -318,7 +318,7 @@ class SurveyReader:
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    def _snapshots(self, part: _Part, until: Deadline) -> Answer:
+    def _snapshots(self, part: _Part, until: Deadline) -> SourceAnswer:
         user = "" if self._everybody else self._user
         asked = tuple(node for node in part.nodes if node not in part.down)
         question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
@@ -328,9 +328,9 @@ class SurveyReader:
             if answer.silent.keys() - self._silent:
                 self._hurries_until = self._clock() + self._refresh_s
             self._silent = frozenset(answer.silent)
-        return Answer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
+        return SourceAnswer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
 
-    def _make_survey(self, part: _Part, answer: Answer) -> Survey:
+    def _make_survey(self, part: _Part, answer: SourceAnswer) -> Survey:
         facts = part.facts
         notes = [*answer.notes, *part.notes]
         age = self._clock() - self._facts_at
@@ -375,7 +375,7 @@ def _read_queue(users: Sequence[str], *, waiting: bool) -> tuple[ClusterName | N
     return cluster, (*jobs, *asked.answer()[1]), len(numbers) - len(first)
 
 
-def _more_waiting(facts: Facts) -> list[str]:
+def _more_waiting(facts: SlurmAnswers) -> list[str]:
     if not facts.waiting_more:
         return []
     return [f"{facts.waiting_more} more jobs wait; the {WAITING_MOST} of the highest priority are shown (llstat)"]
@@ -406,7 +406,7 @@ def _down(node: SlurmNode | None) -> str:
     return "powered down" if {"POWERED_DOWN", "POWERING_DOWN"} & set(node.states) else "down"
 
 
-def _hidden_jobs(facts: Facts) -> list[str]:
+def _hidden_jobs(facts: SlurmAnswers) -> list[str]:
     """Return a note about nodes whose jobs Slurm does not show, because with PrivateData it lists others' jobs only to
     its own operators."""
     busy = [node.name for node in facts.nodes.values() if node.cpus_allocated and node.name not in facts.places]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...core.process import Deadline
     from ...core.records import Owner
     from ...core.settings import Configuration
-    from ...core.verdicts import FileFact, Unseen, Verdict
+    from ...core.verdicts import CheckVerdict, FileFact, Unseen
     from ...node.records import Gpu
     from ..records import Assignment, Ledger, LedgerJob, Slot
 
@@ -145,7 +145,7 @@ class BackendCheck(Struct, frozen=True):
     asks: str
     why: str
     fix: str
-    run: Callable[[Known, Health], Sequence[Verdict]]
+    run: Callable[[Known, Health], Sequence[CheckVerdict]]
 
 
 class Backend(ABC):

@@ -8,20 +8,20 @@ from msgspec import Struct
 
 from ...core import numbers
 from ...core.settings import DEFAULT
-from ...core.verdicts import Unseen, Verdict, fail, ok, skip, unsafe, warn
+from ...core.verdicts import CheckVerdict, Unseen, fail, ok, skip, unsafe, warn
 from ..rules import mps as rules
 from ..rules.reconcile import has_job
 from .base import NOT_ASKED, BackendCheck, Health, Known
 from .mps_health import MpsOnNode
 
-CheckFunction = Callable[[Known, MpsOnNode], Sequence[Verdict]]
+CheckFunction = Callable[[Known, MpsOnNode], Sequence[CheckVerdict]]
 
 
 def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], BackendCheck]:
     """Turn the decorated function into a check of MPS."""
 
     def made(run: CheckFunction) -> BackendCheck:
-        def of_mps(known: Known, health: Health) -> Sequence[Verdict]:
+        def of_mps(known: Known, health: Health) -> Sequence[CheckVerdict]:
             return run(known, health if isinstance(health, MpsOnNode) else MpsOnNode())
 
         return BackendCheck(name, asks, why, fix, of_mps)
@@ -35,7 +35,7 @@ def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFuncti
     why="without them tasks take turns on the GPU, and no memory cap is enforced",
     fix="install the driver's compute utilities (nvidia-compute-utils, nvidia-driver-cuda), or set mps_control",
 )
-def mps_program(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
+def mps_program(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     if isinstance(known.config, Unseen):
         return skip("config.toml is not understood")
     path = known.config.settings.mps_control
@@ -64,8 +64,8 @@ def mps_program(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (with protocol 3: the same program with"
     " -q); remove it from the node's start-up",
 )
-def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
-    found: list[Verdict] = []
+def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    found: list[CheckVerdict] = []
     for one in health.foreign:
         who = one.identity
         where = one.pipe or "an unknown folder"
@@ -82,10 +82,10 @@ def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     why="tasks that start after their daemon died are refused; a daemon without a job holds GPU memory",
     fix="for a dead one: requeue its job; for one without a job: slurm-share doctor --fix",
 )
-def mps_daemons(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
+def mps_daemons(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     if isinstance(known.ledger, Unseen):
         return skip(known.ledger)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     daemons = [one for one in health.daemons if one.condition != "hidden"]
     for one in daemons:
         if not has_job(known.ledger, one.uid, one.folder):
@@ -105,10 +105,10 @@ DEAD = "requeue the job: tasks that start from now on are refused, and those tha
     why="with a server in FAULT every new task gets CUDA error 807; with a daemon that is stopped or hangs, it waits",
     fix="requeue the jobs on that GPU: its daemon ends with the last of them, and the next job gets a new one",
 )
-def mps_health(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
+def mps_health(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     if isinstance(known.ledger, Unseen):
         return skip(known.ledger)
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     asked = [one for one in health.daemons if one.lives and one.condition != NOT_ASKED]
     for one in sorted(asked, key=lambda one: one.folder):
         if one.condition not in ("fine", "no server"):  # mps-daemons reports dead ones
@@ -140,7 +140,7 @@ TRAPS = (  # the most severe first
     why="caps are not enforced, or faults cannot be detected",
     fix="install a newer driver",
 )
-def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
+def mps_driver(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     version, config = known.driver, known.config
     if isinstance(version, Unseen):
         return skip("no driver answers")
@@ -149,7 +149,7 @@ def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     if not config.settings.mps_control:
         return skip("config.toml wants no MPS")
     major = numbers.whole(version.partition(".")[0])
-    found: list[Verdict] = []
+    found: list[CheckVerdict] = []
     trap = next((one for one in TRAPS if major is not None and major < one.below), None)
     if trap is not None:
         what = f"MPS of driver {version} {trap.what}"
@@ -167,7 +167,7 @@ def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     why="MPS and driver of different releases do not work together: daemons do not start, or programs find no GPU",
     fix="install the MPS programs of the driver's release; after an upgrade of the driver, reboot the node",
 )
-def mps_version(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
+def mps_version(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     driver, control = known.cuda, health.control_cuda
     if driver is None or control is None:
         return skip(

@@ -79,7 +79,7 @@ def triple_of(job: QueuedJob) -> str | None:
     return found[1] if found else None
 
 
-class Target(Struct, frozen=True):
+class JobTarget(Struct, frozen=True):
     """A job, or elements of an array, that a user named."""
 
     text: str
@@ -92,7 +92,7 @@ class Target(Struct, frozen=True):
         return any(first <= element <= last and (element - first) % step == 0 for first, last, step in self.elements)
 
 
-def parse_targets(text: str) -> tuple[Target, ...]:
+def parse_targets(text: str) -> tuple[JobTarget, ...]:
     """Return the jobs named in `12,77_3,77_[1-4,9]`. Raises UsageError for anything else."""
     found = []
     for part in re.split(r",(?![^\[]*\])", text):
@@ -103,7 +103,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
                 "nor the folder of a run"
             )
         elements = match[2] or match[3]
-        found.append(Target(part, int(match[1]), parse_elements(elements) if elements else ()))
+        found.append(JobTarget(part, int(match[1]), parse_elements(elements) if elements else ()))
     return tuple(found)
 
 
@@ -128,12 +128,12 @@ class Chosen(Struct, frozen=True):
     """The id for scancel."""
 
 
-def choose(target: Target, queue: Iterable[QueuedJob]) -> tuple[Chosen, ...]:
+def choose(target: JobTarget, queue: Iterable[QueuedJob]) -> tuple[Chosen, ...]:
     """Return the jobs of the queue that a target names."""
     return tuple(one for job in queue for one in _chosen(target, job))
 
 
-def _chosen(target: Target, job: QueuedJob) -> Iterator[Chosen]:
+def _chosen(target: JobTarget, job: QueuedJob) -> Iterator[Chosen]:
     if not target.elements:
         if target.job in (job.job_id, job.array, job.het[0] if job.het else None):
             yield Chosen(job, _whole(job))

@@ -30,7 +30,7 @@ _SHARE = f",{names.OPTION}="
 _MOST = 999_999
 
 
-class Verdict(Struct, frozen=True):
+class JobVerdict(Struct, frozen=True):
     """The controller's verdict on one job."""
 
     mode: Mode
@@ -53,20 +53,20 @@ def least(*modes: Mode) -> Mode:
     return min(modes, key=MODES.index)
 
 
-def read(*texts: str | None) -> Verdict | None:
+def read(*texts: str | None) -> JobVerdict | None:
     """Return the verdict in a job's fields, the least one of several; None: there is none."""
     found = [_one(item[len(_ITEM) :]) for text in texts for item in (text or "").split(";") if item.startswith(_ITEM)]
     return min(found, key=lambda one: MODES.index(one.mode), default=None)
 
 
-def _one(text: str) -> Verdict:
+def _one(text: str) -> JobVerdict:
     text, _, share = text.partition(_SHARE)
     mode, *values = text.split(",")
     said = dict(value.partition("=")[::2] for value in values)
     known = next((one for one in MODES if one == mode), None)
     if known is None:
-        return Verdict("off")
-    return Verdict(
+        return JobVerdict("off")
+    return JobVerdict(
         known,
         _number(said.get("runs")),
         whole="whole" in said,
@@ -109,7 +109,7 @@ class InForce(Struct, frozen=True):
 
 def in_force(
     own: Mode,
-    verdict: Verdict | None,
+    verdict: JobVerdict | None,
     everywhere: Mode | None,
     *,
     restart_count: int | None,

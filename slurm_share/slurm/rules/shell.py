@@ -37,7 +37,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 """The shells whose language is that of sh or bash."""
 
 
-class Command(Struct, frozen=True):
+class ShellCommand(Struct, frozen=True):
     """One simple command that a script can run."""
 
     words: tuple[str, ...]
@@ -68,7 +68,7 @@ class _Token(Struct, frozen=True):
     quoted: bool = False
 
 
-def commands(text: str, *, fills: bool = True) -> tuple[Command, ...]:
+def commands(text: str, *, fills: bool = True) -> tuple[ShellCommand, ...]:
     """Return the commands that a script can run, in its order; those of functions that nothing calls are left out.
 
     fills: replace variables by every value that the script can give them; else they stay as they are written.
@@ -78,7 +78,7 @@ def commands(text: str, *, fills: bool = True) -> tuple[Command, ...]:
     values = {name: tuple(dict.fromkeys(found)) for name, found in parser.values.items()}
     known = [each for one in parser.found for each in _resolved(one, values if fills else {})]
     names = {one.function for one in known} | parser.functions
-    bodies: dict[str, list[Command]] = {}
+    bodies: dict[str, list[ShellCommand]] = {}
     for one in known:
         bodies.setdefault(one.function, []).append(one)
     called, left = {""}, [""]
@@ -250,7 +250,7 @@ class _Parser:
     """Collects commands, the names of functions, and the literal values of variables."""
 
     def __init__(self) -> None:
-        self.found: list[Command] = []
+        self.found: list[ShellCommand] = []
         self.functions: set[str] = set()
         self.values: dict[str, list[str]] = {}
 
@@ -420,11 +420,11 @@ class _Parser:
         if not texts:
             return ""
         if texts[0] == "exec" and len(texts) > 1:  # what follows runs only where that fails
-            self.found.append(Command(("exec", texts[1]), function, is_certain))
+            self.found.append(ShellCommand(("exec", texts[1]), function, is_certain))
         bare, more = _unwrapped(texts)
         if texts[0].rpartition("/")[2] == "xargs":
             bare.append(stdin)
-        made = Command(tuple(bare), function, is_certain, stdin, writes_stdout, (*settings, *more))
+        made = ShellCommand(tuple(bare), function, is_certain, stdin, writes_stdout, (*settings, *more))
         self.found.append(made)
         if script := _script_of(bare):
             is_here = is_certain and bare[0] == "eval"
@@ -464,7 +464,7 @@ def _script_of(words: Sequence[str]) -> str:
     return ""
 
 
-def written(command: Command) -> str:
+def written(command: ShellCommand) -> str:
     """Return what a command prints, as far as its text shows: that of echo, printf and cat."""
     words = list(command.words)
     name = command.program
@@ -484,7 +484,7 @@ def written(command: Command) -> str:
 # --- Variables -------------------------------------------------------------------------------------------------------
 
 
-def _resolved(command: Command, values: Mapping[str, Sequence[str]]) -> Iterator[Command]:
+def _resolved(command: ShellCommand, values: Mapping[str, Sequence[str]]) -> Iterator[ShellCommand]:
     """Yield a command with its variables replaced, once for each combination of values."""
     texts = [*command.words, command.stdin, *(value for _, value in command.settings)]
     names = [name for match in _VARIABLE.finditer("\n".join(texts)) if (name := match[1] or match[2])]
@@ -494,7 +494,7 @@ def _resolved(command: Command, values: Mapping[str, Sequence[str]]) -> Iterator
         chosen = dict(zip(known, one, strict=True))
         words = tuple(part for word in command.words for part in _split(word, _filled(word, chosen)))
         settings = tuple((name, _filled(value, chosen)) for name, value in command.settings)
-        yield Command(
+        yield ShellCommand(
             words or ("",), command.function, command.is_certain, _filled(command.stdin, chosen),
             command.writes_stdout, settings,
         )  # fmt: skip

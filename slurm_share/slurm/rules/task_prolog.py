@@ -51,7 +51,7 @@ def replaced(text: str) -> tuple[str, ...]:
 
 def _run(
     function: str,
-    commands: Sequence[shell.Command],
+    commands: Sequence[shell.ShellCommand],
     functions: frozenset[str],
     within: frozenset[str],
     texts: list[str],
@@ -73,7 +73,7 @@ def _run(
     return True
 
 
-def _is_failure(command: shell.Command) -> bool:
+def _is_failure(command: shell.ShellCommand) -> bool:
     """Return whether the script fails with this command: slurmstepd then runs no task."""
     code = command.words[1] if len(command.words) > 1 else ""
     return command.words[0] == "exit" and not command.is_certain and (numbers.whole(code) or 0) % 256 != 0

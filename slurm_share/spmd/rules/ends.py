@@ -7,7 +7,18 @@ from signal import Signals
 
 from .. import errors
 from ..transport import USER, NodePlace
-from ..wire import Aborted, Ended, Ending, Lost, Mismatch, Missing, Record, Refused, Stuck, Waiting
+from ..wire import (
+    CallMismatch,
+    NodeLost,
+    RankEnded,
+    RankRefused,
+    RanksMissing,
+    RanksStuck,
+    RankWaiting,
+    Record,
+    RunAborted,
+    RunEnding,
+)
 
 NOTHING_MORE = "has ended and sends nothing more"
 FINISHED = "has finished with messages and sends nothing more"
@@ -33,12 +44,12 @@ def reason(code: int | None, signal: int | None, cause: str = "") -> str:
     return f"ended with code {code}" + (f" ({cause})" if cause else "")
 
 
-def is_good(ended: Ended) -> bool:
+def is_good(ended: RankEnded) -> bool:
     """Return whether the rank ended with code 0 and without a signal."""
     return ended.code == 0 and ended.signal is None
 
 
-def wait_text(waiting: Waiting) -> str:
+def wait_text(waiting: RankWaiting) -> str:
     """Return the text that continues "rank 5 waits "."""
     if waiting.context:
         whom = "" if waiting.source is None else f" for rank {waiting.source}"
@@ -50,33 +61,35 @@ def wait_text(waiting: Waiting) -> str:
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
 
 
-def judge(waits: Mapping[int, Waiting]) -> Stuck | Mismatch:
+def judge(waits: Mapping[int, RankWaiting]) -> RanksStuck | CallMismatch:
     """Return the message to deadlocked ranks: Mismatch if collective calls of one number differ, else Stuck."""
     first: dict[int, tuple[int, str]] = {}
     for rank, wait in sorted(waits.items()):
         if wait.context:
             here = first.setdefault(wait.context, (rank, str(wait.tag)))
             if here[1] != str(wait.tag):
-                return Mismatch(wait.context & _NUMBER, here, (rank, str(wait.tag)))
-    return Stuck(tuple((rank, wait_text(wait)) for rank, wait in sorted(waits.items())[:_SHOWN]))
+                return CallMismatch(wait.context & _NUMBER, here, (rank, str(wait.tag)))
+    return RanksStuck(tuple((rank, wait_text(wait)) for rank, wait in sorted(waits.items())[:_SHOWN]))
 
 
-def ending(message: Ended | Lost | Stuck | Mismatch | Missing | Aborted, others: int) -> Ending:
+def ending(
+    message: RankEnded | NodeLost | RanksStuck | CallMismatch | RanksMissing | RunAborted, others: int
+) -> RunEnding:
     """Return Ending for this reason. `others`: number of running ranks that are not the reason."""
-    if isinstance(message, Ended):
+    if isinstance(message, RankEnded):
         text = f"rank {message.rank} on {message.node} {message.why}"
-        return Ending(1, text + _were_ended(others), (message.rank,))
-    if isinstance(message, Lost):
+        return RunEnding(1, text + _were_ended(others), (message.rank,))
+    if isinstance(message, NodeLost):
         text = str(errors.NodeLost(message.node, message.ranks))
-        return Ending(1, text + _were_ended(others), message.ranks)
-    if isinstance(message, Aborted):
+        return RunEnding(1, text + _were_ended(others), message.ranks)
+    if isinstance(message, RunAborted):
         text = f"rank {message.rank} called abort({message.code})" + (f": {message.why}" if message.why else "")
-        return Ending(message.code, text + _were_ended(others), (message.rank,))
-    if isinstance(message, Missing):
-        return Ending(1, str(errors.StartTimeout(message.ranks, message.after_s)), message.ranks)
-    if isinstance(message, Mismatch):
-        return Ending(1, str(errors.CollectiveMismatch(message.number, *message.here, *message.there)), ())
-    return Ending(1, str(errors.Deadlock(message.waits)), ())
+        return RunEnding(message.code, text + _were_ended(others), (message.rank,))
+    if isinstance(message, RanksMissing):
+        return RunEnding(1, str(errors.StartTimeout(message.ranks, message.after_s)), message.ranks)
+    if isinstance(message, CallMismatch):
+        return RunEnding(1, str(errors.CollectiveMismatch(message.number, *message.here, *message.there)), ())
+    return RunEnding(1, str(errors.Deadlock(message.waits)), ())
 
 
 def _were_ended(count: int) -> str:
@@ -103,29 +116,29 @@ class Ends:
 
     def take(self, record: Record) -> None:
         """Note a record of the rendezvous process."""
-        if isinstance(record, Ended):
+        if isinstance(record, RankEnded):
             self._ended(record)
-        elif isinstance(record, Lost):
+        elif isinstance(record, NodeLost):
             lost = errors.NodeLost(record.node, record.ranks)
             self.first = self.first or lost
             self._errors.update(dict.fromkeys(record.ranks, lost))
-        elif isinstance(record, Stuck):
+        elif isinstance(record, RanksStuck):
             self.stuck = errors.Deadlock(record.waits)
-        elif isinstance(record, Mismatch):
+        elif isinstance(record, CallMismatch):
             (here, call), (there, other) = sorted((record.here, record.there), key=lambda one: one[0] != self._rank)
             self.stuck = errors.CollectiveMismatch(record.number, here, call, there, other)
-        elif isinstance(record, Aborted):
+        elif isinstance(record, RunAborted):
             self.fatal = self.fatal or errors.Aborted(record.rank, record.code, record.why)
-        elif isinstance(record, Missing):
+        elif isinstance(record, RanksMissing):
             self.fatal = errors.StartTimeout(record.ranks, record.after_s)
-        elif isinstance(record, Refused):
+        elif isinstance(record, RankRefused):
             self.fatal = errors.TransportError(f"the rendezvous process refused this rank: {record.why}")
 
     def closed(self, rank: int, in_good_order: bool) -> None:
         """Note that a rank has closed its connections, if no rendezvous process reports the reason."""
         if rank not in self._errors:
             why = NOTHING_MORE if in_good_order else "has closed its connections"
-            self._ended(Ended(rank, self.node_of(rank), 0 if in_good_order else None, None, why))
+            self._ended(RankEnded(rank, self.node_of(rank), 0 if in_good_order else None, None, why))
 
     def failed(self, rank: int, error: errors.SpmdError) -> None:
         """Note that the messages of a rank can no longer be read."""
@@ -180,7 +193,7 @@ class Ends:
         """Return the name of a rank's node."""
         return next((node.name for node in self._nodes if rank in node.ranks), "?")
 
-    def _ended(self, record: Ended) -> None:
+    def _ended(self, record: RankEnded) -> None:
         if record.rank == self._rank:
             return
         good = is_good(record)

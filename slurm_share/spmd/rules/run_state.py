@@ -9,7 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..transport import NodePlace
-from ..wire import Aborted, Ask, Bye, Ended, Hello, Lost, Mismatch, Missing, Record, Waiting, Welcome, Working
+from ..wire import (
+    Bye,
+    CallMismatch,
+    DrainQuestion,
+    Hello,
+    NodeLost,
+    RankEnded,
+    RanksMissing,
+    RankWaiting,
+    RankWorking,
+    Record,
+    RunAborted,
+    Welcome,
+)
 from . import ends
 
 AGAIN_S = 1.0
@@ -22,11 +35,11 @@ BYE_S = 1.0
 class _Rank:
     node: int
     hello: Hello | None = None
-    wait: Waiting | None = None
+    wait: RankWaiting | None = None
     bye: Bye | None = None
-    mismatch: Mismatch | None = None
+    mismatch: CallMismatch | None = None
     """What it has said at its end: its last collective calls differ from another rank's."""
-    ended: Ended | None = None
+    ended: RankEnded | None = None
     is_lost: bool = False
 
     @property
@@ -122,7 +135,7 @@ class RunState:
         self._version += 1
         self._no_answer_from(node)
         if gone:
-            self._end(Lost(place.name, gone) if place.address is not None else Missing(gone, self._start_s))
+            self._end(NodeLost(place.name, gone) if place.address is not None else RanksMissing(gone, self._start_s))
 
     def hear(self, rank: int, message: Record, now: float) -> None:
         """Note a message of a rank, or Ended from the parent on its node."""
@@ -137,20 +150,20 @@ class RunState:
                 self._start_until = now + self._start_s
             self._begin()
             self._end_if_absent()
-        elif isinstance(message, Waiting):
+        elif isinstance(message, RankWaiting):
             state.wait = message
             self._waiting.add(rank)
-        elif isinstance(message, Working):
+        elif isinstance(message, RankWorking):
             state.wait = None
         elif isinstance(message, Bye):
             state.bye, state.wait = message, None
             self._byes[rank] = now + BYE_S
             self._living.discard(rank)
-        elif isinstance(message, Aborted):
+        elif isinstance(message, RunAborted):
             self._end(message.changed(rank=rank))
-        elif isinstance(message, Mismatch):
+        elif isinstance(message, CallMismatch):
             state.mismatch = message  # an exit code other than 0 explains better why it has made fewer calls
-        elif isinstance(message, Ended):
+        elif isinstance(message, RankEnded):
             self._note_end(rank, message)
 
     def answered(self, node: int, number: int, now: float) -> None:
@@ -165,12 +178,12 @@ class RunState:
         """Report ends, missing ranks and deadlocks that are due."""
         for number in [number for number, moment in self._byes.items() if now >= moment]:
             del self._byes[number]
-            self._outgoing.append(Ended(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
+            self._outgoing.append(RankEnded(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
         if not self.has_begun and not self.is_ending and self._start_until is not None and now >= self._start_until:
             absent = tuple(number for number, rank in enumerate(self._ranks) if rank.hello is None)
             if not absent:
                 absent = tuple(rank for node in self._nodes if node.address is None for rank in node.ranks)
-            self._end(Missing(absent, self._start_s))
+            self._end(RanksMissing(absent, self._start_s))
         self._check_deadlock(now)
 
     def due_at(self) -> float | None:
@@ -192,7 +205,7 @@ class RunState:
         ports = tuple(rank.hello.port if rank.hello else 0 for rank in self._ranks)
         self._outgoing.append(Welcome(len(self._ranks), places, ports, sockets="", key="", run=self._run))
 
-    def _note_end(self, number: int, ended: Ended) -> None:
+    def _note_end(self, number: int, ended: RankEnded) -> None:
         rank = self._ranks[number]
         is_known = rank.bye is not None and number not in self._byes
         rank.ended, rank.wait = ended, None
@@ -220,16 +233,16 @@ class RunState:
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
 
-    def _end(self, message: Ended | Lost | Missing | Aborted | Mismatch) -> None:
+    def _end(self, message: RankEnded | NodeLost | RanksMissing | RunAborted | CallMismatch) -> None:
         self._outgoing.append(message)
         if self.is_ending:
             return
         self.is_ending = True
         self._count = None
         reasons: set[int] = set()
-        if isinstance(message, Ended | Aborted):
+        if isinstance(message, RankEnded | RunAborted):
             reasons = {message.rank}
-        elif isinstance(message, Lost | Missing):
+        elif isinstance(message, NodeLost | RanksMissing):
             reasons = set(message.ranks)
         others = sum(not rank.is_over and number not in reasons for number, rank in enumerate(self._ranks))
         self._outgoing.append(ends.ending(message, others))
@@ -268,7 +281,7 @@ class RunState:
         self._numbers += 1
         nodes = {number for number, node in enumerate(self._nodes) if not node.is_gone}
         self._count = _Count(self._numbers, self._version, is_second, nodes)
-        self._outgoing.append(Ask(self._numbers))
+        self._outgoing.append(DrainQuestion(self._numbers))
 
     def _no_answer_from(self, node: int) -> None:
         if self._count is not None:

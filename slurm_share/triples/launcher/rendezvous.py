@@ -52,7 +52,7 @@ class Rendezvous:
         self._say = say
         self._told: set[int] = set()
         self.ready: wire.Ready | None = None
-        self.ending: wire.Ending | None = None
+        self.ending: wire.RunEnding | None = None
         """Why the run has to end; None: it goes on."""
         self.waits: dict[int, RankWait] = {}
         """Rank -> its wait, for ranks of this node that wait for messages."""
@@ -96,7 +96,7 @@ class Rendezvous:
                 continue
             if isinstance(message, wire.Ready):
                 self.ready = message
-            elif isinstance(message, wire.Ending):
+            elif isinstance(message, wire.RunEnding):
                 self.ending = self.ending or message
             elif isinstance(message, wire.RankWaits):
                 self.waits.pop(message.rank, None)
@@ -115,7 +115,7 @@ class Rendezvous:
         if rank not in self._told:
             self._told.add(rank)
             self.waits.pop(rank, None)
-            self._process.say(wire.encode(wire.Ended(rank, self._node.name, code, number, why)))
+            self._process.say(wire.encode(wire.RankEnded(rank, self._node.name, code, number, why)))
 
     def was_told(self, rank: int) -> bool:
         return rank in self._told

@@ -14,7 +14,7 @@ from slurm_share.core.config import Configuration
 from slurm_share.core.settings import Settings
 from slurm_share.history import records, report_text
 from slurm_share.history.records import Sample
-from slurm_share.history.rules.report import Advised, Hours, Period, Report, Use
+from slurm_share.history.rules.report import Advised, Hours, Period, UsageReport, Use
 from slurm_share.load.snapshot import NodeLoad, Survey
 from slurm_share.load.sources import survey_reader
 from slurm_share.slurm.records import QueuedJob
@@ -115,7 +115,7 @@ def test_a_message_is_drafted_for_those_who_lose_an_hour(site, capsys):
 
 def test_a_rule_for_all_is_told_only_where_nothing_was_advised(site):
     """Two on each GPU would be fewer for a job that was told to run 24, and more for one that was told 4."""
-    found = Report(period=Period("2026-W47", 0, 1), covered_h=1, elapsed_h=1, total=Use(user=""), users=())
+    found = UsageReport(period=Period("2026-W47", 0, 1), covered_h=1, elapsed_h=1, total=Use(user=""), users=())
     low = Use(user="dan", hours=9, gpu_hours=9, gpu=Hours(low=9), cpu=Hours(high=9))
     assert "--share-gpu=2 puts two" in report_text.draft(low, found, "")
     for now, nppn in ((12, 24), (8, 4)):

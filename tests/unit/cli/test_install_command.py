@@ -13,7 +13,7 @@ import pytest
 from slurm_share.cli.main import main
 from slurm_share.core.settings import Configuration, Settings
 from slurm_share.install import apply, files, journal, present, undo
-from slurm_share.install.journal import Change, Journal
+from slurm_share.install.journal import FileChange, InstallJournal
 from slurm_share.install.report import InstallReport
 from slurm_share.slurm.conf_text import ConfText, Edit, parse
 from slurm_share.slurm.records import QueuedJob
@@ -125,8 +125,8 @@ def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch,
 
 
 def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
-    change = Change(str(conf), PLAIN.encode(), b"new\n", (), (Edit(str(conf), "new"),))
-    (conf.parent / journal.NAME).write_bytes(journal.encode(Journal("applying", "d", (change,))))
+    change = FileChange(str(conf), PLAIN.encode(), b"new\n", (), (Edit(str(conf), "new"),))
+    (conf.parent / journal.NAME).write_bytes(journal.encode(InstallJournal("applying", "d", (change,))))
     conf.write_bytes(b"new\n")
     assert main(["install", "--conf", str(conf)]) == 2
     assert "was interrupted here" in capsys.readouterr().err
@@ -180,8 +180,8 @@ def test_shards_without_gpus_are_refused_and_nothing_is_written(conf, capsys):
 def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsys, word):
     victim = tmp_path / "victim"
     victim.write_text("as it is\n")
-    change = Change(str(victim), None, b"x", (), (Edit(str(victim), "as it is"),))
-    (conf.parent / journal.NAME).write_bytes(journal.encode(Journal("applied", "d", (change,))))
+    change = FileChange(str(victim), None, b"x", (), (Edit(str(victim), "as it is"),))
+    (conf.parent / journal.NAME).write_bytes(journal.encode(InstallJournal("applied", "d", (change,))))
     before = content(conf)
     assert main(["install", word, "--conf", str(conf)]) == 2
     assert f"names {victim}, which is none of Slurm's files here" in capsys.readouterr().err

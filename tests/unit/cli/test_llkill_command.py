@@ -12,7 +12,7 @@ from slurm_share.cli import llkill
 from slurm_share.core.process import Finished
 from slurm_share.node import processes
 from slurm_share.share.rules import queue
-from slurm_share.share.rules.queue import Target
+from slurm_share.share.rules.queue import JobTarget
 from slurm_share.slurm import cancel
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
@@ -181,7 +181,7 @@ def test_nobody_has_a_job(slurm_says, capsys, monkeypatch):
 
 def test_a_component_of_a_heterogeneous_job_means_all_of_it():
     job = QueuedJob(job_id=8, het=(7, 1), name="h", user="a", uid=1, partition="p", states=("PENDING",))
-    assert [one.id for one in queue.choose(Target("7", 7), [job, replace(job, job_id=7, het=(7, 0))])] == ["7", "7"]
+    assert [one.id for one in queue.choose(JobTarget("7", 7), [job, replace(job, job_id=7, het=(7, 0))])] == ["7", "7"]
     assert job.id == "7+1"
 
 

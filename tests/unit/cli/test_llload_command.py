@@ -386,7 +386,7 @@ def two_jobs(tmp_path):
     element = replace(job(), job_id=78, array=77, element=3, nodes="n2", comment="", name="second")
     two = replace(two, snapshot=replace(two.snapshot, jobs=(replace(two.snapshot.jobs[0], job=78),)))
     file = tmp_path / "two.jsonl"
-    writer = recording.Writer(file)
+    writer = recording.RecordingWriter(file)
     writer.write(survey(shared_node("n1"), two, jobs=(job(), element), user="alice"))
     writer.close()
     return str(file)

@@ -239,7 +239,7 @@ def test_every_width_gets_whole_lines(answer, width):
 
 
 def test_columns_of_wide_characters_stay_in_line():
-    columns = (terminal.Column("NAME", shrinks_to=6), terminal.Column("N", right=True))
+    columns = (terminal.TerminalColumn("NAME", shrinks_to=6), terminal.TerminalColumn("N", right=True))
     lines, left_out = terminal.lay_out(columns, [("漢字漢字漢字", "1"), ("ab", "22")], 12)
     assert lines == ["NAME       N", "漢字漢 …   1", "ab        22"]
     assert left_out == []

@@ -648,7 +648,7 @@ def test_in_a_log_the_last_state_is_told_once_it_may_be(
     """Lines come half a minute apart; a state that came sooner and stays is told then."""
     now = 100.0
     monkeypatch.setattr(progress_line.time, "monotonic", lambda: now)
-    line = progress_line.Line()
+    line = progress_line.ProgressLine()
     line.show("pending")
     now += 1.0
     line.show("8 running")

@@ -13,10 +13,10 @@ from slurm_share.doctor.facts.records import (
     ConfiguredHook,
     Facts,
     FileFact,
-    GpuFacts,
     HostFacts,
     Mount,
-    Owned,
+    NodeGpus,
+    PathOwner,
     PluginFacts,
     SeenGpu,
     SiteNode,
@@ -49,7 +49,7 @@ def write_process(root, pid, name, uid=0, state="S"):
 
 def file(path="/opt/x", mode=0o755, uid=0, above=0o755, **more):
     """Return a file with one folder above it."""
-    return FileFact(path, (Owned("/", 0, above), Owned(path, uid, mode)), **more)
+    return FileFact(path, (PathOwner("/", 0, above), PathOwner(path, uid, mode)), **more)
 
 
 def script(text, key="Prolog", path="/etc/slurm/site.sh", syntax=""):
@@ -163,7 +163,7 @@ HEALTHY = Facts(
         log=file("/var/log/slurm-share.log", 0o640),
         log_free_percent=50,
     ),
-    gpus=GpuFacts("550.163", (gpu(),), cuda=(12, 4)),
+    gpus=NodeGpus("550.163", (gpu(),), cuda=(12, 4)),
     backends={
         "mps": MpsOnNode(
             control=file("/usr/bin/nvidia-cuda-mps-control"),

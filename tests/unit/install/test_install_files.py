@@ -12,7 +12,7 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.install import files
-from slurm_share.install.journal import NAME, Change, Journal, encode
+from slurm_share.install.journal import NAME, FileChange, InstallJournal, encode
 from slurm_share.slurm.conf_text import Edit
 
 OLD = {"slurm.conf": b"old\n", "gres.conf": b"gres\n", "plugstack.conf": None}
@@ -39,7 +39,7 @@ def folder(tmp_path):
 
 def changes(folder):
     return tuple(
-        Change(
+        FileChange(
             str(folder / name),
             OLD[name],
             NEW[name],
@@ -73,7 +73,7 @@ def undo(folder, *more):
 
 
 def back(folder):
-    return tuple(Change(str(folder / name), NEW[name], OLD[name]) for name in OLD)
+    return tuple(FileChange(str(folder / name), NEW[name], OLD[name]) for name in OLD)
 
 
 def content(folder):
@@ -164,7 +164,7 @@ def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
     """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
     before, wrapper, seen = content(folder), folder / "hook.sh", []
     for step in count(1):
-        was_killed = killed_at(step, lambda: apply(folder, Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755)))
+        was_killed = killed_at(step, lambda: apply(folder, FileChange(str(wrapper), None, b"#!/bin/sh\n", mode=0o755)))
         if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
             assert wrapper.read_bytes() == b"#!/bin/sh\n", step
             assert wrapper.stat().st_mode & 0o777 == 0o755, step
@@ -180,7 +180,7 @@ def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
             assert content(folder) == before, step
         else:
             assert state(folder) == NEW
-            undo(folder, Change(str(wrapper), b"#!/bin/sh\n", None))
+            undo(folder, FileChange(str(wrapper), b"#!/bin/sh\n", None))
     assert step > 20
 
 
@@ -219,13 +219,13 @@ def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
     slurm = str(folder / "slurm.conf")
     (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
     first = content(folder)
-    more = (Change(slurm, b"new\nby hand\n", b"newer\n", (f"{slurm}.slurm-share-2",), (Edit(slurm, "newer"),)),)
+    more = (FileChange(slurm, b"new\nby hand\n", b"newer\n", (f"{slurm}.slurm-share-2",), (Edit(slurm, "newer"),)),)
     for step in range(1, 100):
         if not killed_at(step, lambda: files.apply(folder, more, "e", known(folder))):
             break
         settle(folder)
         if (folder / "slurm.conf").read_bytes() == b"newer\n":
-            whole = (Change(slurm, b"newer\n", b"old\n"), *back(folder)[1:])
+            whole = (FileChange(slurm, b"newer\n", b"old\n"), *back(folder)[1:])
             files.undo(folder, journal_of(folder), whole, known(folder))
             assert not list(folder.glob("*.slurm-share-*"))
             apply(folder)
@@ -333,10 +333,10 @@ def tampered(name, folder):
     """Return a change as somebody might forge it in the journal."""
     file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
     return {
-        "file": Change("/etc/passwd", b"", b"root::0:0", (), ()),
-        "copy": Change(file, None, None, ("/etc/passwd",)),
-        "copy of another": Change(file, None, None, (f"{file}.slurm-share-1/../passwd",)),
-        "line": Change(file, None, None, (copy,), (Edit("/etc/passwd", "x"),)),
+        "file": FileChange("/etc/passwd", b"", b"root::0:0", (), ()),
+        "copy": FileChange(file, None, None, ("/etc/passwd",)),
+        "copy of another": FileChange(file, None, None, (f"{file}.slurm-share-1/../passwd",)),
+        "line": FileChange(file, None, None, (copy,), (Edit("/etc/passwd", "x"),)),
     }[name]
 
 
@@ -344,9 +344,9 @@ def tampered(name, folder):
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
     """Any other file that it names is neither written nor removed; the sentence has the way out."""
-    journal = Journal("undoing", "d", (tampered(what, folder),))
+    journal = InstallJournal("undoing", "d", (tampered(what, folder),))
     if is_earlier:
-        journal = Journal("applying", "d", (), earlier=journal)
+        journal = InstallJournal("applying", "d", (), earlier=journal)
     (folder / NAME).write_bytes(encode(journal))
     before = content(folder)
     with pytest.raises(StateError, match=r"is not believed.* put back the copies .* then remove it"):
@@ -376,7 +376,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, 
 def test_links_that_lead_in_a_circle_are_a_sentence(folder):
     (folder / "a").symlink_to("b")
     (folder / "b").symlink_to("a")
-    change = Change(str(folder / "a"), None, b"x", None, ())
+    change = FileChange(str(folder / "a"), None, b"x", None, ())
     with pytest.raises(StateError):
         files.apply(folder, (change,), "d", known(folder))
 

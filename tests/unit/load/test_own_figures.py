@@ -12,7 +12,7 @@ from test_node_load import TICKS, Node, closed
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.rules import own_figures
 from slurm_share.load.rules.visible import for_user
-from slurm_share.load.sampler import Sampler
+from slurm_share.load.sampler import NodeSampler
 from slurm_share.load.snapshot import Snapshot
 from slurm_share.node.gpus.load import NvmlSession
 from slurm_share.node.processes import read_user_name
@@ -64,7 +64,7 @@ def sampled(node: Node, tmp: Path, rates: dict[int, tuple[NodeRates, ...]]) -> S
         rates=lambda _tmp, _uids: rates,
     )  # fmt: skip
     driver = FakeBinding(FakeGpu("GPU-a", compute=dict.fromkeys(pids, 50)))
-    sampler = Sampler("n1", kernel=reader, driver=NvmlSession(driver, lambda: 50.0))
+    sampler = NodeSampler("n1", kernel=reader, driver=NvmlSession(driver, lambda: 50.0))
     seen = sampler.sample()
     node.add(100, name="slurmstepd", uid=0, title=f"slurmstepd: [{JOB}.0]\0", ticks=(0, 0, TICKS, 0))
     return seen

@@ -35,7 +35,7 @@ def path(request, tmp_path):
 
 
 def write(path, *taken):
-    writer = recording.Writer(path)
+    writer = recording.RecordingWriter(path)
     for one in taken:
         writer.write(survey(one))
     writer.close()
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
         with pytest.raises(StateError, match="is not a regular file, and so no recording"):
             recording.Recording(none)
     with pytest.raises(StateError, match="cannot be written: Is a directory"):
-        recording.Writer(tmp_path)
+        recording.RecordingWriter(tmp_path)
     garbage = tmp_path / "a.gz"
     garbage.write_bytes(b"this is not gzip")
     assert read(garbage) == ([], 1)
@@ -103,12 +103,12 @@ def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
 
 def test_a_device_is_no_recording():
     with pytest.raises(StateError, match=r"/dev/full: cannot be written: it is not a regular file"):
-        recording.Writer(recording.Path("/dev/full"))
+        recording.RecordingWriter(recording.Path("/dev/full"))
 
 
 def test_a_full_disk_takes_nobody_elses_survey_back(path, monkeypatch):
     """Two writers: what one takes back is what it has written, and not what the other one added meanwhile."""
-    one, other = recording.Writer(path), recording.Writer(path)
+    one, other = recording.RecordingWriter(path), recording.RecordingWriter(path)
     one.write(survey(1.0))
     real, step_argv = os.write, threading.Thread(target=other.write, args=(survey(2.0),))
 

@@ -14,7 +14,7 @@ import pytest
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.rules.rates import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
 from slurm_share.load.run_rates import RunRates, read_run_rates
-from slurm_share.load.sampler import Sampler
+from slurm_share.load.sampler import NodeSampler
 from slurm_share.load.snapshot import JobLoad, Snapshot, parse_snapshot, render
 from slurm_share.node.gpus.load import NvmlSession
 from slurm_share.node.progress_figures import RunProgress, TaskProgress
@@ -41,7 +41,7 @@ def read(*found: NodeRates) -> RunRates:
 def sampled(pids: list[int], found: dict[int, tuple[NodeRates, ...]]) -> Snapshot:
     driver = FakeBinding(FakeGpu("GPU-a", compute=dict.fromkeys(pids, 50)))
     kernel = NodeReader("n1", clock=lambda: 1000.0, wall_clock=lambda: NOW, rates=lambda tmp, uids: found)
-    return Sampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
+    return NodeSampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.load.collectors import NodeReader
-from slurm_share.load.sampler import Sampler
+from slurm_share.load.sampler import NodeSampler
 from slurm_share.node.gpus.load import NvmlSession
 from slurm_share.testing import FakeBinding, FakeGpu
 
 
-def make(driver: FakeBinding, clock: list[float]) -> Sampler:
+def make(driver: FakeBinding, clock: list[float]) -> NodeSampler:
     kernel = NodeReader("n1", clock=lambda: clock[0], wall_clock=lambda: 1e9 + clock[0])
-    return Sampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: clock[0]))
+    return NodeSampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: clock[0]))
 
 
 def test_this_process_on_a_gpu() -> None:
@@ -46,7 +46,7 @@ def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
         (folder / f"{job}.{os.getpid()}").write_text(json.dumps({**booking, **held}))
     driver = FakeBinding(FakeGpu("GPU-a", compute={os.getpid(): 50}), FakeGpu("GPU-b"))
     kernel = NodeReader("n1", clock=lambda: 1000.0, tmp=tmp_path)
-    seen = Sampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
+    seen = NodeSampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
     with_bookings, without = seen.gpus
     assert with_bookings.booked_mib == 6500
     assert [(one.uid, one.job, one.booked_mib, one.tasks, one.held_for) for one in with_bookings.bookings] == [

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import backend, jobs, nodes, pyslurm_backend, remote_hosts
-from slurm_share.slurm.pyslurm_backend import Answer, PyJob, PyNode
+from slurm_share.slurm.pyslurm_backend import PyJob, PyNode, PyslurmReply
 from slurm_share.slurm.records import ClusterName, NodeKind
 
 RECORDED = json.loads((Path(__file__).parents[2] / "data/slurm-26.05/pyslurm.json").read_text())
@@ -75,7 +75,7 @@ def test_jobs_on_a_node_are_the_users_own() -> None:
     assert pyslurm_backend.job_ids(ANSWER, 2002, "n1", jobs.ON_A_NODE) == ()
 
 
-def _with_job(**fields: object) -> Answer:
+def _with_job(**fields: object) -> PyslurmReply:
     return replace(ANSWER, jobs=(*ANSWER.jobs, replace(ANSWER.jobs[0], id=99, **fields)))  # type: ignore[arg-type]
 
 
@@ -91,7 +91,7 @@ SHARDS = replace(ANSWER, gres_types=["gpu", "shard"])
     ],
     ids=["completing", "requeued", "GPUs are not tracked", "shards", "depends", "no limit"],
 )
-def test_a_queue_that_is_not_told_in_full_is_not_told(answer: Answer) -> None:
+def test_a_queue_that_is_not_told_in_full_is_not_told(answer: PyslurmReply) -> None:
     assert pyslurm_backend.queue(answer, (), (), ()) is None
 
 
@@ -109,12 +109,12 @@ def test_what_is_not_chosen_spoils_no_queue() -> None:
     assert pyslurm_backend.queue(UNTRACKED, (), (), ["RUNNING"]) == (CLUSTER, running)
 
 
-def _with_node(**fields: object) -> Answer:
+def _with_node(**fields: object) -> PyslurmReply:
     return replace(ANSWER, nodes=(replace(ANSWER.nodes[0], **fields),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [UNTRACKED, SHARDS], ids=["GPUs are not tracked", "shards"])
-def test_nodes_whose_free_gpus_are_not_told_are_not_told(answer: Answer) -> None:
+def test_nodes_whose_free_gpus_are_not_told_are_not_told(answer: PyslurmReply) -> None:
     assert pyslurm_backend.nodes(answer, "") is None
     assert pyslurm_backend.node_kinds(answer) is None
 

@@ -139,7 +139,7 @@ class Run:
                     code = process.returncode
                     end = (None, -code) if code < 0 else (code, None)
                     node = rank // self._per_node
-                    ended = wire.Ended(rank, self._nodes[node][0], *end, ends.reason(*end))
+                    ended = wire.RankEnded(rank, self._nodes[node][0], *end, ends.reason(*end))
                     self._rendezvous[node].ended(ended)
             for one in self._rendezvous:
                 one.step(0.0)

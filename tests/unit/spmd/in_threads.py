@@ -42,7 +42,7 @@ class Shared:
     changed: threading.Condition = field(default_factory=threading.Condition)
     ended: SpmdError | None = None
     sent: list[Envelope] = field(default_factory=list)
-    waits: dict[int, wire.Waiting] = field(default_factory=dict)
+    waits: dict[int, wire.RankWaiting] = field(default_factory=dict)
     """The waits without an end, by rank."""
     done: set[int] = field(default_factory=set)
     """Ranks that have ended."""
@@ -57,7 +57,7 @@ class Shared:
         except CollectiveMismatch:
             return  # the rank of that queue raises it
         told = ends.judge(self.waits)
-        if isinstance(told, wire.Mismatch):
+        if isinstance(told, wire.CallMismatch):
             self.ended = CollectiveMismatch(told.number, *told.here, *told.there)
         elif self.done:
             self.ended = PeerEnded(min(self.done), "n1", 0, None, ends.NOTHING_MORE)
@@ -100,7 +100,7 @@ class ThreadTransport(Transport):
         with self.shared.changed:
             try:
                 if timeout_s is None and not is_there():
-                    self.shared.waits[self.rank] = wire.Waiting(call, context, source, tag, 0.0, 0, 0)
+                    self.shared.waits[self.rank] = wire.RankWaiting(call, context, source, tag, 0.0, 0, 0)
                     self.shared.look_for_deadlock()
                 there = bool(found) or self.shared.changed.wait_for(
                     is_there, PATIENCE_S if timeout_s is None else timeout_s

@@ -83,7 +83,7 @@ class Node:
         self.process.stdin.write(wire.encode(message))
 
     def end(self, rank: int, code: int | None = 0, signal: int | None = None) -> None:
-        self.say(wire.Ended(rank, self.name, code, signal, ends.reason(code, signal)))
+        self.say(wire.RankEnded(rank, self.name, code, signal, ends.reason(code, signal)))
 
     def messages(self, for_s: float) -> Iterator[wire.Record]:
         """Yield what it says, until it is silent for that long."""

@@ -99,8 +99,8 @@ def test_a_rank_that_has_got_a_message_of_a_finished_call_says_so_at_its_end() -
         second.send(0, CALL | 1, "bcast(root=1)", RAW, b"", body(3))
         first.finish(CALL | 1)
         first.close()
-        told = [one for one in said(control) if isinstance(one, wire.Mismatch)]
-        assert told == [wire.Mismatch(1, (0, "no such call any more"), (1, "bcast(root=1)"))]
+        told = [one for one in said(control) if isinstance(one, wire.CallMismatch)]
+        assert told == [wire.CallMismatch(1, (0, "no such call any more"), (1, "bcast(root=1)"))]
 
 
 def test_a_mismatch_that_a_call_has_raised_is_not_told_again() -> None:
@@ -110,13 +110,13 @@ def test_a_mismatch_that_a_call_has_raised_is_not_told_again() -> None:
         with pytest.raises(CollectiveMismatch):
             first.receive(1, CALL | 2, "barrier()", "barrier", 10.0)
         first.close()
-        assert not [one for one in said(control) if isinstance(one, wire.Mismatch)]
+        assert not [one for one in said(control) if isinstance(one, wire.CallMismatch)]
 
 
 def test_a_send_in_a_collective_call_names_the_first_rank_that_died() -> None:
     ends = Ends(0, (NodePlace("n", 0, 3),))
-    ends.take(wire.Ended(2, "n", None, 9, "was killed"))
-    ends.take(wire.Ended(1, "n", 0, None, ""))
+    ends.take(wire.RankEnded(2, "n", None, 9, "was killed"))
+    ends.take(wire.RankEnded(1, "n", 0, None, ""))
     error = ends.error_for_send(1, CALL | 1)
     assert isinstance(error, PeerEnded)
     assert error.rank == 2
@@ -158,7 +158,7 @@ def test_a_long_reason_for_an_abort_fits_the_lines_of_the_rendezvous_process() -
     with ranks(2) as ((rank, control), _other):
         rank.abort(1, "x" * 100_000)
         (told,) = said(control)
-        assert isinstance(told, wire.Aborted)
+        assert isinstance(told, wire.RunAborted)
         assert len(told.why) == 1000
 
 
@@ -202,8 +202,8 @@ def test_one_message_beyond_the_limit_has_no_room() -> None:
 @pytest.mark.parametrize(
     ("told", "error", "text"),
     [
-        (wire.Lost("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
-        (wire.Mismatch(4, (1, "bcast"), (0, "gather")), CollectiveMismatch, "rank 0 is in gather, rank 1 in bcast"),
+        (wire.NodeLost("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
+        (wire.CallMismatch(4, (1, "bcast"), (0, "gather")), CollectiveMismatch, "rank 0 is in gather, rank 1 in bcast"),
     ],
 )
 def test_what_the_rendezvous_process_tells_ends_a_wait(told: wire.Record, error: type[SpmdError], text: str) -> None:
@@ -316,7 +316,7 @@ def test_a_receive_from_any_source_waits_for_what_an_ended_rank_has_sent() -> No
     with ranks(2) as ((receiver, control), (sender, _other)):
         sender.send(0, USER, 0, RAW, b"", body(1))
         receiver.receive(1, USER, 0, "recv", 10.0)
-        control.sendall(wire.encode(wire.Ended(1, "n", 0, None, "")))
+        control.sendall(wire.encode(wire.RankEnded(1, "n", 0, None, "")))
         with pytest.raises(ReceiveTimeout, match=r"rank 0 has waited 0\.3\d* s in recv for \(any, 0\)"):
             receiver.receive(None, USER, 0, "recv", 0.3)
         sender.send(0, USER, 0, RAW, b"", body(2))

@@ -8,7 +8,15 @@ import threading
 
 import pytest
 
-from slurm_share.spmd.handshake import LIMIT, NODES, RANKS, Client, Refused, Server, signature
+from slurm_share.spmd.handshake import (
+    LIMIT,
+    NODES,
+    RANKS,
+    HandshakeClient,
+    HandshakeRefused,
+    HandshakeServer,
+    signature,
+)
 from slurm_share.spmd.names import VERSION
 
 KEY = bytes(range(32))
@@ -16,13 +24,13 @@ OTHER_KEY = bytes(32)
 RUN = "4711.0"
 
 
-def ends(**changes) -> tuple[Server, Client]:
+def ends(**changes) -> tuple[HandshakeServer, HandshakeClient]:
     """Return a server of rank 3 and a client of rank 5 that match, except for the client's `changes`."""
     what = {"key": KEY, "run": RUN, "me": 5, "peer": 3, "purpose": RANKS, **changes}
-    return Server(KEY, RUN, 3, RANKS), Client(**what)
+    return HandshakeServer(KEY, RUN, 3, RANKS), HandshakeClient(**what)
 
 
-def talk(server: Server, client: Client, size: int = LIMIT) -> None:
+def talk(server: HandshakeServer, client: HandshakeClient, size: int = LIMIT) -> None:
     """Pass the bytes of each end to the other, `size` at a time, until both are silent."""
     to_client, to_server = server.start(), client.start()
     while to_client or to_server:
@@ -76,7 +84,7 @@ def test_a_blocking_socket_is_served_by_the_loop_of_the_docstring():
 )
 def test_a_client_that_is_not_meant_is_refused(changes, why):
     server, client = ends(**changes)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(HandshakeRefused, match=why):
         talk(server, client)
     assert not server.done
     assert server.peer is None
@@ -85,10 +93,10 @@ def test_a_client_that_is_not_meant_is_refused(changes, why):
 
 def test_another_version_is_refused_by_number(monkeypatch):
     monkeypatch.setattr("slurm_share.spmd.handshake.VERSION", VERSION + 1)
-    client = Client(KEY, RUN, 5, 3, RANKS)
+    client = HandshakeClient(KEY, RUN, 5, 3, RANKS)
     monkeypatch.undo()
-    server = Server(KEY, RUN, 3, RANKS)
-    with pytest.raises(Refused, match=f"version {VERSION + 1}.* {VERSION}"):
+    server = HandshakeServer(KEY, RUN, 3, RANKS)
+    with pytest.raises(HandshakeRefused, match=f"version {VERSION + 1}.* {VERSION}"):
         talk(server, client)
 
 
@@ -97,21 +105,21 @@ def test_a_recorded_proof_is_refused_by_the_next_server():
     said = client.feed(server.start())
     server.feed(said)
     assert server.done
-    again = Server(KEY, RUN, 3, RANKS)
-    with pytest.raises(Refused, match="does not know the key"):
+    again = HandshakeServer(KEY, RUN, 3, RANKS)
+    with pytest.raises(HandshakeRefused, match="does not know the key"):
         again.feed(said)
 
 
 def test_a_server_without_the_key_is_refused_though_it_repeats_what_it_heard():
     server, client = ends()
     answer = server.feed(client.feed(server.start()))
-    fresh = Client(KEY, RUN, 5, 3, RANKS)
+    fresh = HandshakeClient(KEY, RUN, 5, 3, RANKS)
     said = fresh.feed(server.start())  # the same nonce once more
-    with pytest.raises(Refused, match="does not know the key"):
+    with pytest.raises(HandshakeRefused, match="does not know the key"):
         fresh.feed(answer)
-    mirrored = Client(KEY, RUN, 5, 3, RANKS)
+    mirrored = HandshakeClient(KEY, RUN, 5, 3, RANKS)
     mirrored.feed(said[:32])
-    with pytest.raises(Refused, match="does not know the key"):
+    with pytest.raises(HandshakeRefused, match="does not know the key"):
         mirrored.feed(said[-32:])
 
 
@@ -120,7 +128,7 @@ def test_each_changed_byte_is_refused(place):
     server, client = ends()
     said = bytearray(client.feed(server.start()))
     said[place] ^= 1
-    with pytest.raises(Refused):
+    with pytest.raises(HandshakeRefused):
         server.feed(bytes(said) + (b"" if place != 11 else b"x"))
     assert not server.done
 
@@ -131,7 +139,7 @@ def test_bytes_behind_the_proof_are_refused():
         said = client.feed(server.start())
         if behind:
             server.feed(said)
-        with pytest.raises(Refused, match="more than its proof"):
+        with pytest.raises(HandshakeRefused, match="more than its proof"):
             server.feed(b"x" if behind else said + b"x")
         assert not server.done
 
@@ -147,33 +155,33 @@ def test_bytes_behind_the_proof_are_refused():
 )
 def test_a_client_that_goes_on_is_refused_at_the_limit_or_before(said, why):
     server, client = ends()
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(HandshakeRefused, match=why):
         server.feed(said)
-    with pytest.raises(Refused):
+    with pytest.raises(HandshakeRefused):
         server.feed(client.feed(server.start()))
     assert not server.done
 
 
 def test_the_client_takes_no_end_and_no_byte_behind_the_servers_proof():
     server, client = ends()
-    with pytest.raises(Refused, match="did not accept"):
+    with pytest.raises(HandshakeRefused, match="did not accept"):
         client.feed(b"")
     server, client = ends()
     answer = server.feed(client.feed(server.start()))
-    with pytest.raises(Refused, match="more than its proof"):
+    with pytest.raises(HandshakeRefused, match="more than its proof"):
         client.feed(answer + b"x")
     assert not client.done
 
 
 def test_the_name_of_a_run_that_does_not_fit_and_a_short_key_are_refused_at_once():
     with pytest.raises(ValueError, match="1 to 172 bytes"):
-        Client(KEY, "x" * 173, 5, 3, RANKS)
-    server = Server(KEY, "x" * 172, 3, RANKS)
-    client = Client(KEY, "x" * 172, 5, 3, RANKS)
+        HandshakeClient(KEY, "x" * 173, 5, 3, RANKS)
+    server = HandshakeServer(KEY, "x" * 172, 3, RANKS)
+    client = HandshakeClient(KEY, "x" * 172, 5, 3, RANKS)
     talk(server, client)
     assert server.done
     with pytest.raises(ValueError, match="32 bytes"):
-        Server(b"short", RUN, 3, RANKS)
+        HandshakeServer(b"short", RUN, 3, RANKS)
 
 
 def test_a_signature_is_of_one_purpose_one_text_and_one_key():

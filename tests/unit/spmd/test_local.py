@@ -19,7 +19,7 @@ from rendezvous_ends import PATIENCE_S, wait_for
 from slurm_share.spmd import __main__ as command
 from slurm_share.spmd import names
 from slurm_share.spmd.errors import UsageError
-from slurm_share.spmd.local import Outcome, _Output, run_local
+from slurm_share.spmd.local import RankOutcome, _Output, run_local
 
 COMMAND = [sys.executable, "-m", "slurm_share.spmd"]
 NODE = os.uname().nodename
@@ -289,7 +289,7 @@ def test_a_log_on_a_full_disk_loses_what_is_printed_and_no_message(program, tmp_
 
 def test_a_caller_without_real_output_gets_what_rank_0_prints(program, capsys):
     outcome = run_local(program("print('out', rank, *sys.argv[1:])"), 2, ["x"])
-    assert outcome == Outcome(0, "")
+    assert outcome == RankOutcome(0, "")
     assert sorted(capsys.readouterr().out.splitlines()) == ["[1] out 1 x", "out 0 x"]
 
 
@@ -404,7 +404,7 @@ def test_ranks_that_take_no_notice_of_a_death_are_ended(program, monkeypatch, ca
     """)
     began = time.monotonic()
     outcome = run_local(path, 3, end_grace_s=1.0, kill_s=1.0)
-    assert outcome == Outcome(1, f"rank 0 on {NODE} ended with code 3; the other 2 were ended")
+    assert outcome == RankOutcome(1, f"rank 0 on {NODE} ended with code 3; the other 2 were ended")
     assert 2.0 <= time.monotonic() - began < PATIENCE_S
 
 

@@ -18,8 +18,8 @@ import pytest
 from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
 
 from slurm_share.spmd import key_folder, lines, wire
-from slurm_share.spmd.handshake import NODES, Client, Refused
-from slurm_share.spmd.lines import AwakeClock, Watched
+from slurm_share.spmd.handshake import NODES, HandshakeClient, HandshakeRefused
+from slurm_share.spmd.lines import AwakeClock, ConnectionSet
 from slurm_share.spmd.names import HALF_OPEN, HANDSHAKE_S, RANK_LINE_BYTES, VERSION
 from slurm_share.spmd.node_links import Center
 from slurm_share.spmd.rendezvous import Rendezvous
@@ -91,7 +91,7 @@ class InTurns:
 
     def endings(self, node: int) -> list[str]:
         """Return why a node has said that the run must end."""
-        return [message.why for message in self._said[node] if isinstance(message, wire.Ending)]
+        return [message.why for message in self._said[node] if isinstance(message, wire.RunEnding)]
 
     def close(self) -> None:
         for one in [*self._speakers, *self._nodes]:
@@ -127,8 +127,8 @@ def both_nodes(folder: Path, sizes=(2, 2), **changes) -> list[wire.Setup]:
     return [wire.Setup("4711.0", node, names, interface=f"127.0.0.{node + 1}", **what) for node in range(len(sizes))]
 
 
-def waits(call: str, source: int | None, tag, *, context: int = 0, sent: int = 0, taken: int = 0) -> wire.Waiting:
-    return wire.Waiting(call, context, source, tag, 2.0, sent, taken)
+def waits(call: str, source: int | None, tag, *, context: int = 0, sent: int = 0, taken: int = 0) -> wire.RankWaiting:
+    return wire.RankWaiting(call, context, source, tag, 2.0, sent, taken)
 
 
 def meet(node: Node, size: int) -> list[Speaker]:
@@ -197,11 +197,11 @@ def test_the_process_ends_by_itself_when_all_ranks_have_ended(nodes):
     node, ranks = met(nodes, 2)
     ranks[0].say(wire.Bye(0))
     node.end(0)
-    assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.NOTHING_MORE)
+    assert ranks[1].expect(wire.RankEnded) == wire.RankEnded(0, "n1", 0, None, ends.NOTHING_MORE)
     assert node.process.poll() is None
     node.end(1)
     assert node.wait() == 0
-    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.1))
+    assert not any(isinstance(message, wire.RunEnding) for message in node.messages(0.1))
 
 
 def test_the_process_ends_with_its_parent(nodes):
@@ -242,7 +242,7 @@ def test_who_does_not_fit_is_told_why_and_the_run_goes_on(nodes, message, why):
     first = node.rank(0)
     wrong = node.rank(9, is_silent=True)
     wrong.say(message)
-    text = wrong.expect(wire.Refused).why
+    text = wrong.expect(wire.RankRefused).why
     assert re.search(why, text), text
     assert wrong.hear() is None
     assert text in node.expect(wire.Note).text
@@ -257,7 +257,7 @@ def test_what_is_no_message_ends_only_its_connection(nodes, data):
     node = nodes(one_node(1))
     wrong = node.rank(0, is_silent=True)
     wrong.sock.sendall(data)
-    wrong.expect(wire.Refused)
+    wrong.expect(wire.RankRefused)
     node.rank(0).expect(wire.Welcome)
 
 
@@ -274,10 +274,10 @@ def test_a_line_without_end_is_cut_off_at_its_limit(nodes):
 def test_a_rank_that_does_not_read_keeps_nobody_waiting(nodes):
     node, ranks = met(nodes, 60, keep_going=True)
     for number in range(2, 60):  # together more than a socket holds
-        node.say(wire.Ended(number, "n1", 1, None, "x" * 20_000))
+        node.say(wire.RankEnded(number, "n1", 1, None, "x" * 20_000))
     for number in range(2, 60):
-        assert ranks[1].expect(wire.Ended).rank == number
-    assert [ranks[0].expect(wire.Ended).rank for _ in range(58)] == list(range(2, 60))
+        assert ranks[1].expect(wire.RankEnded).rank == number
+    assert [ranks[0].expect(wire.RankEnded).rank for _ in range(58)] == list(range(2, 60))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
@@ -302,30 +302,30 @@ def test_another_user_is_refused_before_a_byte_is_read(nodes):
 
 def test_a_death_is_told_to_all_and_ends_the_run(nodes):
     node, ranks = met(nodes, 4)
-    node.say(wire.Ended(1, "n1", None, 9, "was killed (out of host memory)"))
+    node.say(wire.RankEnded(1, "n1", None, 9, "was killed (out of host memory)"))
     for rank in (ranks[0], ranks[2], ranks[3]):
-        assert rank.expect(wire.Ended) == wire.Ended(1, "n1", None, 9, "was killed (out of host memory)")
-    ending = node.expect(wire.Ending)
-    assert ending == wire.Ending(1, "rank 1 on n1 was killed (out of host memory); the other 3 were ended", (1,))
+        assert rank.expect(wire.RankEnded) == wire.RankEnded(1, "n1", None, 9, "was killed (out of host memory)")
+    ending = node.expect(wire.RunEnding)
+    assert ending == wire.RunEnding(1, "rank 1 on n1 was killed (out of host memory); the other 3 were ended", (1,))
     node.end(2, code=1)
-    assert ranks[0].expect(wire.Ended).rank == 2
-    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.3))
+    assert ranks[0].expect(wire.RankEnded).rank == 2
+    assert not any(isinstance(message, wire.RunEnding) for message in node.messages(0.3))
 
 
 def test_a_death_does_not_end_a_run_that_keeps_going(nodes):
     node, ranks = met(nodes, 2, keep_going=True)
     node.end(1, code=3)
-    assert ranks[0].expect(wire.Ended).why == "ended with code 3"
-    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.3))
+    assert ranks[0].expect(wire.RankEnded).why == "ended with code 3"
+    assert not any(isinstance(message, wire.RunEnding) for message in node.messages(0.3))
 
 
 def test_a_death_before_the_start_is_told_to_those_who_wait_and_to_those_who_come(nodes):
     node = nodes(one_node(3))
     early = node.rank(0)
     node.end(1, code=None, signal=11)
-    assert early.expect(wire.Ended).why == "was killed by SIGSEGV"
-    assert node.expect(wire.Ending).why == "rank 1 on n1 was killed by SIGSEGV; the other 2 were ended"
-    assert node.rank(2).expect(wire.Ended).rank == 1
+    assert early.expect(wire.RankEnded).why == "was killed by SIGSEGV"
+    assert node.expect(wire.RunEnding).why == "rank 1 on n1 was killed by SIGSEGV; the other 2 were ended"
+    assert node.rank(2).expect(wire.RankEnded).rank == 1
 
 
 def test_what_a_rank_said_last_comes_before_its_end():
@@ -334,12 +334,12 @@ def test_what_a_rank_said_last_comes_before_its_end():
     ranks = [Speaker(rendezvous.ready.name, rank) for rank in range(2)]
     for _turn in range(5):
         rendezvous.step(0.1)
-    ranks[0].say(wire.Aborted(0, 7, "bad input"))
-    rendezvous.ended(wire.Ended(0, "n1", 7, None, "ended with code 7"))  # the parent is quicker than the socket
+    ranks[0].say(wire.RunAborted(0, 7, "bad input"))
+    rendezvous.ended(wire.RankEnded(0, "n1", 7, None, "ended with code 7"))  # the parent is quicker than the socket
     rendezvous.step(0.0)
     assert ranks[1].expect(wire.Welcome).size == 2
-    assert ranks[1].expect(wire.Aborted) == wire.Aborted(0, 7, "bad input")
-    assert said == [wire.Ending(7, "rank 0 called abort(7): bad input; the other one was ended", (0,))]
+    assert ranks[1].expect(wire.RunAborted) == wire.RunAborted(0, 7, "bad input")
+    assert said == [wire.RunEnding(7, "rank 0 called abort(7): bad input; the other one was ended", (0,))]
     for rank in ranks:
         rank.close()
     rendezvous.close()
@@ -353,10 +353,10 @@ def test_ranks_that_do_not_come_are_named_after_the_start_limit(in_turns):
     assert all(rank.hears_nothing(0) for rank in ranks)
     run.pass_s(1.0)
     for rank in ranks:
-        assert rank.expect(wire.Missing) == wire.Missing((0, 2), 1.5)
+        assert rank.expect(wire.RanksMissing) == wire.RanksMissing((0, 2), 1.5)
     assert run.endings(0)[0].startswith("2 ranks have not started within 1.5 s: 0, 2;")
     late = run.rank(0)
-    assert late.expect(wire.Missing).ranks == (0, 2)
+    assert late.expect(wire.RanksMissing).ranks == (0, 2)
 
 
 # Waits
@@ -364,9 +364,9 @@ def test_ranks_that_do_not_come_are_named_after_the_start_limit(in_turns):
 
 def test_the_parent_sees_who_waits_for_whom(nodes):
     node, ranks = met(nodes, 2)
-    ranks[1].say(wire.Waiting("recv", 0, 0, "x", 40.0, 0, 0))
+    ranks[1].say(wire.RankWaiting("recv", 0, 0, "x", 40.0, 0, 0))
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "in recv for (0, 'x')", 40.0)
-    ranks[1].say(wire.Working())
+    ranks[1].say(wire.RankWorking())
     assert node.expect(wire.RankWaits) == wire.RankWaits(1, "", 0.0)
 
 
@@ -394,15 +394,15 @@ def test_ranks_of_two_nodes_meet(nodes, tmp_path):
     assert [welcome.sockets for welcome in welcomes[1:3]] == [f"{node.ready.name}/r" for node in pair]
     ranks[3].say(wire.Bye(0))
     pair[1].end(3)
-    assert ranks[0].expect(wire.Ended) == wire.Ended(3, "n2", 0, None, ends.NOTHING_MORE)
-    assert ranks[4].expect(wire.Ended).rank == 3
+    assert ranks[0].expect(wire.RankEnded) == wire.RankEnded(3, "n2", 0, None, ends.NOTHING_MORE)
+    assert ranks[4].expect(wire.RankEnded).rank == 3
     for rank in (0, 1):
         pair[0].end(rank)
     assert pair[0].process.poll() is None, "node 0 stays for the others"
     for rank in (2, 4):
         pair[1].end(rank)
     assert [node.wait() for node in pair] == [0, 0]
-    assert not any(isinstance(message, wire.Ending) for node in pair for message in node.messages(0.1))
+    assert not any(isinstance(message, wire.RunEnding) for node in pair for message in node.messages(0.1))
 
 
 def test_node_0_may_start_last(nodes, tmp_path):
@@ -412,9 +412,9 @@ def test_node_0_may_start_last(nodes, tmp_path):
     late.end(3, code=1)
     time.sleep(0.5)
     first = nodes(setups[0])
-    assert first.rank(0).expect(wire.Ended).rank == 3
-    assert ranks[0].expect(wire.Ended).rank == 3
-    whys = {node.expect(wire.Ending).why for node in (first, late)}
+    assert first.rank(0).expect(wire.RankEnded).rank == 3
+    assert ranks[0].expect(wire.RankEnded).rank == 3
+    whys = {node.expect(wire.RunEnding).why for node in (first, late)}
     assert whys == {"rank 3 on n2 ended with code 1; the other 3 were ended"}
 
 
@@ -424,7 +424,7 @@ def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(in_turns, tmp_path
     for rank in (2, 3):
         ranks[rank].say(waits("recv", 0, 7))
     run.pass_s(1.0)
-    ranks[2].say(wire.Working())  # its process is stopped and cannot say so
+    ranks[2].say(wire.RankWorking())  # its process is stopped and cannot say so
     for rank in (0, 1):
         ranks[rank].say(waits("recv", 2, 7))
     run.pass_s(10.0, 0)
@@ -432,7 +432,7 @@ def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(in_turns, tmp_path
     assert all(rank.hears_nothing(0) for rank in ranks)
     ranks[2].say(waits("recv", 0, 7))
     run.pass_s(10.0)
-    assert ranks[0].expect(wire.Stuck)
+    assert ranks[0].expect(wire.RanksStuck)
 
 
 def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(in_turns, tmp_path):
@@ -454,7 +454,7 @@ def test_a_node_that_does_not_answer_is_lost(in_turns, tmp_path, stopped):
     run.pass_s(1.0, 1 - stopped)
     assert left.hears_nothing(0)
     run.pass_s(1.0, 1 - stopped)
-    assert left.expect(wire.Lost) == wire.Lost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
+    assert left.expect(wire.NodeLost) == wire.NodeLost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
     why = f"node n{stopped + 1} with ranks {2 * stopped} to {2 * stopped + 1} does not answer any more"
     assert run.endings(1 - stopped)[0].startswith(why)
 
@@ -462,14 +462,14 @@ def test_a_node_that_does_not_answer_is_lost(in_turns, tmp_path, stopped):
 def test_a_node_whose_process_is_killed_is_lost_at_once(nodes, tmp_path):
     pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=2.0)
     pair[1].process.kill()
-    assert ranks[0].expect(wire.Lost).ranks == (2, 3)
+    assert ranks[0].expect(wire.NodeLost).ranks == (2, 3)
 
 
 def test_a_node_that_never_comes_is_missing(nodes, tmp_path):
     setups = both_nodes(tmp_path / "r", start_s=1.0)
     node = nodes(setups[0])
-    assert node.rank(0).expect(wire.Missing).ranks == (2, 3)
-    node.expect(wire.Ending)
+    assert node.rank(0).expect(wire.RanksMissing).ranks == (2, 3)
+    node.expect(wire.RunEnding)
     for rank in (0, 1):
         node.end(rank, code=1)
     assert node.wait() == 0
@@ -481,9 +481,9 @@ def test_a_node_whose_launcher_has_failed_is_told_to_the_others_at_once(nodes, t
     assert ranks[0].hears_nothing(0.5)
     key_folder.write_failure(str(tmp_path / "r"), "4711.0", 1, "n2 has no GPU 7")
     for rank in ranks:
-        assert [rank.expect(wire.Ended).rank for _ in range(2)] == [1, 2]
+        assert [rank.expect(wire.RankEnded).rank for _ in range(2)] == [1, 2]
     why = "rank 1 on n2 could not be started: n2 has no GPU 7; the other 3 were ended"
-    assert {one.expect(wire.Ending).why for one in (node, other)} == {why}
+    assert {one.expect(wire.RunEnding).why for one in (node, other)} == {why}
     node.end(0, code=1)
     other.end(3, code=1)
     assert (other.wait(), node.wait()) == (0, 0)
@@ -494,8 +494,8 @@ def test_a_node_whose_node_0_has_ended_does_not_wait_for_it(nodes, tmp_path):
     rank = node.rank(2)
     assert rank.hears_nothing(0.5)
     shutil.rmtree(tmp_path / "r")
-    assert rank.expect(wire.Lost).ranks == (0, 1)
-    assert node.expect(wire.Ending).code == 1
+    assert rank.expect(wire.NodeLost).ranks == (0, 1)
+    assert node.expect(wire.RunEnding).code == 1
     for number in (2, 3):
         node.end(number, code=1)
     assert node.wait() == 0
@@ -503,8 +503,8 @@ def test_a_node_whose_node_0_has_ended_does_not_wait_for_it(nodes, tmp_path):
 
 def test_a_node_that_does_not_find_node_0_says_so_and_ends(nodes, tmp_path):
     node = nodes(both_nodes(tmp_path / "r", start_s=1.0)[1])
-    assert node.rank(2).expect(wire.Missing).ranks == (0, 1)
-    assert node.expect(wire.Ending).code == 1
+    assert node.rank(2).expect(wire.RanksMissing).ranks == (0, 1)
+    assert node.expect(wire.RunEnding).code == 1
     for rank in (2, 3):
         node.end(rank, code=1)
     assert node.wait() == 0
@@ -517,12 +517,12 @@ def test_strangers_at_the_port_of_node_0_do_not_stop_a_run(nodes, tmp_path):
     key = key_folder.read_key(str(folder))
     address = key_folder.read_address(str(folder), "4711.0", key)
     loud = socket.create_connection(address, PATIENCE_S)
-    wrong = Client(bytes(32), "4711.0", 1, 0, NODES)
+    wrong = HandshakeClient(bytes(32), "4711.0", 1, 0, NODES)
     with pytest.raises(OSError):  # noqa: PT012
         loud.sendall(wrong.feed(loud.recv(32)))
         if not loud.recv(32):
             raise ConnectionResetError
-    unknown = Client(key, "4711.0", 7, 0, NODES)
+    unknown = HandshakeClient(key, "4711.0", 7, 0, NODES)
     stranger = socket.create_connection(address, PATIENCE_S)
     stranger.sendall(unknown.feed(stranger.recv(32)))
     assert stranger.recv(32) == b""
@@ -544,11 +544,11 @@ def by_hand(node: Node, number: int) -> socket.socket:
     address = key_folder.read_address(node.setup.folder, node.setup.run, key)
     assert address is not None
     sock = socket.create_connection(address, PATIENCE_S)
-    side = Client(key, node.setup.run, number, 0, NODES)
+    side = HandshakeClient(key, node.setup.run, number, 0, NODES)
     try:
         while not side.done:
             sock.sendall(side.feed(sock.recv(side.wants)))
-    except Refused:
+    except HandshakeRefused:
         sock.close()
         raise
     return sock
@@ -557,8 +557,8 @@ def by_hand(node: Node, number: int) -> socket.socket:
 @pytest.mark.parametrize(
     "line",
     [
-        b"0 " + wire.encode(wire.Aborted(0, 1, "")),
-        b"2 " + wire.encode(wire.Left()),
+        b"0 " + wire.encode(wire.RunAborted(0, 1, "")),
+        b"2 " + wire.encode(wire.NodeLeft()),
         b"- " + wire.encode(wire.Bye(0)),
         b"x\n",
     ],
@@ -566,16 +566,16 @@ def by_hand(node: Node, number: int) -> socket.socket:
 def test_a_node_that_speaks_for_others_is_cut_off(nodes, tmp_path, line):
     first = nodes(both_nodes(tmp_path / "r", heartbeat_s=2.0)[0])
     with by_hand(first, 1) as sock:
-        sock.sendall(b"- " + wire.encode(wire.Joined("127.0.0.2")))
+        sock.sendall(b"- " + wire.encode(wire.NodeJoined("127.0.0.2")))
         sock.sendall(b"".join(f"{rank} ".encode() + wire.encode(wire.Hello(rank, 1, 1)) for rank in (2, 3)))
         ranks = meet(first, 2)
         sock.sendall(line)
-        assert ranks[0].expect(wire.Lost).ranks == (2, 3)
+        assert ranks[0].expect(wire.NodeLost).ranks == (2, 3)
 
 
 def test_a_second_process_of_a_node_is_not_let_in(nodes, tmp_path):
     pair, ranks = meet_on_two(nodes, tmp_path / "r")
-    with pytest.raises(Refused):
+    with pytest.raises(HandshakeRefused):
         by_hand(pair[0], 1)
     assert ranks[0].hears_nothing(0.3)
 
@@ -587,7 +587,7 @@ def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
 
     clock, said = Clock(1.0), []
     selector = selectors.DefaultSelector()
-    watched = Watched(selector)
+    watched = ConnectionSet(selector)
     center = Center(both_nodes(tmp_path / "r")[0], watched, clock, said.append, said.append)
     address = key_folder.read_address(str(tmp_path / "r"), "4711.0", center.key)
     with socket.create_connection(address, PATIENCE_S) as sock:
@@ -613,7 +613,7 @@ def test_a_node_with_another_key_is_not_let_in(nodes, tmp_path):
     (tmp_path / "other" / "4711.0").chmod(0o600)
     node = nodes(other)
     assert "was not written by node 0 of this run" in node.expect(wire.Note).text
-    assert first.rank(0).expect(wire.Missing).ranks == (2, 3)
+    assert first.rank(0).expect(wire.RanksMissing).ranks == (2, 3)
 
 
 # The folder with the key

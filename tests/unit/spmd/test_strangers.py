@@ -17,7 +17,7 @@ from transports import ranks
 from slurm_share.spmd import frames
 from slurm_share.spmd.envelope import PICKLE5
 from slurm_share.spmd.errors import ReceiveTimeout, RunEnded, SpmdError
-from slurm_share.spmd.handshake import RANKS, Client
+from slurm_share.spmd.handshake import RANKS, HandshakeClient
 from slurm_share.spmd.names import VERSION
 from slurm_share.spmd.transport import USER
 
@@ -130,10 +130,10 @@ def test_over_tcp_nothing_is_read_before_the_key_is_proved(tmp_path: Path) -> No
             (run.key, RUN, 1),
         ):
             sock = to_rank(run, 0, 1)
-            answer = Client(key, name, 1, peer, RANKS).feed(sock.recv(32))
+            answer = HandshakeClient(key, name, 1, peer, RANKS).feed(sock.recv(32))
             sock.sendall(answer + bomb(fire))
             assert is_closed(sock)
-        said = Client(run.key, RUN, 1, 0, RANKS).feed(bytes(32))  # a proof for another nonce
+        said = HandshakeClient(run.key, RUN, 1, 0, RANKS).feed(bytes(32))  # a proof for another nonce
         sock = to_rank(run, 0, 1)
         sock.sendall(said)
         assert is_closed(sock, before=32)

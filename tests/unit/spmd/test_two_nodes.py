@@ -83,7 +83,7 @@ def test_a_ring_of_receives_across_nodes_is_named_on_all(start):
     table = "; ".join(f"rank {rank} waits in recv for ({(rank + 1) % 4}, 'x')" for rank in range(4))
     for rank in range(4):
         assert table in nodes.said(rank)[1]
-    assert {table in node.expect(wire.Ending).why for node in nodes.nodes} == {True}
+    assert {table in node.expect(wire.RunEnding).why for node in nodes.nodes} == {True}
 
 
 def test_a_death_on_one_node_is_named_on_the_other(start):
@@ -98,5 +98,5 @@ def test_a_death_on_one_node_is_named_on_the_other(start):
     for rank in range(3):
         assert nodes.said(rank) == ("", f"rank {rank} ends: rank 3 on n2 was killed by SIGKILL\n")
     why = "rank 3 on n2 was killed by SIGKILL; the other 3 were ended"
-    assert {node.expect(wire.Ending).why for node in nodes.nodes} == {why}
+    assert {node.expect(wire.RunEnding).why for node in nodes.nodes} == {why}
     assert [node.wait() for node in nodes.nodes] == [0, 0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from slurm_share.spmd import joining, wire
-from slurm_share.spmd.lines import Connection
+from slurm_share.spmd.lines import LineConnection
 from slurm_share.spmd.names import CONTROL_BYTES
 from slurm_share.spmd.sockets import SocketTransport
 from slurm_share.spmd.transport import NodePlace
@@ -25,7 +25,7 @@ def ranks(size: int, environ: Mapping[str, str] | None = None) -> Iterator[list[
         control, far_end = socket.socketpair()
         listener.setblocking(False)
         far_end.setblocking(False)
-        joined = joining.Joined(rank, welcome, Connection(control, CONTROL_BYTES), [], (listener,))
+        joined = joining.RankSockets(rank, welcome, LineConnection(control, CONTROL_BYTES), [], (listener,))
         made.append((SocketTransport(joined, environ or {}), far_end))
     try:
         yield made

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from slurm_share_tui.picture import Picture, put_together
-from slurm_share_tui.wire import Begin
+from slurm_share_tui.picture import SurveyPicture, put_together
+from slurm_share_tui.wire import SurveyBegin
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -26,13 +26,13 @@ def a_survey(*, count: int = 12, everybody: bool = True, user: str = "alice", no
     return Demo(user=user, everybody=everybody, count=count, clock=lambda: now).read()
 
 
-def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> Picture:
-    """Return a survey as the feed puts it together. `more`: fields of `Begin`."""
-    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, **more)
+def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> SurveyPicture:
+    """Return a survey as the feed puts it together. `more`: fields of `SurveyBegin`."""
+    begin = SurveyBegin(survey=survey, nodes=len(survey.nodes), took_s=0.0, **more)
     return put_together(begin, rows_of(survey), advise.advise_all(survey), arrived=arrived, number=number)
 
 
-def a_picture(**words: Any) -> Picture:
+def a_picture(**words: Any) -> SurveyPicture:
     """Return the picture of `a_survey`."""
     return picture_of(a_survey(**words))
 

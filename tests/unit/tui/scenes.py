@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_share.core import nodelist
-from slurm_share.load.recording import Writer
+from slurm_share.load.recording import RecordingWriter
 from slurm_share.load.snapshot import (
     GpuLoad,
     JobLoad,
@@ -301,7 +301,7 @@ def _processes(job: QueuedJob, gpus: list[GpuLoad], cores: float, host_mib: int)
 
 def main() -> None:
     """Record the cluster of the last minute in the named file."""
-    writer = Writer(Path(sys.argv[1]))
+    writer = RecordingWriter(Path(sys.argv[1]))
     now = time.time()
     for ago_s in range(60, -1, -20):
         writer.write(large(now - ago_s))

@@ -11,8 +11,8 @@ import pytest
 from dashboards import a_picture, running, until
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.feed import Post
-from slurm_share_tui.history import History
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.history import FigureHistory
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.wire import Command, FeedFailure
 from textual.pilot import Pilot
@@ -22,7 +22,7 @@ class FakeFeed:
     """A feed without a process."""
 
     def __init__(self) -> None:
-        self.history = History()
+        self.history = FigureHistory()
         self.told: list[Command] = []
         self.post: Post | None = None
 
@@ -33,9 +33,9 @@ class FakeFeed:
         """Keep the command."""
         self.told.append(told)
 
-    def bring(self, one: Picture | FeedFailure) -> None:
+    def bring(self, one: SurveyPicture | FeedFailure) -> None:
         """Deliver a survey or a failure."""
-        if isinstance(one, Picture):
+        if isinstance(one, SurveyPicture):
             self.history.take(one)
         self.post(one)
 
@@ -70,7 +70,7 @@ async def dashboard(
         yield pilot, app, feed
 
 
-async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
+async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: SurveyPicture | None = None) -> None:
     """Deliver a picture and wait until it is drawn."""
     picture = arrived_picture() if picture is None else picture
     feed.bring(picture)
@@ -81,7 +81,7 @@ async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = Non
 
 @asynccontextmanager
 async def shown_dashboard(
-    picture: Picture | None = None, **words: Any
+    picture: SurveyPicture | None = None, **words: Any
 ) -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
     """Run a dashboard that shows this picture, or the simulated cluster."""
     async with dashboard(**words) as (pilot, app, feed):
@@ -89,6 +89,6 @@ async def shown_dashboard(
         yield pilot, app, feed
 
 
-def arrived_picture(**words: Any) -> Picture:
+def arrived_picture(**words: Any) -> SurveyPicture:
     """Return the simulated cluster, arrived at 98 on the clock."""
     return replace(a_picture(**words), arrived=98.0)

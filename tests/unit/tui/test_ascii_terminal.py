@@ -15,7 +15,7 @@ from shell import FakeFeed, a_dashboard, dashboard
 from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.screens.jump import Jump
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -80,7 +80,7 @@ def test_bars_slots_and_keys_have_forms_of_their_own() -> None:
     before = (bar(0.5, 4), keymap.key_text("up"))
     chosen({**UTF8, "TERM": "vt100"})
     assert (bar(0.6, 4), keymap.key_text("shift+up")) == (("##", ".."), "Shift+Up")
-    slots = next(column for column in tables.gpus(History()) if column.id == "slots")
+    slots = next(column for column in tables.gpus(FigureHistory()) if column.id == "slots")
     assert "(1 to 8, ! above 95 percent), . free" in slots.doc
     chosen(UTF8)
     assert (bar(0.5, 4), keymap.key_text("up")) == before

@@ -8,7 +8,7 @@ from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.location import Process, Target
+from slurm_share_tui.location import JobPlace, Process
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.core.records import ProcessIdentity
@@ -50,14 +50,14 @@ def survey_of_n1(**more) -> Survey:
     return Survey(**{"taken": 1.0, "user": "alice", "source": "srun", "nodes": nodes, "jobs": QUEUE, **more})
 
 
-def job(word: str = "4711", number: int | None = 4711, owner: str = "alice") -> Target:
-    return Target(owner=owner, job=word, job_id=number)
+def job(word: str = "4711", number: int | None = 4711, owner: str = "alice") -> JobPlace:
+    return JobPlace(owner=owner, job=word, job_id=number)
 
 
-def process(**more) -> Target:
+def process(**more) -> JobPlace:
     """Return alice's process 900, task 3 of step 0 of job 4711."""
     known = {"owner": "alice", "job": "4711", "job_id": 4711, "node": "n1", "process": Process(900, 5)}
-    return Target(**{**known, "process_name": "python", "step": "0", "task": 3, **more})
+    return JobPlace(**{**known, "process_name": "python", "step": "0", "task": 3, **more})
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, mon
 # ---- Signals ----
 
 
-def of(target: Target, survey: Survey, me: Me = ALICE) -> list[str]:
+def of(target: JobPlace, survey: Survey, me: Me = ALICE) -> list[str]:
     return [scope.of for scope in Commands(me=me).scopes(target, survey)]
 
 
@@ -270,7 +270,7 @@ def test_mps_is_nobodys_to_signal(world) -> None:
     assert of(server, survey_of_n1()) == ["step", "job", "script"]
 
 
-def ask(target: Target, which: str, name: str, survey: Survey | None = None, me: Me = ALICE):
+def ask(target: JobPlace, which: str, name: str, survey: Survey | None = None, me: Me = ALICE):
     hand, survey = Commands(me=me), survey or survey_of_n1()
     scope = next(scope for scope in hand.scopes(target, survey) if scope.of == which)
     return hand, hand.ask_signal(target, scope, name, survey)

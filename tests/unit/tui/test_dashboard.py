@@ -17,12 +17,22 @@ from rich.segment import Segment
 from shell import a_dashboard, arrived_picture, dashboard, shown, shown_dashboard
 from slurm_share_tui import themes
 from slurm_share_tui.location import Location, Process
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.help import Help
-from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig, read_remembered
+from slurm_share_tui.user_config import Remembered, RememberedChoices, TableChoice, UserConfig, read_remembered
 from slurm_share_tui.widgets.lines import Crumbs, Keys, Tabs
 from slurm_share_tui.widgets.lines import crumb_text as crumb
-from slurm_share_tui.wire import FeedFailure, Pause, Position, ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
+from slurm_share_tui.wire import (
+    FeedFailure,
+    PauseFeed,
+    Position,
+    ReadNow,
+    Seek,
+    SetInterval,
+    SetSpeed,
+    ShowDetails,
+    StepReplay,
+)
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -32,7 +42,7 @@ from slurm_share.load.snapshot import Survey
 WAY_DOWN = ("users", "jobs", "nodes", "node", "gpu", "process")
 
 
-def replayed(number: int = 2, *, taken: float = 1_795_271_308.0, **more: Any) -> Picture:
+def replayed(number: int = 2, *, taken: float = 1_795_271_308.0, **more: Any) -> SurveyPicture:
     """Return a survey of a recording of four."""
     survey = changed(a_survey(now=taken), source="replay")
     at = Position(number=number, count=4, first=taken - 30.0, last=taken + 60.0, speed=1.0)
@@ -259,19 +269,19 @@ async def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
     async with shown_dashboard(first) as (pilot, app, feed):
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in screen_text(app))
-        assert feed.told == [Pause(True)]
+        assert feed.told == [PauseFeed(True)]
         feed.bring(second)
         await pilot.pause(0.05)
         assert app.picture is first
         await pilot.press("f5")
-        assert feed.told == [Pause(True), ReadNow()]
+        assert feed.told == [PauseFeed(True), ReadNow()]
         await shown(pilot, feed, third)
         feed.bring(second)
         await pilot.pause(0.05)
         assert app.picture is third
         await pilot.press("p")
         await until(pilot, lambda: app.picture is second)
-        assert feed.told[-1] == Pause(False)
+        assert feed.told[-1] == PauseFeed(False)
         assert "PAUSED" not in screen_text(app)
 
 
@@ -290,11 +300,11 @@ async def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
     async with shown_dashboard(replayed()) as (pilot, app, feed):
         assert "2 of 4" in screen_text(app)
         await pilot.press("right_square_bracket")
-        assert feed.told == [Pause(True), Step(1)]
+        assert feed.told == [PauseFeed(True), StepReplay(1)]
         await shown(pilot, feed, replayed(3))
         assert "3 of 4" in screen_text(app)
         await pilot.press("left_square_bracket", "right_curly_bracket", "left_curly_bracket")
-        assert feed.told[2:] == [Step(-1), SetSpeed(2.0), SetSpeed(0.5)]
+        assert feed.told[2:] == [StepReplay(-1), SetSpeed(2.0), SetSpeed(0.5)]
         await pilot.press("colon", "5", "0", "%", "enter")
         await until(pilot, lambda: feed.told[-1] == Seek(1_795_271_308.0 + 15.0))
 
@@ -433,7 +443,7 @@ async def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None
 
 async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
-    memory = Memory(file, Remembered(theme="dark"))
+    memory = RememberedChoices(file, Remembered(theme="dark"))
     async with shown_dashboard(config=UserConfig(), memory=memory) as (pilot, app, _):
         await pilot.press("ctrl+t", "greater_than_sign", "greater_than_sign", "r")
         await pilot.press("c", "down", "down", "space", "enter")
@@ -444,7 +454,7 @@ async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     assert problem == ""
     assert (kept.theme, kept.view) == ("light", "jobs")
     choice = kept.tables["nodes"]
-    async with shown_dashboard(config=UserConfig(), memory=Memory(file, kept)) as (pilot, app, _):
+    async with shown_dashboard(config=UserConfig(), memory=RememberedChoices(file, kept)) as (pilot, app, _):
         assert app.theme == "light"
         assert app.main_screen.location.view == "jobs"
         await pilot.press("1")
@@ -456,7 +466,11 @@ async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
 
 async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
     tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
-    async with shown_dashboard(memory=Memory(None, Remembered(view="nowhere", tables=tables))) as (_, app, _):
+    async with shown_dashboard(memory=RememberedChoices(None, Remembered(view="nowhere", tables=tables))) as (
+        _,
+        app,
+        _,
+    ):
         grid = app.main_screen.grid
         assert "gone" not in grid.chosen
         assert "gpu" in grid.chosen
@@ -574,7 +588,7 @@ async def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
 async def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
     writing, hangs = threading.Event(), threading.Event()
 
-    class Slow(Memory):
+    class Slow(RememberedChoices):
         def keep(self) -> str:
             if threading.current_thread() is threading.main_thread():
                 return ""

@@ -15,7 +15,7 @@ from slurm_share_tui import action_keys, typed_ahead
 from slurm_share_tui.action_rules import Cancel, Me, PlannedAction
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.location import Location, Target
+from slurm_share_tui.location import JobPlace, Location
 from slurm_share_tui.picture import nodes_of
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
@@ -48,14 +48,14 @@ class Recorded(Commands):
         self.waits = threading.Event()
         self.waits.set()
 
-    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
+    def ask_cancel(self, targets: Sequence[JobPlace], survey: Survey) -> PlannedAction:
         self.waits.wait(30)
         if self.fails:
             raise CommandError(("squeue",), 1, self.fails)
         self.done.append(("asked", tuple(target.job for target in targets)))
         return PLANNED
 
-    def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
+    def ask_output(self, target: JobPlace, survey: Survey) -> tuple[LogFile, ...]:
         self.done.append(("output", target.job))
         return (LogFile("output", "/nowhere/[red]x.log"),)
 
@@ -198,7 +198,7 @@ async def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
     async with bench() as (pilot, app, commands, notes, _):
         ask, begun = commands.ask_output, threading.Event()
 
-        def slowly(target: Target, survey: Survey) -> tuple[LogFile, ...]:
+        def slowly(target: JobPlace, survey: Survey) -> tuple[LogFile, ...]:
             begun.set()
             hangs.wait(120)
             return ask(target, survey)

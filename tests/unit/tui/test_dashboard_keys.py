@@ -15,14 +15,14 @@ from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import Location, Process, ViewName
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
-from slurm_share_tui.wire import Pause, ReadNow, SetInterval
+from slurm_share_tui.wire import PauseFeed, ReadNow, SetInterval
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
@@ -52,7 +52,7 @@ async def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> N
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
         await pilot.press("C")
-        await until(pilot, lambda: feed.told == [Pause(True)])
+        await until(pilot, lambda: feed.told == [PauseFeed(True)])
         assert grid.sort == ("", False)
         await pilot.press("H")
         await until(pilot, lambda: grid.sort[0] != "")
@@ -323,7 +323,7 @@ async def pauses(bench: Bench) -> None:
     """The key pauses and resumes."""
     await bench.press()
     await bench.press()
-    assert bench.feed.told == [Pause(True), Pause(False)]
+    assert bench.feed.told == [PauseFeed(True), PauseFeed(False)]
 
 
 async def looks(bench: Bench) -> None:
@@ -416,7 +416,7 @@ TRIES: dict[str, Try] = {
 }
 
 
-def way_to(view: ViewName, picture: Picture) -> tuple[Location, ...]:
+def way_to(view: ViewName, picture: SurveyPicture) -> tuple[Location, ...]:
     """Return the path to a location with content: the node with the most GPUs, a process on it."""
     row = next(row for row in picture.nodes if row.name == "h-1")
     process = row.node.snapshot.processes[0]

@@ -13,7 +13,7 @@ from dashboards import a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import keymap, query
 from slurm_share_tui import tables as made
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.query import parse
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.screens.help import FILTER
@@ -59,7 +59,7 @@ def tables() -> tuple[tuple[tuple[Column[Any], ...], tuple[Any, ...]], ...]:
     """Return columns and rows of the demonstration, with one job named test."""
     survey = a_survey()
     picture = picture_of(replace(survey, jobs=(replace(survey.jobs[0], name="test"), *survey.jobs[1:])))
-    history = History()
+    history = FigureHistory()
     return (
         (made.nodes(history), picture.nodes),
         (made.users(history), tuple(user_rows(picture))),

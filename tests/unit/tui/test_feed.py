@@ -18,8 +18,17 @@ import slurm_share_tui.feed
 from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
-from slurm_share_tui.picture import Picture
-from slurm_share_tui.wire import FeedFailure, Pause, ReadRecorded, Seek, SetInterval, ShowDetails, Step, Subject
+from slurm_share_tui.picture import SurveyPicture
+from slurm_share_tui.wire import (
+    FeedFailure,
+    PauseFeed,
+    ReadRecorded,
+    Seek,
+    SetInterval,
+    ShowDetails,
+    StepReplay,
+    Subject,
+)
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load import recording
@@ -34,7 +43,7 @@ def say(message):
     sys.stdout.buffer.write(wire.encode(message)); sys.stdout.buffer.flush()
 def look(count=0, *notes):
     survey = Survey(taken=float(count), user="alice", source="demo", nodes=(), notes=notes)
-    say(wire.Begin(survey=survey, nodes=0, took_s=0.1)); say(wire.End())
+    say(wire.SurveyBegin(survey=survey, nodes=0, took_s=0.1)); say(wire.SurveyEnd())
 sys.stdin.readline()
 """
 """Of a process that says what a test wants."""
@@ -105,7 +114,7 @@ def has_ended(pid):
 
 def test_pictures_come_and_the_history_has_them_first(app, feed):
     one = feed()
-    picture = app.wait(Picture)
+    picture = app.wait(SurveyPicture)
     assert picture.number == 1
     recorded = one.history.points(Subject(node="v-1"), None)
     assert len(recorded) >= 30  # ten minutes that nobody was shown
@@ -115,7 +124,7 @@ def test_pictures_come_and_the_history_has_them_first(app, feed):
     assert picture.arrived <= time.monotonic()
     assert one.history.newest is not None
     assert one.history.newest >= picture.survey.taken
-    assert app.wait(Picture, lambda picture: picture.number == 2)
+    assert app.wait(SurveyPicture, lambda picture: picture.number == 2)
     assert one.has_seen
     assert not one.failure
 
@@ -126,25 +135,25 @@ def test_what_came_before_there_was_an_app_is_kept(app, feed):
     )
     assert soon(lambda: len(one._kept) == 2)
     one.attach(app.post)
-    assert [type(message) for message in app.messages] == [Picture, FeedFailure]
+    assert [type(message) for message in app.messages] == [SurveyPicture, FeedFailure]
     assert app.messages[0].survey.notes == ("newest",)
 
 
 @pytest.mark.parametrize("count", [1, 10_000])
 def test_one_node_and_ten_thousand(app, feed, count):
     one = feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=1.0))
-    picture = app.wait(Picture)
+    picture = app.wait(SurveyPicture)
     assert len(picture.nodes) == count
     assert picture.details == (count == 1)
     one.tell(ShowDetails(True))
-    picture = app.wait(Picture, lambda picture: picture.details)
+    picture = app.wait(SurveyPicture, lambda picture: picture.details)
     assert len(picture.nodes) == count
 
 
 def test_a_process_that_is_killed_is_started_again(app, feed):
     one = feed()
-    app.wait(Picture)
-    one.tell(Pause(True))
+    app.wait(SurveyPicture)
+    one.tell(PauseFeed(True))
     pid = one._child.pid
     os.kill(pid, signal.SIGKILL)
     problem = app.wait(FeedFailure)
@@ -152,7 +161,7 @@ def test_a_process_that_is_killed_is_started_again(app, feed):
     assert "starts again" in problem.why
     assert not problem.is_over
     app.forget()
-    assert app.wait(Picture)  # one, held as it is: a process that has just begun looks once
+    assert app.wait(SurveyPicture)  # one, held as it is: a process that has just begun looks once
     assert one._child.pid != pid
 
 
@@ -166,39 +175,39 @@ for line in sys.stdin:
     look(len(heard), json.dumps(heard))
 """
     one = feed(script=script)
-    app.wait(Picture)
+    app.wait(SurveyPicture)
     for told in (
         SetInterval(9.0),
         SetInterval(2.0),
         ShowDetails(True),
-        Step(3),
+        StepReplay(3),
         ReadRecorded(Subject(node="n1")),
         wire.ReadNow(),
     ):
         one.tell(told)
     assert "ended with 3" in app.wait(FeedFailure).why
     app.forget()
-    said = app.wait(Picture, lambda picture: picture.survey.taken == 3).survey.notes[0]
+    said = app.wait(SurveyPicture, lambda picture: picture.survey.taken == 3).survey.notes[0]
     every, details, recorded = json.loads(said)
     assert (every, details) == ({"type": "SetInterval", "seconds": 2.0}, {"type": "ShowDetails", "wanted": True})
     assert recorded == {"type": "ReadRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
-    writer = recording.Writer(tmp_path / "day.jsonl")
+    writer = recording.RecordingWriter(tmp_path / "day.jsonl")
     for number in range(5):
         writer.write(a_survey(now=NOW + 60 * number))
     writer.close()
     one = feed(Origin(user="alice", replay=str(tmp_path / "day.jsonl"), interval_s=5.0))
-    app.wait(Picture)
-    one.tell(Pause(True))
+    app.wait(SurveyPicture)
+    one.tell(PauseFeed(True))
     one.tell(Seek(NOW + 70))
-    app.wait(Picture, lambda picture: picture.position.number == 2)
-    one.tell(Step(2))
-    app.wait(Picture, lambda picture: picture.position.number == 4)
+    app.wait(SurveyPicture, lambda picture: picture.position.number == 2)
+    one.tell(StepReplay(2))
+    app.wait(SurveyPicture, lambda picture: picture.position.number == 4)
     app.forget()
     os.kill(one._child.pid, signal.SIGKILL)
-    app.wait(Picture, lambda picture: picture.position.number == 4)
+    app.wait(SurveyPicture, lambda picture: picture.position.number == 4)
     one.tell(ReadRecorded(Subject(node="v-1")))
     assert soon(lambda: one.history.has_recorded(Subject(node="v-1")))
     assert len(one.history.points(Subject(node="v-1"), None)) == 5
@@ -226,18 +235,18 @@ def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
 
 def test_a_look_that_breaks_off_is_none(app, feed):
     script = """
-begin = wire.Begin(survey=Survey(taken=1.0, user="alice", source="demo", nodes=()), nodes=3, took_s=0.1)
-say(begin); say(wire.End())
+begin = wire.SurveyBegin(survey=Survey(taken=1.0, user="alice", source="demo", nodes=()), nodes=3, took_s=0.1)
+say(begin); say(wire.SurveyEnd())
 say(begin); sys.stdout.buffer.write(b"{torn" + bytes(range(128, 255)) + b"\\n")
-say(wire.End()); say(begin)
+say(wire.SurveyEnd()); say(begin)
 look(2, "whole")
 sys.stdin.read()
 """
     feed(script=script)
-    picture = app.wait(Picture)
+    picture = app.wait(SurveyPicture)
     assert picture.survey.notes == ("whole",)
     assert picture.number == 1
-    assert [type(message) for message in app.messages] == [FeedFailure, Picture]
+    assert [type(message) for message in app.messages] == [FeedFailure, SurveyPicture]
     assert "was not understood" in app.messages[0].why
     assert not app.messages[0].is_over
 
@@ -251,18 +260,18 @@ look(1)
 time.sleep(600)
 """
     one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
-    app.wait(Picture)
+    app.wait(SurveyPicture)
     said = ShowDetails(True)
     for _ in range(70_000 // len(wire.encode(said)) + 1):
         one.tell(said)
     assert "ended by signal 9" in app.wait(FeedFailure).why
-    picture = app.wait(Picture, lambda picture: picture.survey.taken == 2)
+    picture = app.wait(SurveyPicture, lambda picture: picture.survey.taken == 2)
     assert picture.survey.notes == (wire.encode(said).decode(),)
 
 
 def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, monkeypatch):
     one = feed()
-    app.wait(Picture)
+    app.wait(SurveyPicture)
     begun, told = threading.Event(), threading.Event()
     start = slurm_share_tui.feed.stream
 
@@ -274,7 +283,7 @@ def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, m
     monkeypatch.setattr(slurm_share_tui.feed, "stream", slowly)
     os.kill(one._child.pid, signal.SIGKILL)
     assert begun.wait(120)
-    teller = threading.Thread(target=lambda: (one.tell(Pause(True)), told.set()), daemon=True)
+    teller = threading.Thread(target=lambda: (one.tell(PauseFeed(True)), told.set()), daemon=True)
     teller.start()
     teller.join(60)
     is_free = told.is_set()
@@ -284,18 +293,18 @@ def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, m
 
 def test_closing_ends_the_process(app, feed):
     one = feed()
-    app.wait(Picture)
+    app.wait(SurveyPicture)
     pid = one._child.pid
     one.close()
     assert soon(lambda: has_ended(pid))
     one.close()
-    one.tell(Pause(True))
+    one.tell(PauseFeed(True))
 
 
 def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
     monkeypatch.setattr("slurm_share_tui.feed.CLOSE_S", 0.4)
     one = feed(script="import signal, time; signal.signal(15, signal.SIG_IGN); look(1); time.sleep(600)")
-    app.wait(Picture)
+    app.wait(SurveyPicture)
     pid = one._child.pid
     one.close()
     assert soon(lambda: has_ended(pid))
@@ -328,7 +337,7 @@ def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
 def test_the_collector_does_not_walk_through_pictures(app, feed):
     """Half a million records would delay the keys, and values form no cycles."""
     feed()
-    picture = app.wait(Picture)
+    picture = app.wait(SurveyPicture)
     snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
     records = [picture.survey, picture.nodes[0], picture.nodes[0].node, picture.nodes[0].figures, picture.advice[0]]
     records += [picture.advice[0].bounds[0], picture.survey.jobs[0], snapshot, snapshot.jobs[0], snapshot.users[0]]

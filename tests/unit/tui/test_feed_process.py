@@ -18,11 +18,8 @@ from slurm_share_tui import feed_process, wire
 from slurm_share_tui.feed_process import CommandReader, RecordedReader, Watch
 from slurm_share_tui.picture import put_together
 from slurm_share_tui.wire import (
-    Begin,
-    End,
     FeedFailure,
-    Part,
-    Pause,
+    PauseFeed,
     Position,
     ReadNow,
     ReadRecorded,
@@ -31,8 +28,11 @@ from slurm_share_tui.wire import (
     SetInterval,
     SetSpeed,
     ShowDetails,
-    Step,
+    StepReplay,
     Subject,
+    SurveyBegin,
+    SurveyEnd,
+    SurveyPart,
 )
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
@@ -63,7 +63,7 @@ class ReplaySource:
 
     def obey(self, told):
         self.told.append(told)
-        return isinstance(told, Step)
+        return isinstance(told, StepReplay)
 
     def earlier(self):
         return ()
@@ -103,7 +103,7 @@ class Desk(CommandReader):
         Watch(self, self.say, lambda: self.source, clock=lambda: self.now).run()
         return self.said
 
-    def times(self, kind=End):
+    def times(self, kind=SurveyEnd):
         """Return the times of a message."""
         return [at for at, one in self.run() if isinstance(one, kind)]
 
@@ -113,8 +113,8 @@ def test_a_look_arrives_whole(count):
     survey = a_survey(count=count)
     messages = [one for _, one in Desk(ReplaySource(survey), until=1.0).run()]
     begin, *parts, end = [wire.decode_message(wire.encode(one)) for one in messages]
-    assert (type(begin), begin.nodes, type(end)) == (Begin, count, End)
-    assert all(isinstance(part, Part) and len(part.rows) <= wire.PART_NODES for part in parts)
+    assert (type(begin), begin.nodes, type(end)) == (SurveyBegin, count, SurveyEnd)
+    assert all(isinstance(part, SurveyPart) and len(part.rows) <= wire.PART_NODES for part in parts)
     picture = put_together(
         begin,
         tuple(row for part in parts for row in part.rows),
@@ -140,16 +140,18 @@ def test_it_looks_when_it_is_told_to():
 
 
 def test_held_it_looks_only_when_told():
-    desk = Desk(ReplaySource(a_survey()), (1.0, Pause(True)), (8.0, ReadNow()), (30.0, Pause(False)), until=36.0)
+    desk = Desk(
+        ReplaySource(a_survey()), (1.0, PauseFeed(True)), (8.0, ReadNow()), (30.0, PauseFeed(False)), until=36.0
+    )
     assert desk.times() == [0.0, 8.0, 30.0, 35.0]
 
 
 def test_what_concerns_the_scene_reaches_it():
     orders = (SetInterval(2.0), ShowDetails(True), Seek(3.0), SetSpeed(2.0))
     source = ReplaySource(a_survey())
-    desk = Desk(source, (1.0, Pause(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
+    desk = Desk(source, (1.0, PauseFeed(True)), *((2.0, one) for one in orders), (3.0, StepReplay(1)))
     assert desk.times() == [0.0, 3.0]
-    assert source.told == [*orders, Step(1)]
+    assert source.told == [*orders, StepReplay(1)]
 
 
 def test_what_is_told_before_there_is_a_scene_is_not_lost():
@@ -161,8 +163,8 @@ def test_what_is_told_before_there_is_a_scene_is_not_lost():
 def test_a_source_that_dies_and_returns():
     gone = SlurmShareError("Slurm does not answer")
     desk = Desk(ReplaySource(a_survey(), gone, gone, a_survey()), until=17.0)
-    kinds = [type(one) for _, one in desk.run() if isinstance(one, End | FeedFailure)]
-    assert kinds == [End, FeedFailure, FeedFailure, End]
+    kinds = [type(one) for _, one in desk.run() if isinstance(one, SurveyEnd | FeedFailure)]
+    assert kinds == [SurveyEnd, FeedFailure, FeedFailure, SurveyEnd]
     assert (5.0, FeedFailure("Slurm does not answer")) in desk.said
 
 
@@ -192,7 +194,7 @@ def test_advice_that_cannot_be_given_costs_no_look(monkeypatch):
     monkeypatch.setattr(feed_process.Advisor, "__call__", fail)
     messages = [one for _, one in Desk(ReplaySource(a_survey()), until=1.0).run()]
     assert messages[0].survey.notes[-1] == "no advice: n[1- is no list"
-    assert isinstance(messages[-1], End)
+    assert isinstance(messages[-1], SurveyEnd)
 
 
 def test_the_advice_of_the_look_before_is_an_input_of_the_next():
@@ -202,7 +204,7 @@ def test_the_advice_of_the_look_before_is_an_input_of_the_next():
     said = [one for _, one in Desk(ReplaySource(*looks), until=298.0).run()]
     found = defaultdict(list)
     for one in said:
-        for advice in one.advice if isinstance(one, Part) else ():
+        for advice in one.advice if isinstance(one, SurveyPart) else ():
             found[advice.job].append((advice.verdict, advice.next))
     assert len(found) > 5
     changes = {job: sum(one != last for last, one in pairwise(heard)) for job, heard in found.items()}
@@ -255,7 +257,7 @@ def test_of_what_is_not_recorded_there_is_no_past():
 def day(tmp_path):
     """A recording of ten surveys."""
     path = tmp_path / "day.jsonl.gz"
-    writer = recording.Writer(path)
+    writer = recording.RecordingWriter(path)
     for number in range(10):
         writer.write(a_survey(now=NOW + 60 * number))
     writer.close()
@@ -318,7 +320,7 @@ def start(origin, **words):
 def arrived_picture(child):
     """Return its next messages up to the end of a survey or a failure."""
     found = []
-    while not (found and isinstance(found[-1], End | FeedFailure)):
+    while not (found and isinstance(found[-1], SurveyEnd | FeedFailure)):
         line = child.stdout.readline()
         assert line, child.stderr.read()
         found.append(wire.decode_message(line))
@@ -327,8 +329,10 @@ def arrived_picture(child):
 
 def test_it_looks_for_whoever_is_at_the_other_end():
     with start(DEMO) as child:
-        assert isinstance(arrived_picture(child)[0], Begin)
-        child.stdin.write(b"\nno order\n" + wire.encode(Pause(True)) + wire.encode(ReadRecorded(Subject(node="v-1"))))
+        assert isinstance(arrived_picture(child)[0], SurveyBegin)
+        child.stdin.write(
+            b"\nno order\n" + wire.encode(PauseFeed(True)) + wire.encode(ReadRecorded(Subject(node="v-1")))
+        )
         child.stdin.flush()
         while not isinstance(message := wire.decode_message(child.stdout.readline()), RecordedPoints):
             pass
@@ -362,7 +366,7 @@ def test_it_ends_where_there_is_nothing_to_look_at():
 def test_a_recording_is_played_there(day):
     with start(Origin(user="alice", replay=str(day), interval_s=5.0)) as child:
         assert arrived_picture(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
-        child.stdin.write(wire.encode(Pause(True)) + wire.encode(Step(4)))
+        child.stdin.write(wire.encode(PauseFeed(True)) + wire.encode(StepReplay(4)))
         child.stdin.flush()
         assert arrived_picture(child)[0].position.number == 5
 
@@ -376,7 +380,7 @@ def test_a_library_that_prints_does_not_come_between(tmp_path):
     ) as child:
         child.stdin.write(msgspec.json.encode(DEMO) + b"\n")
         child.stdin.flush()
-        assert isinstance(arrived_picture(child)[-1], End)
+        assert isinstance(arrived_picture(child)[-1], SurveyEnd)
         child.stdin.close()
         child.stdout.read()
         assert child.stderr.read() == b"helloworld\n"
@@ -393,9 +397,9 @@ def test_an_order_that_is_none_is_passed_over():
     reading, writing = os.pipe()
     lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "ReadNow", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
     with open(writing, "wb") as told:
-        told.write(b"\n".join([*lines, wire.encode(Pause(True))]))
+        told.write(b"\n".join([*lines, wire.encode(PauseFeed(True))]))
     commands = CommandReader()
     commands.read(reading)
     os.close(reading)
-    assert commands.take(0) == [Pause(True)]
+    assert commands.take(0) == [PauseFeed(True)]
     assert commands.is_over

@@ -10,7 +10,7 @@ from dashboards import NOW, a_survey
 from msgspec.structs import replace
 from slurm_share_tui import feed_sources
 from slurm_share_tui.feed_sources import LiveSource, ReplaySource, lines_only, open_feed_source
-from slurm_share_tui.wire import ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, Step
+from slurm_share_tui.wire import ReadNow, Seek, SetInterval, SetSpeed, ShowDetails, StepReplay
 
 from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
@@ -145,7 +145,7 @@ def test_lines_are_what_a_line_needs():
 def file(tmp_path):
     """A recording with surveys at 0, 4, 8, 100 and 104 s after NOW."""
     path = tmp_path / "day.jsonl"
-    writer = recording.Writer(path)
+    writer = recording.RecordingWriter(path)
     for after in (0, 4, 8, 100, 104):
         writer.write(a_survey(now=NOW + after))
     writer.close()
@@ -207,14 +207,14 @@ def test_steps_and_jumps_begin_at_what_is_seen(file):
     source = played(file)
     seen(source)
     for count, expected in ((1, (4, 2)), (-1, (0, 1)), (2, (8, 3)), (-9, (0, 1)), (9, (104, 5)), (-1, (100, 4))):
-        assert source.obey(Step(count))
+        assert source.obey(StepReplay(count))
         assert seen(source) == expected
     assert source.obey(Seek(NOW + 50))
     assert seen(source) == (8, 3)
     source.obey(SetSpeed(100.0))
     seen(source)
     source.pause_s(0.0)
-    assert source.obey(Step(-1))
+    assert source.obey(StepReplay(-1))
     assert seen(source) == (4, 2)
     assert not source.obey(Seek(math.inf))
     source.close()

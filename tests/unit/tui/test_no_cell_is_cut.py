@@ -14,7 +14,7 @@ from long_values import long_survey
 from rich.cells import cell_len
 from slurm_share_tui import tables
 from slurm_share_tui.location import Location, Process
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.columns import Choices, ColumnsScreen
 from slurm_share_tui.widgets.grid import Grid
 from slurm_share_tui.widgets.grid_cells import filled
@@ -30,7 +30,7 @@ ID = re.compile(r"\d{7}(?:_\d+|_\[[^\]]*\]|\+\d)?")
 
 
 @cache
-def seen() -> Picture:
+def seen() -> SurveyPicture:
     """The picture with long values; constant."""
     return picture_of(long_survey())
 

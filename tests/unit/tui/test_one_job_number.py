@@ -9,7 +9,7 @@ import pytest
 from dashboards import a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui.location import Location, Process
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from view_apps import looking
 
 from slurm_share.load.output import plain, table
@@ -33,7 +33,7 @@ def survey() -> Survey:
 
 
 @cache
-def picture() -> Picture:
+def picture() -> SurveyPicture:
     return picture_of(survey())
 
 

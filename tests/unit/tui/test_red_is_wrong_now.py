@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from shell import dashboard, shown
 from slurm_share_tui import themes
 from slurm_share_tui.location import Location
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.user_config import UserConfig
 
 QUIET = ("h-1", "h-2", "v-1", "v-6", "v-7")
 """Nodes that answer and have a GPU in use."""
 
 
-def full_but_well() -> Picture:
+def full_but_well() -> SurveyPicture:
     """Everything is in full use, processes were killed in the past, and nothing is wrong now."""
     survey = a_survey()
     nodes = []
@@ -30,7 +30,7 @@ def full_but_well() -> Picture:
     return picture_of(replace(survey, nodes=tuple(nodes)))
 
 
-def with_a_dead_node() -> Picture:
+def with_a_dead_node() -> SurveyPicture:
     found = full_but_well().survey
     dead = replace(found.nodes[0], snapshot=None, why="no answer within 5 s")
     return picture_of(replace(found, nodes=(dead, *found.nodes[1:])))

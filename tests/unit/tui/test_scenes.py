@@ -10,7 +10,7 @@ import pytest
 from dashboards import NOW, picture_of
 from scenes import NEED, kinds_of_nodes, large, recorded
 from slurm_share_tui.location import Location
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from view_apps import look_at, looking
 
 SIZES = ((80, 24), (120, 40), (200, 50))
@@ -20,7 +20,7 @@ at_every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[
 
 
 @cache
-def picture(scene: str) -> Picture:
+def picture(scene: str) -> SurveyPicture:
     """Return the picture of a scene; constant."""
     return picture_of(large(NOW) if scene == "large" else recorded())
 

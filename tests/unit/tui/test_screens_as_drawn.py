@@ -32,9 +32,9 @@ from shell import FakeFeed, a_dashboard
 from slurm_share_tui import themes
 from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.history import History
-from slurm_share_tui.location import Location, Process, Target
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.history import FigureHistory
+from slurm_share_tui.location import JobPlace, Location, Process
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.help import Help
@@ -69,9 +69,9 @@ def the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @cache
-def seen(scene: str = "") -> tuple[History, Picture]:
+def seen(scene: str = "") -> tuple[FigureHistory, SurveyPicture]:
     """The demonstration's history of ten minutes and its last picture, or the one picture of a scene; constant."""
-    history = History()
+    history = FigureHistory()
     if scene:
         picture = picture_of(SCENES[scene][1](), arrived=98.0)
         history.take(picture)
@@ -82,7 +82,7 @@ def seen(scene: str = "") -> tuple[History, Picture]:
     return history, replace(picture, arrived=98.0)
 
 
-def way_to(view: str, picture: Picture) -> tuple[Location, ...]:
+def way_to(view: str, picture: SurveyPicture) -> tuple[Location, ...]:
     """Return the path: for tables from the top, for one thing from its user."""
     snapshot = picture.by_name["h-2"].node.snapshot
     job = next(job for job in picture.survey.jobs if job.job_id == snapshot.jobs[0].job)
@@ -121,12 +121,12 @@ async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str, 
     await settled(pilot)
 
 
-def jobs_to_cancel(picture: Picture) -> Confirm:
+def jobs_to_cancel(picture: SurveyPicture) -> Confirm:
     """Return a question for the user's own job and for another user's."""
     jobs = picture.survey.jobs
     own = next(job for job in jobs if job.user == ME.name)
     other = next(job for job in jobs if job.user != ME.name)
-    targets = [Target(owner=job.user, job=job.id, job_id=job.job_id) for job in (own, other)]
+    targets = [JobPlace(owner=job.user, job=job.id, job_id=job.job_id) for job in (own, other)]
     return Confirm(cancelling(targets, jobs, ME))
 
 

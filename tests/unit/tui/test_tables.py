@@ -6,7 +6,7 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import tables
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.query import columns_by_name, parse
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.widgets.grid_rows import RowSet
@@ -24,10 +24,10 @@ from slurm_share.load.snapshot import Advice, GpuSums, NodeLoad
 from slurm_share.slurm.records import SlurmNode
 
 TABLES = {
-    "nodes": tables.nodes(History()),
-    "users": tables.users(History()),
+    "nodes": tables.nodes(FigureHistory()),
+    "users": tables.users(FigureHistory()),
     "jobs": tables.JOBS,
-    "gpus": tables.gpus(History()),
+    "gpus": tables.gpus(FigureHistory()),
     "processes": tables.PROCESSES,
     "advice": tables.ADVICE,
 }
@@ -294,7 +294,7 @@ def test_the_columns_of_the_filter_examples_exist():
 
 
 def test_the_sparklines_are_the_historys():
-    history = History()
+    history = FigureHistory()
     for step in range(4):
         history.take(a_picture(now=NOW + 20 * step))
     column = {one.id: one for one in tables.nodes(history)}["gpu_trend"]

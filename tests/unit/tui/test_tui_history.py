@@ -11,8 +11,8 @@ from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import history as room
 from slurm_share_tui import history_values
-from slurm_share_tui.history import FINE_S, History, WorkHistory, full_per_s, key_of
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.history import FINE_S, FigureHistory, WorkHistory, full_per_s, key_of
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
 
 from slurm_share.load.snapshot import (
@@ -44,7 +44,7 @@ def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
     return NodeLoad(name=name, snapshot=Snapshot(**{**known, "load": loads, **more}))
 
 
-def arrived_picture(at: float, *nodes: NodeLoad) -> Picture:
+def arrived_picture(at: float, *nodes: NodeLoad) -> SurveyPicture:
     """Return a picture this many seconds after NOW."""
     return picture_of(Survey(taken=NOW + at, user="alice", source="srun", nodes=nodes))
 
@@ -109,7 +109,7 @@ def test_one_subject_is_found_as_in_the_whole() -> None:
 
 
 def test_every_subject_of_a_look_can_be_asked_for() -> None:
-    history = History()
+    history = FigureHistory()
     picture = a_picture()
     history.take(picture)
     for subject, values in history_values.all_values(picture.nodes, gpus=True):
@@ -123,7 +123,7 @@ def test_every_subject_of_a_look_can_be_asked_for() -> None:
 
 
 def test_what_is_not_seen_is_a_gap() -> None:
-    history = History()
+    history = FigureHistory()
     for at, nodes in enumerate(((a_node("n2"),), (a_node(),), (NodeLoad(name="n1"),), (a_node("n2"),), (a_node(),))):
         history.take(arrived_picture(5 * at, *nodes))
     assert seen(history.points(N1, None)) == [(5, 50.0), (10, None), (15, None), (20, 50.0)]
@@ -131,7 +131,7 @@ def test_what_is_not_seen_is_a_gap() -> None:
 
 
 def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> None:
-    history = History()
+    history = FigureHistory()
     for at in range(0, 3 * 3600, 10):
         history.take(arrived_picture(at, a_node(load=8.0 if at % 20 else 0.0)))
     points = history.points(N1, None)
@@ -148,7 +148,7 @@ def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> No
 
 
 def test_means_are_of_what_is_known() -> None:
-    history = History()
+    history = FigureHistory()
     for at in range(0, 1200, 20):
         is_silent = at % 60 == 20 or at >= 240
         history.take(
@@ -163,7 +163,7 @@ def test_means_are_of_what_is_known() -> None:
 
 def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
     """Means that were drawn once do not change."""
-    history = History()
+    history = FigureHistory()
     shown = []
     for at in range(200):
         history.take(arrived_picture(5 * at, a_node(load=8.0 * (at % 2))))
@@ -176,7 +176,7 @@ def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
 
 
 def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> None:
-    history = History()
+    history = FigureHistory()
     for at in (0, 5, 10, 15, 10, 12):
         history.take(arrived_picture(at, a_node(load=at / 10)))
     assert seen(history.points(N1, None)) == [(at, pytest.approx(at * 1.25)) for at in (0, 5, 10, 12)]
@@ -184,7 +184,7 @@ def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> Non
 
 
 def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
-    history = History()
+    history = FigureHistory()
     history.take(arrived_picture(1000, a_node()))
     assert not history.has_recorded(N1)
     history.add_recorded(
@@ -196,7 +196,7 @@ def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
 
 
 def test_only_a_few_pasts_are_kept() -> None:
-    history = History()
+    history = FigureHistory()
     subjects = [Subject(node=f"n{number}") for number in range(room.RECORDED_MOST + 1)]
     for subject in subjects[:-1]:
         history.add_recorded(RecordedPoints(subject, ()))
@@ -207,7 +207,7 @@ def test_only_a_few_pasts_are_kept() -> None:
 
 def test_a_large_cluster_has_nodes_and_no_gpus(monkeypatch) -> None:
     monkeypatch.setattr(room, "NODES_WITH_GPUS", 11)
-    history = History()
+    history = FigureHistory()
     picture = a_picture()
     history.take(picture)
     gpu = next(gpu for row in picture.nodes if row.node.snapshot for gpu in row.node.snapshot.gpus)
@@ -218,7 +218,7 @@ def test_a_large_cluster_has_nodes_and_no_gpus(monkeypatch) -> None:
 
 def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
     monkeypatch.setattr(room, "VALUES_MOST", 100)
-    history = History()
+    history = FigureHistory()
     for at in range(100):
         history.take(arrived_picture(at, a_node(), a_node("n2")))
     assert len(history._fine) == 10
@@ -230,7 +230,7 @@ def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
 
 
 def test_looks_come_in_while_others_read() -> None:
-    history = History()
+    history = FigureHistory()
     failures: list[BaseException] = []
     over = threading.Event()
 
@@ -256,7 +256,7 @@ def test_looks_come_in_while_others_read() -> None:
 
 
 def test_a_picture_without_nodes_is_a_moment_without_anything() -> None:
-    history = History()
+    history = FigureHistory()
     history.take(arrived_picture(0))
     history.take(changed(arrived_picture(5, a_node()), details=False))
     assert seen(history.points(N1, None)) == [(5, 50.0)]
@@ -271,7 +271,7 @@ def a_process(per_s: float | None, *, pid: int = 10, task: int = 3, paused: bool
     return ProcessLoad(pid=pid, name="python", uid=1, user="u", job=7, progress=progress)
 
 
-def worked(at: float, *processes: ProcessLoad) -> Picture:
+def worked(at: float, *processes: ProcessLoad) -> SurveyPicture:
     """Return a picture this many seconds after NOW."""
     snapshot = Snapshot(node="n1", taken=NOW + at, cpus=1, cores=1, processes=processes)
     survey = Survey(taken=NOW + at, user="u", source="srun", nodes=(NodeLoad(name="n1", snapshot=snapshot),))
@@ -332,6 +332,6 @@ def test_rates_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_dashboards_history_has_it():
-    history = History()
+    history = FigureHistory()
     history.take(worked(0, a_process(2.0)))
     assert history.work.percents("n1", a_process(2.0), 40) == (100.0,)

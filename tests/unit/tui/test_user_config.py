@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from slurm_share_tui import user_config
 from slurm_share_tui.user_config import (
-    Memory,
     Remembered,
+    RememberedChoices,
     TableChoice,
     UserConfig,
     config_file,
@@ -120,7 +120,7 @@ def test_no_memory_yet_and_what_a_newer_version_remembers_are_no_trouble(tmp_pat
 
 def test_memory_writes_what_is_new_and_only_that(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
-    memory = Memory(file)
+    memory = RememberedChoices(file)
     assert memory.keep() == ""
     assert not file.exists()
     memory.choose(theme="light")
@@ -136,7 +136,7 @@ def test_memory_writes_what_is_new_and_only_that(tmp_path: Path) -> None:
 
 def test_two_dashboards_of_one_person_keep_what_each_of_them_chose(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
-    one, other = Memory(file), Memory(file)
+    one, other = RememberedChoices(file), RememberedChoices(file)
     one.choose(theme="light")
     one.choose_table("nodes", TableChoice(sort="gpu"))
     assert one.keep() == ""
@@ -150,7 +150,7 @@ def test_two_dashboards_of_one_person_keep_what_each_of_them_chose(tmp_path: Pat
 def test_what_was_broken_is_kept_beside(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
     file.write_text("{mine", encoding="utf-8")
-    memory = Memory(file, read_remembered(file)[0])
+    memory = RememberedChoices(file, read_remembered(file)[0])
     memory.choose(view="users")
     assert memory.keep() == ""
     assert read_remembered(file) == (Remembered(view="users"), "")
@@ -170,14 +170,14 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 def test_a_memory_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    memory = Memory(tmp_path / "file" / "tui.json")
+    memory = RememberedChoices(tmp_path / "file" / "tui.json")
     memory.choose(theme="light")
     assert "cannot be kept" in memory.keep()
     assert memory.keep() == ""
 
 
 def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory(tmp_path / "tui.json")
+    memory = RememberedChoices(tmp_path / "tui.json")
     write = user_config.write_remembered
 
     def meanwhile(file: Path, remembered: Remembered) -> str:
@@ -195,7 +195,7 @@ def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypat
 
 
 def test_the_way_out_does_not_wait_for_a_write_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory(tmp_path / "tui.json")
+    memory = RememberedChoices(tmp_path / "tui.json")
     begun, over = threading.Event(), threading.Event()
 
     def hangs(file: Path, remembered: Remembered) -> str:

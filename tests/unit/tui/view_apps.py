@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dashboards import running, screen_text
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import Location
 from slurm_share_tui.main_screen import make_view
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.grid import Grid
 from textual.app import App, ComposeResult
@@ -23,9 +23,9 @@ class OneView(App[None]):
 
     CSS = "TableView { height: 1fr; }"
 
-    def __init__(self, location: Location, *pictures: Picture) -> None:
+    def __init__(self, location: Location, *pictures: SurveyPicture) -> None:
         super().__init__()
-        self.history = History()
+        self.history = FigureHistory()
         for picture in pictures:
             self.history.take(picture)
         self.location, self.picture = location, pictures[-1]
@@ -55,7 +55,7 @@ def put_on(grid: Grid[Any], key: str) -> None:
 
 @asynccontextmanager
 async def looking(
-    location: Location, *pictures: Picture, size: tuple[int, int] = (120, 40)
+    location: Location, *pictures: SurveyPicture, size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[tuple[OneView, Pilot[Any]]]:
     """Run an app with that view."""
     app = OneView(location, *pictures)
@@ -64,7 +64,11 @@ async def looking(
 
 
 def look_at(
-    location: Location, *pictures: Picture, at: str | None = None, play: Any = None, size: tuple[int, int] = (120, 40)
+    location: Location,
+    *pictures: SurveyPicture,
+    at: str | None = None,
+    play: Any = None,
+    size: tuple[int, int] = (120, 40),
 ) -> str:
     """Return the screen of that view with the cursor on the row `at`, after `play(app, pilot)`."""
 

@@ -31,7 +31,7 @@ from ...snapshot import CONFIDENCES, Advice, Confidence, JobLoad, Snapshot, Surv
 from .. import thresholds
 from . import answers, bounds, causes, evidence, measured, resubmit, sentences, steadiness, unused
 from .case import Case
-from .causes import Answer
+from .causes import AdviceDraft
 from .evidence import Evidence
 
 DEFAULTS = Settings()
@@ -240,7 +240,7 @@ def _judged(
     if missing and fewer is None:
         return sentences.unknown(base, missing, view if _can_come(case) else None)
     # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
-    answer = answers.answer_of(case) if fewer is None else Answer("fewer", *fewer)
+    answer = answers.answer_of(case) if fewer is None else AdviceDraft("fewer", *fewer)
     if is_kept:
         base = replace(base, evidence=(*base.evidence, sentences.KEPT))
     if fewer is None and judged is not None and case.died is None:
@@ -337,7 +337,7 @@ def _can_come(case: Case) -> bool:
     return not any(node.is_mig and node.running and node.load is None for node in case.nodes)
 
 
-def _confidence(case: Case, answer: Answer) -> Confidence:
+def _confidence(case: Case, answer: AdviceDraft) -> Confidence:
     """Return the confidence that the evidence gives, and the answer allows."""
     return min(_by_evidence(case, answer), answer.surest, key=CONFIDENCES.index)
 
@@ -346,7 +346,7 @@ def _lowered(confidence: Confidence) -> Confidence:
     return CONFIDENCES[max(CONFIDENCES.index("low"), CONFIDENCES.index(confidence) - 1)]
 
 
-def _by_evidence(case: Case, answer: Answer) -> Confidence:
+def _by_evidence(case: Case, answer: AdviceDraft) -> Confidence:
     """Return the confidence: by the time measured, the number of tasks, and how steady and exact the load is; if rates
     decided, by their windows."""
     if answer.rate_windows and all(node.alone for node in case.nodes) and not case.unseen:

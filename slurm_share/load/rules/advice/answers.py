@@ -8,13 +8,13 @@ from ....share import queue
 from .. import thresholds
 from . import bounds, causes, measured
 from .case import Case
-from .causes import Answer
+from .causes import AdviceDraft
 
 
-def answer_of(case: Case) -> Answer:
+def answer_of(case: Case) -> AdviceDraft:
     """Return the answer for a job that does not run too many tasks."""
     if case.died is not None:
-        return Answer("stay", case.now, case.died)
+        return AdviceDraft("stay", case.now, case.died)
     found = (
         causes.threads(case.nodes, case.now, _threads(case))
         or (None if case.works else causes.waits(case.nodes, case.now))
@@ -26,37 +26,39 @@ def answer_of(case: Case) -> Answer:
         return found
     stops = next((soft.bound.resource for soft in case.soft if soft.stops), None)
     if stops is not None:
-        return Answer("stay", case.now, stops)
+        return AdviceDraft("stay", case.now, stops)
     if case.most <= case.now:
-        return Answer("stay", case.now, case.tightest.resource)
+        return AdviceDraft("stay", case.now, case.tightest.resource)
     level = bounds.level(case.nodes)
     if level is not None:
         # A GPU is full: tasks are added only to the others.
         wanted = min(level, case.most)
-        return Answer("more", wanted, "GPU load") if wanted > case.now else Answer("stay", case.now, "GPU load")
+        return (
+            AdviceDraft("more", wanted, "GPU load") if wanted > case.now else AdviceDraft("stay", case.now, "GPU load")
+        )
     growth = case.growth
     assert growth.nppn is not None
     wanted = min(growth.nppn, max(case.doubled, case.by_load))
     if wanted > case.most:
-        return Answer("more", case.most, case.tightest.resource)
+        return AdviceDraft("more", case.most, case.tightest.resource)
     slowest = min(case.soft, key=bounds.room, default=None)
     is_by_load = slowest is not None and case.doubled < wanted == case.by_load
-    return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
+    return AdviceDraft("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
 
 
-def by_rates(case: Case, judged: measured.Judgement) -> Answer:
+def by_rates(case: Case, judged: measured.Judgement) -> AdviceDraft:
     """Return the answer by the measured rates, within the hard bounds."""
     if judged.verdict == "stay":
-        return Answer("stay", case.now, measured.RESOURCE, judged.why, rate_windows=judged.windows)
+        return AdviceDraft("stay", case.now, measured.RESOURCE, judged.why, rate_windows=judged.windows)
     if judged.verdict == "fewer":
         assert judged.level is not None
         least = max(1, bounds.in_gpus(judged.level, case.gpus))
-        return Answer("fewer", least, measured.RESOURCE, judged.why, rate_windows=judged.windows)
+        return AdviceDraft("fewer", least, measured.RESOURCE, judged.why, rate_windows=judged.windows)
     wanted = case.doubled if judged.level is None else max(judged.level, case.now)
     if min(wanted, case.most) <= case.now:
-        return Answer("stay", case.now, case.tightest.resource, judged.why, rate_windows=judged.windows)
+        return AdviceDraft("stay", case.now, case.tightest.resource, judged.why, rate_windows=judged.windows)
     decided_by = measured.RESOURCE if wanted <= case.most else case.tightest.resource
-    return Answer("more", min(wanted, case.most), decided_by, judged.why, rate_windows=judged.windows)
+    return AdviceDraft("more", min(wanted, case.most), decided_by, judged.why, rate_windows=judged.windows)
 
 
 def _threads(case: Case) -> int | None:

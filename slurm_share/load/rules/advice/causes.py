@@ -18,7 +18,7 @@ WAITS = "storage, locks"
 """`decided_by` of the verdict `waits`, and of the verdict `stay` while threads wait."""
 
 
-class Answer(Struct, frozen=True):
+class AdviceDraft(Struct, frozen=True):
     """An advice before its sentences are made."""
 
     verdict: Verdict
@@ -42,7 +42,7 @@ class Answer(Struct, frozen=True):
         return self.decided_by if self.verdict == "change" else ""
 
 
-def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | None:
+def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> AdviceDraft | None:
     """Return the answer if the tasks, no more than the cores, run more threads than there are CPUs. `given`: NTPP of
     their triple, if any."""
     cores = min(node.cores for node in nodes)
@@ -62,15 +62,15 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
             f"{said}, though each was given {given} (OMP_NUM_THREADS={given}, NTPP {given}): the program ignores that; "
             "look for workers of a data loader (num_workers) and thread pools of its own, and set them to that number"
         )
-        return Answer("change", now, "CPU load", why)
+        return AdviceDraft("change", now, "CPU load", why)
     why = (
         f"{said}, and there are {cores} cores: {each} for each task (OMP_NUM_THREADS={each}, which is NTPP {each} of a "
         "triple; workers of a data loader count as well)"
     )
-    return Answer("change", now, "CPU load", why, "threads", each)
+    return AdviceDraft("change", now, "CPU load", why, "threads", each)
 
 
-def waits(nodes: Sequence[Evidence], now: int) -> Answer | None:
+def waits(nodes: Sequence[Evidence], now: int) -> AdviceDraft | None:
     """Return the answer if the load average is high without CPU time: the processes do not run. Tasks that use their
     GPUs do not wait all the time, so only none is added, and full GPUs have enough to do."""
     if not now or not is_waiting(nodes) or any((node.busy_percent or 0.0) >= thresholds.GPU_FULL for node in nodes):
@@ -93,12 +93,12 @@ def waits(nodes: Sequence[Evidence], now: int) -> Answer | None:
     # The load average counts every process of the node: a hung daemon of the system as well.
     if any(node.gpus and (node.own_percent or 0.0) >= thresholds.LOW_USE for node in nodes):
         why = f"add none while threads wait for storage or locks: {seen}; {find}"
-        return Answer("stay", now, WAITS, why, surest="medium")
+        return AdviceDraft("stay", now, WAITS, why, surest="medium")
     why = f"it waits for storage or locks: {seen}, and more tasks would wait as well; {find}"
-    return Answer("waits", None, WAITS, why, surest="medium")
+    return AdviceDraft("waits", None, WAITS, why, surest="medium")
 
 
-def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
+def low_use(nodes: Sequence[Evidence], now: int) -> AdviceDraft | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_text(nodes)
     see = _see(cpu, now)
@@ -112,7 +112,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
             if each < 1
             else f"{each:.0f} % of a CPU{' each' * (now > 1)}"
         )
-        return Answer(
+        return AdviceDraft(
             "look", None, "CPU load", f"its {counted(now, 'task')} {'uses' if now == 1 else 'use'} {used}: {see}"
         )
     low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
@@ -121,12 +121,12 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         if not own or min(own) >= thresholds.LOW_USE:
             return None
         use = "task uses" if now == 1 else "tasks use"
-        return Answer("look", None, "GPU load", f"its own {use} {min(own):.0f} % of {_their(nodes)}: {see}{cpu}")
+        return AdviceDraft("look", None, "GPU load", f"its own {use} {min(own):.0f} % of {_their(nodes)}: {see}{cpu}")
     on = _gpus(low, nodes)
     most, them = max(card.load or 0.0 for _, card in low), "it" if len(low) == 1 else "them"
     is_one = sum(card.tasks for _, card in low) == 1
     if most < thresholds.IDLE:
-        return Answer(
+        return AdviceDraft(
             "look",
             None,
             "GPU load",
@@ -135,10 +135,10 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
         )
     do = f"its task on {on} uses" if is_one else f"its tasks on {on} use"
     see = _see(cpu, 1 if is_one else now)
-    return Answer("look", None, "GPU load", f"{do} {most:.0f} % of {them}: {see}{cpu}")
+    return AdviceDraft("look", None, "GPU load", f"{do} {most:.0f} % of {them}: {see}{cpu}")
 
 
-def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
+def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> AdviceDraft | None:
     """Return the answer if only some of the GPUs have tasks, or if the load is uneven although each has tasks.
     `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one."""
     for node in nodes:
@@ -152,7 +152,7 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
                 "GPU that it is given (CUDA_VISIBLE_DEVICES), which it sees as its first GPU; --share-gpu and llsub "
                 "give the GPUs to tasks in turn"
             )
-            return Answer("change", now, "GPU load", why)
+            return AdviceDraft("change", now, "GPU load", why)
     # The load of a GPU that others use as well does not show how the job's own tasks are spread.
     uneven = [node for node in nodes if node.alone and node.own_load == node.load and _is_uneven(node, emptier)]
     if 2 * len(uneven) <= len(nodes) or (level(nodes) or 0) > now:
@@ -165,10 +165,10 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
         f"{free_one.index} at {free_one.load:.0f} %, with {full.tasks} and {free_one.tasks} tasks; more tasks would go "
         "to both: mix heavy and light tasks in another order, or give the heavy ones to the emptier GPU"
     )
-    return Answer("change", now, "GPU load", why)
+    return AdviceDraft("change", now, "GPU load", why)
 
 
-def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
+def memory_in_advance(nodes: Sequence[Evidence], now: int) -> AdviceDraft | None:
     """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work. What the
     task needs is then not known, and may be much less."""
     for node in nodes:
@@ -192,7 +192,7 @@ def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
         if not libraries:
             why += "; another program needs what it holds"
         surest: Confidence = "high" if libraries else "medium"
-        return Answer("change", now, "GPU memory", why, "memory in advance", surest=surest)
+        return AdviceDraft("change", now, "GPU memory", why, "memory in advance", surest=surest)
     return None
 
 

@@ -23,7 +23,7 @@ RESOURCE: Literal["rate"] = "rate"
 NOT_KNOWN = "the rate of its tasks is not known: set LLSUB_PROGRESS or use llsub --progress"
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class MeasuredRates(Struct, frozen=True, kw_only=True):
     """The measured rates of one command with different numbers of tasks on a node."""
 
     source: str = ""
@@ -48,23 +48,23 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """Windows of the compared level that has fewer of them."""
 
 
-def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> Measured:
+def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> MeasuredRates:
     """Return the rates of this survey together with those of the surveys before. `now`: tasks on a node."""
     fresh, tried = _of_now(nodes, now), _tried(nodes, now)
-    before = Measured()
+    before = MeasuredRates()
     if previous is not None and previous.gpus == min((node.gpus for node in nodes), default=0):
-        before = Measured(source=previous.rate_source, family=previous.rate_family, levels=previous.rates)
-    known = next((one for one in (fresh, tried, before) if one.levels), Measured())
+        before = MeasuredRates(source=previous.rate_source, family=previous.rate_family, levels=previous.rates)
+    known = next((one for one in (fresh, tried, before) if one.levels), MeasuredRates())
     levels: dict[int, LevelRate] = {}
     for one in (before, tried, fresh):
         # Trials are always of the run's own command.
         if one.source == known.source and (one.family == known.family or one is tried):
             levels |= {level.level: level for level in one.levels}
     family = known.family or (before.family if known is tried and before.source == known.source else "")
-    return Measured(source=known.source, family=family, levels=tuple(levels[level] for level in sorted(levels)))
+    return MeasuredRates(source=known.source, family=family, levels=tuple(levels[level] for level in sorted(levels)))
 
 
-def judged(known: Measured, now: int) -> Judgement | None:
+def judged(known: MeasuredRates, now: int) -> Judgement | None:
     """Return the verdict of the rates; None if there is nothing to compare the present tasks with."""
     here = known.at(now)
     others = [one for one in known.levels if one.level != now]
@@ -95,7 +95,7 @@ def does_not_fall(nodes: Sequence[Evidence], now: int, previous: Advice | None) 
     fresh = _of_now(nodes, now)
     if previous is None or (previous.rate_source, previous.rate_family) != (fresh.source, fresh.family):
         return True
-    here, before = fresh.at(now), Measured(levels=previous.rates).at(now)
+    here, before = fresh.at(now), MeasuredRates(levels=previous.rates).at(now)
     return here is None or before is None or not is_gain(here, before)
 
 
@@ -144,19 +144,19 @@ def _figures(one: LevelRate, other: LevelRate, source: str) -> str:
     return f"({rate_text(one.per_s)} against {rate_text(other.per_s)}, {source})"
 
 
-def _of_now(nodes: Sequence[Evidence], now: int) -> Measured:
+def _of_now(nodes: Sequence[Evidence], now: int) -> MeasuredRates:
     """Return the rate of the present tasks, the mean over the nodes. It is not known if one of them has no rate, is
     paused, does not run at the moment, or has run for too few windows."""
     found = [one for node in nodes if (one := node.progress) is not None and _is_whole(node, one, now)]
     kinds = {(one.source, one.family) for one in found}
     if not found or len(found) < len(nodes) or len(kinds) > 1:
-        return Measured()
+        return MeasuredRates()
     ((source, family),) = kinds
     rates = [
         LevelRate(level=now, per_s=one.rate_per_s or 0.0, spread_per_s=one.spread_per_s or 0.0, windows=one.windows)
         for one in found
     ]
-    return Measured(source=source, family=family, levels=(_mean(rates),))
+    return MeasuredRates(source=source, family=family, levels=(_mean(rates),))
 
 
 def _mean(rates: Sequence[LevelRate]) -> LevelRate:
@@ -175,16 +175,16 @@ def _is_whole(node: Evidence, one: JobProgress, now: int) -> bool:
     return is_told and is_all and not one.paused and one.windows >= thresholds.RATE_WINDOWS
 
 
-def _tried(nodes: Sequence[Evidence], now: int) -> Measured:
+def _tried(nodes: Sequence[Evidence], now: int) -> MeasuredRates:
     """Return the rates from the runs' own trials; for several nodes, the mean of each level that all have tried."""
     found = [one for node in nodes if (one := node.progress) is not None and one.levels]
     sources = {one.levels_source for one in found}
     if not found or len(found) < len(nodes) or len(sources) > 1:
-        return Measured()
+        return MeasuredRates()
     by_node = [_of_one_way(one.levels, now) for one in found]
     both = set.intersection(*(set(one) for one in by_node))
     levels = tuple(_mean([one[level] for one in by_node]) for level in sorted(both))
-    return Measured(source=sources.pop(), levels=levels)
+    return MeasuredRates(source=sources.pop(), levels=levels)
 
 
 def _of_one_way(levels: Iterable[LevelRate], now: int) -> Mapping[int, LevelRate]:

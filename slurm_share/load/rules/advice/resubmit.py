@@ -18,11 +18,11 @@ from ....slurm.records import QueuedJob, Submission
 from ....slurm.rules import submitted
 from ....triples import Triple
 from .bounds import gib, usable_mib
-from .causes import Answer
+from .causes import AdviceDraft
 from .evidence import Evidence
 
 
-class Change(Struct, frozen=True):
+class SubmissionChange(Struct, frozen=True):
     """A change of the next submission."""
 
     program: str = ""
@@ -45,12 +45,12 @@ PART = ("--gres=gpu:1", "-n1")
 
 
 def changes(
-    answer: Answer,
+    answer: AdviceDraft,
     jobs: Sequence[QueuedJob],
     nodes: Sequence[Evidence],
     settings: Settings,
     submission: Submission | None = None,
-) -> tuple[Change, ...]:
+) -> tuple[SubmissionChange, ...]:
     """Return the ways to carry an answer out, the one that suits the present kind of job first. `jobs`: the job or the
     elements of an array; empty if Slurm does not answer. The result is empty if no option can carry the answer out."""
     job = jobs[0] if jobs else None
@@ -65,20 +65,20 @@ def changes(
         # A share counts tasks per GPU: without GPUs, or if NPPN is no multiple of them, there is only the triple.
         return () if is_part else (by_triple,)
     share = f"--{names.OPTION}={option.render(request)}"
-    as_part = Change("sbatch", (share, *PART))
+    as_part = SubmissionChange("sbatch", (share, *PART))
     if is_part:
         return (as_part,)
     if _are_single(jobs, nodes):
         # Each element stays one task; as a part of a GPU, several of them are on one.
         return (as_part, by_triple) if settings.shards_per_gpu else (by_triple,)
-    by_share = Change("sbatch", (share, *_next_to_share(jobs, nodes, request)))
+    by_share = SubmissionChange("sbatch", (share, *_next_to_share(jobs, nodes, request)))
     of_llsub = job is not None and queue.triple_of(job) is not None
     of_llsub = of_llsub or (submission is not None and not submission.starts_steps)
     return (by_triple, by_share) if of_llsub else (by_share, by_triple)
 
 
 def cautions(
-    answer: Answer, jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], settings: Settings
+    answer: AdviceDraft, jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], settings: Settings
 ) -> tuple[str, ...]:
     """Return what an answer loses or risks, a sentence each: the user's memory cap, and the last free GPU memory."""
     if answer.nppn is None or answer.verdict not in ("more", "fewer") or not _fewest(nodes):
@@ -116,18 +116,18 @@ def _left_percent(nodes: Sequence[Evidence], each: int) -> float | None:
     )
 
 
-def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
+def _of_remedy(answer: AdviceDraft, job: QueuedJob | None) -> Iterable[SubmissionChange]:
     if answer.remedy == "memory in advance":
-        yield Change(variables=NO_MEMORY_IN_ADVANCE)
+        yield SubmissionChange(variables=NO_MEMORY_IN_ADVANCE)
     elif answer.remedy == "threads":
         triple = None if job is None else queue.triple_of(job)
         if job is None or triple is None:
-            yield Change(variables=(f"{names.ENV_THREADS}={answer.threads}",))
+            yield SubmissionChange(variables=(f"{names.ENV_THREADS}={answer.threads}",))
         else:
-            yield Change("llsub", (), str(Triple(job.node_count or 1, answer.nppn or 1, answer.threads)))
+            yield SubmissionChange("llsub", (), str(Triple(job.node_count or 1, answer.nppn or 1, answer.threads)))
 
 
-def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, ...]:
+def lines(found: Sequence[SubmissionChange], submission: Submission | None) -> tuple[str, ...]:
     """Return the changes as shell commands, each a complete submission. Leaves out changes that cannot be one."""
     if submission is None:
         return ()
@@ -136,7 +136,7 @@ def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, 
     return tuple(" ".join([*cd, *variables, shlex.join(argv)]) for variables, argv in commands)
 
 
-def _arguments(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+def _arguments(change: SubmissionChange, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
     """Return the variables and the arguments of the command; None if no command is certain."""
     if change.variables and submitted.says(submission, "export"):
         return None  # variables of the shell might not reach the job
@@ -179,7 +179,7 @@ _TRIPLES_OWN = frozenset(
 _NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
 
 
-def _arguments_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+def _arguments_of_llsub(change: SubmissionChange, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
     """Return the arguments that submit a job of sbatch as a triple, which runs its script once for each process."""
     if (
         submission.starts_steps
@@ -196,7 +196,9 @@ def _arguments_of_llsub(change: Change, submission: Submission) -> tuple[tuple[s
     return (), ["llsub", script, change.triple, *settings, *further, *(["--", *arguments] if arguments else [])]
 
 
-def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> Change:
+def _by_triple(
+    jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None
+) -> SubmissionChange:
     if len(jobs) > 1:
         count = len({name for job in jobs for name in nodelist.unfold(job.nodes)})  # all elements in one job
     else:
@@ -204,7 +206,7 @@ def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, 
     triple = Triple(count, nppn, max(1, min(one.cores for one in nodes) // nppn))
     settings_alone = "" if request is None else option.render(request).partition(",")[2]
     options = (f"-g {_fewest(nodes)}",) if _has_some(nodes) else ()
-    return Change(
+    return SubmissionChange(
         "llsub", (*options, *((f"--{names.OPTION}={settings_alone}",) if settings_alone else ())), str(triple)
     )
 

@@ -13,7 +13,7 @@ from .. import thresholds
 from . import measured
 from .bounds import gib, most_now, nodes_disagree
 from .case import Case
-from .causes import WAITS, Answer, libraries_text, named
+from .causes import WAITS, AdviceDraft, libraries_text, named
 from .evidence import Evidence
 from .unused import Unused
 
@@ -66,7 +66,7 @@ def unused(base: Advice, found: Unused) -> Advice:
     )
 
 
-def known(advice: Advice, case: Case, answer: Answer, cautions: Sequence[str] = ()) -> Advice:
+def known(advice: Advice, case: Case, answer: AdviceDraft, cautions: Sequence[str] = ()) -> Advice:
     """Return the advice with its sentence, which begins with what is wrong, if anything. `cautions`: what is lost or
     risked by it."""
     nodes = case.nodes
@@ -92,13 +92,13 @@ def _by_rates(advice: Advice) -> str:
     return ": stay" if advice.decided_by == measured.RESOURCE else f": stay, {advice.decided_by} allows no more"
 
 
-def rate_bound(judged: measured.Judgement, answer: Answer) -> Bound:
+def rate_bound(judged: measured.Judgement, answer: AdviceDraft) -> Bound:
     """Return the verdict of the rates as a bound."""
     level = answer.nppn if judged.level is None else judged.level
     return Bound(resource=measured.RESOURCE, nppn=level, hard=False, why=judged.why)
 
 
-def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
+def contradicts(by_load: AdviceDraft, answer: AdviceDraft) -> tuple[str, ...]:
     """Return the sentence about what load alone would have advised, if that is different."""
     if by_load.verdict == answer.verdict:
         return ()
@@ -106,7 +106,7 @@ def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
     return (f"measured rates decided; load alone would say: {by_load.verdict}{number}, by {by_load.decided_by}",)
 
 
-def rates(known: measured.Measured, case: Case) -> tuple[str, ...]:
+def rates(known: measured.MeasuredRates, case: Case) -> tuple[str, ...]:
     """Return the sentence about the known rates of the tasks."""
     if known.levels:
         levels = ", ".join(f"{counted(one.level, 'task')} {rate_text(one.per_s)}" for one in known.levels)

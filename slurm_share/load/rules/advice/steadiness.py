@@ -13,7 +13,7 @@ from ...snapshot import Advice, Bound, WorkClass
 from .. import thresholds
 from . import answers, bounds, evidence
 from .case import Case
-from .causes import Answer
+from .causes import AdviceDraft
 
 
 class Loads(Struct, frozen=True):
@@ -106,7 +106,7 @@ def fewer_kept(case: Case, previous: Advice | None) -> tuple[tuple[int, str] | N
     return (None, False) if near is None else (kept, True)
 
 
-def kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
+def kept(fresh: AdviceDraft, case: Case, previous: Advice) -> tuple[AdviceDraft, bool]:
     """Return (answer, whether it is the previous one although the newest figures alone would give another)."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
@@ -122,7 +122,7 @@ def kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
 
 
-def _near(fresh: Answer, case: Case, previous: Advice) -> Iterator[Answer]:
+def _near(fresh: AdviceDraft, case: Case, previous: Advice) -> Iterator[AdviceDraft]:
     """Yield the answer, and those for figures that noise could have changed to the present ones."""
     yield fresh
     if previous.verdict == "change":

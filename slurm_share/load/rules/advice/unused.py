@@ -15,7 +15,7 @@ from ....core.text import counted, fold, span_text
 from ....slurm.records import QueuedJob
 from ...snapshot import Confidence, JobLoad, Snapshot
 from .. import idle, thresholds
-from .causes import Answer
+from .causes import AdviceDraft
 from .evidence import is_own
 
 DECIDED_BY = "no process"
@@ -29,7 +29,7 @@ _MOST_NAMED = 4
 class Unused(Struct, frozen=True, kw_only=True):
     """The GPUs that a job holds without a process on them."""
 
-    answer: Answer
+    answer: AdviceDraft
     gpus: int
     """On all nodes of the job, or of the elements of an array."""
     since: float
@@ -53,7 +53,7 @@ def judged(jobs: Sequence[QueuedJob], snapshots: Sequence[Snapshot], now: float 
         for job in jobs
         for load in _loads(job, by_name)
     )
-    answer = Answer(
+    answer = AdviceDraft(
         "release",
         None,
         DECIDED_BY,

@@ -21,7 +21,7 @@ from slurm_share.doctor.facts import host as fact_host
 from slurm_share.doctor.facts import programs, system
 from slurm_share.doctor.facts import slurm as fact_slurm
 from slurm_share.doctor.facts import state as fact_state
-from slurm_share.doctor.facts.records import ArchiveFacts, GpuFacts, Mount, SharedJob, Unseen
+from slurm_share.doctor.facts.records import ArchiveFacts, Mount, NodeGpus, SharedJob, Unseen
 from slurm_share.slurm.conf import slurm_conf_path
 
 CONFIG = """\
@@ -119,7 +119,7 @@ def root(tmp_path):
 
 def read(root, slurm=None, roles=(), **more):
     return fact_host.read_facts(
-        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: GpuFacts("550"), **more
+        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: NodeGpus("550"), **more
     )
 
 

@@ -74,4 +74,4 @@ def test_a_file_that_is_written_whole_is_named_once():
 
 @pytest.mark.parametrize(("at", "is_in"), [(0, False), (2, False), (3, True), (5, True), (6, False)])
 def test_a_line_before_the_block_or_behind_it_is_outside(at, is_in):
-    assert lines.Part("x", 2, 5).holds(Edit("f", "A=1", at=at)) == is_in
+    assert lines.ManagedPart("x", 2, 5).holds(Edit("f", "A=1", at=at)) == is_in

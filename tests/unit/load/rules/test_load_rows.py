@@ -7,7 +7,7 @@ import pytest
 from dashboards import NOW, a_picture, picture_of
 from llload_surveys import gpu, silent
 from msgspec.structs import replace
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 
 from slurm_share.load import job_request
 from slurm_share.load.columns import JOBS, process_columns
@@ -39,7 +39,7 @@ def node(name="n1", *, gpus=2, answers=True, **more):
     return llload_surveys.node(name, gpus=[gpu(at) for at in range(gpus)], **more) if answers else silent(name)
 
 
-def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
+def picture(*nodes, jobs=(), user="alice", everybody=True) -> SurveyPicture:
     survey = Survey(
         taken=NOW, cluster="c", user=user, everybody=everybody, source="agent", nodes=tuple(nodes), jobs=tuple(jobs)
     )
@@ -241,7 +241,7 @@ def test_a_sum_of_nothing_is_unknown_and_a_sum_of_zeros_is_zero():
 # --- GPUs and slots ---------------------------------------------------------------------------------------------------
 
 
-def first_gpu(found: Picture, at: int = 0) -> GpuRow:
+def first_gpu(found: SurveyPicture, at: int = 0) -> GpuRow:
     """The row of a GPU of the first node."""
     return gpu_rows(found.nodes[:1])[at]
 

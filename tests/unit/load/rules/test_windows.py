@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.load.rules import windows
-from slurm_share.load.rules.windows import Series
+from slurm_share.load.rules.windows import WindowSeries
 
 
-def walk(values: list[float | None], dt: float = 5.0, start: float = 100.0) -> tuple[Series, float]:
-    series, now = Series(), start
+def walk(values: list[float | None], dt: float = 5.0, start: float = 100.0) -> tuple[WindowSeries, float]:
+    series, now = WindowSeries(), start
     for value in values:
         now += dt
         series = windows.add(series, now, dt, value)
@@ -19,7 +19,7 @@ def walk(values: list[float | None], dt: float = 5.0, start: float = 100.0) -> t
 
 
 def test_before_anything_was_measured_there_is_no_mean() -> None:
-    assert windows.means(Series(), 100.0) is None
+    assert windows.means(WindowSeries(), 100.0) is None
     assert windows.means(*walk([None, None])) is None
 
 
@@ -40,7 +40,7 @@ def test_windows_forget() -> None:
 @given(st.lists(st.floats(0.1, 70), min_size=1, max_size=60), st.lists(st.floats(0.1, 70), max_size=60))
 def test_a_cut_window_holds_nothing_from_before_the_cut(before: list[float], after: list[float]) -> None:
     """However the readings fall: 90 before it and 10 after it is 10, over no more than the time since."""
-    series, now = Series(), 0.0
+    series, now = WindowSeries(), 0.0
     for dt in before:
         now += dt
         series = windows.add(series, now, dt, 90.0)
@@ -93,7 +93,7 @@ def test_a_clock_that_goes_back_begins_anew() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.02, 70.0), st.floats(0, 100) | st.none()), min_size=1, max_size=400))
 def test_means_are_means_and_memory_is_bounded(steps: list[tuple[float, float | None]]) -> None:
-    series, now = Series(), 1000.0
+    series, now = WindowSeries(), 1000.0
     seen: list[tuple[float, float, float]] = []
     for dt, value in steps:
         now += dt

@@ -17,7 +17,7 @@ from slurm_share.load.sources.replay import Replay
 def path(tmp_path):
     """Three surveys, of 10, 20 and 30 s."""
     path = tmp_path / "day.jsonl"
-    writer = recording.Writer(path)
+    writer = recording.RecordingWriter(path)
     for taken in (10.0, 20.0, 30.0):
         writer.write(Survey(taken=taken, user="alice", source="srun", nodes=(), notes=("kept",)))
     writer.close()
@@ -64,7 +64,7 @@ def test_lines_that_were_left_out_are_said(path):
 
 
 def test_what_a_shorter_file_has_lost_is_said(path):
-    writer = recording.Writer(path)
+    writer = recording.RecordingWriter(path)
     for taken in (40.0, 50.0):  # more than a reader has in memory
         writer.write(Survey(taken=taken, user="alice", source="srun", nodes=(), notes=("x" * 300_000,)))
     writer.close()
@@ -80,7 +80,7 @@ def test_what_a_shorter_file_has_lost_is_said(path):
 
 
 def test_a_recording_of_a_demonstration_without_a_node_is_one_still(tmp_path):
-    writer = recording.Writer(tmp_path / "demo.jsonl")
+    writer = recording.RecordingWriter(tmp_path / "demo.jsonl")
     writer.write(replace(Demo().read(), nodes=()))
     writer.close()
     replay = Replay(tmp_path / "demo.jsonl")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
 from slurm_share.core.process import stream
-from slurm_share.load.rules.steps import Step
+from slurm_share.load.rules.steps import SurveyStep
 from slurm_share.load.snapshot import GpuLoad, Snapshot, render
 from slurm_share.load.sources import frames, srun
 from slurm_share.load.sources.base import Asked
@@ -160,7 +160,7 @@ def test_gpus_that_no_step_shows_are_named(folder, source):
 
 
 def test_a_sampler_ends_before_the_work_does_where_the_job_s_memory_is_full():
-    argv = srun_argv(Step(1, None, 0, ("n1",), "none"), ("/bin/cat",), 1)
+    argv = srun_argv(SurveyStep(1, None, 0, ("n1",), "none"), ("/bin/cat",), 1)
     shell = argv[argv.index("/bin/sh") :]
     shell = [*shell[: shell.index("/bin/cat")], "/bin/cat", "/proc/self/oom_score_adj"]
     assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "1000\n"
@@ -201,7 +201,7 @@ def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(fold
 def test_last_words_count_that_were_not_read_yet(source):
     child = stream(["/bin/sh", "-c", "echo 'n1: slurm-share: the driver is gone' >&2; exit 1"])
     assert child.wait(WAIT_S) == 1
-    step = Step(1, None, 0, ("n1",), "none")
+    step = SurveyStep(1, None, 0, ("n1",), "none")
     source._running[step] = srun._Running(step, child, 0.0)
     source._sweep(1.0)
     assert source._failed[step].why == "slurm-share: the driver is gone"
@@ -411,7 +411,7 @@ def test_closing_ends_every_step_and_may_be_done_twice(folder):
 
 
 def test_the_step_takes_nothing_from_the_job():
-    argv = srun_argv(Step(7, 1, 0, ("n1", "n2", "n3"), "gpu:2"), ("/opt/python", "-I"), 2.5)
+    argv = srun_argv(SurveyStep(7, 1, 0, ("n1", "n2", "n3"), "gpu:2"), ("/opt/python", "-I"), 2.5)
     words = set(argv)
     assert {"--jobid=7", "--het-group=1", "--nodelist=n[1-3]", "--nodes=3", "--ntasks=3", "--gres=gpu:2"} <= words
     assert {"--overlap", "--mem=0", "--cpu-bind=none"} <= words
@@ -459,5 +459,5 @@ def test_why_it_ended_is_a_few_words(said, code, why):
 
 
 def test_the_program_is_the_one_that_looks():
-    argv = srun_argv(Step(1, None, 0, ("n1",), "none"), srun.PROGRAM, 1)
+    argv = srun_argv(SurveyStep(1, None, 0, ("n1",), "none"), srun.PROGRAM, 1)
     assert argv[-9:-5] == [sys.executable, "-I", "-m", "slurm_share.cli.main"]

@@ -14,7 +14,7 @@ from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.snapshot import Snapshot
 from slurm_share.load.sources import survey_reader
-from slurm_share.load.sources.base import Answer
+from slurm_share.load.sources.base import SourceAnswer
 from slurm_share.load.sources.survey_reader import SurveyReader, open_source
 from slurm_share.node import processes
 from slurm_share.slurm import jobs as slurm_jobs
@@ -95,7 +95,7 @@ class FakeSource:
     def read(self, asked, timeout_s):
         self.asked.append(asked)
         found = {node: Snapshot(node=node, taken=1.0, cpus=1, cores=1) for node in asked.nodes if node in self.nodes}
-        return Answer(snapshots=found, silent={node: "silent" for node in asked.nodes if node not in found})
+        return SourceAnswer(snapshots=found, silent={node: "silent" for node in asked.nodes if node not in found})
 
     def ask_again(self):
         self.again += 1

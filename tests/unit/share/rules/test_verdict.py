@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from slurm_share.share.rules import verdict
-from slurm_share.share.rules.verdict import MODES, Verdict
+from slurm_share.share.rules.verdict import MODES, JobVerdict
 
 
 @pytest.mark.parametrize(
@@ -17,27 +17,27 @@ from slurm_share.share.rules.verdict import MODES, Verdict
         ("", "", None),
         ("mine", "slurm-shared=on", None),
         ("a slurm-share=on", None, None),
-        ("slurm-share=on", None, Verdict("on")),
-        ("mine;too;slurm-share=on", "text", Verdict("on")),
-        (None, "mine;slurm-share=observe,whole", Verdict("observe", whole=True)),
-        ("slurm-share=observe,tasks=4", None, Verdict("observe", tasks=4)),
-        ("slurm-share=observe,part", None, Verdict("observe", part=True)),
-        ("slurm-share=observe,refused", None, Verdict("observe", refused=True)),
-        ("slurm-share=on,runs=2", None, Verdict("on", runs=2)),
-        ("slurm-share=on,runs=2,share-gpu=4,mem=8192M", None, Verdict("on", runs=2, share="4,mem=8192M")),
+        ("slurm-share=on", None, JobVerdict("on")),
+        ("mine;too;slurm-share=on", "text", JobVerdict("on")),
+        (None, "mine;slurm-share=observe,whole", JobVerdict("observe", whole=True)),
+        ("slurm-share=observe,tasks=4", None, JobVerdict("observe", tasks=4)),
+        ("slurm-share=observe,part", None, JobVerdict("observe", part=True)),
+        ("slurm-share=observe,refused", None, JobVerdict("observe", refused=True)),
+        ("slurm-share=on,runs=2", None, JobVerdict("on", runs=2)),
+        ("slurm-share=on,runs=2,share-gpu=4,mem=8192M", None, JobVerdict("on", runs=2, share="4,mem=8192M")),
         # a share is no other field, whatever it contains
-        ("slurm-share=on,share-gpu=4,runs=1,refused", None, Verdict("on", share="4,runs=1,refused")),
+        ("slurm-share=on,share-gpu=4,runs=1,refused", None, JobVerdict("on", share="4,runs=1,refused")),
         # of a later release, and not to be understood
-        ("slurm-share=on,later=7", None, Verdict("on")),
-        ("slurm-share=on,runs=x", None, Verdict("on")),
-        ("slurm-share=On", None, Verdict("off")),
-        ("slurm-share=", None, Verdict("off")),
-        ("slurm-share=on ", None, Verdict("off")),
-        ("slurm-share=" + "o" * 9999, None, Verdict("off")),
+        ("slurm-share=on,later=7", None, JobVerdict("on")),
+        ("slurm-share=on,runs=x", None, JobVerdict("on")),
+        ("slurm-share=On", None, JobVerdict("off")),
+        ("slurm-share=", None, JobVerdict("off")),
+        ("slurm-share=on ", None, JobVerdict("off")),
+        ("slurm-share=" + "o" * 9999, None, JobVerdict("off")),
         # the least of several
-        ("slurm-share=on;slurm-share=off", None, Verdict("off")),
-        ("slurm-share=off;slurm-share=on", None, Verdict("off")),
-        ("slurm-share=on", "slurm-share=observe", Verdict("observe")),
+        ("slurm-share=on;slurm-share=off", None, JobVerdict("off")),
+        ("slurm-share=off;slurm-share=on", None, JobVerdict("off")),
+        ("slurm-share=on", "slurm-share=observe", JobVerdict("observe")),
     ],
 )
 def test_a_verdict_is_read_as_the_least_that_stands_there(extra, comment, expected):
@@ -46,11 +46,11 @@ def test_a_verdict_is_read_as_the_least_that_stands_there(extra, comment, expect
 
 @pytest.mark.parametrize(("restarts", "mode"), [(None, "on"), (0, "on"), (1, "on"), (2, "off"), (9, "off")])
 def test_a_verdict_for_some_runs_is_off_for_the_next(restarts, mode):
-    assert Verdict("on", runs=2).at(restarts) == mode
+    assert JobVerdict("on", runs=2).at(restarts) == mode
 
 
 def in_force(own, said, everywhere=None, *, shares=True, uses_job_submit=True):
-    given = None if said is None else Verdict(said)
+    given = None if said is None else JobVerdict(said)
     return verdict.in_force(
         own, given, everywhere, restart_count=0, shares=shares, uses_job_submit=uses_job_submit
     ).mode

@@ -11,8 +11,8 @@ from slurm_share.spmd.rules.run_state import AGAIN_S, BYE_S, RunState
 COLLECTIVE = 1 << 32
 
 
-def waiting(source=None, tag=None, *, call="recv", context=0, sent=0, taken=0) -> wire.Waiting:
-    return wire.Waiting(call, context, source, tag, 2.0, sent, taken)
+def waiting(source=None, tag=None, *, call="recv", context=0, sent=0, taken=0) -> wire.RankWaiting:
+    return wire.RankWaiting(call, context, source, tag, 2.0, sent, taken)
 
 
 def state(size: int = 2, **options) -> RunState:
@@ -27,7 +27,7 @@ def state(size: int = 2, **options) -> RunState:
 
 def answer(run: RunState, now: float, nodes=(0,)) -> None:
     """Let all nodes answer the question that was asked last."""
-    asked = [message for message in run.take() if isinstance(message, wire.Ask)]
+    asked = [message for message in run.take() if isinstance(message, wire.DrainQuestion)]
     assert len(asked) == 1
     for node in nodes:
         run.answered(node, asked[0].number, now)
@@ -68,9 +68,9 @@ def test_what_a_wait_reads_like(wait, text):
     [
         ([waiting(sent=2, taken=1), waiting(taken=1)], True),
         ([waiting(sent=2, taken=1), waiting()], False),
-        ([waiting(), wire.Working()], False),
+        ([waiting(), wire.RankWorking()], False),
         ([waiting(taken=2), wire.Bye(0, 2, 0)], True),
-        ([waiting(), wire.Ended(1, "n1", 0, None, ends.NOTHING_MORE)], False),
+        ([waiting(), wire.RankEnded(1, "n1", 0, None, ends.NOTHING_MORE)], False),
         ([wire.Bye(0), wire.Bye(0)], False),
     ],
 )
@@ -79,7 +79,7 @@ def test_nobody_can_go_on_where_all_wait_and_the_messages_add_up(said, expected)
     for rank, message in enumerate(said):
         run.hear(rank, message, 0.0)
     run.tick(0.0)
-    assert any(isinstance(message, wire.Ask) for message in run.take()) is expected
+    assert any(isinstance(message, wire.DrainQuestion) for message in run.take()) is expected
 
 
 def test_other_arguments_of_one_collective_call_are_a_mismatch_and_other_numbers_are_not():
@@ -87,11 +87,11 @@ def test_other_arguments_of_one_collective_call_are_a_mismatch_and_other_numbers
         0: waiting(1, "bcast(root=1)", context=COLLECTIVE | 5),
         1: waiting(0, "bcast(root=0)", context=COLLECTIVE | 5),
     }
-    assert ends.judge(same) == wire.Mismatch(5, (0, "bcast(root=1)"), (1, "bcast(root=0)"))
+    assert ends.judge(same) == wire.CallMismatch(5, (0, "bcast(root=1)"), (1, "bcast(root=0)"))
     other = {0: waiting(1, "barrier()", context=COLLECTIVE | 5), 1: waiting(0, "barrier()", context=COLLECTIVE | 6)}
-    assert isinstance(ends.judge(other), wire.Stuck)
+    assert isinstance(ends.judge(other), wire.RanksStuck)
     users = {0: waiting(1, "a"), 1: waiting(0, "b")}
-    assert isinstance(ends.judge(users), wire.Stuck)
+    assert isinstance(ends.judge(users), wire.RanksStuck)
 
 
 def test_a_table_of_1024_waits_fits_into_a_line():
@@ -104,20 +104,25 @@ def test_a_table_of_1024_waits_fits_into_a_line():
     ("message", "others", "code", "why"),
     [
         (
-            wire.Ended(5, "n2", None, 9, "was killed (out of host memory)"),
+            wire.RankEnded(5, "n2", None, 9, "was killed (out of host memory)"),
             95,
             1,
             "rank 5 on n2 was killed (out of host memory); the other 95 were ended",
         ),
         (
-            wire.Ended(0, "n1", 3, None, "ended with code 3"),
+            wire.RankEnded(0, "n1", 3, None, "ended with code 3"),
             1,
             1,
             "rank 0 on n1 ended with code 3; the other one was ended",
         ),
-        (wire.Ended(0, "n1", 3, None, "ended with code 3"), 0, 1, "rank 0 on n1 ended with code 3"),
-        (wire.Aborted(2, 7, ""), 3, 7, "rank 2 called abort(7); the other 3 were ended"),
-        (wire.Lost("n2", (4, 5)), 4, 1, "node n2 with ranks 4 to 5 does not answer any more; the other 4 were ended"),
+        (wire.RankEnded(0, "n1", 3, None, "ended with code 3"), 0, 1, "rank 0 on n1 ended with code 3"),
+        (wire.RunAborted(2, 7, ""), 3, 7, "rank 2 called abort(7); the other 3 were ended"),
+        (
+            wire.NodeLost("n2", (4, 5)),
+            4,
+            1,
+            "node n2 with ranks 4 to 5 does not answer any more; the other 4 were ended",
+        ),
     ],
 )
 def test_the_sentence_about_the_end_of_a_run(message, others, code, why):
@@ -148,7 +153,7 @@ def test_two_equal_counts_one_second_apart_tell_the_deadlock():
     run.tick(10.1 + AGAIN_S)
     answer(run, 11.2)
     run.tick(11.2)
-    assert [type(message) for message in run.take()] == [wire.Stuck, wire.Ending]
+    assert [type(message) for message in run.take()] == [wire.RanksStuck, wire.RunEnding]
     assert run.is_ending
     assert run.due_at() is None
 
@@ -169,7 +174,7 @@ def test_a_node_that_does_not_answer_holds_the_count_up():
     assert not run.is_ending
 
 
-@pytest.mark.parametrize("change", [wire.Working(), waiting(0, 1, sent=1), wire.Bye(0, 0, 0)])
+@pytest.mark.parametrize("change", [wire.RankWorking(), waiting(0, 1, sent=1), wire.Bye(0, 0, 0)])
 def test_whatever_changes_between_the_counts_begins_them_anew(change):
     run = state(3)
     for rank in range(3):
@@ -178,11 +183,11 @@ def test_whatever_changes_between_the_counts_begins_them_anew(change):
     answer(run, 0.0)
     run.tick(1.0)
     (asked,) = run.take()
-    assert isinstance(asked, wire.Ask)
+    assert isinstance(asked, wire.DrainQuestion)
     run.hear(2, change, 1.1)
     run.answered(0, asked.number, 1.2)
     run.tick(1.2)
-    assert not any(isinstance(message, wire.Stuck) for message in run.take())
+    assert not any(isinstance(message, wire.RanksStuck) for message in run.take())
 
 
 def test_a_goodbye_is_told_after_a_while_and_not_twice():
@@ -191,8 +196,8 @@ def test_a_goodbye_is_told_after_a_while_and_not_twice():
     run.tick(1.0 + BYE_S / 2)
     assert run.take() == []
     run.tick(1.0 + BYE_S)
-    assert run.take() == [wire.Ended(0, "n1", 0, None, ends.FINISHED)]
-    run.hear(0, wire.Ended(0, "n1", 0, None, ends.NOTHING_MORE), 9.0)
+    assert run.take() == [wire.RankEnded(0, "n1", 0, None, ends.FINISHED)]
+    run.hear(0, wire.RankEnded(0, "n1", 0, None, ends.NOTHING_MORE), 9.0)
     assert run.take() == []
 
 
@@ -202,9 +207,9 @@ def test_a_lost_node_whose_ranks_have_ended_is_no_reason():
         run.joined(node, "")
         run.hear(node, wire.Hello(node, 1, 0), 0.0)
     run.take()
-    run.hear(1, wire.Ended(1, "n2", 0, None, ends.NOTHING_MORE), 0.0)
+    run.hear(1, wire.RankEnded(1, "n2", 0, None, ends.NOTHING_MORE), 0.0)
     run.lost(1)
-    assert [type(message) for message in run.take()] == [wire.Ended]
+    assert [type(message) for message in run.take()] == [wire.RankEnded]
 
 
 @pytest.mark.parametrize(
@@ -212,13 +217,13 @@ def test_a_lost_node_whose_ranks_have_ended_is_no_reason():
 )
 def test_a_rank_that_ends_after_another_call_than_its_peer_ends_the_run(code: int, why: str) -> None:
     run = state()
-    told = wire.Mismatch(3, (0, "no such call any more"), (1, "bcast(root=1)"))
+    told = wire.CallMismatch(3, (0, "no such call any more"), (1, "bcast(root=1)"))
     run.hear(0, told, 1.0)
     run.hear(0, wire.Bye(0, 1, 1), 1.0)
     assert run.take() == []
-    run.hear(0, wire.Ended(0, "n1", code, None, ends.reason(code, None)), 1.1)
+    run.hear(0, wire.RankEnded(0, "n1", code, None, ends.reason(code, None)), 1.1)
     found = run.take()
     assert (told in found) is (code == 0)
-    (ending,) = [one for one in found if isinstance(one, wire.Ending)]
+    (ending,) = [one for one in found if isinstance(one, wire.RunEnding)]
     assert ending.code == 1
     assert why in ending.why

@@ -78,9 +78,9 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("last", "code", "sentence"),
     [
-        ("say(wire.Aborted(0, 9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
+        ("say(wire.RunAborted(0, 9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
         (
-            "say(wire.Mismatch(3, (1, 'no such call any more'), (0, 'bcast')))\n    say(wire.Bye(0))",
+            "say(wire.CallMismatch(3, (1, 'no such call any more'), (0, 'bcast')))\n    say(wire.Bye(0))",
             1,
             "collective call 3",
         ),
@@ -198,9 +198,9 @@ def test_only_the_last_start_of_a_run_counts(tmp_path: Path) -> None:
 def test_who_waits_for_what_can_be_watched(tmp_path: Path) -> None:
     text = (
         RANK + f"if rank == 1:\n"
-        f"    say(wire.Waiting('recv', 0, 3, 'x', 2.5, 0, 0))\n"
+        f"    say(wire.RankWaiting('recv', 0, 3, 'x', 2.5, 0, 0))\n"
         f"    while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\n"
-        f"    say(wire.Working())\n"
+        f"    say(wire.RankWorking())\n"
         f"while not os.path.exists({str(tmp_path / 'end')!r}): time.sleep(0.05)\n"
     )
     made = Ranks(tmp_path, text, 2).start()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from shell import shown_dashboard
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.trend import Trend
@@ -19,7 +19,7 @@ from slurm_share.triples.job_output import LogFile
     "make",
     [
         lambda: Help({}, "Nodes", ()),
-        lambda: Trend(History(), Subject(node="n1"), "n1"),
+        lambda: Trend(FigureHistory(), Subject(node="n1"), "n1"),
         lambda: LogScreen([LogFile("output", "/nowhere")], lambda file: None),
     ],
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 from shell import arrived_picture, dashboard, shown_dashboard
 from slurm_share_tui import keymap
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.keymap import TREND
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help, page
@@ -77,7 +77,7 @@ def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
 @pytest.mark.parametrize(
     ("make", "keys"),
     [
-        (lambda closes: Trend(History(), Subject(node="n1"), "n1", closes=closes), ("f9", "1")),
+        (lambda closes: Trend(FigureHistory(), Subject(node="n1"), "n1", closes=closes), ("f9", "1")),
         (lambda closes: LogScreen([LogFile("output", "/nowhere")], refused, closes=closes), ("f9", "f")),
     ],
 )

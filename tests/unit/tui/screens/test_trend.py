@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dashboards import NOW, Asks, a_picture, running, screen_text, until
 from msgspec.structs import replace
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.charts import SERIES, observed_s
 from slurm_share_tui.widgets.plot import Plot
@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 NODE = Subject(node="h-1")
 
 
-def looked(history: History, *times: float) -> None:
+def looked(history: FigureHistory, *times: float) -> None:
     """Return surveys at these seconds after NOW."""
     for at in times:
         picture = a_picture()
@@ -37,7 +37,7 @@ async def plotted(
     *times: float, title: str = "n", size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[tuple[Pilot[Any], Trend]]:
     """Run the screen of a node that was seen at these seconds after NOW."""
-    history = History()
+    history = FigureHistory()
     looked(history, *times)
     trend = Trend(history, Subject(node=a_node()), title)
     async with running(Asks(trend), size) as pilot:
@@ -106,7 +106,7 @@ async def test_it_goes_on_while_looks_arrive() -> None:
 
 
 async def test_of_a_recording_its_past_is_asked_for_once() -> None:
-    history = History()
+    history = FigureHistory()
     looked(history, 100)
     asked: list[Subject] = []
     trend = Trend(history, NODE, "h-1", ask_recorded=asked.append)

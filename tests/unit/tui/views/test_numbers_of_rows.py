@@ -9,7 +9,7 @@ import pytest
 from dashboards import a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui.location import Location
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.filter_line import FilterLine
 from view_apps import looking, put_on
@@ -21,7 +21,7 @@ COUNT = 60
 
 
 @cache
-def picture() -> Picture:
+def picture() -> SurveyPicture:
     """A cluster with a GPU whose memory is full, silent nodes, idle GPUs, and every verdict that it has."""
     found = a_survey(count=COUNT)
     return picture_of(with_full_gpu(found))

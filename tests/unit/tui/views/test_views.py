@@ -10,9 +10,9 @@ from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from rich.cells import cell_len
 from slurm_share_tui import tables
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import Location, Process
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.views.advice import arithmetic
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, looking, put_on
@@ -35,7 +35,7 @@ GPU = Location(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
 ADVICE = Location(view="advice")
 
 
-def the_process(found: Picture, at: int = 0) -> Location:
+def the_process(found: SurveyPicture, at: int = 0) -> Location:
     """Return the location of a process of h-2."""
     snapshot = found.by_name["h-2"].node.snapshot
     one = snapshot.processes[at]
@@ -44,7 +44,7 @@ def the_process(found: Picture, at: int = 0) -> Location:
     )
 
 
-def changed(found: Picture, **words) -> Picture:
+def changed(found: SurveyPicture, **words) -> SurveyPicture:
     """Return the picture with another snapshot of h-2."""
     nodes = tuple(
         replace(node, snapshot=replace(node.snapshot, **words)) if node.name == "h-2" and node.snapshot else node
@@ -53,12 +53,12 @@ def changed(found: Picture, **words) -> Picture:
     return picture_of(replace(found.survey, nodes=nodes))
 
 
-def ten_minutes() -> list[Picture]:
+def ten_minutes() -> list[SurveyPicture]:
     """Return surveys twenty seconds apart."""
     return [a_picture(now=NOW - 600 + 20 * step) for step in range(31)]
 
 
-def without_details(picture: Picture) -> Picture:
+def without_details(picture: SurveyPicture) -> SurveyPicture:
     """Return a picture with one line for each node only."""
     nodes = tuple(
         replace(node, snapshot=replace(node.snapshot, users=(), jobs=(), processes=())) if node.snapshot else node
@@ -205,7 +205,7 @@ async def test_of_thousands_of_nodes_the_line_above_is_not_made_at_every_look():
     few = a_survey(count=6)
     nodes = tuple(replace(few.nodes[at % 6], name=f"n{at}") for at in range(2100))
 
-    def at(second: float) -> Picture:
+    def at(second: float) -> SurveyPicture:
         survey = replace(few, nodes=nodes, taken=few.taken + second, jobs=())
         return picture_of(survey)
 
@@ -288,7 +288,7 @@ def test_an_own_look_has_the_own_line():
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-def with_an_array() -> Picture:
+def with_an_array() -> SurveyPicture:
     """Return a picture in which alice's jobs on v-1 and v-2 are elements of one array, and ten more wait."""
     survey = a_survey()
     jobs = []
@@ -445,7 +445,7 @@ def test_without_slurm_nobody_says_that_there_is_no_job():
         text = look_at(Location(view=name), picture)
         assert "which jobs there are is not known" in text, name
         assert "no job" not in text, name
-    cell = next(column for column in tables.users(History()) if column.id == "jobs")
+    cell = next(column for column in tables.users(FigureHistory()) if column.id == "jobs")
     assert (cell.text(user_rows(picture)[0]), cell.value(user_rows(picture)[0])) == ("?", None)
     assert "no user" not in look_at(Location(view="node", node=survey.nodes[0].name), picture)
 
@@ -684,7 +684,7 @@ async def test_advice_that_something_should_be_changed_comes_first():
         assert {"more", "stay", "unknown", "fewer"} <= set(verdicts)
 
 
-def a_picture_of_more() -> Picture:
+def a_picture_of_more() -> SurveyPicture:
     """Return a picture with only the jobs that could run more tasks, one of them with its submission."""
     picture = a_picture()
     more = [one for one in picture.advice if one.verdict == "more"]

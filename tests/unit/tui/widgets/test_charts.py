@@ -11,9 +11,9 @@ from dashboards import NOW, a_picture, until
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
 from shell import dashboard
-from slurm_share_tui.history import History
+from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import Location, ViewName
-from slurm_share_tui.picture import Picture
+from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.widgets import charts, glyphs
 from slurm_share_tui.widgets.charts import Chart, Shown, drawn, least_height, over_time
 from slurm_share_tui.wire import Point, Subject
@@ -26,7 +26,7 @@ HEADS = ("c CPU load", "g GPU load", "m host memory", "v GPU memory")
 
 
 @cache
-def pictures() -> tuple[Picture, ...]:
+def pictures() -> tuple[SurveyPicture, ...]:
     """Return ten minutes of the demonstration."""
     return tuple(a_picture(now=NOW - 600 + 60 * step) for step in range(11))
 
@@ -167,7 +167,7 @@ async def test_the_key_hides_them_and_that_is_remembered() -> None:
 
 
 def test_a_job_has_a_history_of_its_own() -> None:
-    history = History()
+    history = FigureHistory()
     for picture in pictures():
         history.take(picture)
     newest = history.points(Subject(job=20778), None)[-1]

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.widgets.grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, last_first, scrolled
+from slurm_share_tui.widgets.grid_layout import (
+    GUTTER,
+    MARGIN,
+    NOTHING,
+    ColumnWidths,
+    Layout,
+    fitted,
+    last_first,
+    scrolled,
+)
 
-NAME = Need(4, 10, 10)
-FIGURE = Need(6, 6, 6)
-BAR = Need(4, 9, 30, draws=True)
-NOTE = Need(4, 40, 40)
-OLD = Need(5, 5, 5, goes=2)
-RARE = Need(5, 5, 5, goes=9)
+NAME = ColumnWidths(4, 10, 10)
+FIGURE = ColumnWidths(6, 6, 6)
+BAR = ColumnWidths(4, 9, 30, draws=True)
+NOTE = ColumnWidths(4, 40, 40)
+OLD = ColumnWidths(5, 5, 5, goes=2)
+RARE = ColumnWidths(5, 5, 5, goes=9)
 
 
 def seen(layout: Layout) -> list[int]:
@@ -81,7 +90,7 @@ def test_a_click_finds_the_column_and_the_gap_after_it() -> None:
 
 
 any_need = any_.builds(
-    lambda least, more, most, goes: Need(least, least + more, least + more + most, goes),
+    lambda least, more, most, goes: ColumnWidths(least, least + more, least + more + most, goes),
     any_.integers(1, 30),
     any_.integers(0, 60),
     any_.integers(0, 30),
@@ -90,7 +99,7 @@ any_need = any_.builds(
 
 
 @given(any_.lists(any_need, min_size=1, max_size=20), any_.integers(0, 300), any_.integers(0, 22))
-def test_nothing_ever_overlaps_or_leaves_the_terminal(needs: list[Need], width: int, first: int) -> None:
+def test_nothing_ever_overlaps_or_leaves_the_terminal(needs: list[ColumnWidths], width: int, first: int) -> None:
     layout = scrolled(needs, width, first) if first else fitted(needs, width)
     at = GUTTER
     for place in layout.placed:
@@ -104,7 +113,7 @@ def test_nothing_ever_overlaps_or_leaves_the_terminal(needs: list[Need], width: 
 
 
 @given(any_.lists(any_need, min_size=1, max_size=12), any_.integers(3, 300))
-def test_whatever_is_seen_is_at_least_as_wide_as_it_must_be(needs: list[Need], width: int) -> None:
+def test_whatever_is_seen_is_at_least_as_wide_as_it_must_be(needs: list[ColumnWidths], width: int) -> None:
     layout = fitted(needs, width)
     assert all(place.width >= needs[place.column].least for place in layout.placed[1:])
     assert all(place.width <= needs[place.column].most for place in layout.placed)

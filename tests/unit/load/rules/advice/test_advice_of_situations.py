@@ -364,7 +364,7 @@ def printed(tmp_path, capsys):
     def replayed(surveys, *words):
         file = tmp_path / "day.jsonl"
         file.unlink(missing_ok=True)
-        writer = recording.Writer(file)
+        writer = recording.RecordingWriter(file)
         for one in surveys:
             writer.write(one)
         writer.close()

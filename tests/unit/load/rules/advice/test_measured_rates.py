@@ -295,7 +295,7 @@ LEVELS = some.dictionaries(
 def test_a_noisy_level_hides_no_loss():
     """Three tasks do more than one, and so do two, but with much noise: three that do next to nothing are no gain."""
     levels = (level(1, 0.0, 0.0), level(2, 43314.0, 21657.0), level(3, 1.0, 0.0))
-    said = measured.judged(measured.Measured(source="log", levels=levels), 2)
+    said = measured.judged(measured.MeasuredRates(source="log", levels=levels), 2)
     assert (said.verdict, said.level) == ("stay", 2)
 
 
@@ -303,7 +303,7 @@ def test_a_noisy_level_hides_no_loss():
 def test_it_never_goes_to_what_was_measured_as_worse(found, data):
     levels = tuple(level(tasks, *found[tasks]) for tasks in sorted(found))
     now = data.draw(some.sampled_from(sorted(found)))
-    said = measured.judged(measured.Measured(source="log", levels=levels), now)
+    said = measured.judged(measured.MeasuredRates(source="log", levels=levels), now)
     here = next(one for one in levels if one.level == now)
     if said is None:
         assert len(levels) == 1
