@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from ..core import text_files
+from ..core.errors import StateError
 from ..packing.rules.estimate import static
 
+WEIGHTS = Path(__file__).with_name("learned_weights.json")
 FUNCTIONS = ("relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "hardswish", "tanh", "sigmoid")
 """Known activation functions; each is an angle on a circle, in this order."""
 FEATURES = (
@@ -118,3 +124,15 @@ def tensors_mib(model: Layers, weights: Weights) -> float:
 def memory_mib(model: Layers, weights: Weights) -> float:
     """Return the memory of a training with Adam on a GPU in MiB: its tensors, corrected like those of a dry run."""
     return static.probe_mib(tensors_mib(model, weights))
+
+
+@cache
+def read_weights() -> Weights:
+    """Return the fitted weights. Raises StateError if the installed file is damaged or missing."""
+    try:
+        weights = msgspec.json.decode(WEIGHTS.read_bytes(), type=Weights)
+    except (OSError, *text_files.NOT_JSON) as error:
+        raise StateError(str(WEIGHTS), f"the weights of the learned estimator cannot be read ({error})") from error
+    if not is_usable(weights):
+        raise StateError(str(WEIGHTS), "the weights of the learned estimator are of another version")
+    return weights

@@ -17,7 +17,7 @@ from ..packing.records import TaskKey
 from . import model_file
 from . import probe as probing
 
-How = Literal["static", "learned", "probe"]
+How = Literal["static", "probe"]
 
 PROBES_MOST = 30
 """Most dry runs on a node: at most ten minutes of one core."""
@@ -37,8 +37,8 @@ class OutsideSizes:
     """The outside sizes of a run's commands, each asked for once. One thread calls all methods."""
 
     def __init__(self, how: str, environment: Mapping[str, str]) -> None:
-        """Start without sizes. `how`: `static`; `learned`, which is `static` for a description without layers; or
-        `probe`, which searches a description first. `environment`: of the tasks."""
+        """Start without sizes. `how`: `static`, or `probe`, which searches a description first. `environment`: of the
+        tasks."""
         self._how = how
         self._environment = dict(environment)
         self._asked: set[str] = set()
@@ -54,11 +54,11 @@ class OutsideSizes:
         if not key.exact or key.exact in self._asked or len(self._asked) >= DESCRIBED_MOST:
             return
         self._asked.add(key.exact)
-        described = model_file.read_description(argv, cwd, key, is_learned=self._how == "learned")
+        described = model_file.read_description(argv, cwd, key)
         if described.why:
             self._notes.append(f"a description of a model is not used: {described.why}")
         if described.point_mib is not None:
-            self._figures.append(Figure(key, described.source, described.point_mib))
+            self._figures.append(Figure(key, "static", described.point_mib))
         elif self._how == "probe" and self._probes < PROBES_MOST:
             self._probes += 1
             self._waiting.put((key, tuple(argv), cwd))

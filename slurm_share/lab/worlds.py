@@ -236,3 +236,40 @@ def sheet(seed: int, *, models: int = 20, sizes: int = 5, repeats: int = 1) -> l
                 rows.append(SheetRow(f"model{model}", (*numbers, ("--lr", draw.choice((0.1, 0.01)))), round(peak)))
     draw.shuffle(rows)
     return rows
+
+
+BATCHES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+SEQUENCES = (128, 256, 384, 512, 768, 1024, 1536, 2048)
+WIDTHS = (256, 384, 512, 768, 1024, 1280, 1600, 2048, 3072)
+
+
+def unlike_sheet(seed: int, *, models: int = 20, sizes: int = 5, repeats: int = 1) -> list[SheetRow]:
+    """Return a sheet of models with unlike laws: affine in the batch, quadratic in a sequence or a width.
+
+    An allocator rounds up to its blocks, a workspace appears from some size on, and a context hides small models.
+    """
+    draw = random.Random(f"unlike sheet {seed}")
+    rows = []
+    for model in range(models):
+        flag, known = draw.choice(
+            (("--batch", BATCHES), ("--batch", BATCHES), ("--seq", SEQUENCES), ("--width", WIDTHS))
+        )
+        chosen = draw.sample(known, sizes)
+        context, block = draw.uniform(450.0, 1600.0), draw.choice((2, 2, 20, 512, 1024))
+        fixed = math.exp(draw.uniform(math.log(30.0), math.log(6000.0)))
+        most = math.exp(draw.uniform(math.log(500.0), math.log(50_000.0)))
+        linear = {"--batch": 1.0, "--width": 0.0}.get(flag, draw.choice((0.0, 0.3, 1.0)))
+        from_size, workspace = draw.choice(chosen), draw.choice((0.0, 0.0, 0.0, draw.uniform(200.0, 4000.0)))
+        noise, has_rate = draw.choice((0.0, 0.002, 0.01)), draw.random() < 0.5
+        for size in chosen:
+            part = size / max(chosen)
+            tensors = fixed + most * (linear * part + (1.0 - linear) * part**2) + workspace * (size >= from_size)
+            own = context + math.ceil(tensors / block) * block
+            for _ in range(repeats):
+                numbers: tuple[tuple[str, float], ...] = ((flag, float(size)),)
+                if has_rate:
+                    numbers = (*numbers, ("--lr", draw.choice((0.1, 0.01))))
+                peak = min(own * math.exp(abs(draw.gauss(0.0, noise))), 79_000.0)
+                rows.append(SheetRow(f"model{model}", numbers, round(peak)))
+    draw.shuffle(rows)
+    return rows

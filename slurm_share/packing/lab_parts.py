@@ -1,7 +1,7 @@
 """Load the parts of `slurm_share.lab` that a live run may use for comparisons: the one import of it but its command's.
 
 The laboratory has the policies of the literature (`--pack=lug`) and the estimates from a model's description or a dry
-run (`--estimate=learned`). The packages of nodes need not contain it.
+run (`--estimate=static`). The packages of nodes need not contain it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rules.policy import Decide
 if TYPE_CHECKING:
     from ..lab import outside_sizes as lab_sizes
 
-OUTSIDE = ("static", "learned", "probe")
+OUTSIDE = ("static", "probe")
 """Values of --estimate whose sizes come from the laboratory."""
 
 

@@ -520,9 +520,10 @@ class Packer:
     def _learn(self, its: Attempt, facts: EndFacts, unix_s: float, cpu_cores: float | None) -> None:
         """Let the estimator learn from an attempt, and write it to the user's history if it shows its memory."""
         key = its.ask.key
-        if key is None or not facts.was_started or its.kind in ("not started", "saved", "unfinished"):
-            return
         is_seen = bool(its.peak_mib)
+        is_cut = its.kind in ("saved", "unfinished")
+        if key is None or not facts.was_started or its.kind == "not started" or (is_cut and not is_seen):
+            return
         is_own = its.kind in MEMORY_KINDS
         if not is_seen and not is_own:
             count = self._unseen[key.family] = self._unseen.get(key.family, 0) + 1

@@ -24,11 +24,11 @@ POLICIES: tuple[PolicyName, ...] = (
 BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain"})
 """Policies that place tasks by booked memory."""
 
-Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]
+Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"]
 """The source of an estimate. user: the user's own number. exact: earlier runs of the same command. line: a straight
 line through runs of the same command with another number. family: earlier runs of the same script. other-gpu: the same
-command on another GPU model. static: a formula over a description of the model. learned: a model fitted to fake tensors
-of random networks, over the same description. probe: a dry run with fake tensors. sibling: a running task of the same
+command on another GPU model. static: a formula over a description of the model. probe: a dry run with
+fake tensors. sibling: a running task of the same
 family in this run. unknown: there is no estimate."""
 
 Order = Literal["fifo", "short", "long"]
@@ -322,8 +322,8 @@ class PackRequest(Struct, frozen=True, kw_only=True):
     settings: PackSettings = PackSettings()
     spec: TaskSpec = TaskSpec()
     """The options of tasks without their own."""
-    estimate: Literal["history", "static", "learned", "probe", "none"] = "history"
-    """The sources of estimates besides the user's number. `probe`, `learned` and `static` are used with the history."""
+    estimate: Literal["history", "static", "probe", "none"] = "history"
+    """The sources of estimates besides the user's number. `probe` and `static` are used with the history."""
     hang: Literal["say", "kill"] = "say"
     """The reaction to a task without output, CPU time and SM activity for hang_s."""
     hang_s: float = 1800.0

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import bench
 
 from slurm_share.lab import learned
-from slurm_share.lab.model_file import read_weights
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules.estimate import static
@@ -347,7 +346,7 @@ def _learned(one: Published) -> float | None:
         convolutions=convolutions, linears=linears, norms=norms, dropouts=dropouts, depth=depth, batch=one.batch,
         parameters=one.parameters, activations=one.activations, function=function,
     )  # fmt: skip
-    return learned.memory_mib(model, read_weights())
+    return learned.memory_mib(model, learned.read_weights())
 
 
 def _line(one: Published) -> float | None:

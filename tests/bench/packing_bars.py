@@ -103,10 +103,16 @@ def blind(seed: int) -> Figures:
 
 
 def sheets(seed: int) -> Figures:
-    """Return coverage and waste of a sheet in which each size was run once, and of one in which it was run thrice."""
+    """Return coverage and waste of sheets in which each size was run once, and of those in which it was run thrice."""
+    drawn = {
+        "20 models x 5 sizes, once": worlds.sheet(seed),
+        "20 models x 5 sizes, thrice": worlds.sheet(seed, repeats=3),
+        "unlike laws, once": worlds.unlike_sheet(seed),
+        "unlike laws, thrice": worlds.unlike_sheet(seed, repeats=3),
+    }
     found = {}
-    for name, repeats in (("20 models x 5 sizes, once", 1), ("20 models x 5 sizes, thrice", 3)):
-        one = sizes.score(worlds.sheet(seed, repeats=repeats))
+    for name, rows in drawn.items():
+        one = sizes.score(rows)
         found[name] = {
             "coverage": 1.0 if one.coverage is None else one.coverage,
             "waste": one.waste or 0.0,

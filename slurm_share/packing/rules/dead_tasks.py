@@ -13,7 +13,7 @@ from .room import UNKNOWN_MIB
 
 DEAD_LEAST = 3
 """Number of tasks of a family that have to run out of memory with a GPU to themselves before others are given up."""
-SIZED_BY: frozenset[Source] = frozenset({"exact", "line", "other-gpu", "static", "learned", "probe"})
+SIZED_BY: frozenset[Source] = frozenset({"exact", "line", "other-gpu", "static", "probe"})
 """Estimates of the task itself. Those of its family or of a running sibling are the same for all its tasks."""
 
 

@@ -20,9 +20,7 @@ UNKNOWN_GROWTH = 1.5
 FLAT_RATIO = 0.01
 FLAT_MIB = 64
 """Memory is flat when its peak rose by less than the larger of the two within `PackSettings.flat_after_s`."""
-SHRINKING: frozenset[Source] = frozenset(
-    {"unknown", "family", "probe", "line", "static", "learned", "other-gpu", "sibling"}
-)
+SHRINKING: frozenset[Source] = frozenset({"unknown", "family", "probe", "line", "static", "other-gpu", "sibling"})
 """Sources whose reservation may shrink to the seen memory once that is flat. A user's number stays, and so does the
 history of the same command, which includes late peaks (validation, a checkpoint)."""
 STEP_MIB = 64
@@ -40,12 +38,14 @@ SOFT_MIB = 1024
 def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_ratio: float) -> int:
     """Return the reservation of a task at its start, in MiB. `floor_mib`: its least need, from earlier attempts.
 
-    A task of unknown size reserves a part of the GPU. In simulations of the thesis' traces, half of it comes within 1
-    to 2 points of the make-span with known sizes; the whole GPU and a quarter do worse.
+    A task of unknown size reserves a part of the GPU, and at least what a run of its command had that was ended. In
+    simulations of the thesis' traces, half of it comes within 1 to 2 points of the make-span with known sizes; the
+    whole GPU and a quarter do worse.
     """
     safe = None if estimate is None else estimate.safe_mib
     if safe is None:
-        safe = int(usable_mib * probe_ratio)
+        seen_mib = 0 if estimate is None else estimate.floor_mib
+        safe = max(int(usable_mib * probe_ratio), min(int(seen_mib * SAFETY) + SAFETY_MIB, usable_mib))
     return max(safe, floor_mib, LEAST_MIB)
 
 

@@ -14,7 +14,7 @@ from ...core.text import did_you_mean
 from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
 from ...share import option as share_option
 
-Estimates = Literal["history", "static", "learned", "probe", "none"]
+Estimates = Literal["history", "static", "probe", "none"]
 Hang = Literal["say", "kill"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 GUARDS: tuple[Guard, ...] = get_args(Guard)

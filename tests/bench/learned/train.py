@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import bench
 
 from slurm_share.lab import learned
-from slurm_share.lab.model_file import LEARNED as FILE
+from slurm_share.lab.learned import WEIGHTS as FILE
 from slurm_share.packing.rules.estimate import static
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurm_share.lab import learned, model_file
+from slurm_share.lab import learned
 from slurm_share.packing.rules.estimate import static
 
 MODEL = learned.Layers(
@@ -67,7 +67,7 @@ def test_an_activation_function_is_a_place_on_a_circle():
 @pytest.mark.parametrize("figure", [1e308, 1e200, -1.0, 0.0, -1e308])
 def test_figures_that_no_network_has_give_no_error(figure):
     odd = learned.Layers(**dict.fromkeys(set(learned.Layers.__struct_fields__) - {"function"}, figure))
-    said = learned.memory_mib(odd, model_file.read_weights())
+    said = learned.memory_mib(odd, learned.read_weights())
     assert not math.isfinite(said) or said > 0
 
 
@@ -89,9 +89,9 @@ def test_weights_of_another_shape_are_not_used(changes):
 
 
 def test_the_weights_that_are_shipped_fit_the_table_from_which_they_were_made():
-    made = model_file.read_weights()
+    made = learned.read_weights()
     assert "not GPU measurements" in made.about
-    assert model_file.LEARNED.stat().st_size < 100_000
+    assert learned.WEIGHTS.stat().st_size < 100_000
     with open(TABLE, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len({row["family"] for row in rows}) == 6

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.lab import model_file
+from slurm_share.lab import learned
 
 LEARNED = Path(__file__).parents[2] / "bench" / "learned"
 TABLE = LEARNED.parents[1] / "data/learned/fake_memory.csv"
@@ -26,7 +26,7 @@ def test_the_shipped_weights_are_those_that_the_table_gives(monkeypatch):
     monkeypatch.syspath_prepend(LEARNED)
     import train
 
-    shipped = model_file.read_weights()
+    shipped = learned.read_weights()
     hidden = len(shipped.layers[0][0])
     made = train.fit(train.read(), hidden, 1.0)
     ranges = [(*one.low, *one.high, one.lowest, one.highest) for one in (made, shipped)]

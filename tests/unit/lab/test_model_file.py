@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from slurm_share.lab import model_file
 from slurm_share.lab.model_file import read_description
 from slurm_share.packing import fingerprint
 
@@ -24,7 +23,6 @@ def described(folder, *words, text=None):
     [
         ({}, [], 1440 + 16 + 64),  # 16 MiB for parameters, 64 for activations, and the context
         ({"batch": None}, ["--batch-size", "64"], 1440 + 16 + 128),
-        ({"convolutions": 5, "function": "gelu"}, [], 1440 + 16 + 64),  # the layers do not matter
     ],
 )
 def test_a_description_gives_the_closed_form(tmp_path, changes, words, mib):
@@ -58,19 +56,3 @@ def test_without_both_there_is_no_size_and_nothing_to_say(tmp_path):
     found = described(tmp_path)
     assert (found.point_mib, found.why) == (None, "")
     assert read_description(["sh", "-c", "a | b"], tmp_path, fingerprint.key_of([], tmp_path)).point_mib is None
-
-
-@pytest.mark.parametrize("text", [None, "{}", "nonsense", '{"features": ["depth"], "low": [], "high": []}'])
-def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(model_file, "LEARNED", tmp_path / "weights.json")
-    model_file.read_weights.cache_clear()
-    if text is not None:
-        (tmp_path / "weights.json").write_text(text)
-    layers = {"convolutions": 1, "linears": 1, "norms": 1, "dropouts": 0, "depth": 4}
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "train.model.json").write_text(json.dumps({**MODEL, **layers}))
-    argv = ["python", "train.py"]
-    found = read_description(argv, tmp_path, fingerprint.key_of(argv, tmp_path), is_learned=True)
-    assert (found.point_mib, found.source) == (1440 + 16 + 64, "static")
-    assert "weights.json" in found.why
-    assert "the formula is used" in found.why

@@ -91,13 +91,3 @@ def test_a_description_that_cannot_be_used_is_said_once(folder):
         ask(sizes, folder, "train.py", str(number))
     (note,) = sizes.take_notes()
     assert "train.model.json" in note
-
-
-def test_a_learned_size_needs_the_layers_of_a_description_and_no_program_is_run_without_one(folder, monkeypatch):
-    monkeypatch.setattr(probe, "probe", lambda *_: pytest.fail("a program was run"))
-    sizes = OutsideSizes("learned", {})
-    ask(sizes, folder, "other.py")
-    ask(sizes, folder, "train.py")
-    assert [one.source for one in sizes.take()] == ["static"]
-    (note,) = sizes.take_notes()
-    assert "also needs convolutions, linears, norms, dropouts, depth; the formula is used" in note

@@ -28,7 +28,7 @@ def test_a_policy_of_the_literature_decides_by_the_laboratory():
     ("request_", "option"),
     [
         (PackRequest(settings=PackSettings(policy="lug")), "--pack=lug"),
-        (PackRequest(estimate="learned"), "--estimate=learned"),
+        (PackRequest(estimate="static"), "--estimate=static"),
     ],
 )
 def test_without_the_laboratory_its_parts_are_refused_with_what_to_write(without_lab, request_, option):

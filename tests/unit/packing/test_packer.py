@@ -283,6 +283,17 @@ def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Ca
     assert made.packer.totals.learned == {"e0", "e1"}
 
 
+def test_an_attempt_that_was_ended_shows_what_it_needs_at_least(node: Callable[..., Node]) -> None:
+    made = node()
+    for task in range(2):
+        made.add(task, mib=4000, exact=f"e{task}")
+    made.starts(0.0)
+    made.see(1.0, t0=3000)
+    for task in range(2):
+        made.end(task, 9.0, code=-15, is_stopped_by_us=True)
+    assert [(run.exact, run.kind, run.peak_mib) for run in made.kept] == [("e0", "unfinished", 3000)]
+
+
 def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., Node]) -> None:
     made = node(workers=2, gpus=[facts(0)])
     made.add(0, mib=4000)

@@ -8,7 +8,8 @@ conformal inference, Gibbs and Candes 2021).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 ALPHA = 0.05
 """The wanted part of tasks whose peak exceeds their bound."""
@@ -17,6 +18,8 @@ ALPHA_STEP = 0.02
 """One miss moves alpha down by 0.019, one hit moves it up by 0.001."""
 Q_MIN, Q_MAX = math.log(1.02), math.log(2.0)
 """A bound is 2 % to 100 % above its estimate: sampling misses about 1 %, and a factor above 2 is not useful."""
+ASSUMED = 20
+"""Assumed scores at the start of a pool: alpha 0.05 needs 19."""
 NEWEST = 200
 """Newest scores in a pool: more than the 99 that alpha 0.01 needs, few enough to follow a change."""
 
@@ -33,14 +36,21 @@ def quantile(scores: Sequence[float], alpha: float) -> float | None:
     return sorted(scores)[max(index, 1) - 1]
 
 
-def pooled(pools: Iterable[Sequence[float]], alpha: float, default: float) -> float:
-    """Return the quantile of the first pool with enough scores, from Q_MIN to Q_MAX; without one, log(default).
-    `pools`: the narrowest first."""
-    for scores in pools:
-        found = quantile(scores, alpha)
-        if found is not None:
-            return min(max(found, Q_MIN), Q_MAX)
-    return math.log(default)
+def pool(factor: float) -> deque[float]:
+    """Return a pool of scores that begins with assumed ones, the largest of which gives a bound of `factor`.
+
+    Half of them are 0, as if the estimate were exact. Each seen score counts as much as an assumed one, so the factor
+    follows the first few runs, and the assumption disappears with the NEWEST scores.
+    """
+    begin = [math.log(factor) * (2 * index / ASSUMED - 1) ** 2 for index in range(ASSUMED // 2, ASSUMED + 1)]
+    return deque([0.0] * (ASSUMED - len(begin)) + begin, maxlen=NEWEST)
+
+
+def pooled(pools: Sequence[Sequence[float]], alpha: float) -> float:
+    """Return the quantile of the first pool with enough scores, else the largest score of the last one; from Q_MIN to
+    Q_MAX. `pools`: the narrowest first."""
+    found = next((found for scores in pools if (found := quantile(scores, alpha)) is not None), None)
+    return min(max(max(pools[-1]) if found is None else found, Q_MIN), Q_MAX)
 
 
 def adapt(alpha: float, *, is_miss: bool, step: float = ALPHA_STEP) -> float:

@@ -14,6 +14,8 @@ from slurm_share.packing.rules.reservation import at_start, cap_at_start, due, i
         (estimate(None), 0, 20000),
         (None, 0, 20000),
         (estimate(None), 30000, 30000),
+        (estimate(None, floor_mib=30000), 0, 30664),  # an attempt had it when it was ended
+        (estimate(None, floor_mib=50000), 0, 40000),
         (estimate(10), 0, 300),  # a CUDA context alone
     ],
 )
@@ -53,9 +55,7 @@ def test_reservation_while_it_runs(fields, expected):
     assert due_of(**fields) == expected
 
 
-SOURCES = st.sampled_from(
-    ["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]
-)
+SOURCES = st.sampled_from(["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"])
 
 
 @given(SOURCES, st.integers(300, 40000), st.integers(0, 60000), st.booleans(), st.floats(1, 2))

@@ -12,8 +12,7 @@ import pytest
 from slurm_share import packing
 from slurm_share.triples.launcher.pack_learning import PackLearning
 
-LAYERS = {"convolutions": 53, "linears": 1, "norms": 53, "dropouts": 0, "depth": 126, "function": "relu"}
-MODEL = {"parameters": 25557032, "activations": 31839720, "batch": 32, **LAYERS}
+MODEL = {"parameters": 25557032, "activations": 31839720, "batch": 32}
 
 
 class FakePacker:
@@ -29,21 +28,18 @@ class FakePacker:
         self.offers.append((source, mib))
 
 
-@pytest.mark.parametrize("estimate", ["static", "learned"])
-def test_a_description_is_known_as_soon_as_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimate: Any
-) -> None:
+def test_a_description_is_known_as_soon_as_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "train.model.json").write_text(json.dumps(MODEL))
     (tmp_path / "train.sh").touch()
     node: Any = SimpleNamespace(folder=tmp_path, count=1, estimate_history="")
     learning = PackLearning(
-        packing.PackRequest(estimate=estimate), node, packing.EventLog(None, ""), {}, 0.0, lambda note: None
+        packing.PackRequest(estimate="static"), node, packing.EventLog(None, ""), {}, 0.0, lambda note: None
     )
     argv = ("sh", "train.sh")
     ask = packing.TaskAsk(task=0, gpus=1, submitted_s=0.0, key=packing.key_of(argv, tmp_path, ""))
     packer: Any = FakePacker()
     learning.ask_outside(ask, lambda: argv, tmp_path, packer)
     ((source, mib),) = packer.offers
-    assert source == estimate
+    assert source == "static"
     assert 5000 < mib < 10_000

@@ -355,20 +355,6 @@ def test_the_history_knows_the_size_for_the_next_run(machine: Machine) -> None:
     assert runs[0]["peak_mib"] == 7 * 1024
 
 
-def test_the_learned_model_books_a_task_of_which_nothing_is_known_by_the_layers_beside_its_script(
-    machine: Machine,
-) -> None:
-    layers = {"convolutions": 53, "linears": 1, "norms": 53, "dropouts": 0, "depth": 126, "function": "relu"}
-    model = {"parameters": 25557032, "activations": 31839720, "batch": 32, **layers}
-    (machine.home / "train.model.json").write_text(json.dumps(model))
-    (machine.home / "train.sh").write_text(f"exec {task('5G')}\n")
-    run = machine.run(["sh train.sh"], pack=PackRequest(settings=QUICK, estimate="learned"))
-    run.go_well()
-    (one,) = run.ended()
-    assert one.gpu_booked_mib is not None
-    assert 6000 < one.gpu_booked_mib < 10_000
-
-
 def test_a_clock_that_is_set_back_changes_no_decision(machine: Machine) -> None:
     run = machine.run([task("5G", 2) for _ in range(5)], specs=[TaskSpec(gpu_mem_mib=15000)] * 5)
     run.go_well("clock")

@@ -19,13 +19,24 @@ def test_a_pool_counts_from_the_number_of_scores_that_its_alpha_needs(alpha, lea
     ("pools", "factor"),
     [
         (([0.5] * 3, [0.1] * 30, [0.6] * 300), math.exp(0.1)),  # 3 scores are too few
-        (([0.5] * 3, ()), 1.5),
+        (([0.5] * 3, [0.1, 0.3]), math.exp(0.3)),  # the largest one of the last pool
+        (([0.5] * 3, conformal.pool(1.5)), 1.5),
         (([0.0] * 30,), 1.02),
         (([math.log(10)] * 30,), 2.0),
     ],
 )
 def test_the_first_pool_with_enough_scores_decides_within_limits(pools, factor):
-    assert math.exp(conformal.pooled(pools, 0.05, 1.5)) == pytest.approx(factor)
+    assert math.exp(conformal.pooled(pools, 0.05)) == pytest.approx(factor)
+
+
+def test_a_new_pool_follows_what_is_seen_and_forgets_what_was_assumed():
+    pool = conformal.pool(1.5)
+    pool.append(0.1)
+    assert math.exp(conformal.pooled([pool], 0.05)) == pytest.approx(1.5)
+    pool.append(0.6)
+    assert conformal.pooled([pool], 0.05) == 0.6
+    pool.extend([0.1] * conformal.NEWEST)
+    assert conformal.pooled([pool], 0.005) == 0.1
 
 
 @given(st.lists(st.floats(-0.5, 0.6, allow_nan=False), min_size=1, max_size=300), st.sampled_from([0.2, 0.1, 0.05]))
