@@ -174,7 +174,7 @@ class NodeReader:
     def _read_bookings(self, users: Iterable[int], gpus: Sequence[str]) -> dict[str, list[GpuBooking]]:
         found: dict[str, list[GpuBooking]] = {}
         for uid in sorted(users) if gpus else ():
-            for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives, self._given(uid)).items():
+            for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._given(uid)).items():
                 found.setdefault(gpu, []).extend(
                     GpuBooking(
                         uid=uid,
@@ -194,17 +194,6 @@ class NodeReader:
             return tuple(processes)
         found = ((one, rates.of_process(one.pid, one.uid, self._proc)) for one in processes)
         return tuple(one if progress is None else replace(one, progress=progress) for one, progress in found)
-
-    def _lives(self, pid: int, start_ticks: int, uid: int) -> bool:
-        """Return whether the process exists and is the user's. The folder of a non-dumpable process is root's."""
-        folder = f"{self._proc}/{pid}"
-        fields = read_stat(folder)[1]
-        if len(fields) < 22 or is_gone(fields) or int(fields[19]) != start_ticks:
-            return False
-        try:
-            return Path(folder).stat().st_uid in (uid, 0)
-        except OSError:
-            return False
 
     # ---- processes on GPUs ----
 

@@ -1,35 +1,28 @@
 """Share bookings of GPU memory between the launchers of one user on a node, so that no two book the same memory.
 
-::
-
-    <the user's folder>/bookings/         0700, the user's; core/own_folders.py says where
-        lock                              held while one launcher reads, decides and books
-        GPU-3f.../4711.1234               what the launcher with that job and pid has booked there (Booking)
-
-A launcher (guard or loop process) holds a lock (flock) on each of its files until it ends. A file without a lock
-belongs to a dead launcher; the next launcher that reads removes it. Reading and booking are one critical section. The
-file `lock` holds a counter of changes, so that a launcher of short tasks need not read all files before each start.
+What a launcher has booked is in `bookings.json` in its folder (core/live.py). Reading and booking are one critical
+section, under a lock that is in the folder around it. The lock's file holds a counter of changes, so that a launcher of
+short tasks need not read all files before each start.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from ..core import locks, own_folders, process, text_files
+from ..core import files, locks, own_folders, text_files
 from ..core.errors import StateError
+from ..core.live import LiveFolder
 from ..core.process import Deadline
 from ..core.records import Count
-from .bookings_reader import FOLDER, MOST_BYTES, BookingRead
+from .bookings_reader import BOOKINGS, MOST_BYTES, BookingRead
 
 LOCK = "lock"
 PATIENCE_S = 2.0
@@ -45,13 +38,10 @@ class BookingsBusyError(StateError):
 
 
 class Booking(BookingRead, frozen=True, kw_only=True):
-    """The booking of one launcher on one GPU: the content of its file."""
+    """The booking of one launcher on one GPU, as its file has it by the GPU's UUID."""
 
-    version: int = 1
     memory_mib: Count = 0
     """Memory in use by its tasks at the last sample."""
-    since: float = 0.0
-    """Unix time of the last change, seconds."""
 
 
 class Elsewhere(Struct, frozen=True):
@@ -68,42 +58,23 @@ class Elsewhere(Struct, frozen=True):
 class Bookings:
     """The bookings of this launcher, and access to those of the others."""
 
-    def __init__(self, tmp: Path, job: str, gpus: Sequence[str], given: Path | None = None) -> None:
-        """Create the files without bookings. `tmp` is on the node's own disk, `given` the folder that root made for the
-        user; `job` names the launcher's job; `gpus` are UUIDs.
+    def __init__(self, live: LiveFolder, job: str, gpus: Sequence[str]) -> None:
+        """Make the file without bookings. `job` names the launcher's job; `gpus` are UUIDs.
 
-        Raises StateError if the folder cannot be used: it cannot be made, or what is in it is a link or open to others.
+        Raises StateError if the folder cannot be used.
         """
-        self.folder = (given or tmp) / FOLDER
-        me = process.identify(os.getpid())
-        self._me = (os.getpid(), (me.start_ticks or 0) if me is not None else 0)
-        self._job = job
-        self._name = own_folders.file_name(f"{job}.{os.getpid()}")
-        self._folders: dict[str, int] = {}
-        self._files: dict[str, int] = {}
-        self._written: dict[str, Booking] = {}
+        self.folder = live.outer
+        self._live, self._job = live, job
+        self._written = {gpu: Booking(job=job) for gpu in gpus}
         self._count = -1
         self._read_at = 0.0
         self._others: dict[str, Elsewhere] = {}
-        self._lock = -1
+        self._lock = self._file = -1
         try:
-            base, self.folder = own_folders.open_own(tmp, (FOLDER,), given)
-            try:
-                self._lock = own_folders.open_file(base, LOCK, self.folder)
-                for gpu in gpus:
-                    self._folders[gpu] = own_folders.open_folder(base, own_folders.file_name(gpu), self.folder)
-            finally:
-                os.close(base)
-            with self.section():
-                for gpu in gpus:
-                    self._files[gpu] = own_folders.open_file(
-                        self._folders[gpu], self._name, self.folder / own_folders.file_name(gpu)
-                    )
-                    fcntl.flock(self._files[gpu], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
+            self._lock = own_folders.open_file(live.base, LOCK, live.outer)
+            self._file = own_folders.open_file(live.fd, BOOKINGS, live.path)
+        except BaseException:
             self._close_all()
-            if isinstance(error, OSError):
-                raise StateError(str(self.folder), f"cannot be used ({error.strerror})") from error
             raise
 
     @contextmanager
@@ -130,7 +101,7 @@ class Bookings:
             count = self._read_count()
             now = time.monotonic()
             if count != self._count or now - self._read_at > FRESH_S:
-                self._others = {gpu: self._read_others(fd) for gpu, fd in self._folders.items()}
+                self._others = self._read_others()
                 self._count, self._read_at = count, now
         except OSError as error:
             raise StateError(str(self.folder), f"cannot be read ({error.strerror})") from error
@@ -141,23 +112,20 @@ class Bookings:
 
         Raises StateError if a file cannot be written.
         """
-        changed = False
-        for gpu, booking in bookings.items():
-            whole = msgspec.structs.replace(booking, job=self._job, pid=self._me[0], start_ticks=self._me[1], since=0.0)
-            if gpu not in self._files or self._written.get(gpu) == whole:
-                continue
-            data = msgspec.json.encode(msgspec.structs.replace(whole, since=round(time.time(), 3)))
-            try:
-                # Write in place: a new file would not have the lock. Launchers read in the section only.
-                if os.pwrite(self._files[gpu], data, 0) != len(data):
-                    raise OSError(28, "No space left on device")
-                os.ftruncate(self._files[gpu], len(data))
-            except OSError as error:
-                raise StateError(str(self.folder), f"cannot be written ({error.strerror})") from error
-            self._written[gpu] = whole
-            changed = True
-        if changed:
-            self._raise_count()
+        whole = {gpu: msgspec.structs.replace(one, job=self._job) for gpu, one in bookings.items()}
+        whole = self._written | {gpu: one for gpu, one in whole.items() if gpu in self._written}
+        if whole == self._written:
+            return
+        data = msgspec.json.encode(whole)
+        try:
+            # Write in place, which is fast: launchers read in the section only, and status displays read again.
+            if os.pwrite(self._file, data, 0) != len(data):
+                raise OSError(28, "No space left on device")
+            os.ftruncate(self._file, len(data))
+        except OSError as error:
+            raise StateError(str(self.folder), f"cannot be written ({error.strerror})") from error
+        self._written = whole
+        self._raise_count()
 
     def close(self) -> None:
         """Remove all bookings of this launcher. Guard and loop may both call it, also twice."""
@@ -165,27 +133,37 @@ class Bookings:
             return
         try:
             with self.section():
-                for gpu in self._files:
-                    own_folders.remove_file(self._folders[gpu], self._name)
+                self._live.remove(BOOKINGS)
                 self._raise_count()
         except (OSError, StateError):
-            pass  # the locks end with this process, and the next launcher removes the files
+            pass  # the lock of the launcher ends with it
         self._close_all()
 
     def _close_all(self) -> None:
-        for fd in (*self._files.values(), *self._folders.values(), self._lock):
+        for fd in (self._file, self._lock):
             if fd >= 0:
                 os.close(fd)
-        self._files, self._folders, self._lock = {}, {}, -1
+        self._file = self._lock = -1
 
-    def _read_others(self, folder: int) -> Elsewhere:
-        others = [_read_or_remove(folder, name) for name in os.listdir(folder) if name != self._name]
-        found = [one for one in others if one is not None]
-        return Elsewhere(
-            booked_mib=sum(max(one.booked_mib, 0) for one in found),
-            memory_mib=sum(max(one.memory_mib, 0) for one in found),
-            clients=sum(max(one.clients, 0) for one in found),
-        )
+    def _read_others(self) -> dict[str, Elsewhere]:
+        """Return the sums over all other living launchers, for each GPU of this one."""
+        found: dict[str, list[Elsewhere]] = {gpu: [] for gpu in self._written}
+        for folder in self._live.others():
+            try:
+                data = files.read_regular(BOOKINGS, MOST_BYTES, folder=folder) or b""
+                for gpu, one in msgspec.json.decode(data, type=dict[str, Elsewhere]).items():
+                    if gpu in found:
+                        found[gpu].append(one)
+            except (OSError, *text_files.NOT_JSON):
+                continue  # it books nothing yet, or its user has put another file there
+        return {
+            gpu: Elsewhere(
+                booked_mib=sum(max(one.booked_mib, 0) for one in parts),
+                memory_mib=sum(max(one.memory_mib, 0) for one in parts),
+                clients=sum(max(one.clients, 0) for one in parts),
+            )
+            for gpu, parts in found.items()
+        }
 
     def _read_count(self) -> int:
         data = os.pread(self._lock, _COUNT.size, 0)
@@ -196,23 +174,3 @@ class Bookings:
         os.pwrite(self._lock, _COUNT.pack(count), 0)
         if self._count == count - 1:
             self._count = count  # the change is our own
-
-
-def _read_or_remove(folder: int, name: str) -> Elsewhere | None:
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return None  # the file is gone, or a link, which no launcher makes
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Elsewhere)
-        own_folders.remove_file(folder, name)
-        return None
-    except text_files.NOT_JSON:
-        return None  # the file is still empty, or another release wrote it
-    finally:
-        os.close(fd)

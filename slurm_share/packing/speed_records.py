@@ -169,7 +169,7 @@ class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeRates(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rates of one launcher's tasks: `rates/<job>.<pid>` in the user's folder below the node's /tmp."""
+    """The rates of one launcher's tasks: `rates.json` in its folder on the node."""
 
     version: int = 1
     job: str

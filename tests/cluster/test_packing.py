@@ -151,7 +151,7 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
     effects = made.effects()
     assert sorted(effects) == list(range(24))
     assert {task: effects[task] for task in done if effects[task] != 1} == {}
-    find = "find /tmp/slurm-share-2001 /run/slurm-share/user/mps -path '*/bookings/*/*' -type f 2>/dev/null"
+    find = "find /tmp/slurm-share-2001 /run/slurm-share/user/mps -path '*/live/*' -name bookings.json 2>/dev/null"
     assert made.cluster.exec(node, ["sh", "-c", find]).stdout == ""
     assert processes(made.cluster, node, "^simgpu-task") == []
 
@@ -184,14 +184,14 @@ from slurm_share.node.gpus import driver
 from slurm_share.packing import read_bookings
 gpus = [gpu.uuid for gpu in driver.read_driver().gpus]
 for uid in (2001, 2002):
-    found = read_bookings(Path("/tmp"), uid, gpus, lambda *_: True, Paths().launchers_of(uid))
+    found = read_bookings(Path("/tmp"), uid, gpus, Paths().launchers_of(uid))
     print(uid, sum(one.booked_mib for of_gpu in found.values() for one in of_gpu))"""
 
 
 @pytest.mark.weekly_on_v2
 def test_a_folder_of_another_user_in_tmp_hides_no_bookings_and_no_progress(cluster: Cluster) -> None:
     """bob makes alice's folders first, with what would be bookings in them. Her job is shared, then it is not."""
-    plant = "mkdir -p /tmp/slurm-share-2001{,.0123456789abcdef}/bookings"
+    plant = "mkdir -p /tmp/slurm-share-2001{,.0123456789abcdef}/live"
     cluster.as_user("bob", plant, node="n2", check=True)
     try:
         for words, place in (
@@ -202,7 +202,7 @@ def test_a_folder_of_another_user_in_tmp_hides_no_bookings_and_no_progress(clust
             made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2", *words)
             made.wait_for(lambda made=made: made.read("p*/*.log.*").count("progress=") == 2)
             for line in made.read("p*/*.log.*").split():
-                assert re.fullmatch(rf"progress={place}/progress/[^/]+/\d", line), made.log()
+                assert re.fullmatch(rf"progress={place}/live/[^/]+/progress/\d", line), made.log()
             assert cluster.exec("n2", [PYTHON, "-c", READ]).stdout == "2001 2000\n2002 0\n"
             cluster.as_user("alice", f"touch {made.folder}/go", check=True)
             assert made.wait() == "COMPLETED", made.log()

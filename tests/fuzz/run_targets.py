@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import functools
 import os
 import tempfile
@@ -18,6 +17,7 @@ from slurm_share import progress
 from slurm_share.cli import llsub_options
 from slurm_share.core import given_variables, gpu_option, names, own_folders
 from slurm_share.core.errors import SlurmShareError, UsageError
+from slurm_share.core.live import LiveFolder
 from slurm_share.core.records import JobStart
 from slurm_share.lab import model_file, policies, probe
 from slurm_share.packing import (
@@ -99,29 +99,20 @@ def try_events(data: bytes) -> None:
 
 
 def try_launcher_files(data: bytes) -> None:
-    """Read a file of bookings and one of rates, as the agent does."""
+    """Read a launcher's bookings and rates, as the agent and other launchers do."""
     with folder() as tmp:
-        own = tmp / own_folders.user_folder(UID)
-        own.mkdir(0o700)
-        for name in ("bookings/GPU-1", rates_file.FOLDER):
-            (own / name).mkdir(0o700, parents=True)
-            (own / name).chmod(0o700)
-        (own / "bookings").chmod(0o700)
-        booked, rates = own / "bookings/GPU-1/x", own / rates_file.FOLDER / "x"
-        for file in (booked, rates):
-            file.write_bytes(data)
-            file.chmod(0o600)
-        found = bookings_reader.read_bookings(tmp, UID, ["GPU-1"], lambda pid, start, uid: True)
-        assert set(found) <= {"GPU-1"}
-        with rates.open("rb") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            for one in rates_file.read_rates(tmp, [UID]).values():
-                assert len(one) == 1
-        opened = os.open(booked.parent, os.O_RDONLY | os.O_DIRECTORY)
-        with booked.open("rb") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            bookings_files._read_or_remove(opened, "x")
-        os.close(opened)
+        mine, other = LiveFolder(tmp, "1"), LiveFolder(tmp, "2")
+        booked = bookings_files.Bookings(mine, "1", ["GPU-1"])
+        for name in (bookings_reader.BOOKINGS, rates_file.RATES):
+            other.replace(name, data)
+        assert set(bookings_reader.read_bookings(tmp, UID, ["GPU-1"])) <= {"GPU-1"}
+        for one in rates_file.read_rates(tmp, [UID]).values():
+            assert len(one) == 1
+        with booked.section():
+            booked.others()
+        booked.close()
+        for one in (mine, other):
+            one.close()
 
 
 def try_histories(data: bytes) -> None:
@@ -230,7 +221,7 @@ _EVENTS = (
     b'"predicted":1.2,"slowdowns":[1.0,1.1]}\n',
 )
 _LAUNCHERS = (
-    b'{"booked_mib":512,"clients":1,"tasks":1,"held_for":7,"held_since":1795271308.0,"job":"4711.1","pid":7,"start_ticks":9}',
+    b'{"GPU-1":{"booked_mib":512,"clients":1,"tasks":1,"held_for":7,"held_since":1795271308.0,"job":"4711.1"}}',
     _encode(NodeRates(job="4711", unix_s=NOW_S)),
 )
 _HISTORIES = (

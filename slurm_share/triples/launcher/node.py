@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import names
-from ...core.errors import DriverError
+from ...core.errors import DriverError, StateError
+from ...core.live import LiveFolder
 from ...core.paths import Paths
 from ...core.records import JobStart
 from ...core.settings import Settings
@@ -69,9 +70,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """In a packed run: the same GPUs, by position."""
     bookings: Bookings | None = None
     """In a packed run: memory booked by all launchers of the user; None: other launchers are not considered."""
-    tmp: Path = Path("/tmp")
-    given: Path | None = None
-    """The folder that root made for the user's launchers (core/own_folders.py); None: the one in `tmp` is used."""
+    live: LiveFolder | None = None
+    """None: it could not be made, so there are no bookings, rates and progress files."""
     progress_folder: str = ""
     """Folder with one progress file per worker, named by the worker's number on the node; empty: none."""
     estimate_history: str = ""
@@ -115,17 +115,19 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         plan=found.plan,
         budgets=_budgets(workers, found, settings),
         cores=len(cores),
-        tmp=paths.tmp,
-        given=given,
         estimate_history=settings.estimate_history,
         rendezvous_folder=rendezvous_files.folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )
+    try:
+        node = replace(node, live=LiveFolder(paths.tmp, here.job, given))
+    except StateError as error:
+        node = replace(node, notes=(*node.notes, f"{error}; {no_progress_text(here.node)}"))
     if run.pack is None:
         return node
     from . import pack_gpus  # imported here: other runs start faster without it
 
     try:
-        slots, facts, bookings, notes = pack_gpus.prepare(here, found, node.budgets, paths, settings, given)
+        slots, facts, bookings, notes = pack_gpus.prepare(here, found, node.budgets, paths, settings, node.live)
     except BaseException:
         release(node)
         raise
@@ -133,14 +135,27 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons, release slots and bookings, remove the key of ranks; return problems. May be called twice."""
+    """End the daemons, release slots and bookings, remove the launcher's folder and the key of ranks; return problems.
+
+    May be called twice.
+    """
     if node.rendezvous_folder is not None and node.index == 0:  # the node that ends last
         rendezvous_files.remove(node.rendezvous_folder)
     if node.bookings is not None:
         node.bookings.close()
+    if node.live is not None:
+        node.live.close()
     if node.leases is not None:
         node.leases.close()
     return slot_assignment.release(node.own)
+
+
+def no_progress_text(node: str) -> str:
+    """Return what follows where the folder of a launcher cannot be used."""
+    return (
+        f"tasks on {node} have no LLSUB_PROGRESS, so their rates come from their logs only, and your other launchers "
+        "there do not know what this one books"
+    )
 
 
 def tell_failed(run: Run, folder: Path, environ: Mapping[str, str], why: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from ...core.errors import DriverError, StateError
+from ...core.live import LiveFolder
 from ...core.paths import Paths
 from ...core.records import MPS_CLIENTS_MIN
 from ...core.settings import Settings
@@ -27,11 +27,11 @@ def prepare(
     budgets: Mapping[int, Budget],
     paths: Paths,
     settings: Settings,
-    given: Path | None = None,
+    live: LiveFolder | None,
 ) -> tuple[tuple[Slot, ...], tuple[GpuFacts, ...], Bookings | None, list[str]]:
     """Return a slot of each GPU on which this launcher has one, what packing needs of these GPUs, bookings, and notes.
 
-    `given`: the folder that root made for the user's launchers. Raises LaunchError if there is no such GPU.
+    `live`: this launcher's folder; None: there is none, and no bookings. Raises LaunchError if there is no such GPU.
     """
     by_place = _whole_gpus(found) | dict(zip(found.positions, found.gpu_slots, strict=True))
     if found.plan is not None and found.leases is None:
@@ -63,7 +63,7 @@ def prepare(
     notes += size_notes(here, [slot.gpu for slot in slots])
     bookings = None
     try:
-        bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts], given)
+        bookings = None if live is None else Bookings(live, here.job, [one.uuid for one in facts])
     except StateError as error:
         notes.append(f"{error}; the memory that your other launchers book on {here.node} is not known")
     return slots, facts, bookings, notes

@@ -20,11 +20,11 @@ from msgspec import UNSET, Struct
 from ...core.errors import StateError, UsageError, shown
 from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate, WorkRate
 from .. import run_folder
-from ..rates_file import RatesFile
+from ..rates_file import write_rates
 from ..records import Run
 from ..rules import work_rates
 from ..rules.log_counts import LogCounts, parse_pattern
-from .node import Node
+from .node import Node, no_progress_text
 from .progress_files import ProgressFiles
 from .running import Running
 from .strategy import Strategy
@@ -99,13 +99,12 @@ class Rates:
         self._finished: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         """(time, tasks done until then), oldest first."""
         self._is_searching = False
-        self._file = RatesFile(node.tmp, node.job, node.given)
         self._is_written = False
         self._files: ProgressFiles | None = None
         try:
-            self._files = ProgressFiles(node.tmp, node.job, node.given)
+            self._files = None if node.live is None else ProgressFiles(node.live)
         except StateError as error:
-            say(f"{error}; tasks on {node.name} have no LLSUB_PROGRESS, so their rates come from their logs only")
+            say(f"{error}; {no_progress_text(node.name)}")
 
     def _parse(self, text: str) -> re.Pattern[str] | None:
         try:
@@ -319,11 +318,12 @@ class Rates:
         finished = self.finished_per_h
         if not tasks or (finished is None and not any(one.rate or one.units is not None for one in tasks)):
             if self._is_written:
-                self._file.remove()
+                write_rates(self._node.live, None)
                 self._is_written = False
             return
         self._is_written = True
-        self._file.write(
+        write_rates(
+            self._node.live,
             NodeRates(
                 job=self._node.job,
                 run=self._run.name,
@@ -332,7 +332,7 @@ class Rates:
                 tasks=tasks,
                 finished_per_h=None if finished is None else round(finished, 2),
                 levels=strategy.levels,
-            )
+            ),
         )
 
     def _task_rate(self, one: _Watched, strategy: Strategy) -> TaskRate:
@@ -350,6 +350,6 @@ class Rates:
         )
 
     def close(self) -> None:
-        self._file.remove()
+        write_rates(self._node.live, None)
         if self._files is not None:
             self._files.close()

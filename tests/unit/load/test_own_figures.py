@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ CLAIMS = 203
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path) -> Iterator[Node]:
     """A packed run with two tasks of two processes each, in sessions of their own, without cgroups."""
     made = Node(tmp_path)
     made.add(100, name="slurmstepd", uid=0, title=f"slurmstepd: [{JOB}.0]\0")
@@ -45,16 +47,20 @@ def node(tmp_path: Path) -> Node:
         made.add(pid, parent=200, uid=ME, environ=own, session=pid)
         made.add(pid + 100, parent=pid, uid=ME, environ=own, session=pid + 100)
     made.add(CLAIMS, uid=ME, environ={**environ, "LLSUB_TASK": "3", "SLURM_SHARE_SLOT": "3"}, session=CLAIMS)
-    bookings = tmp_path / f"tmp/slurm-share-{ME}/bookings/GPU-a"
-    bookings.mkdir(parents=True)
-    for folder in (bookings, *list(bookings.parents)[:2]):
+    live = tmp_path / f"tmp/slurm-share-{ME}/live/{JOB}.1.200"
+    live.mkdir(parents=True)
+    (live / "bookings.json").write_text(
+        json.dumps({"GPU-a": {"job": f"{JOB}.1", "booked_mib": 4096, "tasks": 2, "clients": 4}})
+    )
+    for folder in (live, *list(live.parents)[:2]):
         folder.chmod(0o700)
-    launcher = {"job": f"{JOB}.1", "pid": 200, "start_ticks": 2000, "booked_mib": 4096, "tasks": 2, "clients": 4}
-    (bookings / f"{JOB}.1.200").write_text(json.dumps(launcher))
     if os.getuid() == 0:
-        for path in (bookings / f"{JOB}.1.200", bookings, *list(bookings.parents)[:2]):
+        for path in (live / "bookings.json", live, *list(live.parents)[:2]):
             os.chown(path, ME, ME)
-    return made
+    lock = os.open(live, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    yield made
+    os.close(lock)
 
 
 def sampled(node: Node, tmp: Path, rates: dict[int, tuple[NodeRates, ...]]) -> Snapshot:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.errors import StateError
+from slurm_share.core.live import LiveFolder
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.sampler import NodeSampler
 from slurm_share.node.gpus.load import NvmlSession
@@ -36,14 +37,11 @@ def test_this_process_on_a_gpu() -> None:
 
 
 def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    folder = tmp_path / f"slurm-share-{os.getuid()}" / "bookings" / "GPU-a"
-    folder.mkdir(parents=True)
-    folder.parents[1].chmod(0o700)
-    for job, booked in (("4711", 6000), ("4712", 500)):
-        booking = {"booked_mib": booked, "tasks": 2, "clients": 3, "job": job, "pid": os.getpid(), "start_ticks": start}
-        held = {"held_for": 17, "held_since": 1e9} if job == "4712" else {}
-        (folder / f"{job}.{os.getpid()}").write_text(json.dumps({**booking, **held}))
+    launchers = [LiveFolder(tmp_path, job) for job in ("4711", "4712")]
+    held = {"held_for": 17, "held_since": 1e9}
+    for live, job, booked, more in zip(launchers, ("4711", "4712"), (6000, 500), ({}, held), strict=True):
+        booking = {"booked_mib": booked, "tasks": 2, "clients": 3, "job": job, **more}
+        live.replace("bookings.json", json.dumps({"GPU-a": booking}).encode())
     driver = FakeBinding(FakeGpu("GPU-a", compute={os.getpid(): 50}), FakeGpu("GPU-b"))
     kernel = NodeReader("n1", clock=lambda: 1000.0, tmp=tmp_path)
     seen = NodeSampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
@@ -54,6 +52,8 @@ def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
         (os.getuid(), 4712, 500, 2, 17),
     ]
     assert (without.booked_mib, without.bookings) == (None, ())
+    for live in launchers:
+        live.close()
 
 
 def test_a_sampler_goes_on_where_another_one_ended() -> None:

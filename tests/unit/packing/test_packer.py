@@ -9,6 +9,7 @@ import pytest
 from packing_values import facts, is_replayable
 
 from slurm_share.core.errors import StateError
+from slurm_share.core.live import LiveFolder
 from slurm_share.packing import bookings, events
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
@@ -19,6 +20,10 @@ from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSe
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
 from slurm_share.packing.speed_records import PairRun
+
+
+def booked_by(tmp: Path, job: str) -> Bookings:
+    return Bookings(LiveFolder(tmp, job), job, ["GPU-0"])
 
 
 class Node:
@@ -158,10 +163,10 @@ def test_no_place_is_taken_unseen_where_the_answer_may_be_another(node: Callable
 
 def test_what_other_launchers_have_booked_is_room_no_more_and_what_is_started_is_booked(tmp_path: Path) -> None:
     gpus = [facts(0, is_mps=True)]
-    other = Bookings(tmp_path, "other", ["GPU-0"])
+    other = booked_by(tmp_path, "other")
     with other.section():
         other.write({"GPU-0": Booking(booked_mib=30000, memory_mib=1000, clients=2)})
-    mine = Bookings(tmp_path, "mine", ["GPU-0"])
+    mine = booked_by(tmp_path, "mine")
     made = Node(tmp_path, gpus=gpus, bookings=mine)
     made.add(0, mib=12000)
     made.add(1, mib=8000)
@@ -188,7 +193,7 @@ def test_what_other_launchers_have_booked_is_room_no_more_and_what_is_started_is
 def test_a_folder_of_bookings_that_is_gone_is_said_once_and_every_task_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    mine = Bookings(tmp_path, "mine", ["GPU-0"])
+    mine = booked_by(tmp_path, "mine")
     made = Node(tmp_path, gpus=[facts(0)], bookings=mine)
     monkeypatch.setattr(mine, call, _raise)
     made.add(0, mib=1000)
@@ -203,7 +208,10 @@ def test_a_lock_that_another_launcher_keeps_holds_up_starts_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookings, "PATIENCE_S", 0.05)
-    mine, other = Bookings(tmp_path, "mine", ["GPU-0"]), Bookings(tmp_path, "other", ["GPU-0"])
+    mine, other = (
+        booked_by(tmp_path, "mine"),
+        booked_by(tmp_path, "other"),
+    )
     made = Node(tmp_path, gpus=[facts(0)], bookings=mine)
     made.add(0, mib=1000)
     with other.section():
@@ -395,10 +403,10 @@ def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[.
 
 def test_since_when_a_gpu_is_kept_free_is_shown_until_its_task_runs(node: Callable[..., Node], tmp_path: Path) -> None:
     def shown() -> tuple[int | None, float | None]:
-        (one,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
+        (one,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"])["GPU-0"]
         return one.held_for, one.held_since
 
-    booked = Bookings(tmp_path, "4711", ["GPU-0"])
+    booked = booked_by(tmp_path, "4711")
     made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
     made.add(1, mib=30_000)
     made.starts(0.0)

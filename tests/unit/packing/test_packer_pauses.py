@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from packing_values import facts
-from test_packer import Node
+from test_packer import Node, booked_by
 
-from slurm_share.packing.bookings import Bookings
 from slurm_share.packing.decision_records import Pause, Resume
 from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
@@ -26,7 +25,7 @@ def test_a_paused_tasks_memory_stays_booked_and_its_pause_is_no_part_of_its_dura
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     plan = {10.0: [Pause(task=1, gpu="GPU-0", why="")], 110.0: [Resume(task=1, gpu="GPU-0", why="")]}
-    store, other = Bookings(tmp_path, "7", ["GPU-0"]), Bookings(tmp_path, "8", ["GPU-0"])
+    store, other = booked_by(tmp_path, "7"), booked_by(tmp_path, "8")
     made = node_with(tmp_path, monkeypatch, plan, bookings=store)
     for task in range(2):
         made.add(task, mib=4000)

@@ -71,7 +71,7 @@ class Machine:
         return Packed(self, lines, **more)
 
     def bookings(self) -> list[str]:
-        return [str(path) for path in self.tmp.glob("slurm-share-*/bookings/*/*") if path.name != "lock"]
+        return [str(path) for path in self.tmp.glob("slurm-share-*/live/*") if path.name != "lock"]
 
     def history(self, record: str) -> list[dict[str, Any]]:
         """Return the records of a kind in the user's history."""

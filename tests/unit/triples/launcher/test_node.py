@@ -550,12 +550,12 @@ def test_a_packed_run_without_a_gpu_is_refused_and_holds_nothing(prepare, paths)
         prepare(triple_run(1, 2, pack=PACK), SLURM)
     with pytest.raises(LaunchError, match=r"--pack and \[N,auto\] .* use a machine with GPUs"):
         prepare(triple_run(1, 2, pack=PACK), {"CUDA_VISIBLE_DEVICES": ""})
-    assert not list(paths.tmp.glob("slurm-share-*/bookings/*/*"))
+    assert not list(paths.tmp.glob("slurm-share-*/live/*"))
 
 
 def test_a_folder_of_bookings_that_cannot_be_used_is_said_and_the_run_goes_on(prepare, daemons, paths):
     (paths.tmp / f"slurm-share-{os.getuid()}").mkdir(mode=0o700)
-    (paths.tmp / f"slurm-share-{os.getuid()}/bookings").write_text("")
+    (paths.tmp / f"slurm-share-{os.getuid()}/live").write_text("")
     made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
     assert made.bookings is None
     assert [note for note in made.notes if "your other launchers" in note]

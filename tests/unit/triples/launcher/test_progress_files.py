@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from slurm_share.core.errors import StateError
+from slurm_share.core.live import LiveFolder
 from slurm_share.triples.launcher.progress_files import ProgressFiles, parse_number
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[ProgressFiles]:
     """Those of a launcher with its folder."""
-    made = ProgressFiles(tmp_path, "12")
+    live = LiveFolder(tmp_path, "12")
+    made = ProgressFiles(live)
     yield made
     made.close()
+    live.close()
 
 
 @pytest.mark.parametrize(
@@ -66,58 +66,9 @@ def test_appended_numbers_are_read_from_the_end(files: ProgressFiles) -> None:
     assert found[0] == 9999
 
 
-def test_folder_is_removed_at_the_end_with_what_is_in_it(tmp_path: Path, files: ProgressFiles) -> None:
-    (files.folder / "0").write_text("5")
-    assert files.folder.stat().st_mode & 0o077 == 0
-    files.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folders_of_launchers_that_live_stay(tmp_path: Path, files: ProgressFiles) -> None:
-    (files.folder / "0").write_text("5")
-    left = tmp_path / f"slurm-share-{os.getuid()}" / "progress" / "left.1"
-    left.mkdir()
-    (left / "0").write_text("6")
-    other = ProgressFiles(tmp_path, "13")
-    assert files.read(0) is not None
-    assert not left.exists()
-    other.close()
-
-
-def test_folder_that_root_made_is_used_and_stays(tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.mkdir(mode=0o700)
-    made = ProgressFiles(tmp_path, "12", given)
-    assert made.folder.parent == given / "progress"
-    made.close()
-    assert list(tmp_path.iterdir()) == [given]
-
-
-def test_folder_for_temporary_files_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="cannot be used"):
-        ProgressFiles(tmp_path / "none", "12")
-
-
-def test_long_name_of_a_job_is_cut(tmp_path: Path) -> None:
-    made = ProgressFiles(tmp_path, "local-" + "x/" * 200)
-    assert len(made.folder.name) <= 128
-    made.close()
-
-
-LAUNCHERS = """
-import sys
-from pathlib import Path
-from slurm_share.triples.launcher.progress_files import ProgressFiles
-for number in range(200):
-    files = ProgressFiles(Path(sys.argv[1]), f"12-{number}")
-    (files.folder / "0").write_text("1\\n")
-    assert files.read(0) is not None
-    files.close()
-"""
-
-
-def test_launchers_that_start_and_end_at_once_leave_nothing(tmp_path: Path) -> None:
-    """Each removes the empty folders at its end, while others are making theirs in them."""
-    running = [subprocess.Popen([sys.executable, "-c", LAUNCHERS, str(tmp_path)]) for _ in range(4)]
-    assert [process.wait(60) for process in running] == [0, 0, 0, 0]
-    assert list(tmp_path.iterdir()) == []
+def test_what_is_no_folder_in_its_place_is_a_sentence(tmp_path: Path) -> None:
+    live = LiveFolder(tmp_path, "12")
+    (live.path / "progress").symlink_to(tmp_path)
+    with pytest.raises(StateError, match="is no folder, or a link"):
+        ProgressFiles(live)
+    live.close()

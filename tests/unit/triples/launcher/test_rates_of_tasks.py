@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from slurm_share.core.live import LiveFolder
 from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.launcher import rates as module
 from slurm_share.triples.launcher.feeder import Turn
@@ -63,7 +64,7 @@ class Desk:
             rate_window_s=10.0,
         )  # fmt: skip
         workers = [Worker(number, Place(number, None, (0,), 1)) for number in range(3)]
-        node: Any = SimpleNamespace(tmp=tmp, given=None, job="12", name="n1", workers=workers)
+        node: Any = SimpleNamespace(live=LiveFolder(tmp, "12"), job="12", name="n1", workers=workers)
         self.rates = Rates(run, node, self.said.append)
         self.strategy = Strategy()
         self.running: dict[int, Running] = {}

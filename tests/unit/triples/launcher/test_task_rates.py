@@ -71,8 +71,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     assert (shown.work.tasks, shown.work.source) == (1, "progress")
     assert shown.began < shown.at
     assert process.wait(60) == 0
-    assert [str(path) for path in machine.tmp.glob("slurm-share-*/rates/*")] == []
-    assert [str(path) for path in machine.tmp.glob("slurm-share-*/progress/*")] == []
+    assert [str(path) for path in machine.tmp.glob("slurm-share-*/live/*.*")] == []
 
 
 def test_number_in_the_log_counts_where_there_is_no_progress_file(machine: Machine) -> None:
@@ -123,14 +122,14 @@ def test_hostile_progress_files_count_nothing(machine: Machine) -> None:
 def test_folder_that_cannot_be_used_is_said(machine: Machine) -> None:
     folder = machine.tmp / f"slurm-share-{os.getuid()}"
     folder.mkdir(mode=0o700)
-    (folder / "progress").touch()
+    (folder / "live").touch()
     run = make(machine, ['echo "[$LLSUB_PROGRESS]"; echo 5 >"${LLSUB_PROGRESS:-/dev/null}"'], is_packed=False)
     said = run.go_well()
     assert "have no LLSUB_PROGRESS" in said
     assert run.log(0) == "[]\n"
 
 
-def test_folders_of_a_killed_launcher_are_removed_by_the_next(machine: Machine) -> None:
+def test_folder_of_a_killed_loop_is_removed_by_its_guard(machine: Machine) -> None:
     run = make(machine, [work(60)])
     process = run.start()
     [node] = wait_for(lambda: my_rates(machine))
@@ -138,9 +137,4 @@ def test_folders_of_a_killed_launcher_are_removed_by_the_next(machine: Machine) 
     os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
     assert process.wait(60) == 1
     assert my_rates(machine) == ()
-    assert list(machine.tmp.glob("slurm-share-*/rates/*"))
-    assert list(machine.tmp.glob("slurm-share-*/progress/*"))
-    after = make(machine, [work(6)])
-    after.go_well()
-    assert list(machine.tmp.glob("slurm-share-*/progress/*")) == []
-    assert list(machine.tmp.glob("slurm-share-*/rates/*")) == []
+    assert [str(path) for path in machine.tmp.glob("slurm-share-*/live/*.*")] == []
