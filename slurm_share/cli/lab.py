@@ -26,7 +26,7 @@ POLICY is gain, booked, exclusive, rr, magm, lug, mug, or one that knows every
 size: first-fit, best-fit, worst-fit, oracle-lug. It may be followed, after
 commas, by oracle, history (the second run of the same tasks), long, short, book,
 smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N; with gain, also
-undo=ban, pause or off, and min_gain=0.1.
+undo=pause or off.
 
 The SM activity of the tasks was never published. Every figure is a median with
 its range over this and other assumptions; only a result that holds over the

@@ -77,7 +77,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-signal",
         metavar="SIGNAL[@SECONDS]",
         help="signal, such as USR1, on which tasks save their state and end (exit code 75); Slurm sends it "
-        "SECONDS before the time limit; --pack --undo=pause also sends it to a task that moves to another GPU",
+        "SECONDS before the time limit; --pack=gain --undo=pause also sends it to a task that moves to another GPU",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 
@@ -120,11 +120,8 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     add(
         "--undo",
         choices=pack_options.UNDOS,
-        help="what to do with two tasks that are slower together than one after the other: do not place such a pair "
-        "again (ban), or also pause one of the two (pause) (default: ban)",
-    )
-    add(
-        "--min-speed", metavar="RATIO", help="least speed of a task relative to its speed alone, or none (default: 0.4)"
+        help="with --pack=gain: pause one of two tasks that are slower together than one after the other (pause), or "
+        "only place no such pair again (off) (default: off)",
     )
     add(
         "--keep-going",
@@ -174,8 +171,6 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
             pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)
             if read.checkpoint_signal is not None:
                 checkpoint.parse(read.checkpoint_signal)
-            if read.min_speed is not None:
-                pack_options.parse_min_speed(read.min_speed)
         except UsageError as error:
             lines.error(str(error))
     taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}

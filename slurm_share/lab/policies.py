@@ -21,7 +21,7 @@ MODIFIERS = """\
 oracle (sizes are known), estimates (of the tasks so far), history (the second run of the same \
 tasks), fifo, short, long (the order of the queue), \
 book (free memory is what is not booked), smact_max=0.75 or none, sm_guard=0.95 or none, free_min=2G or none, \
-max_per_gpu=N, undo=off, ban or pause, min_gain=0.1"""
+max_per_gpu=N, undo=off or pause"""
 COMPARED = ("exclusive", "lug", "worst-fit", "booked", "gain")
 """The default policies of a comparison."""
 
@@ -48,8 +48,8 @@ def parse(text: str, **settings: Any) -> Policy:
     knows, estimates, has_history = name in ORACLES, name in BOOKING, False
     for modifier in modifiers:
         key, equals, value = modifier.partition("=")
-        if name != "gain" and key in ("undo", "min_gain"):
-            raise UsageError(f"--policy {shown(text)}: {key}= is for gain, and has no effect with {name}; leave it out")
+        if name != "gain" and key == "undo":
+            raise UsageError(f"--policy {shown(text)}: undo= is for gain, and has no effect with {name}; leave it out")
         if modifier == "oracle":
             knows = True
         elif modifier == "estimates":
@@ -64,8 +64,6 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen[key] = None if value == "none" else _ratio(text, value)
         elif equals and key == "undo" and value in get_args(Undo):
             chosen["undo"] = value
-        elif equals and key == "min_gain":
-            chosen["min_gain"] = _ratio(text, value, least=0.0)
         elif equals and key == "free_min":
             chosen["free_min_mib"] = None if value == "none" else mib(f"--policy {text}", value)
         elif equals and key == "max_per_gpu" and (number := numbers.whole(value)):
@@ -95,12 +93,12 @@ def settled(policy: Policy, settle_s: float) -> Policy:
     return msgspec.structs.replace(policy, settings=settings)
 
 
-def _ratio(text: str, value: str, least: float = 0.001) -> float:
+def _ratio(text: str, value: str) -> float:
     try:
         ratio = float(value)
     except ValueError:
         ratio = -1.0
-    if not least <= ratio <= 1.0:
+    if not 0.001 <= ratio <= 1.0:
         raise UsageError(
             f"--policy {shown(text)}: {quoted(value)} is not a part from 0 to 1, as smact_max=0.8, or none"
         )

@@ -158,16 +158,6 @@ class Outcome(Struct, kw_only=True):
     """Duration of the successful attempt over the duration without neighbours."""
 
 
-class BannedPair(Struct, frozen=True):
-    """Two commands that were banned from sharing a GPU."""
-
-    a: str
-    b: str
-    """Names of the tasks."""
-    stp: float
-    """The true aggregate speed of these two tasks alone."""
-
-
 class Result(Struct, frozen=True, kw_only=True):
     """The result of one simulation. Times are in seconds, and means are over tasks."""
 
@@ -196,7 +186,6 @@ class Result(Struct, frozen=True, kw_only=True):
     """Part of `shared_s` in which the true STP was below 1."""
     paused_s: float = 0.0
     """Time for which tasks were paused."""
-    bans: tuple[BannedPair, ...] = ()
     pairs: tuple[PairRun, ...] = ()
     """Records of pairs for a user's history."""
     energy_j: tuple[tuple[float, float], ...]

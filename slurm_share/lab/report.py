@@ -64,7 +64,6 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "sharing": result.assumptions.sharing,
             },
             **{name: round(getattr(result, name), digits) for name, digits in _FIGURES.items()},
-            "bans": len(result.bans),
             "energy_j": round(energy_j, 1),
             "bound_share": round(_share(result), 4),
             "reservation_waste": None if result.waste is None else round(result.waste, 4),

@@ -8,7 +8,7 @@ from ..packing.history_records import TaskRun
 from ..packing.records import EndKind
 from ..packing.speed_records import PairRun
 from . import truth
-from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
+from .records import Assumptions, Bar, Outcome, Policy, Result, Trace
 from .sim_node import SimAttempt, SimGpu
 
 WORKERS_PER_GPU = 16
@@ -37,7 +37,6 @@ class Totals:
         self.bars: list[Bar] = []
         self.runs: list[TaskRun] = []
         self.pairs: list[PairRun] = []
-        self.bans: list[BannedPair] = []
 
     def add_bars(self, attempt: SimAttempt, kind: EndKind, now: float) -> None:
         """Record an ended attempt for the picture, if there is to be one."""
@@ -84,7 +83,6 @@ class Totals:
             shared_s=sum(gpu.shared_s for gpu in gpus),
             harmful_s=sum(gpu.harmful_s for gpu in gpus),
             paused_s=self.paused_s,
-            bans=tuple(self.bans),
             pairs=tuple(self.pairs),
             energy_j=tuple(
                 (exponent, sum(gpu.energy_j[index] for gpu in gpus))

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from ..core.errors import SlurmShareError
-from ..packing.decision_records import Ban, GiveUp, Move, Pause, Reserve, Resume, Start
+from ..packing.decision_records import GiveUp, Move, Pause, Reserve, Resume, Start
 from ..packing.events import EventLog
 from ..packing.history_records import TaskRun
 from ..packing.packer import LEFT_S, Packer
@@ -25,7 +25,7 @@ from ..packing.rules.estimate.estimator import Estimator
 from ..packing.rules.speeds import Speeds
 from ..packing.speed_records import PairRun
 from . import thesis_policies, truth
-from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
+from .records import Assumptions, Policy, Result, SimTask, Trace
 from .sim_node import BEGIN_UNIX_S, SimAttempt, SimGpu, SimNode, TaskRates, report_times_s
 from .totals import WORKERS_PER_GPU, Totals
 
@@ -237,8 +237,6 @@ class World:
                         outcome.kind, outcome.end_s = action.outcome, now
                     case Reserve():
                         self._reserve(node, action)
-                    case Ban():
-                        self._banned(node, action)
                     case Pause() | Resume():
                         self._pause(node, action)
                     case Move():
@@ -459,11 +457,6 @@ class World:
         if epoch == gpu.epoch:
             self._node_of_gpu(gpu).decide_now = True  # the decision passes the rates to the board
             self._plan_rates(gpu)
-
-    def _banned(self, node: SimNode, action: Ban) -> None:
-        loads = [node.running[task].load for task in (action.task, action.other)]
-        stp = sum(self._interference.speeds(loads))
-        self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
 
     def _pause(self, node: SimNode, action: Pause | Resume) -> None:
         attempt = node.running[action.task]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import history_queries
     from .bookings import Bookings
     from .bookings_reader import read_bookings
-    from .decision_records import Ban, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
+    from .decision_records import GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .events import (
         EVENTS,
         EventLog,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .rules.explain import explain_task
     from .rules.fingerprint import name_software
     from .rules.gpu_state import GpuState
-    from .rules.interference import antt, slowdowns, stp
+    from .rules.interference import UNMEASURED, antt, slowdowns, stp
     from .rules.log_messages import asked_mib
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
@@ -89,7 +89,7 @@ __getattr__, __all__ = exports(
             "BOOKING", "POLICIES", "After", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
             "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Undo",
         ],
-        "decision_records": ["Ban", "GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
+        "decision_records": ["GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
         "history": ["History", "HistoryWriter", "read_history", "read_site"],
         "history_records": ["TaskRun"],
         "speed_records": [
@@ -105,7 +105,7 @@ __getattr__, __all__ = exports(
         "rules.log_messages": ["asked_mib"],
         "rules.rates": ["RateMeter"],
         "rules.speed_account": ["group_text"],
-        "rules.interference": ["antt", "slowdowns", "stp"],
+        "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],
         "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner", "newest_search"],

@@ -15,9 +15,9 @@ from .history_records import TaskRun
 from .records import EndFacts, EndKind, Estimate, GpuFacts, GpuSample, RunningView, TaskAsk, Tries, WaitingView
 from .rules.demand import Figures
 from .rules.endings import MEMORY_KINDS
-from .rules.loads import ALONE_S, Load
+from .rules.loads import ALONE_S, make_load
 from .rules.log_messages import wanted_mib
-from .speed_records import Belief, Rate, SharingMethod
+from .speed_records import Load, Rate, SharingMethod
 
 AGES_S = (30, 60, 120, 300, 900)
 """Ages at which the peak so far is recorded, to learn how much a peak may still grow."""
@@ -58,7 +58,10 @@ class Attempt(Struct, eq=False, kw_only=True):
     waits_since_s: float = 0.0
     estimates: tuple[tuple[str, Estimate], ...] = ()
     """(GPU model, estimate) for the models of the node."""
-    beliefs: tuple[tuple[str, Belief], ...] = ()
+    loads: tuple[tuple[str, Load], ...] = ()
+    """(GPU model, measured load of its command or family alone), as far as it is known and used."""
+    is_new: bool = False
+    """The rate of its command alone is not known, and may become known."""
     epoch: int = -1
     """The epoch of its family at its last estimate; -1: it was never estimated."""
     hopeless: str = ""
@@ -157,13 +160,10 @@ class Attempt(Struct, eq=False, kw_only=True):
     """Of its command alone on this GPU model."""
     own_rate_alone: Rate | None = None
     """Measured in this attempt."""
-    belief: Belief | None = None
-    model_s: float = 0.0
-    """The time alone that the model predicts for its time with neighbours."""
-    measured_s: float = 0.0
-    """The time alone for the part of its time in which its slowdown was measured or it was alone."""
-    unmeasured_s: float = 0.0
-    """The rest of its time."""
+    load: Load | None = None
+    """Measured load of its command or family alone on this GPU model."""
+    alone_since_s: float | None = None
+    """Since when no other task of this launcher has been on its GPU; None: another one is."""
     units: float | UnsetType = UNSET
     """Units of work that its program has done; this and the next three are for its result."""
     rate_per_s: float | UnsetType = UNSET
@@ -204,7 +204,8 @@ class Attempt(Struct, eq=False, kw_only=True):
                 wants_alone=self.wants_alone,
                 waits_since_s=self.waits_since_s,
                 after=self.after or "",
-                beliefs=self.beliefs,
+                loads=self.loads,
+                is_new=self.is_new,
                 hopeless=self.hopeless,
             )
         return self.waiting_view
@@ -229,7 +230,9 @@ class Attempt(Struct, eq=False, kw_only=True):
                 is_elastic=self.is_elastic,
                 clients=self.clients,
                 ends_s=self.ends_s,
-                belief=self.belief,
+                load=self.load,
+                alone_since_s=self.alone_since_s,
+                is_new=self.is_new,
                 rate=self.rate,
                 rate_alone=self.rate_alone,
                 is_paused=self.is_paused,
@@ -318,13 +321,7 @@ class Attempt(Struct, eq=False, kw_only=True):
         if self.is_load_reported or not self.is_settled or self.figures is None or self.figures.seconds() < ALONE_S:
             return None
         self.is_load_reported = True
-        sm, util, dram = (self._mean(name) for name in ("sm", "util", "dram"))
-        return Load(
-            sm_ratio=None if dram is None and sm == util else sm,
-            util_ratio=util,
-            dram_ratio=dram,
-            pcie_ratio=self._mean("pcie"),
-        )
+        return make_load(*(self._mean(name) for name in ("sm", "util", "dram", "pcie")))
 
     def _mean(self, name: str) -> float | None:
         mean = None if self.figures is None else self.figures.mean(name)
@@ -346,7 +343,8 @@ class Attempt(Struct, eq=False, kw_only=True):
             seq=self.seq,
             waits_since_s=now_s,
             estimates=self.estimates,
-            beliefs=self.beliefs,
+            loads=self.loads,
+            is_new=self.is_new,
             hopeless=self.hopeless,
         )
 

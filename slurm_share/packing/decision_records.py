@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from .speed_records import SharingMethod
 
@@ -21,20 +21,6 @@ class Start(Struct, frozen=True, tag="start", kw_only=True):
     """Share of the multiprocessors that the task may use; None: no limit."""
     sharing: SharingMethod | None = None
     """None: the method that is set up on the GPU."""
-    why: str
-
-
-class Ban(Struct, frozen=True, tag="ban", kw_only=True):
-    """Ban two commands from sharing a GPU: together they do less than one at a time."""
-
-    task: int
-    other: int = field(name="beside")
-    """The other task. Journals keep the name of earlier versions."""
-    gpu: str
-    stp: float
-    """Measured aggregate speed; 1 equals one task at a time."""
-    error: float
-    """Standard error of `stp`."""
     why: str
 
 
@@ -83,7 +69,7 @@ class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
     why: str
 
 
-Action = Start | Hold | GiveUp | Reserve | Ban | Pause | Resume | Move
+Action = Start | Hold | GiveUp | Reserve | Pause | Resume | Move
 
 
 class Refused(Struct, frozen=True):

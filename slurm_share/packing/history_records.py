@@ -138,7 +138,7 @@ def _is_possible(record: Record) -> bool:
             seconds = (record.seconds, record.alone_seconds)
             return _are_within(sizes, 0, MIB_MOST) and _are_within(seconds, 0, SECONDS_MOST)
         case PairRun():
-            ratios = (record.slowdown_a, record.slowdown_b, record.predicted_a, record.predicted_b)
+            ratios = (record.slowdown_a, record.slowdown_b)
             return (
                 _are_within(ratios, 1 / RATIO_MOST, RATIO_MOST)
                 and _are_within((record.stp, record.stp_error), 0, RATIO_MOST)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..core.errors import StateError
 from .attempt import Attempt, signature_of
 from .bookings import Booking, Bookings, BookingsBusyError
-from .decision_records import Action, Ban, GiveUp, Hold, Pause, Reserve, Resume, Start
+from .decision_records import Action, GiveUp, Hold, Pause, Reserve, Resume, Start
 from .events import EventLog
 from .group_speeds import GroupSpeeds
 from .history_records import TaskRun
@@ -32,10 +32,8 @@ from .records import (
 )
 from .rules import place
 from .rules.board import Board
-from .rules.demand import Steps
 from .rules.endings import MEMORY_KINDS
 from .rules.estimate.estimator import Estimator
-from .rules.loads import Load
 from .rules.policy import Decide
 from .rules.speeds import Speeds
 from .run_totals import RunTotals
@@ -76,7 +74,7 @@ class Packer:
         policy: Decide = place.decide,
     ) -> None:
         """Start with idle GPUs. `unix_s`: Unix time of the clock's second 0. `bookings` None: ignore other launchers.
-        `say` writes a sentence to the job's log. `keep` and `keep_pair` write a run, and a measured or banned pair, to
+        `say` writes a sentence to the job's log. `keep` and `keep_pair` write a run, and a measured pair, to
         the user's history. `tell` sends the size of a task with flat memory to the other nodes: key, GPU model, peak in
         MiB, age. `speeds` None: no speeds are known. `policy` makes the decisions."""
         self.request = request
@@ -91,9 +89,9 @@ class Packer:
         self.running = self.board.attempts
         learns = request.learns
         self.groups = GroupSpeeds(
-            self.speeds, self.facts, self.running, unix_s=unix_s, keep=lambda pair: keep_pair(pair) if learns else None
-        )
-        self._steps = {uuid: Steps() for uuid in self.facts}
+            self.speeds, self.facts, self.running, unix_s=unix_s, say=say,
+            keep=lambda pair: keep_pair(pair) if learns else None,
+        )  # fmt: skip
         self.waiting: dict[int, TaskAsk] = {}
         """In the order of arrival."""
         self.retried: set[int] = set()
@@ -167,8 +165,8 @@ class Packer:
             self.sample_task(one, taken_s, now_s)
         for gpu in gpus.values():
             self.sample_gpu(gpu, now_s)
-        seconds = self.totals.sample(gpus, self.running, taken_s)
-        self._note_loads(gpus, taken_s, seconds)
+        self.totals.sample(gpus, self.running, taken_s)
+        self._note_loads()
         self._sampled_s = taken_s
 
     def sample_task(self, sample: TaskSample, taken_s: float, now_s: float) -> None:
@@ -221,32 +219,12 @@ class Packer:
             self.board.learned(family)
         self._is_due = True
 
-    def _note_loads(self, gpus: Mapping[str, GpuSample], now_s: float, seconds: float) -> None:
-        """Record new loads: of tasks that are alone, and of tasks whose start or end made a step."""
+    def _note_loads(self) -> None:
+        """Record the loads of tasks that are alone."""
         for its in self.running.values():
-            model = self.facts[its.gpus[0]].model
-            if len(its.gpus) == 1 and (load := its.new_load()) is not None:
-                self._note_load(its, model, load)
-        if seconds <= 0:
-            return
-        for uuid, steps in self._steps.items():
-            if (gpu := gpus.get(uuid)) is None:
-                continue
-            there = {task: its for task, its in self.running.items() if uuid in its.gpus}
-            changed = steps.sample(frozenset(there), gpu, now_s, seconds)
-            if changed is not None:
-                stepped, speed = self.groups.speed_of(uuid, changed)
-                load = steps.load(changed, speed)
-                if load is not None and stepped is not None and len(stepped.gpus) == 1:
-                    self._note_load(stepped, self.facts[uuid].model, load)
-
-    def _note_load(self, its: Attempt, gpu_model: str, load: Load) -> None:
-        """Record a load, unless it comes from a step and the task was already measured."""
-        if load.source == "step" and self.speeds.belief(its.ask, gpu_model).source not in ("default", "family"):
-            return
-        self.speeds.note_load(its.ask.key, gpu_model, load)
-        if its.ask.key is not None:
-            self.board.learned(its.ask.key.family)
+            if len(its.gpus) == 1 and its.ask.key is not None and (load := its.new_load()) is not None:
+                self.speeds.note_load(its.ask.key, self.facts[its.gpus[0]].model, load)
+                self.board.learned(its.ask.key.family)
 
     def speed_ratio(self, task: int) -> float | None:
         """Return the speed of a running task over that of its command alone; None: not known."""
@@ -266,9 +244,8 @@ class Packer:
             self._is_due = True
 
     def pause_no_more(self) -> None:
-        """Pause no task from now on; harmful pairs are still banned."""
-        if self.board.settings.undo == "pause":
-            self.board.settings = replace(self.board.settings, undo="ban")
+        """Pause no task from now on; harmful pairs are still kept apart."""
+        self.board.settings = replace(self.board.settings, undo="off")
 
     def check_driver(self, now_s: float) -> None:
         """Check the age of the last sample: a driver that hangs gives no figures. Call it about once a second."""
@@ -289,12 +266,9 @@ class Packer:
         """Record the end of a running task, and return what follows. `cpu_cores`: mean number of cores that it used."""
         its = self.running[facts.task]
         after = self.board.ended(facts)
-        self.groups.ended(its, facts.now_s)
+        self.groups.changed(its.gpus, facts.now_s)
         self._forget_rates(its.gpus, facts.now_s)
         self.totals.ended(its)
-        if its.kind == "done":
-            history_s = self.speeds.seconds_alone(its.ask.key, self.facts[its.gpus[0]].model)
-            self.totals.alone.add(its.seconds, its.measured_s, its.unmeasured_s, history_s, len(its.gpus))
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.gpus, after.why))
         for uuid in after.returned:
@@ -396,8 +370,6 @@ class Packer:
                     self.held.pop(action.gpu, None)
                 case Hold(task=int(task)):
                     self.held[action.gpu] = (task, round(self._unix_s + now_s, 3))
-                case Ban():
-                    self.groups.ban(action.gpu, action.task, action.other, action.stp, action.error, now_s)
                 case Pause() | Resume():
                     self._regroup(action.task, now_s)
 
@@ -511,9 +483,12 @@ class Packer:
         if self.request.settings.policy != "gain":
             return True
         model = self.facts[its.gpus[0]].model
-        if self.speeds.belief(ask, model) != self.speeds.belief(its.ask, model):
+        if self.speeds.load(ask, model) != self.speeds.load(its.ask, model):
             return False
-        return not any(self.speeds.is_banned(ask.key, one.ask.key) for one in self._on(its.gpus))
+        others = self._on(its.gpus)
+        if self.speeds.is_new(ask, (model,)) and len(others) < 2:
+            return False  # one of the two may be left alone
+        return not any(self.speeds.is_refused(ask.key, one.ask.key) for one in others)
 
     # ---- Learning ----
 
@@ -539,8 +514,7 @@ class Packer:
             probe_mib=self._dry_runs.get(key.exact),
         )
         self.estimator.learn(run)
-        is_shared = its.model_s > 0 and not its.was_alone(its.seconds)
-        self.speeds.learn(run, its.seconds / its.model_s if is_shared else None)
+        self.speeds.learn(run)
         if is_seen:
             self.totals.learned.add(key.exact)
         if self.request.learns and (is_seen or is_own):

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from ..core.records import MPS_CLIENTS_MIN
-from .speed_records import Belief, PairView, Rate
+from .speed_records import Load, PairView, Rate
 
 PolicyName = Literal[
     "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
@@ -39,9 +39,9 @@ Guard = Literal["soft", "hard"]
 on a GPU never exceed its memory."""
 
 
-Undo = Literal["off", "ban", "pause"]
-"""The reaction to tasks that together do less than one at a time. ban: the two do not share a GPU again. pause: also
-pause the younger task (SIGSTOP), or move it if it can save its state."""
+Undo = Literal["off", "pause"]
+"""The reaction to tasks that together do less than one at a time, besides keeping such pairs apart. pause: pause the
+younger task (SIGSTOP), or move it if it can save its state."""
 
 
 # ---- The task ----
@@ -204,12 +204,17 @@ class RunningView(Struct, frozen=True, kw_only=True):
     """Number of its CUDA processes."""
     ends_s: float | None = None
     """Expected time of its end; None: not known."""
-    belief: Belief | None = None
-    """None: the policy does not use it."""
+    load: Load | None = None
+    """Measured load of its command, or family, alone on this GPU model; None: not measured, or the policy does not use
+    it."""
     rate: Rate | None = None
     """Since its neighbours last changed; None: not measured yet, or its program shows no progress."""
     rate_alone: Rate | None = None
     """Rate of its command alone on this GPU model; None: not known."""
+    alone_since_s: float | None = None
+    """Since when no other task of this launcher has been on its GPU; None: another one is."""
+    is_new: bool = False
+    """Its rate alone is not known, and may become known."""
     is_paused: bool = False
     """It is stopped (SIGSTOP), and keeps its memory."""
     pause_s: float = 0.0
@@ -246,8 +251,10 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     """Time of its submission, or of the end of its last attempt."""
     after: str = ""
     """`EndKind` of its last attempt; empty: there was none."""
-    beliefs: tuple[tuple[str, Belief], ...] = ()
-    """(GPU model, belief); empty: the policy does not use it, or there is only the default."""
+    loads: tuple[tuple[str, Load], ...] = ()
+    """(GPU model, measured load of its command or family alone), as far as it is known and the policy uses it."""
+    is_new: bool = False
+    """Its rate alone is not known, and may become known."""
     hopeless: str = ""
     """Why it is given up, see `rules.dead_tasks`; empty: it is tried."""
 
@@ -296,12 +303,7 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     """exclusive: as in the thesis, the whole queue waits until a GPU is idle for the task that ran out of memory."""
     backfills: bool = True
     """False: as in the thesis, strictly in order; a task that cannot start stops all later ones."""
-    min_gain: float = 0.10
-    """With `gain`: a task starts beside others only if the GPU's aggregate speed (STP) rises by this much. Programs
-    differ by about 10 % between two runs (Pan 2021)."""
-    min_speed: float = 0.40
-    """With `gain`: least part of its speed alone that each task on a GPU keeps."""
-    undo: Undo = "ban"
+    undo: Undo = "off"
     pause_max_s: float = 900.0
     """A paused task goes on after this time, and its neighbour is paused instead."""
     rate_window_s: float = 30.0
@@ -358,8 +360,6 @@ class PackView(Struct, frozen=True, kw_only=True):
     """Median duration of the finished tasks of this run; None: there are none. A task is old only after twice that."""
     pairs: tuple[PairView, ...] = ()
     """Measured pairs of the tasks of this view, sorted by (a, b)."""
-    exponent: float = 2.5
-    """Exponent p of the capacity model (`rules/interference.py`), as learned in this run."""
 
 
 # ---- Samples ----

@@ -10,7 +10,7 @@ from ..core.text import counted
 from .attempt import Attempt
 from .records import EndKind, GpuFacts, GpuSample
 from .rules.endings import MEMORY_KINDS
-from .rules.speed_account import AloneTotals, GroupResult, span
+from .rules.speed_account import GroupResult, span
 from .rules.speed_account import sentences as speed_sentences
 
 GAP_S = 30.0
@@ -40,9 +40,6 @@ class RunTotals:
         self.done = 0
         self.waits = array("d")
         """Seconds from the start of the launcher to the first start of each task."""
-        self.alone = AloneTotals()
-        self.has_shared = False
-        """Two tasks have shared a GPU."""
         self.learned: set[str] = set()
         """Commands whose size was seen."""
 
@@ -89,7 +86,6 @@ class RunTotals:
             self.energy_j += joules
             if not tasks:
                 self.idle_j += joules
-            self.has_shared = self.has_shared or len(tasks) > 1
             if len(tasks) == 1:
                 tasks[0].see_alone(gpu, seconds, joules)
         return seconds if is_counted else 0.0
@@ -118,8 +114,6 @@ class RunTotals:
         if self.waits:
             total, middle = sum(self.waits) / len(self.waits), median(self.waits)
             said.append(f"a task waited {span(total)} for its start (median {span(middle)})")
-        if self.has_shared and (alone := self.alone.sentence(len(self._gpus))):
-            said.append(alone)
         said += speed_sentences(groups)
         if self.energy_j:
             each = f", {_joules_text(self.energy_j / self.done)} a task that is done" if self.done else ""

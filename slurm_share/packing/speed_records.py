@@ -1,4 +1,4 @@
-"""Records of speed: rates, beliefs about loads, measured pairs, and results of trials.
+"""Records of speed: rates, measured loads, measured pairs, and results of trials.
 
 Rates are units of work a second; the task's program defines the unit. Ratios are of the whole GPU, from 0 to 1.
 """
@@ -13,9 +13,6 @@ RateSource = Literal["progress", "log", "output", "finished"]
 """The source of a rate, best first. progress: the file that the task writes (LLSUB_PROGRESS). log: a number in its log
 (--progress). output: the lines that it prints, if they come evenly. finished: the tasks of its family that are done in
 an hour."""
-BeliefSource = Literal["alone", "step", "family", "default"]
-"""The source of a belief about a task's load. alone: measured while it was alone on its GPU. step: the change of the
-GPU's figures when it started or ended. family: other tasks of its script. default: not known."""
 SharingMethod = Literal["mps", "time-slicing", "exclusive"]
 """The method by which the tasks of a GPU share it."""
 SearchEnd = Literal["no gain", "no room", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
@@ -41,37 +38,28 @@ class Rate(Struct, frozen=True, kw_only=True):
         return self.per_s / alone.per_s if self.source == alone.source and alone.per_s > 0 else None
 
 
-class Belief(Struct, frozen=True, kw_only=True):
-    """The assumed load of a task alone on a GPU, as ratios of the whole GPU.
+class Load(Struct, frozen=True, kw_only=True):
+    """The measured load of a task alone on a GPU, as ratios of the whole GPU."""
 
-    The defaults are for an unknown task. In simulations, they cost up to 3 % of make-span against measured loads.
-    """
-
-    sm_ratio: float = 0.6
+    sm_ratio: float
     """SM activity."""
     dram_ratio: float = 0.0
     pcie_ratio: float = 0.0
     busy_ratio: float = 1.0
     """Part of its time that it spends on the GPU."""
-    factor: float = 1.0
-    """Its measured slowdown over the predicted one, beside any neighbours."""
-    pressure: float = 1.0
-    """The measured slowdown of any neighbour over the predicted one."""
-    source: BeliefSource = "default"
-    is_from_util: bool = False
-    """`sm_ratio` is estimated from the utilisation, because the driver gives no SM activity."""
+    is_family: bool = False
+    """It was measured of other tasks of its script."""
 
 
 class PairView(Struct, frozen=True, kw_only=True):
-    """The measured correction of two tasks on one GPU. `a`, `b`: `TaskKey.exact` or `TaskKey.family` of each."""
+    """Two commands that shared a GPU with measured rates. `a`, `b`: `TaskKey.exact` of each."""
 
     a: str
     b: str
-    factor_a: float = 1.0
-    """The slowdown of `a` beside `b` over the prediction with its own factor."""
-    factor_b: float = 1.0
-    is_banned: bool = False
-    """They must not share a GPU, since together they did less than one at a time."""
+    stp: float
+    """Their aggregate speed; 1 equals one task at a time."""
+    is_refused: bool = False
+    """It is significantly below 1: they do not share a GPU again."""
 
 
 class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="pair"):
@@ -90,14 +78,12 @@ class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     slowdown_a: float
     slowdown_b: float
     """Time for a unit of work over the time alone."""
-    predicted_a: float
-    predicted_b: float
-    """Prediction of the capacity model, without corrections."""
     stp: float
+    """Their aggregate speed; 1 equals one task at a time."""
     stp_error: float
     windows: int
-    is_banned: bool = False
-    """The record is a ban, which counts for 30 days."""
+    is_refused: bool = False
+    """`stp` is significantly below 1: they do not share a GPU again for 30 days."""
 
 
 class LevelRun(Struct, frozen=True):

@@ -1,10 +1,9 @@
-"""Evaluate decisions by measured speed: python tests/bench/measured.py [--seeds [PART=]N] [--gavel PATH] (no GPU).
+"""Evaluate decisions by measured speed: python tests/bench/measured.py [--seeds [PART=]N] (no GPU).
 
-Parts: predict (Gavel's measured pairs, only with --gavel), no training (published slowdowns), undo (harmful pairs in
+Parts: no training (published slowdowns), undo (harmful pairs in
 simulation), tuner (published curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs,
 tasks, times and rates of undo, tuner, shares and gain are simulated. Published figures are given with their source.
 
---gavel PATH: a copy of simulation_throughputs.json of stanford-futuredata/gavel, or a clone of it, bare or not.
 Seeds are drawn at the start and printed, so no code or constant is fitted to them. --seed N repeats a run.
 """
 
@@ -13,12 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import measured_pairs
 import measured_policies
@@ -27,28 +23,13 @@ import measured_tuning
 import measured_undo
 from bench import RESULTS, Row, over_seeds, report
 
-PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
-BEGINNINGS = ("predict", "no training", "undo", "tuner", "shares", "gain")
+PARTS = ("training", "undo", "tuner", "shares", "gain")
+BEGINNINGS = ("no training", "undo", "tuner", "shares", "gain")
 """Beginning of the names of each part's rows."""
-MATRIX = "scheduler/simulation_throughputs.json"
-SEEDS = {"predict": 20, "undo": 100, "tuner": 200, "shares": 50, "gain": 20}
+SEEDS = {"undo": 100, "tuner": 200, "shares": 50, "gain": 20}
 
 
-def matrix(path: Path, folder: Path) -> Path:
-    """Return the file with Gavel's matrix: the path itself, or a file of a clone's last commit."""
-    if path.is_file():
-        return path
-    if (path / MATRIX).is_file():
-        return path / MATRIX
-    shown = subprocess.run(["git", "-C", str(path), "show", f"HEAD:{MATRIX}"], check=True, capture_output=True)
-    file = folder / "simulation_throughputs.json"
-    file.write_bytes(shown.stdout)
-    return file
-
-
-def play(
-    parts: Sequence[str], first: int, counts: Mapping[str, int], gavel: Path | None, processes: int | None
-) -> bool:
+def play(parts: Sequence[str], first: int, counts: Mapping[str, int], processes: int | None) -> bool:
     """Run the parts, print the table, write results/measured.json, and return whether every bar holds.
 
     Rows of parts that are not run stay unchanged in that file.
@@ -64,12 +45,7 @@ def play(
     rows, details, took = [], before.get("settings", []), before.get("took_s", {})
     for part in parts:
         begin = time.perf_counter()
-        if part == "predict" and gavel is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                rows += measured_pairs.predict(matrix(gavel, Path(folder)), seeds("predict"))
-        elif part == "predict":
-            print("predict: left out; it needs --gavel PATH")
-        elif part == "training":
+        if part == "training":
             rows += measured_pairs.no_training()
         elif part == "undo":
             rows += measured_undo.undo(over_seeds(measured_undo.one_seed, seeds("undo"), part, processes))
@@ -91,7 +67,7 @@ def play(
         "measured",
         None,
         rows,
-        note="undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
+        note="undo, tuner, shares and gain are simulated; no training is scored on published figures",
         first_seed=first,
         seeds=before.get("seeds", {}) | {part: count for part, count in counts.items() if part in parts},
         took_s=took,
@@ -101,7 +77,6 @@ def play(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gavel", type=Path, metavar="PATH", help="Gavel's matrix, or a clone of its repository")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="only this one; may be repeated")
     parser.add_argument(
         "--seeds", action="append", default=[], metavar="[PART=]N", help="so many seeds, of one part or of each"
@@ -117,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (equals and part not in SEEDS) or not (number.isascii() and number.isdecimal()):
             parser.error(f"--seeds {text}: a number, or PART=N with a part of {', '.join(SEEDS)}")
         counts |= {one: int(number) for one in ([part] if equals else SEEDS)}
-    return 0 if play(chosen.parts or PARTS, first, counts, chosen.gavel, chosen.processes) else 1
+    return 0 if play(chosen.parts or PARTS, first, counts, chosen.processes) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Evaluate measured speed on real Slurm with simulated GPUs: python tests/bench/measured_live.py (root; 5 minutes).
 
 Levels: `[1,auto]` with equal tasks that saturate a GPU, against runs of the same tasks with each level. Undo: eight
-tasks that all harm each other (--clash), with --undo=off, ban and pause, each after a run that measured them alone.
+tasks that all harm each other (--clash), with --pack=gain and --undo=off and pause, each after a run that measured them
+alone.
 The simulated tasks slow each other down by the capacity model and --clash; no figure comes from a real GPU.
 """
 
@@ -32,7 +33,7 @@ RATE_PART = 0.9
 WORK_S = 16
 HARMED = f"simgpu-task --load 10 --util 30 --progress 0.1 --work {WORK_S} --memory 1G --clash cache:8"
 HARMED_TASKS = 8
-UNDO = ("off", "ban", "pause")
+UNDO = ("off", "pause")
 SAID = re.compile(r"^slurm-share launch: (\d\d):(\d\d):(\d\d) (.*)$", re.MULTILINE)
 STEP = re.compile(r"GPU \d+: task (\d+) (is paused|goes on)")
 
@@ -87,7 +88,7 @@ def equal(cluster: Cluster, home: str, triple: str, tasks: int, after: int = 0) 
 def harmed(cluster: Cluster, home: str, kind: str, tasks: int, words: str, node: str, after: int = 0) -> Live:
     """Submit tasks that harm each other; `kind` is their family."""
     lines = "".join(json.dumps({"run": HARMED, "gpu_mem": "2G", "name": kind}) + "\n" for _ in range(tasks))
-    line = f"--tasks mix.jsonl [1,4,1] --pack --window=2 --max-per-gpu=2 {words}"
+    line = f"--tasks mix.jsonl [1,4,1] --pack=gain --window=2 --max-per-gpu=2 {words}"
     return Live(cluster, home, {"mix.jsonl": lines}, line, node, after)
 
 
@@ -171,7 +172,7 @@ def main(argv: Sequence[str]) -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     with Cluster.up("measured-bench", nodes=5) as cluster:
         undone = {}
-        for undo, node in zip(UNDO, ("n3", "n4", "n5"), strict=True):
+        for undo, node in zip(UNDO, ("n3", "n4"), strict=True):
             alone = harmed(cluster, f"alone-{undo}", undo, GPUS, "", node)
             undone[undo] = harmed(cluster, undo, undo, HARMED_TASKS, f"--undo={undo}", node, alone.job)
         tuned = last = equal(cluster, "auto", "[1,auto]", TUNED_TASKS)

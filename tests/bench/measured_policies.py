@@ -11,9 +11,7 @@ from bench import Row
 from packing import BOOKED, LUG, Figures, Key
 
 GAIN = "gain"
-EAGER = "gain,min_gain=0.02"
-"""It also starts tasks that add little; shown only."""
-POLICIES = (LUG, BOOKED, GAIN, EAGER)
+POLICIES = (LUG, BOOKED, GAIN)
 WORSE_BAR = 1.03
 """Largest accepted ratio of `gain` to `booked`."""
 RATIOS = (("make-span", "make_span_s", 1.04), ("waiting", "wait_s", 0.7), ("JCT", "jct_s", 0.8))
@@ -34,9 +32,6 @@ def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[
             *((GAIN, f"{title}, of LUG's", figure, LUG, bar) for title, figure, bar in RATIOS),
             *((GAIN, f"{title}, of booked's", figure, BOOKED, WORSE_BAR) for title, figure, _ in RATIOS),
             (GAIN, "ANTT, of booked's", "antt", BOOKED, None),
-            *((EAGER, f"{title}, of LUG's", figure, LUG, None) for title, figure, _ in RATIOS),
-            *((EAGER, f"{title}, of booked's", figure, BOOKED, None) for title, figure, _ in RATIOS),
-            (EAGER, "ANTT, of booked's", "antt", BOOKED, None),
         ):
             medians: list[tuple[float, float, tuple[float, float]]] = []
             for setting in settings:

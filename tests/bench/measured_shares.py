@@ -16,7 +16,7 @@ from bench import Row
 
 from slurm_share.packing.rules import interference
 from slurm_share.packing.rules.shares import FREE, Shares
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.speed_records import Load
 
 KNEES: dict[str, tuple[float, dict[int, float]]] = {
     "ResNet-18, batch 16": (0.40, {20: 1.68, 30: 1.39, 50: 1.14, 70: 1.07, 100: 1.0}),
@@ -53,7 +53,7 @@ def together(program: str, neighbour: str, arm: str) -> float:
     """Return the aggregate speed of a program with a share and one without."""
     percent = 100.0 if arm == FREE else 50.0 if arm == "even" else float(arm)
     slow = slowed(program, percent)
-    loads = Belief(sm_ratio=KNEES[program][0] / slow), Belief(sm_ratio=KNEES[neighbour][0])
+    loads = Load(sm_ratio=KNEES[program][0] / slow), Load(sm_ratio=KNEES[neighbour][0])
     own, other = interference.slowdowns(loads)
     return 1.0 / (slow * own) + 1.0 / other
 
@@ -62,7 +62,7 @@ def arms_chosen(truth: Truth, load: float, seed: int) -> tuple[str, int | None]:
     """Return the arm of the last start, and the number of trials before the first chosen one."""
     draw = random.Random(seed)
     shares, found = Shares(), []
-    belief = Belief(sm_ratio=load, source="alone")
+    belief = Load(sm_ratio=load)
     for number in range(STARTS):
         share = shares.start("family", "V100", belief, ["other"], STARTS - number)
         found.append(share)

@@ -21,21 +21,20 @@ KINDS, TASKS, GPUS = 10, 200, 4
 SPAN_S = 8 * 3600.0
 HARMFUL = Assumptions(harmful_ratio=0.2, rate_sigma=0.10)
 PAYS_STP = 1.1
-OFF, BAN, PAUSE = (f"gain,max_per_gpu=2,undo={undo}" for undo in ("off", "ban", "pause"))
+APART, PAUSE = "gain,max_per_gpu=2", "gain,max_per_gpu=2,undo=pause"
 BOOKED = "booked,max_per_gpu=2"
 BLIND = "no rates"
-"""The policy gain without rates of tasks: no pair is learned, and nothing is undone."""
+"""The policy gain without rates of tasks: no pair is measured, and nothing is undone."""
 CASES: dict[str, tuple[str, Assumptions]] = {
-    BLIND: (OFF, replace(HARMFUL, has_rates=False)),
+    BLIND: (APART, replace(HARMFUL, has_rates=False)),
     BOOKED: (BOOKED, HARMFUL),
-    OFF: (OFF, HARMFUL),
-    BAN: (BAN, HARMFUL),
+    APART: (APART, HARMFUL),
     PAUSE: (PAUSE, HARMFUL),
-    "no harm": (BAN, replace(HARMFUL, harmful_ratio=0.0)),
+    "no harm": (APART, replace(HARMFUL, harmful_ratio=0.0)),
 }
 HARM_BAR, FALSE_BAR = 1 / 3, 0.05
 
-SHOWN = (BOOKED, OFF, "no harm")
+SHOWN = (BOOKED, "no harm")
 
 Figures = dict[str, float]
 
@@ -69,17 +68,16 @@ def kinds(seed: int, sizes: int = 1) -> Trace:
 
 
 def forbidden(trace: Trace, result: Result, seed: int, assumed: Assumptions = HARMFUL) -> tuple[int, int]:
-    """Return the numbers of banned useful pairs of kinds, and of all useful pairs. A ban is of two families."""
+    """Return the numbers of useful pairs of kinds that were refused, and of all useful pairs."""
     loads = {task.name: truth.Load(task, assumed) for task in trace.tasks}
-    family = {task.name: task.family for task in trace.tasks}
     true = truth.Interference(assumed, seed)
-    bans = {frozenset((family[ban.a], family[ban.b])) for ban in result.bans}
+    refused = {frozenset((pair.a, pair.b)) for pair in result.pairs if pair.is_refused}
     pays = [
-        frozenset((family[a], family[b]))
+        frozenset((a, b))
         for a, b in combinations_with_replacement(sorted(loads), 2)
         if sum(true.speeds([loads[a], loads[b]])) >= PAYS_STP
     ]
-    return sum(pair in bans for pair in pays), len(pays)
+    return sum(pair in refused for pair in pays), len(pays)
 
 
 def alone_runs(trace: Trace, seed: int) -> list[TaskRun]:
@@ -114,7 +112,7 @@ def one_seed(seed: int) -> dict[str, Figures]:
     if seed % SHOWN_EVERY:
         return found
     sized = kinds(seed, sizes=3)
-    result = simulate(sized, policies.parse(BAN), HARMFUL, seed, history=alone_runs(sized, seed))
+    result = simulate(sized, policies.parse(APART), HARMFUL, seed, history=alone_runs(sized, seed))
     wrong, pays = forbidden(sized, result, seed)
     found["sizes"] = _figures(result) | {"wrong": wrong, "pays": pays}
     return found
@@ -129,7 +127,6 @@ def _figures(result: Result) -> Figures:
         "jct_s": result.jct_s,
         "stp": result.stp,
         "antt": result.antt,
-        "bans": len(result.bans),
         "paused_s": result.paused_s,
     }
 
@@ -141,7 +138,7 @@ def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
     def mean(text: str, figure: str) -> float:
         return fmean(of[text][figure] for of in every if text in of)
 
-    for name, text in (("ban", BAN), ("pause", PAUSE)):
+    for name, text in (("apart", APART), ("pause", PAUSE)):
         where = f"undo, {name}"
         pays = sum(of[text]["pays"] for of in every)
         wrong = sum(of[text]["wrong"] for of in every) / pays
@@ -152,23 +149,15 @@ def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
                 "",
                 HARM_BAR,
             ),
-            Row(f"{where}: pairs with STP >= 1.1 that were banned", 100.0 * wrong, "%", 100.0 * FALSE_BAR),
+            Row(f"{where}: pairs with STP >= 1.1 that were refused", 100.0 * wrong, "%", 100.0 * FALSE_BAR),
             Row(
                 f"{where}: make-span, of gain's without rates",
                 mean(text, "make_span_s") / mean(BLIND, "make_span_s"),
                 "",
             ),
             Row(f"{where}: JCT, of gain's without rates", mean(text, "jct_s") / mean(BLIND, "jct_s"), ""),
-            Row(f"{where}: bans in a run", mean(text, "bans"), ""),
         ]
-    both = [of for of in every if OFF in of]
-    for name, text in (("ban", BAN), ("pause", PAUSE)) if both else ():
-        share = fmean(of[text]["harmful"] for of in both) / fmean(of[OFF]["harmful"] for of in both)
-        rows.append(
-            Row(f"undo, {name}: share of time in harmful pairs, of gain's that learns, without undo", share, "")
-        )
-    for name, text in (("booked", BOOKED), ("gain, no rates", BLIND), ("gain, no undo", OFF), ("gain, ban", BAN),
-                       ("gain, pause", PAUSE)):  # fmt: skip
+    for name, text in (("booked", BOOKED), ("gain, no rates", BLIND), ("gain", APART), ("gain, pause", PAUSE)):
         if not any(text in of for of in every):
             continue
         rows += [
@@ -176,11 +165,11 @@ def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
             Row(f"undo, {name}: STP", mean(text, "stp"), ""),
             Row(f"undo, {name}: ANTT", mean(text, "antt"), ""),
         ]
-    for name, what in (("no harm", "no pair harms: pairs with STP >= 1.1 that were banned"),
+    for name, what in (("no harm", "no pair harms: pairs with STP >= 1.1 that were refused"),
                        ("sizes", "families of three sizes, harm by size: the same")):  # fmt: skip
         shown = [of[name] for of in every if name in of]
         if not shown:
             continue
         wrong = sum(one["wrong"] for one in shown) / sum(one["pays"] for one in shown)
-        rows.append(Row(f"undo, ban, {what}", 100.0 * wrong, "%"))
+        rows.append(Row(f"undo, apart, {what}", 100.0 * wrong, "%"))
     return rows

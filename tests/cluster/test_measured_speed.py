@@ -71,7 +71,7 @@ def equal(
 
 
 def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *words: str, then: str = "") -> Submitted:
-    """Submit tasks that harm each other. `kinds`: name -> (how many, seconds of work); a ban counts for a name."""
+    """Submit tasks that harm each other. `kinds`: name -> (how many, seconds of work); pairs are of names."""
     lines = "".join(
         json.dumps({"run": CLASH.format(work), "gpu_mem": "2G", "name": name}) + "\n"
         for name, (count, work) in kinds.items()
@@ -93,9 +93,9 @@ class Runs:
         self.killed = clashing(cluster, "n4", pausing, "--undo=pause", then=after)
         self.cancelled = clashing(cluster, "n5", pausing, "--undo=pause", then=after)
         self.paused = clashing(cluster, "n3", pausing, "--undo=pause", then=after)
-        self.banned = clashing(cluster, "n2", {"harmed": (6, HARMED_S)}, then=after)
+        self.harmed = clashing(cluster, "n2", {"harmed": (6, HARMED_S)}, then=after)
         self.later = clashing(
-            cluster, "n2", {"harmed": (4, HARMED_S)}, then=f"--dependency=afterany:{self.banned.job}"
+            cluster, "n2", {"harmed": (4, HARMED_S)}, then=f"--dependency=afterany:{self.harmed.job}"
         )  # fmt: skip
         self.tuned = equal(cluster, "n6", "[1,auto]")
         self.again = equal(cluster, "n6", "[1,auto]", tasks=60, then=f"--dependency=afterok:{self.tuned.job}")
@@ -222,8 +222,8 @@ def test_a_cancelled_job_leaves_no_stopped_task(runs: Runs) -> None:
     assert all(tried[-1].outcome in ("unfinished", "done") for tried in made.attempts().values()), made.log()
 
 
-def test_a_harmful_pair_is_banned_and_not_put_together_again(runs: Runs) -> None:
-    made = runs.banned
+def test_a_harmful_pair_is_not_put_together_again(runs: Runs) -> None:
+    made = runs.harmed
     assert made.wait(150) == "COMPLETED", made.log()
     said = made.log()
     assert re.search(r"\d and \d together do 0\.2\d \+- 0\.\d+ of one at a time; no such pair again", said), said

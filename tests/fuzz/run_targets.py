@@ -218,7 +218,7 @@ _EVENTS = (
     b'{"event":"decision","view":{"t":0,"v":{"usable_mib":7}},"begin":{"job":"4711","unix_s":1795271308.0}}\n'
     b'{"event":"decision","view":{"t":1.5,"gone":[0]}}\n{"event":"repeat","t":2,"ended":0,"started":1}\n'
     b'{"event":"group","gpu":0,"tasks":[0,1],"from_s":1,"seconds":2,"windows":3,"stp":1.5,"error":0.1,"delta":null,'
-    b'"predicted":1.2,"slowdowns":[1.0,1.1]}\n',
+    b'"slowdowns":[1.0,1.1]}\n',
 )
 _LAUNCHERS = (
     b'{"GPU-1":{"booked_mib":512,"clients":1,"tasks":1,"held_for":7,"held_since":1795271308.0,"job":"4711.1"}}',
@@ -227,7 +227,7 @@ _LAUNCHERS = (
 _HISTORIES = (
     b'{"version":1,"when":1795271308.0,"kind":"done","seconds":7.5,"peak_mib":512,"family":"x","exact":"y"}\n',
     b'{"version":1,"when":1795271308.0,"a":"x","b":"y","family_a":"x","family_b":"y","gpu_model":"H100","sharing":"mps",'
-    b'"slowdown_a":1.1,"slowdown_b":1.2,"predicted_a":1.0,"predicted_b":1.0,"stp":1.7,"stp_error":0.1,"windows":3}\n',
+    b'"slowdown_a":1.1,"slowdown_b":1.2,"stp":1.7,"stp_error":0.1,"windows":3}\n',
     b'{"version":1,"family":"x","gpu_model":"H100","runs":3,"p90_mib":512,"ratio":1.2,"peak_mib":7,"age_s":1}\n',
 )
 _LOGS = (
@@ -244,7 +244,6 @@ _OPTIONS = each(
         functools.partial(log_counts.parse_pattern, option="--progress"),
         functools.partial(log_counts.parse_window, option="--window"),
         log_counts.amount_of,
-        pack_options.parse_min_speed,
         functools.partial(pack_options.parse_name, option="--name"),
         functools.partial(mapreduce.count, "--np"),
         functools.partial(mapreduce.boolean, "--x"),

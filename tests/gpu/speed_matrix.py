@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from slurm_share.packing.rules import interference
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.speed_records import Load
 
 SECONDS_MOST, SECONDS_LEAST = 8.0, 1.5
 """Seconds of one measurement: a shorter one is noise, a longer one costs time only."""
@@ -55,7 +55,7 @@ def plan(names: Sequence[str], minutes: float, methods: int = 2, seed: int = 1) 
     return Plan(SECONDS_LEAST, 1, tuple(pairs[index] for index in chosen), len(pairs) - fitting)
 
 
-def predicted(a: Belief, b: Belief, method: str) -> tuple[float, float]:
+def predicted(a: Load, b: Load, method: str) -> tuple[float, float]:
     """Return the speeds of two programs beside one another by the model, without any measurement of the pair."""
     one, other = interference.slowdowns((a, b), method)  # type: ignore[arg-type]
     return 1.0 / one, 1.0 / other
@@ -64,7 +64,7 @@ def predicted(a: Belief, b: Belief, method: str) -> tuple[float, float]:
 def rows(
     alone: Mapping[str, Sequence[float]],
     together: Mapping[Pair, Sequence[tuple[float, float]]],
-    beliefs: Mapping[str, Belief],
+    loads: Mapping[str, Load],
     method: str,
 ) -> list[dict[str, Any]]:
     """Return a row for each pair: speeds relative to alone, medians over repeats, and what the model says.
@@ -77,7 +77,7 @@ def rows(
         if not (repeats and base_a > 0 and base_b > 0):
             continue
         speeds = (median(one for one, _ in repeats) / base_a, median(other for _, other in repeats) / base_b)
-        said = predicted(beliefs[a], beliefs[b], method)
+        said = predicted(loads[a], loads[b], method)
         figures = {
             "speed_a": speeds[0], "speed_b": speeds[1], "stp": sum(speeds), "predicted_a": said[0],
             "predicted_b": said[1], "spread": max(map(_spread, zip(*repeats, strict=True))),

@@ -37,7 +37,8 @@ from mps_questions import OTHER, OWNER, Facts, Lab, as_user, daemon
 from slurm_share.core.records import Owner
 from slurm_share.mps import control
 from slurm_share.mps.records import MpsPlace
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.rules import interference
+from slurm_share.packing.speed_records import Load
 
 HERE = Path(__file__).resolve().parent
 MINUTES = 30.0
@@ -168,10 +169,10 @@ class Counters:
         return found
 
 
-def belief(figures: Mapping[str, float | str | None]) -> Belief:
+def load_of(figures: Mapping[str, float | str | None]) -> Load:
     """Return what the figures of a program that runs alone say of it; unknown ones stay at their default."""
     known = {name: value for name, value in figures.items() if name in GPM.values() and isinstance(value, float)}
-    return Belief(**known, source="measured")
+    return Load(**{"sm_ratio": interference.UNMEASURED.sm_ratio, **known})
 
 
 # ---- The questions ----
@@ -371,8 +372,8 @@ def matrix(lab: Lab) -> Facts:
                 found[method] = _measure(lab, place, workers, planned, counters, figures)
                 found[method]["failed"] = failed
             alone, together = found[method].pop("alone"), found[method].pop("together")
-            beliefs = {name: belief(one) for name, one in figures.items()}
-            rows = speed_matrix.rows(alone, together, beliefs, method)
+            loads = {name: load_of(one) for name, one in figures.items()}
+            rows = speed_matrix.rows(alone, together, loads, method)
             found[method].update(alone=alone, errors=speed_matrix.errors(rows))
             every += rows
     found.update(figures_alone=figures, rows=every, text=speed_matrix.report(every, planned))

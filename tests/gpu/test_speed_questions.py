@@ -18,7 +18,7 @@ import speed_matrix
 import speed_programs
 import speed_questions
 
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.speed_records import Load
 
 HERE = Path(__file__).resolve().parent
 NAMES = [f"p{number}" for number in range(12)]
@@ -50,7 +50,7 @@ def test_a_plan_takes_the_time_that_there_is_and_no_more(minutes, repeats, left_
 
 
 ALONE = {"a": [100.0, 90.0, 110.0], "b": [10.0, 10.0, 10.0]}
-FULL, HALF = Belief(sm_ratio=1.0, busy_ratio=1.0), Belief(sm_ratio=0.3, busy_ratio=1.0)
+FULL, HALF = Load(sm_ratio=1.0, busy_ratio=1.0), Load(sm_ratio=0.3, busy_ratio=1.0)
 BELIEFS = {"a": FULL, "b": HALF}
 
 
@@ -65,9 +65,8 @@ def test_rows_compare_medians_with_alone_and_with_the_model():
 
 
 def test_figures_that_the_driver_did_not_give_are_not_believed():
-    found = speed_questions.belief({"sm_ratio": 0.25, "dram_ratio": None, "busy_ratio": 0.5, "from": "GPM"})
-    assert (found.sm_ratio, found.dram_ratio, found.busy_ratio) == (0.25, Belief().dram_ratio, 0.5)
-    assert found.source == "measured"
+    found = speed_questions.load_of({"sm_ratio": 0.25, "dram_ratio": None, "busy_ratio": 0.5, "from": "GPM"})
+    assert (found.sm_ratio, found.dram_ratio, found.busy_ratio) == (0.25, 0.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +136,8 @@ def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_ot
     assert all(rate > 0 for rates in found["together"].values() for both in rates for rate in both)
     assert found["problems"] == []
     assert (again, len(problems)) == ({}, 2)
-    beliefs = {name: speed_questions.belief(one) for name, one in figures.items()}
-    assert speed_matrix.errors(speed_matrix.rows(found["alone"], found["together"], beliefs, "mps"))["pairs"] == 2
+    loads = {name: speed_questions.load_of(one) for name, one in figures.items()}
+    assert speed_matrix.errors(speed_matrix.rows(found["alone"], found["together"], loads, "mps"))["pairs"] == 2
     assert all(child.poll() is not None for child in lab.children)
 
 

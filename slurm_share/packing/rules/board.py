@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from ..attempt import UNKNOWN, Attempt
-from ..decision_records import Action, Ban, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
+from ..decision_records import Action, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..records import (
     BOOKING,
     After,
@@ -34,10 +34,10 @@ from .dead_tasks import DeadTasks
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
-from .place import MEASURED_S
 from .policy import Decide, closes_gpu
 from .room import capacity, usable
 from .speeds import Speeds
+from .undo import alone_most_s
 from .waiting_estimates import WaitingEstimates
 
 
@@ -125,7 +125,7 @@ class Board:
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
-        run = self._leave(task)
+        run = self._leave(task, now_s)
         fresh = run.again(now_s=run.waits_since_s, tries=run.tries)
         fresh.attempt, fresh.after = run.attempt, run.after
         self._enqueue(fresh)
@@ -240,7 +240,7 @@ class Board:
         run = self._running[facts.task]
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
         kind = verdict.kind
-        self._leave(facts.task)
+        self._leave(facts.task, facts.now_s)
         run.set_paused(facts.now_s, is_paused=False)
         run.seconds = max(facts.now_s - run.started_s - run.paused_s, 0.0)
         if kind == "done":
@@ -330,8 +330,10 @@ class Board:
         for gpu in self._gpus.values():
             if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
                 gpu.open()
-        if self._has_speeds and self._speeds_version != self.speeds.version:
-            self._refresh_speeds()
+        if self._has_speeds:
+            self._note_silent(now_s)
+            if self._speeds_version != self.speeds.version:
+                self._refresh_speeds()
         running, waiting = self.running(), (*self._window(), *further)
         return PackView(
             now_s=now_s,
@@ -343,7 +345,6 @@ class Board:
             last_gpu=self._last_gpu,
             median_s=self._median_s(),
             pairs=self._pairs_in(running, waiting) if self._has_speeds else (),
-            exponent=self.speeds.exponent,
         )
 
     def decide(self, now_s: float) -> tuple[PackView, Decision]:
@@ -371,8 +372,6 @@ class Board:
                     self._has_given_up = True
                 case Reserve():
                     self._reserve(action)
-                case Ban():
-                    self._ban(action)
                 case Pause() | Resume():
                     self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
                 case Move():
@@ -402,7 +401,12 @@ class Board:
                 for run in self._running.values()
                 if run.peaks and not run.is_flat
             ]
-            times += [run.started_s + MEASURED_S for run in self._running.values() if self._has_speeds]
+            alone_s = alone_most_s(self.settings)
+            times += [
+                run.alone_since_s + alone_s
+                for run in self._running.values()
+                if run.is_new and run.alone_since_s is not None
+            ]
         return min((at for at in times if at > now_s), default=None)
 
     def _median_s(self) -> float | None:
@@ -445,10 +449,20 @@ class Board:
     def _note_speed(self, run: Attempt) -> None:
         """Give a running task what is known of its speed."""
         model = self._gpus[run.gpus[0]].facts.model
-        belief, alone = self.speeds.belief(run.ask, model), self.speeds.rate_alone(run.ask.key, model)
-        if belief != run.belief or alone != run.rate_alone:
-            run.belief, run.rate_alone = belief, alone
+        load, alone = self.speeds.load(run.ask, model), self.speeds.rate_alone(run.ask.key, model)
+        is_new = self.speeds.is_new(run.ask, (model,))
+        if (load, alone, is_new) != (run.load, run.rate_alone, run.is_new):
+            run.load, run.rate_alone, run.is_new = load, alone, is_new
             run.running_view = self._running_views = None
+
+    def _note_silent(self, now_s: float) -> None:
+        """Record the programs that were left alone and have shown no rate."""
+        due_s = now_s - alone_most_s(self.settings)
+        for run in self._running.values():
+            since_s, key = run.alone_since_s, run.ask.key
+            if run.is_new and run.rate is None and since_s is not None and since_s <= due_s and key is not None:
+                self.speeds.note_silent(key)
+                self.learned(key.family)
 
     def _refresh_speeds(self) -> None:
         self._speeds_version = self.speeds.version
@@ -457,9 +471,7 @@ class Board:
 
     def _pairs_in(self, running: Sequence[RunningView], waiting: Sequence[WaitingView]) -> tuple[PairView, ...]:
         """Return what was measured of pairs of the tasks in a view."""
-        version = self.speeds.pairs_version
-        if not version:
-            return ()  # the usual case: no pair was measured
+        version = self.speeds.version
         asks = [*(one.ask for one in running), *(one.ask for one in waiting)]
         keys = frozenset(ask.key for ask in asks if ask.key is not None)
         if self._pairs_of != (version, keys):
@@ -483,6 +495,7 @@ class Board:
         if self._has_speeds:
             self._note_speed(run)
         run.neighbours = sum(1 for gpu in gpus for _ in gpu.running)
+        run.alone_since_s = now_s if len(gpus) == 1 and not run.neighbours else None
         self._running[action.task] = run
         self._running_views = None
         self.free_workers -= 1
@@ -490,6 +503,7 @@ class Board:
         for gpu in gpus:
             for other in gpu.running.values():
                 run.was_joined = other.was_joined = True
+                other.alone_since_s = other.running_view = None
             gpu.running[action.task] = run
             gpu.view = None
             if closes:
@@ -497,12 +511,15 @@ class Board:
                 gpu.closed_until_s = now_s + (self.settings.settle_s if self._is_blind else self.settings.settle_max_s)
         self._last_gpu = gpus[-1].facts.index
 
-    def _leave(self, task: int) -> Attempt:
+    def _leave(self, task: int, now_s: float) -> Attempt:
         run = self._running.pop(task)
         self._running_views = None
         self.free_workers += 1
         for gpu in self._on(run):
             gpu.running.pop(task)
+            if len(gpu.running) == 1:
+                (left,) = gpu.running.values()
+                left.alone_since_s, left.running_view = now_s, None
             if gpu.used is not None:
                 # The driver's figure is older than the end: count the task's memory as free until the next figure.
                 gpu.used = max(gpu.used - run.memory.get(gpu.facts.uuid, 0), 0)
@@ -521,12 +538,6 @@ class Board:
         has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in self._on(run))
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
-
-    def _ban(self, action: Ban) -> None:
-        pair = [self._running.get(task) for task in (action.task, action.other)]
-        keys = [run.ask.key for run in pair if run is not None]
-        if len(keys) == 2 and keys[0] is not None and keys[1] is not None:
-            self.speeds.ban(keys[0], keys[1])
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
         """Record that a task is paused or resumed; the rates of its neighbours have to be measured again."""

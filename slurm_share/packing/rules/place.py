@@ -6,30 +6,27 @@ which a task does not start are in `refusals`. A board gets another policy as a 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from ...core.text import gib_text
 from ..decision_records import Decision, Refused
-from ..records import Estimate, PackView, WaitingView
-from ..speed_records import Belief
-from . import refusals, reservation, undo
+from ..records import Estimate, PackView, TaskAsk, WaitingView
+from ..speed_records import Load, PairView, SharingMethod
+from . import interference, refusals, reservation, undo
 from .policy import MEMORY_ENDS, Policy, closes_gpu, is_above, neighbours_text
-from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speeds_text
 from .room import UNKNOWN_MIB, Place
 
 DETAILED_ROWS = 128
 """Number of refusals in one decision that are recorded per GPU. After that, a task that fits on no GPU gets one refusal
 for all GPUs: decisions are made at every start and end of a task, and have to stay small."""
-MEASURED_S = 120.0
-"""Longest time after its start for which a task is left alone to measure its rate."""
-MEASURED_WINDOWS = 2
-"""The rate alone is known after this many windows."""
-LONG_S = 600.0
-"""A task with a shorter expected duration is not left alone to be measured."""
-TRIED_MOST = 12
-"""In one decision, at most this many tasks are compared with the tasks on GPUs. Later ones start only on GPUs without
-tasks: with 16 GPUs, more comparisons would exceed the 5 ms that a decision may take."""
-_NOTHING = Belief()
+PREDICTED_MOST = 4
+"""In one decision, predictions order the GPUs for at most this many tasks: with 16 GPUs of 8 tasks, more of them would
+exceed the 5 ms that a decision may take."""
+UNMEASURED_GAIN = 0.5
+"""Aggregate speed that a task is taken to add to other tasks if it is not known. It orders GPUs only."""
 
 
 def decide(view: PackView) -> Decision:
@@ -376,128 +373,134 @@ class Booked(Policy):
             self._hold(task, place, why)
 
 
+class _Group:
+    """The tasks of a GPU that are not paused, as `gain` sees them."""
+
+    __slots__ = ("loads", "names", "stp")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """Their commands."""
+        self.loads: list[Load | None] = []
+        self.stp: float | None = None
+        """Their predicted aggregate speed; None: it has to be predicted again."""
+
+    def add(self, ask: TaskAsk, load: Load | None) -> None:
+        self.names.append(_command(ask))
+        self.loads.append(load)
+        self.stp = None
+
+
 class Gain(Booked):
     """Place tasks by booked memory, on the GPU where a task adds most to the aggregate speed (STP).
 
-    Among the GPUs with room, a GPU without a task of this launcher adds 1. For the others, the capacity model of
-    `interference` predicts the gain and the speed that each task keeps. A task waits if it would add too little, but
-    not while a GPU without tasks has room, and not because of loads that were only assumed: in simulations of the
-    thesis' traces, waiting for assumed loads cost up to 7 % of completion time (tests/bench/measured.py). There is no
-    need for an SM guard: the gain is small on a GPU whose multiprocessors are full.
+    Among the GPUs with room, a GPU without a task of this launcher adds 1. For the others, what counts is the measured
+    speed of the pair, else the capacity model of `interference` if the loads of all tasks were measured. Nothing is
+    refused because of a prediction: a task waits only for neighbours other than those beside which it did less than
+    one at a time. To measure this, one task of each command is left alone until its rate is known.
     """
 
     def __init__(self, view: PackView) -> None:
         super().__init__(view)
-        self.pairs = Pairs(view.pairs)
-        self._groups: dict[str, PredictedGroup] = {}
-        self._members: dict[tuple[int, str], GroupTask] = {}
-        self._tried: set[int] = set()
+        self._beside: dict[str, dict[str, PairView]] = {}
+        """Command -> commands beside which it was measured."""
+        for pair in view.pairs:
+            self._beside.setdefault(pair.a, {})[pair.b] = pair
+            self._beside.setdefault(pair.b, {})[pair.a] = pair
+        self._groups: dict[str, _Group] = {}
+        for place in self.places:
+            group = self._groups[place.uuid] = _Group()
+            for one in place.running:
+                if not one.is_paused:
+                    group.add(one.ask, one.load)
+        self._left_alone = undo.left_alone(view)
+        self._predicted_for: set[int] = set()
+        """Tasks whose gain was predicted in this decision."""
         self._harmful: frozenset[str] = frozenset()
-        """GPUs with two tasks of a banned pair."""
+        """GPUs with two tasks that do less than one at a time."""
 
     def run(self) -> None:
         """Undo harmful placements, then decide about the waiting tasks."""
         undone = undo.actions(self.view)
         self.actions += undone
-        self._harmful = undo.harmful_gpus(self.view, self.pairs)
         changed = {action.gpu for action in undone}
         for place in self.places:
             place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees the result
+        self._harmful = frozenset(
+            uuid
+            for uuid, group in self._groups.items()
+            if self._beside and any(self._refuses(one, group.names[:at]) for at, one in enumerate(group.names))
+        )
         super().run()
 
     # ---- Overrides ----
 
     def unsuited_reason(self, task: WaitingView, place: Place) -> str:
-        if place.is_idle:
-            return ""
-        if self._is_measured(place):
+        if place.uuid in self._left_alone:
             return refusals.MEASURED
-        number = task.ask.task
-        if number not in self._tried:
-            if len(self._tried) >= TRIED_MOST:
-                return refusals.TRIED
-            self._tried.add(number)
-        group, member = self._group(place), self._member(task, place)
-        settings = self.settings
-        if group.is_banned(member):
-            return refusals.BANNED
-        if place.uuid in self._harmful:
-            return refusals.HARMFUL
-        if not (member.is_known and all(one.is_known for one in group.members)):
-            return ""  # without measured loads, memory alone decides
-        speeds = group.speeds(member)
-        least = min(speeds)
-        if least < settings.min_speed:
-            if speeds[-1] == least:
-                return refusals.IT_KEEPS.format(least)
-            return refusals.KEEPS.format(group.members[speeds.index(least)].ask.task, least)
-        gain = sum(speeds) - group.stp
-        return refusals.LITTLE_GAIN.format(gain) if gain < settings.min_gain else ""
+        if self._refuses(_command(task.ask), self._groups[place.uuid].names):
+            return refusals.REFUSED
+        return refusals.HARMFUL if place.uuid in self._harmful else ""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
-        """Return the speed that a task adds to a GPU, then the room there."""
+        """Return the aggregate speed that a task adds to a GPU, then the room there. A GPU without tasks is best."""
         if place.is_idle:
-            return 1.0, place.room
-        group = self._group(place)
-        return round(sum(group.speeds(self._member(task, place))) - group.stp, 6), place.room
+            return math.inf, place.room
+        names, known = self._groups[place.uuid].names, self._beside.get(_command(task.ask), {})
+        measured = [known[name].stp - 1.0 for name in names if name in known]
+        if measured and len(names) == 1:
+            return measured[0], place.room
+        return min([self._predicted_gain(task, place), *measured]), place.room
 
     def signature(self, task: WaitingView, need: Need) -> object:
-        """Return the signature of `booked` with the task's load, and its key if pairs of it are known."""
-        key = task.ask.key
-        has_pairs = key is not None and bool(self.pairs.neighbours((key.exact, key.family)))
-        return super().signature(task, need), task.beliefs, key if has_pairs else None
+        """Return the signature of `booked` with the task's loads, and its command if pairs of it are known."""
+        name = _command(task.ask)
+        return super().signature(task, need), task.loads, name if name in self._beside else None
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
-        """Return the predicted speeds with the task: "; both keep ~0.84, together 1.7 of one".
-
-        They are predicted only from loads that are known, not from the assumed load of a program of which nothing is.
-        """
-        if place.is_idle:
+        """Return the predicted speeds with the task: "; both keep ~0.84, together 1.7 of one"."""
+        if place.is_idle or not self._groups[place.uuid].names:
             return ""
-        group, member = self._group(place), self._member(task, place)
-        unknown = [not one.is_known for one in (*group.members, member)]
-        if any(unknown):
-            return "; their loads are not known" if all(unknown) else "; some of their loads are not known"
-        text = speeds_text(group.speeds(member))
-        return f"; {text}" if text else ""
+        slowdowns = self._predicted(task, place)
+        if slowdowns is None:
+            return "; loads not known"
+        return f"; {interference.speeds_text([1.0 / one for one in slowdowns])}"
 
     def begun(self, task: WaitingView, place: Place) -> None:
-        self._tried.discard(task.ask.task)
-        self._group(place).add(self._member(task, place))
-        self._members = {key: member for key, member in self._members.items() if key[0] != task.ask.task}
+        group, others = self._groups[place.uuid], self._left_alone.values()
+        if not group.names and undo.pays_alone(
+            self.view, task.ask, is_new=task.is_new, expected_s=seconds_of(task), others=others
+        ):
+            self._left_alone[place.uuid] = task.ask
+        group.add(task.ask, dict(task.loads).get(place.model))
 
     # ---- The tasks of a GPU ----
 
-    def _is_measured(self, place: Place) -> bool:
-        """Return whether a GPU's only task is being measured alone, which a neighbour would end.
+    def _predicted(self, task: WaitingView, place: Place) -> list[float] | None:
+        """Return the predicted slowdown of each task on a GPU with one more task; None: a load was not measured."""
+        loads = [*self._groups[place.uuid].loads, dict(task.loads).get(place.model)]
+        known = [load for load in loads if load is not None]
+        return interference.slowdowns(known, _sharing(place)) if len(known) == len(loads) else None
 
-        Without a rate alone, no harm to the task can be detected. Measuring costs one window of one GPU, once per
-        command: it is not worth it for tasks of less than ten minutes, or for a task that has shown no rate yet, since
-        most programs never do. Tasks that all start at once on few GPUs are therefore not measured.
-        """
-        if place.count != 1 or len(place.running) != 1:
-            return False
-        one = place.running[0]
-        if one.rate is None or one.rate_alone is not None or one.rate.windows >= MEASURED_WINDOWS or one.is_paused:
-            return False
-        expected = one.estimate.seconds if one.estimate.seconds is not None else self.view.median_s
-        return self.now_s < one.started_s + MEASURED_S and (expected is None or expected >= LONG_S)
+    def _predicted_gain(self, task: WaitingView, place: Place) -> float:
+        self._predicted_for.add(task.ask.task)
+        slowdowns = self._predicted(task, place) if len(self._predicted_for) <= PREDICTED_MOST else None
+        if slowdowns is None:
+            return UNMEASURED_GAIN
+        group = self._groups[place.uuid]
+        if group.stp is None:
+            group.stp = interference.stp(interference.slowdowns([one for one in group.loads if one], _sharing(place)))
+        return round(interference.stp(slowdowns) - group.stp, 2)
 
-    def _group(self, place: Place) -> PredictedGroup:
-        group = self._groups.get(place.uuid)
-        if group is None:
-            group = PredictedGroup("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
-            for one in place.running:
-                if not one.is_paused:  # a paused task uses memory only
-                    group.add(GroupTask(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))
-            self._groups[place.uuid] = group
-        return group
+    def _refuses(self, name: str, others: Iterable[str]) -> bool:
+        """Return whether a command did less than one at a time beside one of the others."""
+        known = self._beside.get(name)
+        return known is not None and any(other in known and known[other].is_refused for other in others)
 
-    def _member(self, task: WaitingView, place: Place) -> GroupTask:
-        key = (task.ask.task, place.model)
-        member = self._members.get(key)
-        if member is None:
-            member = self._members[key] = GroupTask(
-                task.ask, belief_on(task.beliefs, place.model), self.view.exponent, self.pairs
-            )
-        return member
+
+def _command(ask: TaskAsk) -> str:
+    return "" if ask.key is None else ask.key.exact
+
+
+def _sharing(place: Place) -> SharingMethod:
+    return "mps" if place.facts.is_mps else "time-slicing"

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..decision_records import GiveUp, Start
 from ..records import BOOKING, Estimate, GpuFacts, PackSettings, TaskAsk
-from ..speed_records import Belief
+from ..speed_records import Load
 from . import place
 from .board import Board
 from .estimate.estimator import Estimator
@@ -60,8 +60,8 @@ def preview_run(
     """
     model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
     known = Speeds() if speeds is None else speeds
-    beliefs = [known.belief(ask, model) if settings.policy == "gain" else None for ask in asks]
-    groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], beliefs, settings)
+    loads = [known.load(ask, model) for ask in asks] if settings.policy == "gain" else None
+    groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], loads, settings)
     whole = tuple((ask.task, ask.gpus) for ask in asks if ask.gpus > 1)
     if not gpus:
         return Preview(groups, (), whole, ())
@@ -85,16 +85,16 @@ def preview_run(
 
 
 def _groups(
-    estimates: Sequence[Estimate], beliefs: Sequence[Belief | None], settings: PackSettings
+    estimates: Sequence[Estimate], loads: Sequence[Load | None] | None, settings: PackSettings
 ) -> tuple[SizeGroup, ...]:
-    found: dict[str, list[tuple[int | None, Belief | None]]] = {}
-    for one, belief in zip(estimates, beliefs, strict=True):
+    found: dict[str, list[tuple[int | None, Load | None]]] = {}
+    for one, load in zip(estimates, loads or [None] * len(estimates), strict=True):
         source = _unknown(settings) if one.safe_mib is None else one.text
-        found.setdefault(source, []).append((one.safe_mib, belief))
+        found.setdefault(source, []).append((one.safe_mib, load))
     groups = []
     for source, tasks in found.items():
         sizes = [mib for mib, _ in tasks if mib is not None]
-        sm = sm_text([belief for _, belief in tasks if belief is not None])
+        sm = "" if loads is None else sm_text([load for _, load in tasks])
         groups.append(SizeGroup(len(tasks), min(sizes, default=None), max(sizes, default=None), source, sm))
     groups.sort(key=lambda group: (group.least_mib is None, -group.tasks, group.source))
     if len(groups) <= ROWS:
@@ -109,16 +109,16 @@ def _groups(
     return (*shown, *(group for group in groups if group.most_mib is None))
 
 
-def sm_text(beliefs: Sequence[Belief]) -> str:
-    """Return the known SM activity of tasks as text: "0.41 measured", "0.38-0.52 family", "unknown"."""
-    known = [belief for belief in beliefs if belief.source != "default"]
+def sm_text(loads: Sequence[Load | None]) -> str:
+    """Return the measured SM activity of tasks as text: "0.41 measured", "0.38-0.52 family", "unknown"."""
+    known = [load for load in loads if load is not None]
     if not known:
-        return "unknown" if beliefs else ""
-    least, most = min(belief.sm_ratio for belief in known), max(belief.sm_ratio for belief in known)
+        return "unknown"
+    least, most = min(load.sm_ratio for load in known), max(load.sm_ratio for load in known)
     figures = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f}-{most:.2f}"
-    sources = {"family" if belief.source == "family" else "measured" for belief in known}
+    sources = {"family" if load.is_family else "measured" for load in known}
     source = sources.pop() if len(sources) == 1 else "measured, some family"
-    return f"{figures} {source}" + (", some unknown" if len(known) < len(beliefs) else "")
+    return f"{figures} {source}" + (", some unknown" if len(known) < len(loads) else "")
 
 
 def _unknown(settings: PackSettings) -> str:

@@ -17,7 +17,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ..speed_records import Belief, ShareRun
+from ..speed_records import Load, ShareRun
 
 FREE = "free"
 EVEN = "even"
@@ -63,11 +63,11 @@ class Score(Struct, frozen=True):
     """Mean slowdown over the predicted one."""
 
 
-def guess_percent(belief: Belief | None) -> int:
+def guess_percent(load: Load | None) -> int:
     """Return the first guess for a task; 100: its load was not measured."""
-    if belief is None or belief.source == "default":
+    if load is None:
         return 100
-    wanted = math.ceil(100.0 * belief.sm_ratio * HEADROOM / STEP_PERCENT - 1e-9) * STEP_PERCENT
+    wanted = math.ceil(100.0 * load.sm_ratio * HEADROOM / STEP_PERCENT - 1e-9) * STEP_PERCENT
     return min(100, max(LEAST_PERCENT, wanted))
 
 
@@ -117,7 +117,7 @@ class Shares:
         self,
         family: str,
         gpu_model: str,
-        belief: Belief | None,
+        load: Load | None,
         neighbours: Collection[str],
         tasks_left: int,
         *,
@@ -134,7 +134,7 @@ class Shares:
         count = len(neighbours) + 1
         bad = self._bad.get(key, set())
         scores = [one for one in self._scores.get(key, []) if one.arm not in bad]
-        arms = [arm for arm in self._arms(belief, count) if arm not in bad]
+        arms = [arm for arm in self._arms(load, count) if arm not in bad]
         chosen = choose(scores)
         known = {one.arm for one in scores}
         self._offered[key] = _kinds(arms)
@@ -179,8 +179,8 @@ class Shares:
         bad.add(share.arm)
         return is_new
 
-    def _arms(self, belief: Belief | None, count: int) -> list[str]:
-        guess = guess_percent(belief)
+    def _arms(self, load: Load | None, count: int) -> list[str]:
+        guess = guess_percent(load)
         arms = [FREE]
         if guess < 100:
             arms.append(str(guess))

@@ -1,4 +1,4 @@
-"""Summarise the measured speeds of a run: groups of tasks, mean slowdown, aggregate speed, times alone."""
+"""Summarise the measured speeds of a run: groups of tasks, mean slowdown, aggregate speed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from ...core.text import counted
 SHOWN_MOST = 3
 """Number of groups in the summary: those that ran longest."""
 TASKS_SHOWN = 8
-KNOWN_RATIO = 0.8
-"""Times alone are added up only if at least this part of the tasks has one."""
-MEASURED_RATIO = 0.9
-"""The time alone of a task counts as measured if at least this part of its time was measured."""
 
 
 class GroupResult(Struct, frozen=True, kw_only=True, tag_field="event", tag="group"):
@@ -33,44 +29,8 @@ class GroupResult(Struct, frozen=True, kw_only=True, tag_field="event", tag="gro
     """Standard error of `stp`."""
     delta: float | None
     """Sum of the times alone over the longest time together; None: a time alone is not known."""
-    predicted: float
-    """Aggregate speed that the model predicted when the group began."""
     slowdowns: tuple[float, ...]
     """Slowdown of each task."""
-
-
-class AloneTotals:
-    """Sums of the times that the finished tasks of a run take alone."""
-
-    def __init__(self) -> None:
-        self.measured = self.from_history = self.unknown = 0
-        """Numbers of tasks."""
-        self.gpu_s = 0.0
-
-    def add(self, seconds: float, measured_s: float, unmeasured_s: float, history_s: float | None, gpus: int) -> None:
-        """Record a finished task. `measured_s`: the time alone for the measured part of its time. `unmeasured_s`: the
-        rest of its time. `history_s`: earlier duration of its command alone; None: not known."""
-        known_s = seconds - unmeasured_s
-        if seconds > 0 and known_s >= MEASURED_RATIO * seconds:
-            self.measured += 1
-            self.gpu_s += gpus * measured_s * seconds / known_s
-        elif history_s is not None:
-            self.from_history += 1
-            self.gpu_s += gpus * history_s
-        else:
-            self.unknown += 1
-
-    def sentence(self, gpus: int) -> str:
-        """Return how long the tasks would have taken one at a time on each GPU; empty: too few times are known."""
-        known = self.measured + self.from_history
-        if not known or known < KNOWN_RATIO * (known + self.unknown):
-            return ""
-        parts = [f"{self.measured} measured"] if self.measured else []
-        parts += [f"{self.from_history} from history"] if self.from_history else []
-        left = f"; {counted(self.unknown, 'task')} of unknown time left out" if self.unknown else ""
-        where = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-        took = span(self.gpu_s / gpus)
-        return f"one at a time on {where} would have taken about {took} (from times alone: {', '.join(parts)}{left})"
 
 
 def sentences(groups: Sequence[GroupResult]) -> list[str]:
@@ -92,11 +52,11 @@ def sentences(groups: Sequence[GroupResult]) -> list[str]:
 
 
 def group_text(group: GroupResult) -> str:
-    """Return a group as text: "GPU 1, tasks 7 12: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55)"."""
-    delta = "" if group.delta is None else f", delta {group.delta:.2f}"
+    """Return a group as text: "GPU 1, tasks 7 12: 1.30 +- 0.02 of one at a time for 12 min"."""
+    delta = "" if group.delta is None else f" (delta {group.delta:.2f})"
     return (
         f"GPU {group.gpu}, tasks {_tasks(group.tasks)}: {group.stp:.2f} +- {group.error:.2f} of one at a time for "
-        f"{span(group.seconds)} (predicted {group.predicted:.2f}{delta})"
+        f"{span(group.seconds)}{delta}"
     )
 
 

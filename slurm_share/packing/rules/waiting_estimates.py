@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..attempt import Attempt
 from ..records import Estimate, TaskAsk
-from ..speed_records import Belief
+from ..speed_records import Load
 from .estimate.estimator import Estimator
 from .speeds import Speeds
 
@@ -34,14 +34,14 @@ class WaitingEstimates:
     def __init__(
         self, estimator: Estimator | None, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
     ) -> None:
-        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses beliefs.
+        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses speeds.
         `estimator` None: sizes are not estimated."""
         self._estimator = estimator
         self._speeds = speeds
         self._models = models
         self._has_speeds = has_speeds
         self._families: dict[str, _Family] = {}
-        self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Belief], ...]]] = {}
+        self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Load], ...], bool]] = {}
 
     def update(self, attempt: Attempt) -> None:
         """Give a waiting attempt the current estimates of its task."""
@@ -57,13 +57,14 @@ class WaitingEstimates:
         if kept is None or kept[0] != epoch:
             estimate = self._estimator.estimate
             found = tuple((model, estimate(ask, model, total)) for model, total in self._models.items())
-            kept = (epoch, found, self._beliefs(ask))
+            kept = (epoch, found, self._loads(ask), self._has_speeds and self._speeds.is_new(ask, self._models))
             if len(self._kept) >= ESTIMATES_MOST:
                 self._kept.clear()
             self._kept[known] = kept
         attempt.epoch = epoch
-        if attempt.estimates != kept[1] or attempt.beliefs != kept[2]:
-            attempt.estimates, attempt.beliefs, attempt.waiting_view = kept[1], kept[2], None
+        if (attempt.estimates, attempt.loads, attempt.is_new) != kept[1:]:
+            attempt.estimates, attempt.loads, attempt.is_new = kept[1:]
+            attempt.waiting_view = None
 
     def learned(self, family: str) -> None:
         """Renew the estimates of a family's waiting tasks, or of all if `family` is empty."""
@@ -86,12 +87,9 @@ class WaitingEstimates:
         is_few = family.ends <= FRESH_ENDS or family.ends & (family.ends - 1) == 0
         return is_few or now_s - family.fresh_s >= FRESH_S or is_memory
 
-    def _beliefs(self, ask: TaskAsk) -> tuple[tuple[str, Belief], ...]:
-        """Return the belief about a task on each GPU model; empty: there is only the default."""
+    def _loads(self, ask: TaskAsk) -> tuple[tuple[str, Load], ...]:
+        """Return the measured load of a task on each GPU model on which it is known."""
         if not self._has_speeds:
             return ()
-        found = tuple((model, self._speeds.belief(ask, model)) for model in self._models)
-        return () if all(one == _NO_BELIEF for _, one in found) else found
-
-
-_NO_BELIEF = Belief()
+        found = ((model, self._speeds.load(ask, model)) for model in self._models)
+        return tuple((model, load) for model, load in found if load is not None)

@@ -1,4 +1,4 @@
-"""Undo a placement that slows tasks down: bans, pauses, and moves to another GPU."""
+"""Undo a placement that slows tasks down: pauses, and moves to another GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from ...packing import Ban, Move, Packer, Pause, Resume
+from ...packing import Move, Packer, Pause, Resume
 from . import task_process
 from .hangs import GRACE_S, Hangs
 from .pauses import Pauses
@@ -45,11 +45,9 @@ class PackUndo:
     def paused(self) -> frozenset[int]:
         return frozenset(self._pauses.tasks)
 
-    def carry_out(self, action: Ban | Pause | Resume | Move, running: Mapping[int, Running], now: float) -> None:
+    def carry_out(self, action: Pause | Resume | Move, running: Mapping[int, Running], now: float) -> None:
         """Carry out and log one action of a decision. `running`: the running tasks, by pid."""
         self._tell(action.why)
-        if isinstance(action, Ban):
-            return
         task = next((one for one in running.values() if one.turn.task == action.task), None)
         if isinstance(action, Resume):
             self._pauses.resume(action.task)

@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ...packing import FREE, History, Packer, Share, ShareRun, Shares, Start, antt, slowdowns, stp
+from ...packing import FREE, UNMEASURED, History, Packer, Share, ShareRun, Shares, Start, antt, slowdowns, stp
 
 WINDOWS_MIN = 3
 """Closed windows with the same tasks on the GPU, from which on a trial counts."""
@@ -62,7 +62,7 @@ class ShareTrials:
         share = self.shares.start(
             family,
             facts.model,
-            packer.board.speeds.belief(task.ask, facts.model),
+            packer.board.speeds.load(task.ask, facts.model),
             neighbours,
             left,
             may_try=not any(self._is_tried(one.ask.task) for one in others),
@@ -119,7 +119,7 @@ class ShareTrials:
             windows.append(view.rate.windows)
         if len(views) < 2 or min(windows) < WINDOWS_MIN:
             return None
-        predicted = slowdowns([board.speeds.belief(view.ask, model) for view in views])
+        predicted = slowdowns([board.speeds.load(view.ask, model) or UNMEASURED for view in views])
         place = next((number for number, view in enumerate(views) if view.ask.task == task), None)
         return None if place is None else (measured, predicted, min(windows), place)
 

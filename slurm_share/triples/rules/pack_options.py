@@ -55,7 +55,6 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     estimate: Estimates | None = None
     hang: Hang | None = None
     undo: Undo | None = None
-    min_speed: str | None = None
     keep_going: bool = False
     compare_sharing: bool = False
 
@@ -102,9 +101,8 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         settings = replace(settings, patience_s=EQUAL_PATIENCE_S)
     if written.oom_retries is not None:
         settings = replace(settings, oom_retries=written.oom_retries)
-    min_speed = settings.min_speed if written.min_speed is None else parse_min_speed(written.min_speed)
     if settings.policy == "gain":
-        settings = replace(settings, undo=written.undo or settings.undo, min_speed=min_speed)
+        settings = replace(settings, undo=written.undo or settings.undo)
 
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
@@ -153,14 +151,9 @@ def ignored_notes(written: PackOptions, *, is_auto: bool = False) -> list[str]:
             f"--order={written.order} ignored: {policy} starts the tasks in the order of the file; "
             f"--pack={DEFAULT_POLICY} has it"
         )
-    notes += [f"{option} ignored: {why}" for option in (_of_speed(written) if policy != "gain" else ())]
+    if policy != "gain" and written.undo is not None:
+        notes.append(f"--undo ignored: {why}")
     return notes
-
-
-def _of_speed(written: PackOptions) -> list[str]:
-    """Return the written options that only a policy which measures speed has (`gain`)."""
-    options = ("undo", "min_speed")
-    return [f"--{name.replace('_', '-')}" for name in options if getattr(written, name) is not None]
 
 
 def take_sm_tried(written: str | None) -> tuple[str | None, bool]:
@@ -183,11 +176,6 @@ def refuse_sm_tried(written: str | None, where: str) -> None:
     """Raise UsageError for `sm=auto` in a run without trials. where: why there are none, and what to write."""
     if written is not None and SM_TRIED in written.split(","):
         raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds the part of each task by trials, {where}")
-
-
-def parse_min_speed(text: str) -> float:
-    """Return the minimum ratio of a task's speed to its speed alone; 0 for `none`. Raises UsageError."""
-    return _ratio(text, "--min-speed") or 0.0
 
 
 def parse_gpu_mem(text: str, name: str) -> int | None:

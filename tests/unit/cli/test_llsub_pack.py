@@ -262,10 +262,11 @@ def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -
 
 
 def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
-    lines = ("#LLSUB --undo=ban --checkpoint-signal=SIGUSR1", "#LLSUB --min-speed=0.5")
-    assert call(script(here, *lines), "[1,4]", "--pack=gain", "--undo=pause") == 0
+    assert (
+        call(script(here, "#LLSUB --undo=off --checkpoint-signal=SIGUSR1"), "[1,4]", "--pack=gain", "--undo=pause") == 0
+    )
     assert run_of(here).pack == PackRequest(
-        settings=PackSettings(policy="gain", undo="pause", min_speed=0.5), checkpoint_signal=signal.SIGUSR1
+        settings=PackSettings(policy="gain", undo="pause"), checkpoint_signal=signal.SIGUSR1
     )
 
 
@@ -289,7 +290,6 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
         ("--gpu-mem=9 G", "G is not an option"),
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, not 0"),
         ("--checkpoint-signal=RTMIN", "the numbers of real-time signals differ between systems"),
-        ("--min-speed=40", "--min-speed is a ratio from 0 to 1, and 40 is more; write 0.4"),
         ("--undo=stop", "invalid choice: 'stop'"),
         ("--pack=lugg", "did you mean lug?"),
     ],
@@ -514,11 +514,10 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
 def test_packing_options_without_effect_are_named_and_the_rest_is_done(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call("./plain.sh", "[1,4]", "--pack=lug", "--order=long", "--undo=pause", "--min-speed=0.5") == 0
+    assert call("./plain.sh", "[1,4]", "--pack=lug", "--order=long", "--undo=pause") == 0
     said = capsys.readouterr().err
     assert "llsub: --order=long ignored: lug starts the tasks in the order of the file; --pack=booked has it" in said
     assert "llsub: --undo ignored: lug does not measure speed; --pack=gain does" in said
-    assert "llsub: --min-speed ignored: lug does not measure speed" in said
     assert len(submitted(here)) == 1
 
 

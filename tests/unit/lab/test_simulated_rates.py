@@ -10,7 +10,7 @@ from slurm_share.lab import policies, truth
 from slurm_share.lab.records import Assumptions, SimTask, Trace
 from slurm_share.lab.sim_node import STEP_S, TaskRates, report_times_s
 from slurm_share.lab.world import World
-from slurm_share.packing.decision_records import Ban, Decision, Move, Pause, Resume
+from slurm_share.packing.decision_records import Decision, Move, Pause, Resume
 from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
 
@@ -99,7 +99,7 @@ def play(monkeypatch, acts, tasks, assumed=QUIET, gpus=1):
 
     monkeypatch.setattr(place, "decide", more)
     trace = Trace(name="test", tasks=tuple(tasks), gpus=gpus)
-    return World(trace, policies.parse("gain,undo=off,min_gain=0"), assumed, 1).run()
+    return World(trace, policies.parse("gain"), assumed, 1).run()
 
 
 def once(at_s, *actions):
@@ -130,14 +130,6 @@ def test_a_paused_task_does_nothing_and_its_neighbour_is_as_fast_as_alone(monkey
     assert [one.end_s for one in result.outcomes] == pytest.approx([1000.0, 2000.0], abs=10.0)
     assert result.paused_s == pytest.approx(1000.0, abs=10.0)
     assert result.shared_s == pytest.approx(0.0, abs=10.0)
-
-
-def test_a_ban_is_noted_with_the_true_speed_of_the_pair(monkeypatch):
-    ban = Ban(task=1, other=0, gpu="GPU-0-0", stp=0.9, error=0.01, why="")
-    result = play(monkeypatch, once(100.0, ban), [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)])
-    assert [(one.a, one.b) for one in result.bans] == [("t1", "t0")]
-    loads = [truth.Load(task(number), QUIET) for number in (0, 1)]
-    assert result.bans[0].stp == pytest.approx(sum(truth.Interference(QUIET, 1).speeds(loads)))
 
 
 def test_time_in_harmful_pairs_is_counted(monkeypatch):

@@ -177,7 +177,7 @@ def test_a_size_that_nobody_can_have_is_not_explained(tmp_path: Path) -> None:
 
 KEY = TaskKey("exact", "family", (("--batch", 32.0),), "series", "script")
 GROUP = GroupResult(
-    gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.3, error=0.02, delta=None, predicted=1.5,
+    gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.3, error=0.02, delta=None,
     slowdowns=(2.0, 1.25),
 )  # fmt: skip
 

@@ -351,7 +351,7 @@ MONTH = time.strftime("%Y-%m.jsonl", time.gmtime(NOW))
 def pair(when=NOW, **other):
     fields = {
         "a": "e1", "b": "e2", "family_a": "f1", "family_b": "f2", "gpu_model": "A100", "sharing": "mps",
-        "slowdown_a": 1.2, "slowdown_b": 1.3, "predicted_a": 1.1, "predicted_b": 1.1, "stp": 1.6, "stp_error": 0.02,
+        "slowdown_a": 1.2, "slowdown_b": 1.3, "stp": 1.6, "stp_error": 0.02,
         "windows": 4, **other,
     }  # fmt: skip
     return PairRun(when=when, **fields)

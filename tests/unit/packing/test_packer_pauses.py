@@ -43,7 +43,7 @@ def test_a_paused_tasks_memory_stays_booked_and_its_pause_is_no_part_of_its_dura
 
 def test_no_task_takes_the_place_of_a_done_one_beside_a_paused_one(tmp_path: Path, monkeypatch: Any) -> None:
     made = node_with(tmp_path, monkeypatch, {0.2: [Pause(task=1, gpu="GPU-0", why="")]}, workers=2)
-    for task in range(4):
+    for task in range(3):
         made.add(task, mib=4000)
     assert set(made.starts(0.0)) == {0, 1}
     made.see(0.2, t0=3000, t1=3000)

@@ -53,10 +53,10 @@ def write_groups(node, groups):
 
 
 GROUP = GroupResult(
-    gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.301, error=0.021, delta=1.25, predicted=1.55,
+    gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.301, error=0.021, delta=1.25,
     slowdowns=(2.0, 1.25),
 )  # fmt: skip
-TEXT = "GPU 1, tasks 0 1: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55, delta 1.25)"
+TEXT = "GPU 1, tasks 0 1: 1.30 +- 0.02 of one at a time for 12 min (delta 1.25)"
 
 
 def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
@@ -64,7 +64,7 @@ def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
     with open(folder / "p0-p1_n1" / EVENTS, "ab") as opened:
         opened.write(b'{"event":"group","gpu":1,\xff')
     assert main.main(["pack", "explain", str(folder)]) == 0
-    assert capsys.readouterr().out.splitlines() == [TEXT.replace(", delta 1.25", ""), TEXT]
+    assert capsys.readouterr().out.splitlines() == [TEXT.replace(" (delta 1.25)", ""), TEXT]
     (folder / "p2-p3_n2").mkdir()
     write_groups(folder / "p2-p3_n2", [GROUP])
     assert main.main(["pack", "explain", str(folder)]) == 0

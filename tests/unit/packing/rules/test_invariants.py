@@ -11,7 +11,7 @@ from slurm_share.packing.decision_records import GiveUp, Hold, Start
 from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk
 from slurm_share.packing.rules import place, room
 from slurm_share.packing.rules.recover import FREE_TRIES
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.speed_records import Load
 
 SIZES = st.integers(300, 45000)
 RATIO = st.none() | st.floats(0, 1)
@@ -19,9 +19,7 @@ MANY = settings(max_examples=60, deadline=None)
 
 
 BOOKS = ("booked", "gain")
-BELIEFS = st.none() | st.builds(
-    Belief, sm_ratio=st.floats(0, 1), dram_ratio=st.floats(0, 1), busy_ratio=st.floats(0, 1), factor=st.floats(0.5, 2)
-)
+LOADS = st.none() | st.builds(Load, sm_ratio=st.floats(0, 1), dram_ratio=st.floats(0, 1), busy_ratio=st.floats(0, 1))
 
 
 @st.composite
@@ -69,8 +67,9 @@ def waits(draw, most=6):
             had_room_mib=draw(st.sampled_from([0, 0, 12000])),
             not_on=draw(st.sampled_from([(), (), ("GPU-0",)])),
         )
-        belief = draw(BELIEFS)
-        found.append(task if belief is None else replace(task, beliefs=((A100, belief),)))
+        load = draw(LOADS)
+        task = replace(task, is_new=draw(st.booleans()))
+        found.append(task if load is None else replace(task, loads=((A100, load),)))
     return found
 
 
@@ -84,7 +83,9 @@ def states(draw, policy=None, most=6):
         memory = draw(st.none() | st.integers(0, 22000))
         ends = draw(st.none() | st.floats(0, 2000))
         run = running(50 + number, on, reserved, memory=memory, ends_s=ends)
-        runs.append(replace(run, belief=draw(BELIEFS), is_paused=draw(st.sampled_from([False, False, True]))))
+        paused, since_s = draw(st.sampled_from([False, False, True])), draw(st.sampled_from([None, 0.0]))
+        is_new = draw(st.booleans())
+        runs.append(replace(run, load=draw(LOADS), is_paused=paused, alone_since_s=since_s, is_new=is_new))
     return view(
         cards,
         draw(waits(most)),

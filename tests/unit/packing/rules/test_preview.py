@@ -8,7 +8,7 @@ from slurm_share.packing.rules import preview
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.preview import SizeGroup, preview_run
 from slurm_share.packing.rules.speeds import Speeds
-from slurm_share.packing.speed_records import Belief
+from slurm_share.packing.speed_records import Load
 
 GPUS = tuple(
     GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40_960, reserve_mib=1_000, is_mps=True)
@@ -71,31 +71,27 @@ def test_many_sources_are_put_together(kinds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beliefs", "text"),
+    ("loads", "text"),
     [
-        ([], ""),
-        ([Belief()], "unknown"),
-        ([Belief(sm_ratio=0.41, source="alone")] * 3, "0.41 measured"),
-        ([Belief(sm_ratio=0.3, source="step"), Belief(sm_ratio=0.52, source="alone")], "0.30-0.52 measured"),
-        ([Belief(sm_ratio=0.38, source="family"), Belief()], "0.38 family, some unknown"),
-        ([Belief(sm_ratio=0.3, source="family"), Belief(sm_ratio=0.5, source="alone")],
-         "0.30-0.50 measured, some family"),
+        ([None], "unknown"),
+        ([Load(sm_ratio=0.41)] * 3, "0.41 measured"),
+        ([Load(sm_ratio=0.3), Load(sm_ratio=0.52)], "0.30-0.52 measured"),
+        ([Load(sm_ratio=0.38, is_family=True), None], "0.38 family, some unknown"),
+        ([Load(sm_ratio=0.3, is_family=True), Load(sm_ratio=0.5)], "0.30-0.50 measured, some family"),
     ],
-)  # fmt: skip
-def test_the_load_of_a_group_is_shown_with_what_it_rests_on(beliefs: list[Belief], text: str) -> None:
-    assert preview.sm_text(beliefs) == text
+)
+def test_the_load_of_a_group_is_shown_with_what_it_rests_on(loads: list[Load | None], text: str) -> None:
+    assert preview.sm_text(loads) == text
 
 
-def test_first_placements_with_gain_are_by_the_history_of_speed() -> None:
-    """Two that were measured to fill a GPU do not begin together; they do with `booked`."""
+def test_loads_are_shown_with_gain_only() -> None:
     runs = [
         TaskRun(
             when=1.0, exact="a", family="f", gpu_model="A100", kind="done", seconds=100.0, alone_seconds=100.0,
             peak_mib=1000, sm_ratio=1.0, dram_ratio=0.9, util_ratio=1.0,
         )
     ]  # fmt: skip
-    asks = [ask(number, 1_000, kind="a") for number in range(6)]
-    for policy, most in (("gain", 3), ("booked", 6)):
-        found = preview_run(asks, GPUS[:1], 8, PackSettings(policy=policy), Estimator(runs), Speeds(runs))
-        assert len(found.placements[0][1]) <= most
-        assert found.groups[0].sm == ("1.00 measured" if policy == "gain" else "")
+    for policy, shown in (("gain", "1.00 measured"), ("booked", "")):
+        settings = PackSettings(policy=policy)
+        found = preview_run([ask(0, 1_000, kind="a")], GPUS[:1], 8, settings, Estimator(runs), Speeds(runs))
+        assert found.groups[0].sm == shown

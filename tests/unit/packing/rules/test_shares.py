@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from slurm_share.packing.rules.shares import FREE, Score, Share, Shares, choose, guess_percent
-from slurm_share.packing.speed_records import Belief, ShareRun
+from slurm_share.packing.speed_records import Load, ShareRun
 
-LOADED = Belief(sm_ratio=0.6, source="alone")
+LOADED = Load(sm_ratio=0.6)
 PAN_FREE = 316 / 345 + 144 / 360
 PAN_90 = 316 / 344 + 144 / 263
 """Aggregate speed of ResNet-50 and SqueezeNet, each without a limit and with 90 and 10 %: Pan 2021, Table 2. ResNet's
@@ -29,11 +29,11 @@ def run_starts(truth: Truth, noise: float, seed: int, count: int = 40) -> list[S
 
 @pytest.mark.parametrize(("sm_ratio", "percent"), [(0.6, 90), (0.4, 60), (0.03, 10), (0.9, 100), (0.41, 65)])
 def test_the_first_guess_leaves_room_above_the_measured_load(sm_ratio: float, percent: int) -> None:
-    assert guess_percent(Belief(sm_ratio=sm_ratio, source="alone")) == percent
+    assert guess_percent(Load(sm_ratio=sm_ratio)) == percent
 
 
 def test_nothing_is_guessed_of_an_unknown_load() -> None:
-    assert guess_percent(Belief()) == guess_percent(None) == 100
+    assert guess_percent(None) == 100
 
 
 def test_the_share_that_helped_pan_is_found_in_six_starts() -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
-from slurm_share.packing.rules.speed_account import AloneTotals, GroupResult, group_text, sentences
+from slurm_share.packing.rules.speed_account import GroupResult, group_text, sentences
 
 
 def group(tasks=(1, 2), seconds=100.0, stp=1.6, slowdowns=(1.25, 1.25), **more):
-    fields = {"gpu": 0, "from_s": 0.0, "windows": 3, "error": 0.02, "delta": None, "predicted": 1.5, **more}
+    fields = {"gpu": 0, "from_s": 0.0, "windows": 3, "error": 0.02, "delta": None, **more}
     return GroupResult(tasks=tasks, seconds=seconds, stp=stp, slowdowns=slowdowns, **fields)
 
 
@@ -32,26 +30,3 @@ def test_only_the_groups_that_ran_longest_are_listed():
 def test_many_tasks_of_a_group_are_not_all_listed():
     text = group_text(group(tasks=tuple(range(12)), slowdowns=(1.5,) * 12))
     assert text.startswith("GPU 0, tasks 0 1 2 3 4 5 6 7 and 4 more: 1.60 +- 0.02 of one at a time for ")
-
-
-def test_times_alone_are_added_up_with_what_they_rest_on():
-    """Measured ones are stretched over the part that was not; the history fills in; tasks of two GPUs count twice."""
-    alone = AloneTotals()
-    alone.add(100.0, 50.0, 5.0, 999.0, 1)
-    alone.add(100.0, 0.0, 100.0, 60.0, 2)
-    assert alone.sentence(2) == (
-        "one at a time on 2 GPUs would have taken about 86.3 s (from times alone: 1 measured, 1 from history)"
-    )
-    alone.add(100.0, 10.0, 50.0, None, 1)
-    assert alone.sentence(2) == ""
-    for _ in range(8):
-        alone.add(100.0, 100.0, 0.0, None, 1)
-    assert "1 task of unknown time left out" in alone.sentence(1)
-    assert AloneTotals().sentence(1) == ""
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_a_task_without_any_time_is_unknown(seconds):
-    alone = AloneTotals()
-    alone.add(seconds, 0.0, 0.0, None, 1)
-    assert (alone.unknown, alone.gpu_s) == (1, 0.0)

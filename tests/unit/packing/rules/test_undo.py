@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from packing_values import gpu, key, running, view
 
-from slurm_share.packing.decision_records import Ban, Move, Pause, Resume
+from slurm_share.packing.decision_records import Move, Pause, Resume
 from slurm_share.packing.records import TaskAsk, Tries
 from slurm_share.packing.rules import undo
 from slurm_share.packing.rules.rates import WINDOWS_KEPT
-from slurm_share.packing.speed_records import PairView, Rate
+from slurm_share.packing.speed_records import Rate
 
 
 def rate(per_s, error=0.005, windows=3, source="progress"):
@@ -33,9 +33,12 @@ def task(number, speed=None, *, on=0, windows=3, error=0.005, family=None, age=5
     return replace(found, ask=TaskAsk(task=number, key=key(f"e-{name}", name)))
 
 
-def decided(*tasks, pairs=(), gpus=1, now=1000.0, **settings):
-    made = view([gpu(index) for index in range(gpus)], (), tasks, now=now, policy="gain", **settings)
-    return undo.actions(replace(made, pairs=tuple(PairView(a=a, b=b, is_banned=True) for a, b in pairs)))
+def decided(*tasks, gpus=1, now=1000.0, mode="pause"):
+    return undo.actions(view([gpu(index) for index in range(gpus)], (), tasks, now=now, policy="gain", undo=mode))
+
+
+def kinds(found):
+    return [type(one) for one in found]
 
 
 OLD, YOUNG = 900.0, 200.0
@@ -46,12 +49,12 @@ def harmful(windows=3, stp=0.7, **more):
     return task(7, stp / 2, windows=windows, age=OLD), task(12, stp / 2, windows=windows, age=YOUNG, **more)
 
 
-def test_a_harmful_pair_is_banned_and_named_with_its_figures():
-    (ban,) = decided(*harmful(stp=0.93))
-    assert isinstance(ban, Ban)
-    assert (ban.task, ban.other, ban.gpu) == (12, 7, "GPU-0")
-    assert ban.stp == pytest.approx(0.93)
-    assert ban.why == "GPU 0: 7 and 12 together do 0.93 +- 0.01 of one at a time; no such pair again"
+def test_a_very_harmful_pair_is_undone_at_the_first_test_and_named_with_its_figures():
+    (pause,) = decided(*harmful(stp=0.6))
+    assert isinstance(pause, Pause)
+    assert (pause.task, pause.gpu) == (12, "GPU-0")
+    assert pause.why == "GPU 0: task 12 is paused, since 7 and 12 together do 0.60 +- 0.01 of one at a time"
+    assert decided(*harmful(stp=0.6), mode="off") == []
 
 
 @pytest.mark.parametrize(
@@ -72,17 +75,10 @@ def test_a_pair_that_pays_and_one_within_the_error_are_left_alone():
     assert decided(task(7, 0.48, error=0.05), task(12, 0.48, error=0.05)) == []
 
 
-def test_a_pair_that_was_banned_is_paused_three_windows_later():
-    assert decided(*harmful(3, 0.93), pairs=[("f7", "f12")], undo="pause") == []
-    (pause,) = decided(*harmful(6, 0.93), pairs=[("f7", "f12")], undo="pause")
-    assert isinstance(pause, Pause)
-    assert pause.task == 12
+def test_a_pair_that_does_little_harm_is_undone_three_windows_later():
+    assert decided(*harmful(3, 0.93)) == []
+    (pause,) = decided(*harmful(6, 0.93))
     assert "task 12 is paused, since 7 and 12 together do 0.93" in pause.why
-
-
-def test_a_very_harmful_pair_is_paused_at_once():
-    found = decided(*harmful(3, 0.6), undo="pause")
-    assert [type(one) for one in found] == [Ban, Pause]
 
 
 def test_between_two_tests_nothing_is_tested():
@@ -93,54 +89,42 @@ def test_between_two_tests_nothing_is_tested():
 
 def test_a_pair_is_tested_after_more_windows_than_a_rate_is_the_mean_of():
     assert decided(*harmful(2 * WINDOWS_KEPT - 1)) == []
-    (ban,) = decided(*harmful(2 * WINDOWS_KEPT))
-    assert isinstance(ban, Ban)
+    assert kinds(decided(*harmful(2 * WINDOWS_KEPT))) == [Pause]
 
 
-def test_of_three_the_youngest_and_the_one_that_loses_most_are_the_pair():
+def test_of_three_the_youngest_is_paused():
     tasks = [task(1, 0.3, age=900), task(2, 0.1, age=800), task(3, 0.3, age=200)]
-    (ban,) = decided(*tasks)
-    assert isinstance(ban, Ban)
-    assert (ban.task, ban.other) == (3, 2)
-    assert "1, 2 and 3 together do 0.70" in ban.why
-    assert "no pair such as 2 and 3 again" in ban.why
-
-
-def test_a_task_that_keeps_too_little_of_its_speed_is_a_reason_although_the_gpu_does_more():
-    (ban,) = decided(task(7, 0.9, age=OLD), task(12, 0.2, age=YOUNG))
-    assert isinstance(ban, Ban)
-    assert (ban.task, ban.other) == (7, 12)
-    assert "12 keeps 0.20" in ban.why
-    assert decided(task(7, 0.9, age=OLD), task(12, 0.2, age=YOUNG), min_speed=0.1) == []
+    (pause,) = decided(*tasks)
+    assert pause.task == 3
+    assert "1, 2 and 3 together do 0.70" in pause.why
 
 
 def test_a_paused_task_goes_on_when_nothing_else_runs_there():
-    found = decided(task(7, on=1), task(12, is_paused=True, pause_s=990.0), gpus=2, undo="pause")
+    found = decided(task(7, on=1), task(12, is_paused=True, pause_s=990.0), gpus=2)
     assert [(type(one), one.task) for one in found] == [(Resume, 12)]
 
 
 def test_a_paused_task_goes_on_after_its_time_and_the_other_is_paused_instead():
     tasks = task(7, 1.0), task(12, is_paused=True, pause_s=100.0)
-    assert decided(*tasks, now=999.0, undo="pause") == []
-    found = decided(*tasks, now=1000.0, undo="pause")
+    assert decided(*tasks, now=999.0) == []
+    found = decided(*tasks, now=1000.0)
     assert [(type(one), one.task) for one in found] == [(Pause, 7), (Resume, 12)]
 
 
 def test_a_task_of_which_nothing_was_measured_goes_on_too():
-    found = decided(replace(task(12, is_paused=True, pause_s=1.0), rate_alone=None), undo="pause")
+    found = decided(replace(task(12, is_paused=True, pause_s=1.0), rate_alone=None))
     assert [(type(one), one.task) for one in found] == [(Resume, 12)]
 
 
 def test_one_of_two_paused_tasks_goes_on_at_a_time():
     tasks = task(7, is_paused=True, pause_s=50.0), task(12, is_paused=True, pause_s=40.0)
-    assert [one.task for one in decided(*tasks, now=60.0, undo="pause")] == [12]
+    assert [one.task for one in decided(*tasks, now=60.0)] == [12]
 
 
 def test_a_task_that_can_save_its_state_moves_to_an_idle_gpu():
     """0.6 of one at a time: 1000 s take 667 s longer, and a start takes 30."""
     tasks = harmful(3, 0.6, can_move=True, ends_s=2000.0)
-    found = decided(*tasks, gpus=2, undo="pause")
-    assert [type(one) for one in found] == [Ban, Move]
+    assert kinds(decided(*tasks, gpus=2)) == [Move]
     for less in (
         {"ends_s": 1030.0},
         {"ends_s": None},
@@ -148,24 +132,21 @@ def test_a_task_that_can_save_its_state_moves_to_an_idle_gpu():
         {"tries": Tries(moved=3)},
         {"reserved_mib": 50000},
     ):
-        found = decided(tasks[0], replace(tasks[1], **less), gpus=2, undo="pause")
-        assert [type(one) for one in found] == [Ban, Pause], less
-    assert [type(one) for one in decided(*tasks, gpus=1, undo="pause")] == [Ban, Pause]
-    assert [type(one) for one in decided(*tasks, task(20, on=1), gpus=2, undo="pause")] == [Ban, Pause]
-    assert [type(one) for one in decided(*tasks, gpus=2, undo="ban")] == [Ban]
+        assert kinds(decided(tasks[0], replace(tasks[1], **less), gpus=2)) == [Pause], less
+    assert kinds(decided(*tasks, gpus=1)) == [Pause]
+    assert kinds(decided(*tasks, task(20, on=1), gpus=2)) == [Pause]
 
 
 def test_one_task_at_a_time_moves():
     tasks = [task(number, 0.3, on=number // 2, age=900 - number, can_move=True, ends_s=3000.0) for number in range(4)]
-    found = decided(*tasks, gpus=3, undo="pause")
-    assert [type(one) for one in found] == [Ban, Move, Ban, Pause]
+    assert kinds(decided(*tasks, gpus=3)) == [Move, Pause]
     tasks[1] = replace(tasks[1], is_moving=True)
-    assert [type(one) for one in decided(*tasks, gpus=3, undo="pause")] == [Ban, Pause]
+    assert kinds(decided(*tasks, gpus=3)) == [Pause]
 
 
 def test_a_task_that_has_just_begun_moves_without_saving():
     tasks = task(7, 0.3, age=OLD), task(12, 0.3, age=50.0, ends_s=2000.0)
-    assert [type(one) for one in decided(*tasks, gpus=2, undo="pause")] == [Ban, Move]
+    assert kinds(decided(*tasks, gpus=2)) == [Move]
 
 
 def test_students_quantiles_are_those_of_the_tables():
@@ -195,22 +176,19 @@ def nodes(draw):
             ends_s=draw(st.none() | st.floats(0, 9000)),
         )  # fmt: skip
         tasks.append(one)
-    pairs = draw(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=3))
-    return tasks, pairs, draw(st.sampled_from(["off", "ban", "pause"]))
+    return tasks, draw(st.sampled_from(["off", "pause"]))
 
 
 @settings(max_examples=150, deadline=None)
 @given(nodes())
 def test_whatever_the_state_no_gpu_stands_still_and_each_action_makes_sense(node):
-    tasks, pairs, mode = node
-    found = decided(*tasks, pairs=pairs, gpus=3, undo=mode)
+    tasks, mode = node
+    found = decided(*tasks, gpus=3, mode=mode)
     before = {one.ask.task: one for one in tasks}
-    changes = [one for one in found if not isinstance(one, Ban)]
-    assert len({one.task for one in changes}) == len(changes)
-    assert mode == "pause" or not any(isinstance(one, Move) for one in found)
+    assert len({one.task for one in found}) == len(found)
     assert sum(isinstance(one, Move) for one in found) <= 1
     paused = {number: one.is_paused for number, one in before.items()}
-    for one in changes:
+    for one in found:
         its = before[one.task]
         assert one.gpu in its.gpus
         assert its.is_paused == isinstance(one, Resume)
@@ -230,9 +208,9 @@ def test_whatever_the_state_no_gpu_stands_still_and_each_action_makes_sense(node
 NOISE = 0.10
 
 
-def first_ban(chance, stp, *, windows=48, noise=NOISE):
-    """After how many windows a pair is banned whose windows have that noise; None: never. Alone, it was measured
-    for ten windows with the same noise."""
+def first_found(chance, stp, *, windows=48, noise=NOISE):
+    """After how many windows of that noise a pair is found to do harm; None: never. Alone, it was measured for ten
+    windows with the same noise."""
     speeds = [chance.uniform(0.3, 0.7)]
     speeds = [stp * speeds[0], stp * (1 - speeds[0])]
     alone = [measured([chance.gauss(1, noise) for _ in range(10)]) for _ in range(2)]
@@ -240,13 +218,10 @@ def first_ban(chance, stp, *, windows=48, noise=NOISE):
     for count in range(1, windows + 1):
         for own, speed in zip(seen, speeds, strict=True):
             own.append(speed * chance.gauss(1, noise))
-        if undo._test(count) is None:  # no test is due
+        if count < undo.WINDOWS_LEAST:
             continue
-        tasks = [
-            replace(task(number), rate=measured(own), rate_alone=its)
-            for number, own, its in zip((7, 12), seen, alone, strict=True)
-        ]
-        if decided(*tasks, min_speed=0.01):
+        found = undo.measure([(measured(own), its) for own, its in zip(seen, alone, strict=True)])
+        if found is not None and found.is_harmful:
             return count
     return None
 
@@ -256,16 +231,16 @@ def measured(values):
     return Rate(per_s=mean, error_per_s=stdev(values) / math.sqrt(len(values)), windows=len(values), source="progress")
 
 
-def test_few_pairs_that_pay_are_banned():
+def test_few_pairs_that_pay_are_found_to_do_harm():
     chance = random.Random(20)
-    banned = {stp: sum(first_ban(chance, stp) is not None for _ in range(200)) for stp in (1.0, 1.05, 1.1)}
-    assert banned[1.1] <= 0.02 * 200
-    assert banned[1.05] <= 0.05 * 200
-    assert banned[1.0] <= 0.12 * 200  # the errors of the rates alone stay the same in all tests
+    wrong = {stp: sum(first_found(chance, stp) is not None for _ in range(200)) for stp in (1.0, 1.05, 1.1)}
+    assert wrong[1.1] <= 0.02 * 200
+    assert wrong[1.05] <= 0.05 * 200
+    assert wrong[1.0] <= 0.12 * 200  # the errors of the rates alone stay the same in all tests
 
 
 def test_harmful_pairs_are_found_in_few_windows():
     chance = random.Random(21)
     for stp, ratio, most in [(0.6, 0.9, 3), (0.7, 0.9, 6), (0.8, 0.9, 12), (0.9, 0.5, 12)]:
-        found = sorted(first_ban(chance, stp, windows=24) or 999 for _ in range(100))
+        found = sorted(first_found(chance, stp, windows=24) or 999 for _ in range(100))
         assert found[int(100 * ratio)] <= most, (stp, found)

@@ -382,7 +382,7 @@ def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_sa
     assert run.outcomes() == {0: ["not started"] * 2, 1: ["not started"] * 2}
 
 
-def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -> None:
+def test_speeds_are_measured_learned_and_explained(machine: Machine) -> None:
     kinds = [f"{TASK} --memory 3G --load {load} --work 8 --progress 0.2" for load in (70, 60)]
     sized = [TaskSpec(gpu_mem_mib=4096)]
     pack = PackRequest(settings=replace(QUICK, policy="gain"))

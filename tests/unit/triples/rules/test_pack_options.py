@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,8 +34,8 @@ def test_each_option_reaches_the_request() -> None:
     ("option", "value"),
     [
         ("gpu_mem", "6G"), ("gpus_per_task", 1), ("name", "a"), ("oom_retries", 0), ("max_per_gpu", 1),
-        ("order", "fifo"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "ban"),
-        ("min_speed", "0.5"), ("keep_going", True),
+        ("order", "fifo"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "off"),
+        ("keep_going", True),
     ],
 )  # fmt: skip
 def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
@@ -47,31 +45,25 @@ def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -
 
 
 def test_what_is_undone_reaches_the_request() -> None:
-    written = PackOptions(pack="gain", undo="pause", min_speed="0.25")
-    found = pack_options.request(written, retries=0)
-    assert found == PackRequest(settings=PackSettings(policy="gain", undo="pause", min_speed=0.25))
-    found = pack_options.request(PackOptions(pack="gain", min_speed="none"), retries=0)
-    assert found is not None
-    assert found.settings.min_speed == 0.0
+    found = pack_options.request(PackOptions(pack="gain", undo="pause"), retries=0)
+    assert found == PackRequest(settings=PackSettings(policy="gain", undo="pause"))
 
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
-@pytest.mark.parametrize("option", [{"undo": "off"}, {"min_speed": "0.5"}])
-def test_without_speed_what_is_undone_is_ignored_and_said(policy: str, option: dict[str, Any]) -> None:
-    written = PackOptions(pack=policy, **option)
+def test_without_speed_what_is_undone_is_ignored_and_said(policy: str) -> None:
+    written = PackOptions(pack=policy, undo="pause")
     assert pack_options.request(written, retries=0) == pack_options.request(PackOptions(pack=policy), retries=0)
     (note,) = pack_options.ignored_notes(written)
-    assert note.startswith(f"--{next(iter(option)).replace('_', '-')} ignored: {policy} does not measure speed")
+    assert note.startswith(f"--undo ignored: {policy} does not measure speed")
 
 
-@pytest.mark.parametrize("option", [{"undo": "pause"}, {"min_speed": "0.5"}])
-def test_trials_on_equal_tasks_say_what_is_about_neighbours(option: dict[str, Any]) -> None:
-    for is_auto in (True, False):
-        bare, written = PackOptions(compare_sharing=not is_auto), PackOptions(compare_sharing=not is_auto, **option)
-        found = pack_options.request(written, retries=0, is_auto=is_auto)
-        assert found == pack_options.request(bare, retries=0, is_auto=is_auto)
-        (note,) = pack_options.ignored_notes(written, is_auto=is_auto)
-        assert "ignored: it is about unlike tasks on one GPU" in note
+@pytest.mark.parametrize("is_auto", [True, False])
+def test_trials_on_equal_tasks_say_what_is_about_neighbours(is_auto: bool) -> None:
+    bare, written = PackOptions(compare_sharing=not is_auto), PackOptions(compare_sharing=not is_auto, undo="pause")
+    found = pack_options.request(written, retries=0, is_auto=is_auto)
+    assert found == pack_options.request(bare, retries=0, is_auto=is_auto)
+    (note,) = pack_options.ignored_notes(written, is_auto=is_auto)
+    assert "ignored: it is about unlike tasks on one GPU" in note
 
 
 @pytest.mark.parametrize("policy", ["booked", "exclusive", "gain"])
@@ -85,19 +77,13 @@ def test_conditions_of_other_policies_are_ignored_and_said(policy: str) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        PackOptions(), PackOptions(pack="gain", undo="pause", min_speed="none", order="long"),
+        PackOptions(), PackOptions(pack="gain", undo="pause", order="long"),
         PackOptions(pack="booked", order="short"), PackOptions(pack="rr,smact_max=0.8", order="fifo"),
         PackOptions(gpu_mem="6G"),
     ],
 )  # fmt: skip
 def test_of_options_with_an_effect_nothing_is_said(written: PackOptions) -> None:
     assert pack_options.ignored_notes(written) == []
-
-
-@pytest.mark.parametrize("text", ["", "0", "2", "40", "x", "-1"])
-def test_a_speed_that_is_no_ratio_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--min-speed is a ratio"):
-        pack_options.request(PackOptions(pack="gain", min_speed=text), retries=0)
 
 
 @pytest.mark.parametrize("name", POLICIES)
